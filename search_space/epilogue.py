@@ -1,0 +1,136 @@
+"""Epilogues: what is done to an operator's result on its way out, fused into its last store.
+
+A step is a name and up to a few numbers, written `name` or `name:1.5:6`. Steps that need a tensor
+(`bias`, `scale`, `residual`, `multiply`) add an operand to the workload, named after the step and its
+position: `bias0`, `residual1`, ... The formulas live in one table, used both to build the scalar
+expression that is compiled and, in numpy, the reference that it is checked against.
+
+Operand shapes: `bias` and `scale` have one element for each channel of the output (its channel axis is
+the template's to say); `residual` and `multiply` have the output's shape and layout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.errors import WorkloadError
+
+OperandKind = Literal["none", "channel", "full"]
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+@dataclass(frozen=True)
+class StepKind:
+    """What a step name means.
+
+    Attributes:
+        operand: the tensor it takes beside the running value.
+        arguments: default values of its numbers.
+        formula: reference in numpy: (value, operand or None, *numbers) -> value.
+    """
+
+    operand: OperandKind
+    arguments: tuple[float, ...]
+    formula: Callable[..., Any]
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+STEPS: dict[str, StepKind] = {
+    "bias": StepKind("channel", (), lambda x, b: x + b),
+    "scale": StepKind("channel", (), lambda x, s: x * s),
+    "residual": StepKind("full", (), lambda x, r: x + r),
+    "multiply": StepKind("full", (), lambda x, r: x * r),
+    "add_constant": StepKind("none", (0.0,), lambda x, _, c: x + c),
+    "multiply_constant": StepKind("none", (1.0,), lambda x, _, c: x * c),
+    "relu": StepKind("none", (), lambda x, _: np.maximum(x, 0.0)),
+    "leaky_relu": StepKind("none", (0.01,), lambda x, _, a: np.where(x >= 0, x, a * x)),
+    "clip": StepKind("none", (0.0, 6.0), lambda x, _, lo, hi: np.clip(x, lo, hi)),
+    "hard_sigmoid": StepKind("none", (0.2, 0.5), lambda x, _, a, b: np.clip(a * x + b, 0.0, 1.0)),
+    "hard_swish": StepKind("none", (), lambda x, _: x * np.clip(x / 6.0 + 0.5, 0.0, 1.0)),
+    "sigmoid": StepKind("none", (), lambda x, _: _sigmoid(x)),
+    "tanh": StepKind("none", (), lambda x, _: np.tanh(x)),
+    "silu": StepKind("none", (), lambda x, _: x * _sigmoid(x)),
+    "gelu": StepKind("none", (), lambda x, _: 0.5 * x * (1.0 + _erf(x / math.sqrt(2.0)))),
+    "gelu_tanh": StepKind(
+        "none",
+        (),
+        lambda x, _: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    ),
+    "exp": StepKind("none", (), lambda x, _: np.exp(x)),
+    "sqrt": StepKind("none", (), lambda x, _: np.sqrt(x)),
+}
+
+
+@dataclass(frozen=True)
+class EpilogueStep:
+    """One fused step: `EpilogueStep("clip", (0.0, 6.0))`, written `clip:0:6`."""
+
+    name: str
+    arguments: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.name not in STEPS:
+            raise WorkloadError(
+                f"unknown epilogue step '{self.name}'; one of {', '.join(STEPS)} is expected"
+            )
+        defaults = STEPS[self.name].arguments
+        if not self.arguments:
+            object.__setattr__(self, "arguments", defaults)
+        if len(self.arguments) != len(defaults):
+            raise WorkloadError(f"epilogue step '{self.name}' takes {len(defaults)} numbers")
+
+    @classmethod
+    def parse(cls, text: str) -> EpilogueStep:
+        name, *numbers = text.split(":")
+        try:
+            return cls(name, tuple(float(number) for number in numbers))
+        except ValueError as error:
+            raise WorkloadError(f"epilogue step '{text}' has a part that is no number") from error
+
+    @property
+    def kind(self) -> StepKind:
+        return STEPS[self.name]
+
+    def __str__(self) -> str:
+        if self.arguments == self.kind.arguments:
+            return self.name
+        return ":".join((self.name, *(f"{a:.9g}" for a in self.arguments)))
+
+
+def operand_name(step: EpilogueStep, position: int) -> str | None:
+    """The operand a step at `position` of its epilogue reads (`bias0`), or None."""
+    return None if step.kind.operand == "none" else f"{step.name}{position}"
+
+
+def reference(
+    epilogue: tuple[EpilogueStep, ...],
+    value: NDArray[Any],
+    operands: dict[str, NDArray[Any]],
+    channel_axis: int,
+) -> NDArray[Any]:
+    """Apply an epilogue in numpy.
+
+    Args:
+        value: the operator's result, any shape, logical layout.
+        operands: epilogue operands by name; channel operands have shape (channels,).
+        channel_axis: the axis of `value` that channel operands run along.
+    """
+    for position, step in enumerate(epilogue):
+        name = operand_name(step, position)
+        operand = operands[name] if name else None
+        if operand is not None and step.kind.operand == "channel":
+            shape = [1] * value.ndim
+            shape[channel_axis] = -1
+            operand = operand.reshape(shape)
+        value = step.kind.formula(value, operand, *step.arguments)
+    return value

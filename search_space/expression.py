@@ -1,0 +1,411 @@
+"""Integer index expressions: polynomials over loop variables and symbolic tile sizes.
+
+One canonical form does the work of a simplifier: an `Expr` is a sum of monomials with integer
+coefficients, over atoms that are variables, floor divisions, remainders, minima and maxima. Equal
+polynomials are equal objects, so `(i*16 + j) - i*16 == j` needs no rules. The same expression is
+printed, bounded, evaluated on integers, and evaluated on numpy arrays holding thousands of
+configurations at once.
+
+Invariants: frozen; terms sorted; no zero coefficient; division and remainder only by positive values,
+rounding down (Python's `//` and `%`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Union
+
+import numpy
+
+AtomKind = Literal["var", "floordiv", "mod", "min", "max"]
+Bounds = Mapping[str, "Expr"]
+"""Inclusive upper bound of each loop variable (their lower bound is zero)."""
+
+
+@dataclass(frozen=True)
+class Atom:
+    """An indivisible factor: a variable (`name`) or an operation on two expressions."""
+
+    kind: AtomKind
+    name: str = ""
+    left: Expr | None = None
+    right: Expr | None = None
+
+    @cached_property
+    def sort_key(self) -> str:
+        return str(self)
+
+    @cached_property
+    def hash_(self) -> int:
+        return hash((self.kind, self.name, self.left, self.right))
+
+    def __hash__(self) -> int:
+        return self.hash_
+
+    def __str__(self) -> str:
+        if self.kind == "var":
+            return self.name
+        if self.kind in ("min", "max"):
+            return f"{self.kind}({self.left}, {self.right})"
+        operator = "//" if self.kind == "floordiv" else "%"
+        return f"({self.left}) {operator} ({self.right})"
+
+
+Monomial = tuple[Atom, ...]
+ExprLike = Union["Expr", int]
+
+
+@dataclass(frozen=True)
+class Expr:
+    """A canonical polynomial; build it with `var`, `const` and Python's operators."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    @cached_property
+    def hash_(self) -> int:
+        return hash(self.terms)
+
+    def __hash__(self) -> int:
+        return self.hash_
+
+    # -- arithmetic ---------------------------------------------------------------------------
+    def __add__(self, other: ExprLike) -> Expr:
+        other = as_expr(other)
+        if not other.terms:
+            return self
+        if not self.terms:
+            return other
+        return _collect((*self.terms, *other.terms))
+
+    def __mul__(self, other: ExprLike) -> Expr:
+        other = as_expr(other)
+        return _collect(
+            (tuple(sorted((*a, *b), key=_sort_key)), x * y)
+            for a, x in self.terms
+            for b, y in other.terms
+        )
+
+    def __neg__(self) -> Expr:
+        return Expr(tuple((monomial, -factor) for monomial, factor in self.terms))
+
+    def __sub__(self, other: ExprLike) -> Expr:
+        return self + (-as_expr(other))
+
+    def __rsub__(self, other: ExprLike) -> Expr:
+        return as_expr(other) - self
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: ExprLike) -> Expr:
+        return floordiv(self, as_expr(other))
+
+    def __mod__(self, other: ExprLike) -> Expr:
+        return mod(self, as_expr(other))
+
+    # -- questions ----------------------------------------------------------------------------
+    @property
+    def constant(self) -> int | None:
+        """Its value if it is a number, else None."""
+        if not self.terms:
+            return 0
+        if len(self.terms) == 1 and not self.terms[0][0]:
+            return self.terms[0][1]
+        return None
+
+    @property
+    def offset(self) -> int:
+        """The constant term."""
+        return next((factor for monomial, factor in self.terms if not monomial), 0)
+
+    def variables(self) -> frozenset[str]:
+        """Names of all variables in it, those inside divisions and minima included."""
+        return self._variables
+
+    @cached_property
+    def _variables(self) -> frozenset[str]:
+        found: set[str] = set()
+        for atom in self.atoms():
+            found.add(atom.name) if atom.kind == "var" else found.update(
+                _operands(atom)[0].variables() | _operands(atom)[1].variables()
+            )
+        return frozenset(found)
+
+    def atoms(self) -> Iterator[Atom]:
+        """The atoms at its top level."""
+        return (atom for monomial, _ in self.terms for atom in monomial)
+
+    def coefficient(self, name: str) -> Expr | None:
+        """The factor of variable `name`, or None where it is not linear in `name`.
+
+        >>> str((var("i") * var("f") + var("j")).coefficient("i"))
+        'f'
+        """
+        rest: list[tuple[Monomial, int]] = []
+        for monomial, factor in self.terms:
+            hits = [a for a in monomial if a.kind == "var" and a.name == name]
+            others = tuple(a for a in monomial if a not in hits)
+            if any(name in _atom_variables(a) for a in others) or len(hits) > 1:
+                return None
+            if hits:
+                rest.append((others, factor))
+        return _collect(rest)
+
+    # -- rewriting and evaluation -------------------------------------------------------------
+    def substitute(self, values: Mapping[str, ExprLike]) -> Expr:
+        """Replace variables by expressions or numbers, simplifying on the way."""
+        if self.variables().isdisjoint(values):
+            return self
+        total = ZERO
+        for monomial, factor in self.terms:
+            product = const(factor)
+            for atom in monomial:
+                product = product * _substitute_atom(atom, values)
+            total = total + product
+        return total
+
+    def evaluate(self, values: Mapping[str, Any]) -> Any:
+        """Its value, for integers or for numpy arrays of one shape per variable."""
+        total: Any = 0
+        for monomial, factor in self.terms:
+            product: Any = factor
+            for atom in monomial:
+                product = product * _evaluate_atom(atom, values)
+            total = total + product
+        return total
+
+    def upper(self, bounds: Bounds) -> Expr:
+        """An upper bound, by setting each bounded variable to its largest or smallest value."""
+        return _extreme(self, bounds, largest=True)
+
+    def lower(self, bounds: Bounds) -> Expr:
+        """A lower bound, likewise."""
+        return _extreme(self, bounds, largest=False)
+
+    def __str__(self) -> str:
+        if not self.terms:
+            return "0"
+        parts: list[str] = []
+        for monomial, factor in self.terms:
+            sign = "-" if factor < 0 else "+"
+            names = [f"({a})" if a.kind in ("floordiv", "mod") else str(a) for a in monomial]
+            if abs(factor) != 1 or not names:
+                names.append(str(abs(factor)))
+            parts.append(f"{sign} {'*'.join(names)}")
+        text = " ".join(parts)
+        return text[2:] if text.startswith("+ ") else "-" + text[2:]
+
+    __repr__ = __str__
+
+
+def _sort_key(atom: Atom) -> str:
+    return atom.sort_key
+
+
+def _monomial_key(term: tuple[Monomial, int]) -> tuple[bool, tuple[str, ...]]:
+    return (not term[0], tuple(atom.sort_key for atom in term[0]))
+
+
+def _collect(terms: Iterable[tuple[Monomial, int]]) -> Expr:
+    total: dict[Monomial, int] = {}
+    for monomial, factor in terms:
+        total[monomial] = total.get(monomial, 0) + factor
+    kept = [(monomial, factor) for monomial, factor in total.items() if factor]
+    if len(kept) > 1:
+        kept.sort(key=_monomial_key)
+    return Expr(tuple(kept))
+
+
+def _operands(atom: Atom) -> tuple[Expr, Expr]:
+    assert atom.left is not None and atom.right is not None
+    return atom.left, atom.right
+
+
+def _atom_variables(atom: Atom) -> frozenset[str]:
+    if atom.kind == "var":
+        return frozenset((atom.name,))
+    left, right = _operands(atom)
+    return left.variables() | right.variables()
+
+
+def const(value: int) -> Expr:
+    """A number."""
+    return Expr((((), value),)) if value else ZERO
+
+
+def var(name: str) -> Expr:
+    """A loop variable or a symbolic tile size."""
+    return Expr((((Atom("var", name),), 1),))
+
+
+def as_expr(value: ExprLike) -> Expr:
+    """Numbers become constants; expressions stay."""
+    return value if isinstance(value, Expr) else const(int(value))
+
+
+ZERO = Expr(())
+ONE = const(1)
+
+
+def _operation(kind: AtomKind, left: Expr, right: Expr) -> Expr:
+    return Expr((((Atom(kind, "", left, right),), 1),))
+
+
+def _quotient(value: Expr, divisor: Expr) -> tuple[Expr, Expr]:
+    """Split `value` into `divisor * quotient + rest` with every divisible term in the quotient."""
+    whole: list[tuple[Monomial, int]] = []
+    rest: list[tuple[Monomial, int]] = []
+    if len(divisor.terms) != 1:
+        return ZERO, value
+    pattern, number = divisor.terms[0]
+    for monomial, factor in value.terms:
+        remaining = list(monomial)
+        divisible = factor % number == 0
+        for atom in pattern:
+            if divisible and atom in remaining:
+                remaining.remove(atom)
+            else:
+                divisible = False
+        if divisible:
+            whole.append((tuple(remaining), factor // number))
+        else:
+            rest.append((monomial, factor))
+    return _collect(whole), _collect(rest)
+
+
+def _within(rest: Expr, divisor: Expr, bounds: Bounds) -> bool:
+    """Whether `0 <= rest < divisor` can be proved."""
+    low = rest.lower(bounds)
+    slack = divisor - 1 - rest.upper(bounds)
+    return nonnegative(low) and nonnegative(slack)
+
+
+def nonnegative(value: Expr) -> bool:
+    """Whether it is provably >= 0 when every variable in it is >= 1 (as tile sizes are)."""
+    negative = sum(factor for monomial, factor in value.terms if factor < 0)
+    if negative == 0:
+        return all(_positive(monomial) for monomial, _ in value.terms)
+    positive = sum(factor for monomial, factor in value.terms if factor > 0 and _positive(monomial))
+    only_offset = all(not monomial for monomial, factor in value.terms if factor < 0)
+    return only_offset and positive + negative >= 0
+
+
+def _positive(monomial: Monomial) -> bool:
+    return all(atom.kind == "var" or _atom_nonnegative(atom) for atom in monomial)
+
+
+def _atom_nonnegative(atom: Atom) -> bool:
+    left, right = _operands(atom)
+    if atom.kind == "max":
+        return nonnegative(left) or nonnegative(right)
+    if atom.kind == "mod":
+        return True
+    return nonnegative(left) and nonnegative(right)
+
+
+def floordiv(value: ExprLike, divisor: ExprLike, bounds: Bounds | None = None) -> Expr:
+    """`value // divisor`; `bounds` let `(16*i + j) // 16` with `j <= 15` become `i`."""
+    value, divisor = as_expr(value), as_expr(divisor)
+    if divisor == ONE or not value.terms:
+        return value
+    if value.constant is not None and divisor.constant:
+        return const(value.constant // divisor.constant)
+    whole, rest = _quotient(value, divisor)
+    if not rest.terms or (bounds is not None and _within(rest, divisor, bounds)):
+        return whole
+    return whole + _operation("floordiv", rest, divisor)
+
+
+def mod(value: ExprLike, divisor: ExprLike, bounds: Bounds | None = None) -> Expr:
+    """`value % divisor`, simplified likewise."""
+    value, divisor = as_expr(value), as_expr(divisor)
+    if divisor == ONE or not value.terms:
+        return ZERO
+    if value.constant is not None and divisor.constant:
+        return const(value.constant % divisor.constant)
+    _, rest = _quotient(value, divisor)
+    if not rest.terms:
+        return ZERO
+    if bounds is not None and _within(rest, divisor, bounds):
+        return rest
+    return _operation("mod", rest, divisor)
+
+
+def ceildiv(value: ExprLike, divisor: ExprLike) -> Expr:
+    """`value / divisor` rounded up."""
+    return floordiv(as_expr(value) + as_expr(divisor) - 1, divisor)
+
+
+def minimum(left: ExprLike, right: ExprLike) -> Expr:
+    """The smaller of two, folded where the sign of their difference is known."""
+    return _minmax("min", as_expr(left), as_expr(right))
+
+
+def maximum(left: ExprLike, right: ExprLike) -> Expr:
+    """The larger of two, likewise."""
+    return _minmax("max", as_expr(left), as_expr(right))
+
+
+def _minmax(kind: Literal["min", "max"], left: Expr, right: Expr) -> Expr:
+    difference = (left - right).constant
+    if difference is not None:
+        return left if (difference <= 0) == (kind == "min") else right
+    return _operation(kind, left, right)
+
+
+def _apply(kind: AtomKind, left: Expr, right: Expr) -> Expr:
+    match kind:
+        case "floordiv":
+            return floordiv(left, right)
+        case "mod":
+            return mod(left, right)
+        case "min":
+            return minimum(left, right)
+        case _:
+            return maximum(left, right)
+
+
+def _substitute_atom(atom: Atom, values: Mapping[str, ExprLike]) -> Expr:
+    if atom.kind == "var":
+        return as_expr(values[atom.name]) if atom.name in values else var(atom.name)
+    left, right = _operands(atom)
+    return _apply(atom.kind, left.substitute(values), right.substitute(values))
+
+
+def _evaluate_atom(atom: Atom, values: Mapping[str, Any]) -> Any:
+    if atom.kind == "var":
+        return values[atom.name]
+    left, right = (operand.evaluate(values) for operand in _operands(atom))
+    if atom.kind == "floordiv":
+        return left // right
+    if atom.kind == "mod":
+        return left % right
+    if isinstance(left, int) and isinstance(right, int):
+        return min(left, right) if atom.kind == "min" else max(left, right)
+    return numpy.minimum(left, right) if atom.kind == "min" else numpy.maximum(left, right)
+
+
+def _extreme(value: Expr, bounds: Bounds, largest: bool) -> Expr:
+    total = ZERO
+    for monomial, factor in value.terms:
+        up = (factor > 0) == largest
+        product = const(factor)
+        for atom in monomial:
+            product = product * _extreme_atom(atom, bounds, up)
+        total = total + product
+    return total
+
+
+def _extreme_atom(atom: Atom, bounds: Bounds, up: bool) -> Expr:
+    if atom.kind == "var":
+        if atom.name not in bounds:
+            return var(atom.name)
+        return bounds[atom.name] if up else ZERO
+    left, right = _operands(atom)
+    if atom.kind == "floordiv":
+        return floordiv(_extreme(left, bounds, up), right)
+    if atom.kind == "mod":
+        return right - 1 if up else ZERO
+    return _apply(atom.kind, _extreme(left, bounds, up), _extreme(right, bounds, up))

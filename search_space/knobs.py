@@ -1,0 +1,96 @@
+"""Knobs: the finite choices a template offers, and the limits that tie them together.
+
+Two families. A *tile* knob is an integer that may stay symbolic in a lowered program: thousands of its
+values share one lowered structure. A *structural* knob (choice, order, layout, algorithm) picks the
+structure itself. Knobs are legal by construction where they can be (divisors, capped lists);
+`Constraint`s cover what only a combination decides, and name the limit they guard.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from search_space.config import KnobValue
+from search_space.expression import Expr
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One choice.
+
+    Attributes:
+        name: unique in its space; a tile knob's name is also its symbol in the program.
+        values: allowed values, distinct, at least one; tile values ascending.
+        structural: whether the value changes the structure of the program.
+        neighbours: whether mutation prefers the next smaller or larger value (ordered knobs).
+    """
+
+    name: str
+    values: tuple[KnobValue, ...]
+    structural: bool
+
+    def __post_init__(self) -> None:
+        assert self.values, f"knob '{self.name}' has no value"
+        assert len(set(self.values)) == len(self.values), f"knob '{self.name}' repeats a value"
+
+    @property
+    def ordered(self) -> bool:
+        """Whether neighbouring values are alike (so mutation may step)."""
+        return not self.structural
+
+
+def tile(name: str, values: Iterable[int]) -> Knob:
+    """A tile size, one of `values` (sorted, duplicates removed)."""
+    return Knob(name, tuple(sorted(set(values))), structural=False)
+
+
+def choice(name: str, values: Sequence[str]) -> Knob:
+    """One of a few named alternatives (also: an algorithm)."""
+    return Knob(name, tuple(values), structural=True)
+
+
+def order(name: str, loops: Sequence[str]) -> Knob:
+    """A permutation of `loops`, written 'mnk'-like as names joined by commas."""
+    return Knob(name, tuple(",".join(p) for p in itertools.permutations(loops)), structural=True)
+
+
+def layout(name: str, layouts: Sequence[str]) -> Knob:
+    """A physical data layout by name, e.g. 'NCHW' or 'NCHW16c'."""
+    return Knob(name, tuple(layouts), structural=True)
+
+
+def divisors(number: int, limit: int | None = None) -> tuple[int, ...]:
+    """Divisors of `number` in ascending order, none above `limit`."""
+    return tuple(d for d in range(1, min(number, limit or number) + 1) if number % d == 0)
+
+
+def tile_sizes(extent: int, limit: int) -> tuple[int, ...]:
+    """Sensible tile sizes of an extent: its divisors and the powers of two, up to `limit`.
+
+    Sizes that do not divide are legal: lowering makes a tail of the rest.
+    """
+    limit = max(1, min(limit, extent))
+    powers = {1 << e for e in range(limit.bit_length()) if 1 << e <= limit}
+    return tuple(sorted(powers | set(divisors(extent, limit))))
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """`value <= limit` for every legal configuration.
+
+    Attributes:
+        value: over the names of the tile knobs.
+        limit: inclusive upper bound.
+        meaning: noun phrase of the value with its unit, e.g. "vector registers of the tile".
+        advice: what to change when it is broken.
+    """
+
+    value: Expr
+    limit: int
+    meaning: str
+    advice: str = "choose smaller tiles"
+
+    def explain(self, found: int) -> str:
+        return f"{self.meaning}: {found} exceeds the limit of {self.limit}; {self.advice}"

@@ -1,0 +1,68 @@
+"""Registries that fill themselves: one new file in a folder is one new entry.
+
+`Registry` imports every module of a package on first use; each module registers what it defines with
+the decorator. So adding an operator template, a cost model, a search strategy or a runner takes one
+file and no edit elsewhere, and a conformance test can walk over all of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from search_space.errors import InputError
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Named entries of one kind, discovered in one package.
+
+    Args:
+        kind: what an entry is, for messages ("operator", "cost model").
+        package: dotted name of the package whose modules register entries.
+        error: the `InputError` raised for an unknown name.
+    """
+
+    def __init__(self, kind: str, package: str, error: type[InputError] = InputError) -> None:
+        self._kind = kind
+        self._package = package
+        self._error = error
+        self._entries: dict[str, T] = {}
+        self._discovered = False
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Decorator: register the decorated class, function or instance under `name`."""
+
+        def add(entry: T) -> T:
+            known = self._entries.setdefault(name, entry)
+            assert known is entry, f"two entries named '{name}' in {self._package}"
+            return entry
+
+        return add
+
+    def __getitem__(self, name: str) -> T:
+        self._discover()
+        if name not in self._entries:
+            raise self._error(
+                f"unknown {self._kind} '{name}'; one of {', '.join(sorted(self._entries))} is expected"
+            )
+        return self._entries[name]
+
+    def __contains__(self, name: str) -> bool:
+        self._discover()
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        self._discover()
+        return iter(sorted(self._entries))
+
+    def _discover(self) -> None:
+        if self._discovered:
+            return
+        self._discovered = True
+        package = importlib.import_module(self._package)
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{self._package}.{module.name}")

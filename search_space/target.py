@@ -1,0 +1,218 @@
+"""`Target`: a piece of hardware as data: every number with its source, trust and unit.
+
+A target is a name, a family ("cpu", "systolic", "trainium", ...) and facts by dotted name
+(`sbuf.mib`, `l1.kib`). Targets of an existing family are one TOML file in `targets/`:
+
+    family = "trainium"
+    doc = "AWS Trainium, one NeuronCore-v2"
+    [sbuf]
+    mib = {value = 24, source = "A1", trust = "V", minimum = 1, maximum = 1024}
+    partitions = 128                       # short form: no source, trust "?"
+
+`doc` and the per-fact keys `unit`, `source`, `trust` (V read in the primary text, S secondary,
+F fitted, ? assumed), `calibratable`, `minimum`, `maximum` are optional. Invariants: frozen; the
+*identity* of a target (`identity`) covers the facts that are not calibratable, so that keys stay
+stable when measured constants are fitted anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from search_space.errors import TargetError
+
+FactValue = int | float | str | bool | tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One number (or name) of a target with where it comes from."""
+
+    value: FactValue
+    source: str = ""
+    trust: str = "?"
+    unit: str = ""
+    calibratable: bool = False
+    minimum: float | None = None
+    maximum: float | None = None
+
+    def check(self, target: str, name: str) -> Fact:
+        """Return self; raise `TargetError` if the value is outside the allowed range.
+
+        Numbers without a stated minimum must not be negative.
+        """
+        if isinstance(self.value, int | float) and not isinstance(self.value, bool):
+            low = self.minimum if self.minimum is not None else 0
+            high = self.maximum if self.maximum is not None else float("inf")
+            if not low <= self.value <= high:
+                raise TargetError(
+                    f"target '{target}': {name} = {self.value} is out of range; "
+                    f"allowed: {low:g} to {high:g}"
+                )
+        return self
+
+
+@dataclass(frozen=True)
+class Target:
+    """Frozen hardware facts. Load one with `load_target`, change numbers with `with_settings`."""
+
+    name: str
+    family: str
+    facts: tuple[tuple[str, Fact], ...]
+    doc: str = ""
+
+    @classmethod
+    def of(cls, name: str, family: str, facts: Mapping[str, Fact], doc: str = "") -> Target:
+        checked = {key: fact.check(name, key) for key, fact in facts.items()}
+        return cls(name, family, tuple(sorted(checked.items())), doc)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Fact]:
+        return dict(self.facts)
+
+    def fact(self, name: str) -> Fact:
+        """A fact by dotted name; `TargetError` if the target lacks it."""
+        if name not in self._by_name:
+            known = ", ".join(self._by_name)
+            raise TargetError(f"target '{self.name}' has no '{name}'; it has {known}")
+        return self._by_name[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def integer(self, name: str) -> int:
+        """An integer fact."""
+        value = self.fact(name).value
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TargetError(f"target '{self.name}': {name} = {value!r} is not an integer")
+        return value
+
+    def number(self, name: str) -> float:
+        """A numeric fact as float."""
+        value = self.fact(name).value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TargetError(f"target '{self.name}': {name} = {value!r} is not a number")
+        return float(value)
+
+    def text(self, name: str) -> str:
+        """A textual fact."""
+        return str(self.fact(name).value)
+
+    def with_settings(self, settings: Mapping[str, str | FactValue]) -> Target:
+        """Change facts (what `--set KEY=VALUE` does), keeping type and range.
+
+        Raises:
+            TargetError: unknown name, a value of another type, or one out of range.
+        """
+        changed = dict(self.facts)
+        for name, given in settings.items():
+            old = self.fact(name)
+            changed[name] = replace(old, value=_coerce(self.name, name, old, given), source="--set")
+        return Target.of(self.name, self.family, changed, self.doc)
+
+    @cached_property
+    def identity(self) -> str:
+        """Name and a digest of the facts that calibration may not change: `trn1-1f0c2a9b`."""
+        fixed = {name: fact.value for name, fact in self.facts if not fact.calibratable}
+        text = json.dumps([self.family, fixed], sort_keys=True)
+        return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+    def to_json(self) -> str:
+        """Every fact, for the database and for artifacts."""
+        facts = {n: {k: v for k, v in vars(f).items() if v not in (None, "")} for n, f in self.facts}
+        return json.dumps({"name": self.name, "family": self.family, "doc": self.doc, "facts": facts})
+
+    @classmethod
+    def from_json(cls, text: str) -> Target:
+        raw = json.loads(text)
+        facts = {name: _fact(raw["name"], name, entry) for name, entry in raw["facts"].items()}
+        return cls.of(raw["name"], raw["family"], facts, raw.get("doc", ""))
+
+
+def _coerce(target: str, name: str, old: Fact, given: str | FactValue) -> FactValue:
+    kind = type(old.value)
+    try:
+        if kind is bool:
+            return {"true": True, "false": False, "1": True, "0": False}[str(given).lower()]
+        if kind is int:
+            return int(str(given))
+        if kind is float:
+            return float(str(given))
+    except (ValueError, KeyError) as error:
+        raise TargetError(
+            f"target '{target}': {name} = {given!r} is not of type {kind.__name__} "
+            f"(it is {old.value!r} now)"
+        ) from error
+    return str(given)
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and "value" not in value:
+            yield from _flatten(value, f"{name}.")
+        else:
+            yield name, value
+
+
+def _fact(target: str, name: str, entry: Any) -> Fact:
+    fields = dict(entry) if isinstance(entry, Mapping) else {"value": entry}
+    unknown = set(fields) - set(Fact.__dataclass_fields__)
+    if unknown:
+        raise TargetError(f"target '{target}': {name} has the unknown key '{sorted(unknown)[0]}'")
+    if isinstance(fields["value"], list):
+        fields["value"] = _freeze(fields["value"])
+    return Fact(**fields)
+
+
+def _freeze(value: Any) -> Any:
+    return tuple(_freeze(item) for item in value) if isinstance(value, list) else value
+
+
+def parse_target(name: str, text: str) -> Target:
+    """Read a target from TOML text; `TargetError` says what is wrong with it."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise TargetError(f"target '{name}' is not valid TOML: {error}") from error
+    family, doc = table.pop("family", None), table.pop("doc", "")
+    if not isinstance(family, str):
+        raise TargetError(f"target '{name}' names no family; write family = \"cpu\" at its top")
+    facts = {key: _fact(name, key, entry) for key, entry in _flatten(table)}
+    return Target.of(name, family, facts, str(doc))
+
+
+def target_names() -> list[str]:
+    """Names of the targets that ship as files."""
+    folder = resources.files("search_space") / "targets"
+    return sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".toml"))
+
+
+def load_target(name: str) -> Target:
+    """A shipped target by name, or one from a path that ends in `.toml`.
+
+    Raises:
+        TargetError: unknown name, unreadable or invalid file.
+    """
+    if name.endswith(".toml"):
+        path = Path(name)
+        try:
+            return parse_target(path.stem, path.read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            raise TargetError(f"target file '{name}' cannot be read: {error}") from error
+    if name not in target_names():
+        raise TargetError(
+            f"unknown target '{name}'; one of cpu, {', '.join(target_names())} or a .toml file is expected"
+        )
+    return parse_target(name, (resources.files("search_space") / "targets" / f"{name}.toml").read_text())

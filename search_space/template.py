@@ -1,0 +1,154 @@
+"""`Template`: everything Tilesmith knows of one operator, in one file of `operators/`.
+
+A template declares the operator's parameters and operands, computes it in numpy (the reference), says
+what is to be computed as stages, offers a search space for a target, and turns a configuration into a
+schedule. The registry finds template files by itself; the conformance tests walk over all of them.
+
+Contract:
+- `schedule` may look at structural knobs only; tile knobs reach it as symbols (`expression.var` of the
+  knob's name), so that one lowering serves every tile size.
+- `default` is legal in `space`, needs no tuning and is sensible, not a straw man.
+- `reference` is written in numpy, independently of the stages.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from numpy.typing import NDArray
+
+from search_space.config import Config
+from search_space.epilogue import operand_name
+from search_space.errors import WorkloadError
+from search_space.registry import Registry
+from search_space.space import SearchSpace
+from search_space.target import Target
+from search_space.workload import ParameterValue, Workload
+
+if TYPE_CHECKING:
+    from search_space.schedule import Schedule
+
+REQUIRED: None = None
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A shape parameter or attribute of an operator.
+
+    Attributes:
+        name: as typed in a workload.
+        meaning: one phrase with its unit or form.
+        default: value when omitted; None means it must be given.
+        minimum: least integer allowed (integers only).
+        choices: allowed names (texts only); empty means any.
+    """
+
+    name: str
+    meaning: str
+    default: ParameterValue | None = REQUIRED
+    minimum: int = 1
+    choices: tuple[str, ...] = ()
+
+    def check(self, value: ParameterValue | None, operator: str) -> ParameterValue:
+        """`value` or the default; `WorkloadError` if missing or not allowed."""
+        if value is None:
+            value = self.default
+        if value is None:
+            raise WorkloadError(f"operator '{operator}' needs {self.name}= ({self.meaning})")
+        if isinstance(value, int) and isinstance(self.default, str):
+            value = str(value)
+        if isinstance(self.default, int) and not isinstance(value, int):
+            raise WorkloadError(f"operator '{operator}': {self.name}={value!r} is not an integer")
+        if isinstance(value, int) and value < self.minimum:
+            raise WorkloadError(
+                f"operator '{operator}': {self.name}={value} is out of range; at least {self.minimum}"
+            )
+        if self.choices and value not in self.choices:
+            allowed = ", ".join(self.choices)
+            raise WorkloadError(f"operator '{operator}': {self.name}={value}; one of {allowed}")
+        return value
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor going in or out: name, logical shape, dtype, and what it is for.
+
+    `role`: "input" (one of the operator's own), "epilogue" (of a fused step) or "output".
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: Literal["input", "epilogue", "output"] = "input"
+
+
+class Template(ABC):
+    """One operator. See the module's docstring for the contract."""
+
+    operator: ClassVar[str]
+    summary: ClassVar[str]
+    parameters: ClassVar[tuple[Parameter, ...]]
+
+    def check(self, workload: Workload) -> None:
+        """Raise `WorkloadError` for parameters that contradict each other."""
+
+    @abstractmethod
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        """The operator's own inputs, in order, logical layouts."""
+
+    @abstractmethod
+    def output(self, workload: Workload) -> Operand:
+        """The output; epilogues do not change its shape."""
+
+    def channel_axis(self, workload: Workload) -> int:
+        """The axis of the output that `bias` and `scale` run along (the last by default)."""
+        return len(self.output(workload).shape) - 1
+
+    def operands(self, workload: Workload) -> tuple[Operand, ...]:
+        """Inputs followed by the epilogue's operands."""
+        output = self.output(workload)
+        found = list(self.inputs(workload))
+        for position, step in enumerate(workload.epilogue):
+            name = operand_name(step, position)
+            if name is not None:
+                channel = step.kind.operand == "channel"
+                shape = (output.shape[self.channel_axis(workload)],) if channel else output.shape
+                found.append(Operand(name, shape, workload.dtype, "epilogue"))
+        return tuple(found)
+
+    @abstractmethod
+    def flops(self, workload: Workload) -> int:
+        """Floating-point operations of the direct form (a multiply-add counts two)."""
+
+    @abstractmethod
+    def reference(
+        self, workload: Workload, inputs: Mapping[str, NDArray[Any]]
+    ) -> NDArray[Any]:
+        """The operator (without epilogue) in numpy; logical layouts in and out."""
+
+    @abstractmethod
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        """Every legal configuration on this target."""
+
+    @abstractmethod
+    def default(self, workload: Workload, target: Target) -> Config:
+        """The configuration used without tuning."""
+
+    @abstractmethod
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        """The schedule of a structural configuration, tile sizes symbolic."""
+
+    def layouts(self, workload: Workload, config: Config) -> tuple[str, str]:
+        """Physical layouts (of the first input, of the output); "" means plain row-major."""
+        return str(config.get("input_layout", "")), str(config.get("output_layout", ""))
+
+
+templates: Registry[Template] = Registry("operator", "search_space.operators", WorkloadError)
+
+
+def template_of(operator: str) -> Template:
+    """The template of an operator; `WorkloadError` if there is none."""
+    return templates[operator]

@@ -1,0 +1,161 @@
+"""`Workload`: what to compute, with a canonical key that no environment changes.
+
+A workload is an operator, its shape parameters and attributes, its dtypes, which operands are constant,
+and the epilogue fused into it. Its key is also its command-line form, so that a person can type one:
+
+    matmul m=512 n=512 k=512 const=b epilogue=bias,relu
+
+Invariants: parameters stand in the order the operator's template declares them, those at their default
+are left out (so a parameter added later changes no old key); `parse(key)` gives the workload back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from search_space.dtypes import check_dtype
+from search_space.epilogue import EpilogueStep
+from search_space.errors import WorkloadError
+
+ParameterValue = int | str
+
+_COMMON = ("dtype", "accumulate", "const", "epilogue")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One operator instance. Build it with `Workload.of` or `Workload.parse`.
+
+    Attributes:
+        operator: name of a registered template.
+        parameters: every parameter of the template, defaults filled in, in declared order.
+        dtype: element type of inputs and output.
+        accumulate: element type of sums.
+        constants: names of operands known at compile time (weights), sorted.
+        epilogue: steps applied to the result before it is stored.
+    """
+
+    operator: str
+    parameters: tuple[tuple[str, ParameterValue], ...]
+    dtype: str = "float32"
+    accumulate: str = "float32"
+    constants: tuple[str, ...] = ()
+    epilogue: tuple[EpilogueStep, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        operator: str,
+        parameters: Mapping[str, ParameterValue],
+        *,
+        dtype: str = "float32",
+        accumulate: str = "float32",
+        constants: Iterable[str] = (),
+        epilogue: Iterable[EpilogueStep] = (),
+    ) -> Workload:
+        """Check the parameters against the operator's template, fill in defaults.
+
+        Raises:
+            WorkloadError: unknown operator, parameter, operand or dtype; a missing or bad value.
+        """
+        from search_space.template import template_of
+
+        template = template_of(operator)
+        known = {p.name: p for p in template.parameters}
+        if unknown := [name for name in parameters if name not in known]:
+            raise WorkloadError(
+                f"operator '{operator}' has no parameter '{unknown[0]}'; it takes {', '.join(known)}"
+            )
+        filled = tuple((p.name, p.check(parameters.get(p.name), operator)) for p in known.values())
+        workload = cls(
+            operator,
+            filled,
+            check_dtype(dtype),
+            check_dtype(accumulate),
+            tuple(sorted(set(constants))),
+            tuple(epilogue),
+        )
+        template.check(workload)
+        return workload
+
+    @classmethod
+    def parse(cls, text: str) -> Workload:
+        """Read the command-line form, e.g. ``matmul m=512 n=512 k=512 const=b epilogue=bias,relu``.
+
+        Raises:
+            WorkloadError: as `of`, and for a word that is not NAME=VALUE.
+        """
+        words = text.split()
+        if not words:
+            raise WorkloadError("an empty workload; write an operator and its parameters")
+        given: dict[str, str] = {}
+        for word in words[1:]:
+            name, equals, value = word.partition("=")
+            if not equals or not name or not value:
+                raise WorkloadError(f"'{word}' in '{text}' is not of the form NAME=VALUE")
+            if name in given:
+                raise WorkloadError(f"'{name}' is given twice in '{text}'")
+            given[name] = value
+        common = {name: given.pop(name) for name in _COMMON if name in given}
+        return cls.of(
+            words[0],
+            {name: int(v) if v.lstrip("-").isdigit() else v for name, v in given.items()},
+            dtype=common.get("dtype", "float32"),
+            accumulate=common.get("accumulate", "float32"),
+            constants=[c for c in common.get("const", "").split(",") if c],
+            epilogue=[EpilogueStep.parse(s) for s in common.get("epilogue", "").split(",") if s],
+        )
+
+    @cached_property
+    def key(self) -> str:
+        """Canonical text; equal workloads have equal keys on every machine."""
+        from search_space.template import template_of
+
+        defaults = {p.name: p.default for p in template_of(self.operator).parameters}
+        words = [f"{n}={v}" for n, v in self.parameters if v != defaults[n]]
+        if self.dtype != "float32":
+            words.append(f"dtype={self.dtype}")
+        if self.accumulate != "float32":
+            words.append(f"accumulate={self.accumulate}")
+        if self.constants:
+            words.append(f"const={','.join(self.constants)}")
+        if self.epilogue:
+            words.append(f"epilogue={','.join(str(step) for step in self.epilogue)}")
+        return " ".join((self.operator, *words))
+
+    @cached_property
+    def digest(self) -> str:
+        """First 16 hexadecimal digits of the SHA-256 of the key."""
+        return hashlib.sha256(self.key.encode()).hexdigest()[:16]
+
+    def __getitem__(self, name: str) -> ParameterValue:
+        return dict(self.parameters)[name]
+
+    def integer(self, name: str) -> int:
+        """An integer parameter."""
+        value = self[name]
+        assert isinstance(value, int), (self.operator, name, value)
+        return value
+
+    def text(self, name: str) -> str:
+        """A textual parameter (a shape, a mode)."""
+        return str(self[name])
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A parameter written as a shape or list: '1x64x56x56' (or a bare integer)."""
+        text = str(self[name])
+        return () if text in ("", "scalar") else tuple(int(part) for part in text.split("x"))
+
+    def is_constant(self, operand: str) -> bool:
+        return operand in self.constants
+
+    def __str__(self) -> str:
+        return self.key
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """How a shape is written in a workload: '1x64x56x56'; 'scalar' for rank zero."""
+    return "x".join(map(str, shape)) or "scalar"
