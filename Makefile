@@ -1,0 +1,52 @@
+# Everything a newcomer needs: `make demo` and `make test` work on a machine with Python >= 3.11 and
+# make alone. The virtual environment is made on first use and renewed when pyproject.toml changes.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+JOBS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint types layers tests format golden clean
+
+help:  ## show this list
+	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-9s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[development]'
+	@touch $@
+
+venv: $(STAMP)  ## make the virtual environment .venv and install Tilesmith into it
+
+demo: $(STAMP)  ## tune ResNet-50 on this CPU for 3 minutes, compile it, compare and time it
+	$(BIN)/python examples/demo.py
+
+test: lint types layers tests  ## everything continuous integration checks
+
+lint: $(STAMP)  ## ruff: style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## mypy, strict
+	$(BIN)/mypy
+
+layers: $(STAMP)  ## import-linter: each package imports only those below it
+	$(BIN)/lint-imports
+
+tests: $(STAMP)  ## pytest
+	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest -n $(JOBS)
+
+format: $(STAMP)  ## let ruff rewrite the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+golden: $(STAMP)  ## accept the printed programs as they are now (read the diff)
+	$(BIN)/python -m pytest -n $(JOBS) tests/golden --update-golden
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +

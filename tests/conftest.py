@@ -1,0 +1,49 @@
+"""What every test shares: hypothesis profiles and golden files.
+
+Golden files hold printed programs. A test calls `golden("name.txt", text)`; it fails with a readable
+difference when the text is not what the file holds. `pytest --update-golden` (or `make golden`)
+rewrites the files; the reviewer reads the diff.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+GOLDEN_FOLDER = Path(__file__).parent / "golden"
+
+_patient = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("dev", deadline=None, max_examples=25, suppress_health_check=_patient)
+settings.register_profile(
+    "ci", deadline=None, max_examples=25, derandomize=True, suppress_health_check=_patient
+)
+settings.register_profile(
+    "thorough", deadline=None, max_examples=1000, suppress_health_check=_patient
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite golden files instead of comparing"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden(name, text)`: compare `text` with `tests/golden/name`, or rewrite the file."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN_FOLDER / name
+        text = text.rstrip("\n") + "\n"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert path.exists(), f"{path.name} is missing; write it with: pytest --update-golden"
+        assert text == path.read_text(), f"{path.name} differs; accept it with: make golden"
+
+    return check
