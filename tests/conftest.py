@@ -1,8 +1,8 @@
 """What every test shares: hypothesis profiles and golden files.
 
-Golden files hold printed programs. A test calls `golden("name.txt", text)`; it fails with a readable
-difference when the text is not what the file holds. `pytest --update-golden` (or `make golden`)
-rewrites the files; the reviewer reads the diff.
+Golden files hold printed programs. A test calls `golden("name.txt", text)`; it fails when the text
+is not what the file holds. `pytest --update-golden` (or `make golden`) rewrites the files; the
+reviewer reads the diff.
 """
 
 from __future__ import annotations
