@@ -1,0 +1,50 @@
+"""Every exception becomes one sentence and the right exit code."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+
+import click
+import pytest
+import sqlalchemy.exc
+
+from search_space.errors import CodegenError, JobError, ModelError, TilesmithError
+from tilesmith.failures import Terminated, explain, termination_as_exception
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "exit_code"),
+    [
+        (ModelError("model file 'x' does not exist"), "model file 'x' does not exist", 2),
+        (JobError("no candidate worked"), "no candidate worked", 1),
+        (CodegenError("two\nlines"), "two lines", 1),
+        (TilesmithError("a limit"), "a limit", 1),
+        (click.UsageError("bad"), "bad (see 'tilesmith --help')", 2),
+        (click.FileError("f", "gone"), "Could not open file 'f': gone", 1),
+        (KeyboardInterrupt(), "interrupted", 1),
+        (click.Abort(), "interrupted", 1),
+        (Terminated(), "stopped by SIGTERM", 1),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "the reader of the output closed it", 1),
+        (MemoryError(), "out of memory", 1),
+        (OSError(errno.ENOSPC, "No space left on device", "a.tsm"), "No space left on device", 1),
+        (PermissionError(errno.EACCES, "Permission denied", "a.tsm"), "denied: 'a.tsm'", 2),
+        (OSError(errno.EIO, "Input/output error"), "Input/output error", 1),
+        (sqlalchemy.exc.OperationalError("q", {}, Exception("disk full")), "database failed", 1),
+        (ZeroDivisionError("division by zero"), "internal error, please report it", 1),
+    ],
+)
+def test_explain(error: BaseException, message: str, exit_code: int) -> None:
+    failure = explain(error)
+    assert message in failure.message
+    assert "\n" not in failure.message
+    assert failure.exit_code == exit_code
+
+
+def test_sigterm_unwinds_like_an_interrupt_and_the_handler_is_restored() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Terminated), termination_as_exception():
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -1,0 +1,32 @@
+"""Printing: JSON stays standard JSON, tables stay aligned."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tilesmith.output import print_json, table
+
+
+def test_numbers_that_are_not_finite_become_null(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": float("inf"), "b": [1.5, float("nan")], "c": {"d": (1, None)}})
+    assert json.loads(capsys.readouterr().out) == {
+        "a": None,
+        "b": [1.5, None],
+        "c": {"d": [1, None]},
+    }
+
+
+def test_numeric_columns_align_right_and_text_left() -> None:
+    printed = table(("name", "ms"), [("a", 1.5), ("longer", 12.25), ("none", None)])
+    assert printed.splitlines() == [
+        "name       ms",
+        "a         1.5",
+        "longer  12.25",
+        "none        -",
+    ]
+
+
+def test_an_empty_table_is_its_header() -> None:
+    assert table(("name", "ms"), []) == "name  ms"

@@ -1,0 +1,47 @@
+"""Interleaved timing: everyone gets the same turns, on the same cores."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+
+import pytest
+
+from tilesmith.timing import Timing, interleave, pinned
+
+
+def test_contenders_take_turns() -> None:
+    order: list[str] = []
+
+    def contender(name: str) -> None:
+        order.append(name)
+        time.sleep(0.011)  # longer than a block: one timed call a turn
+
+    timings = interleave(
+        {"a": lambda: contender("a"), "b": lambda: contender("b")}, budget_s=0.0, least_rounds=3
+    )
+    assert [len(timing.samples) for timing in timings.values()] == [3, 3]
+    turns = order[6:]  # after three calls each that size the blocks
+    assert turns == ["a", "a", "b", "b"] * 3
+
+
+def test_quick_contenders_get_longer_blocks() -> None:
+    calls: Counter[str] = Counter()
+    timings = interleave({"quick": lambda: calls.update(["quick"])}, budget_s=0.0, least_rounds=2)
+    assert len(timings["quick"].samples) == 400
+    assert calls["quick"] == 3 + 2 * 201
+
+
+def test_figures_of_samples() -> None:
+    timing = Timing((0.003, 0.001, 0.002))
+    assert timing.median_ms == pytest.approx(2.0)
+    assert timing.min_ms == pytest.approx(1.0)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity here")
+def test_pinning_is_undone() -> None:
+    before = os.sched_getaffinity(0)
+    with pinned(1):
+        assert os.sched_getaffinity(0) == {max(before)}
+    assert os.sched_getaffinity(0) == before

@@ -1,0 +1,102 @@
+"""How every failure becomes one sentence on stderr and an exit code.
+
+Exit codes, which scripts rely on: 0 done, 1 the job failed, 2 the input or usage is wrong. A
+traceback is shown only when asked for (`tilesmith --traceback COMMAND ...`).
+"""
+
+from __future__ import annotations
+
+import errno
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+import click
+
+from search_space.errors import TilesmithError
+
+_JOB_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EPIPE)
+"""Operating-system errors that no change of the input would mend."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived; unwinds like Ctrl-C, so that open databases are closed in order."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What to tell the user: a sentence and the process's exit code."""
+
+    message: str
+    exit_code: int
+
+
+@contextmanager
+def termination_as_exception() -> Iterator[None]:
+    """Within the block SIGTERM raises `Terminated` (in the main thread; elsewhere nothing
+    changes).
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def explain(error: BaseException) -> Failure:
+    """The sentence and exit code for any exception that reached the command line."""
+    match error:
+        case TilesmithError():
+            return Failure(_one_line(str(error)), error.exit_code)
+        case click.UsageError():
+            command = error.ctx.command_path if error.ctx else "tilesmith"
+            message = _one_line(error.format_message())
+            return Failure(f"{message} (see '{command} --help')", 2)
+        case click.ClickException():
+            return Failure(_one_line(error.format_message()), error.exit_code)
+        case Terminated():
+            return Failure("stopped by SIGTERM", 1)
+        case KeyboardInterrupt() | click.Abort():
+            return Failure("interrupted", 1)
+        case BrokenPipeError():
+            return Failure("the reader of the output closed it before the end", 1)
+        case MemoryError():
+            return Failure("out of memory; try fewer threads, a smaller model or batch", 1)
+        case OSError():
+            return _operating_system(error)
+    if _is_database_error(error):
+        return Failure(f"the database failed: {_one_line(str(error.__cause__ or error))}", 1)
+    kind = type(error).__name__
+    return Failure(
+        f"internal error, please report it: {kind}: {_one_line(str(error))} "
+        "('tilesmith --traceback COMMAND ...' shows where)",
+        1,
+    )
+
+
+def _operating_system(error: OSError) -> Failure:
+    reason = error.strerror or str(error)
+    where = f": '{error.filename}'" if error.filename else ""
+    wrong_input = error.filename is not None and error.errno not in _JOB_ERRNOS
+    return Failure(_one_line(f"{reason}{where}"), 2 if wrong_input else 1)
+
+
+def _is_database_error(error: BaseException) -> bool:
+    """Whether SQLAlchemy raised it (asked without importing SQLAlchemy)."""
+    module = sys.modules.get("sqlalchemy.exc")
+    return module is not None and isinstance(error, module.SQLAlchemyError)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,133 @@
+"""Arguments and options that several commands share, each defined once.
+
+The value types turn text into values and reject what cannot be meant with one sentence; the
+decorators carry the help texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+Shape = tuple[int, ...]
+
+
+class NamedShape(click.ParamType["tuple[str, Shape]"]):
+    """`NAME=1x3x224x224`: an input's shape; becomes (name, dimensions)."""
+
+    name = "NAME=1x3x224x224"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, Shape]:
+        if isinstance(value, tuple):
+            return value
+        name, equals, text = str(value).partition("=")
+        parts = text.lower().split("x")
+        if not equals or not name or not all(part.isascii() and part.isdigit() for part in parts):
+            self.fail(f"'{value}' is not of the form NAME=1x3x224x224", param, ctx)
+        shape = tuple(int(part) for part in parts)
+        if 0 in shape:
+            self.fail(f"'{value}' has a dimension of zero; each must be at least 1", param, ctx)
+        return name, shape
+
+
+class Setting(click.ParamType["tuple[str, str]"]):
+    """`KEY=VALUE`; becomes (key, text)."""
+
+    name = "KEY=VALUE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = str(value).partition("=")
+        if not equals or not key or not text:
+            self.fail(f"'{value}' is not of the form {self.name}", param, ctx)
+        return key, text
+
+
+class NamedFile(Setting):
+    """`NAME=FILE.npy`; becomes (name, path)."""
+
+    name = "NAME=FILE.npy"
+
+
+class NameList(click.ParamType["tuple[str, ...]"]):
+    """`a,b,c` out of a fixed set of names; becomes a tuple without repetitions."""
+
+    name = "NAME,NAME"
+
+    def __init__(self, allowed: tuple[str, ...]) -> None:
+        self.allowed = allowed
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        names = tuple(dict.fromkeys(str(value).split(",")))
+        for name in names:
+            if name not in self.allowed:
+                self.fail(f"'{name}' is not one of {', '.join(self.allowed)}", param, ctx)
+        return names
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object on stdout."
+)
+set_option = click.option(
+    "--set",
+    "settings",
+    type=Setting(),
+    multiple=True,
+    help="Change a number of the target, such as sbuf.mib=48; repeatable.",
+)
+shape_option = click.option(
+    "--shape",
+    "shapes",
+    type=NamedShape(),
+    multiple=True,
+    help="Bind an input's symbolic dimensions; repeatable.",
+)
+threads_option = click.option(
+    "--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads to use."
+)
+operator_option = click.option(
+    "--op",
+    "operators",
+    multiple=True,
+    metavar="'NAME m=512 ...'",
+    help="A single operator in place of a model, such as 'matmul m=512 n=512 k=512'; repeatable.",
+)
+
+
+def target_option(required: bool) -> Callable[[Command], Command]:
+    """`--target`, with `--set` beside it; defaults to this machine when not required."""
+
+    def add(command: Command) -> Command:
+        option = click.option(
+            "--target",
+            required=required,
+            default=None if required else "cpu",
+            show_default=not required,
+            help="cpu (this machine), a name that 'tilesmith targets' lists, or a .toml file.",
+        )
+        return option(set_option(command))
+
+    return add
+
+
+def database_option(required: bool) -> Callable[[Command], Command]:
+    """`--database FILE_OR_URL`."""
+    return click.option(
+        "--database",
+        required=required,
+        metavar="FILE_OR_URL",
+        help="The tuning database: an SQLite file or any SQLAlchemy URL.",
+    )

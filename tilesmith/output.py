@@ -1,0 +1,65 @@
+"""What commands print: one JSON object for scripts, or a table for people; notes go to stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One JSON object on stdout, standard JSON: numbers that are not finite become null."""
+    click.echo(json.dumps(_finite(value), indent=2, allow_nan=False))
+
+
+def note(text: str) -> None:
+    """A line for people, on stderr."""
+    click.echo(text, err=True)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A plain table: columns aligned, numbers to the right."""
+    body = [[_cell(value) for value in row] for row in rows]
+    columns = list(zip(header, *body, strict=True))
+    widths = [max(len(cell) for cell in column) for column in columns]
+    right = [bool(body) and all(_is_number(cell) for cell in column[1:]) for column in columns]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(cells, widths, right, strict=True)
+        )
+        return "  ".join(padded).rstrip()
+
+    return "\n".join(line(cells) for cells in (list(header), *body))
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
+    return str(value)
+
+
+def _is_number(text: str) -> bool:
+    if text == "-":
+        return True
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

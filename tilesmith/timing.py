@@ -1,0 +1,89 @@
+"""Fair timing of several ways to do one thing: interleaved, on the same pinned cores.
+
+A processor's clock drifts by 10 % within seconds, so contenders that are timed one after the other
+are not comparable. Here they take turns in short blocks, and only figures of one run are set side
+by side.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+_BLOCK_S = 0.01
+"""A contender's turn: long enough to be over the disturbance of taking turns."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Wall-clock samples of one contender, in seconds, in the order taken."""
+
+    samples: tuple[float, ...]
+
+    @property
+    def median_ms(self) -> float:
+        return statistics.median(self.samples) * 1e3
+
+    @property
+    def min_ms(self) -> float:
+        return min(self.samples) * 1e3
+
+
+@contextmanager
+def pinned(threads: int) -> Iterator[None]:
+    """Keep this thread, and threads it starts, on `threads` of the cores it may use.
+
+    The highest-numbered cores are taken, as the first one usually serves interrupts. Does nothing
+    where the operating system offers no affinity.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(allowed)[-threads:])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def interleave(
+    contenders: Mapping[str, Callable[[], object]], budget_s: float = 3.0, least_rounds: int = 5
+) -> dict[str, Timing]:
+    """Time every contender in turns.
+
+    Each round gives each contender one untimed call, which refills the caches its rivals emptied,
+    and then a block of timed ones.
+
+    Args:
+        contenders: by name, a call that does the work once.
+        budget_s: rounds are played until this many seconds are over.
+        least_rounds: but never fewer than this.
+    """
+    blocks = {name: _block(call) for name, call in contenders.items()}
+    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    end = time.perf_counter() + budget_s
+    rounds = 0
+    while rounds < least_rounds or time.perf_counter() < end:
+        for name, call in contenders.items():
+            call()
+            samples[name].extend(_timed(call) for _ in range(blocks[name]))
+        rounds += 1
+    return {name: Timing(tuple(taken)) for name, taken in samples.items()}
+
+
+def _timed(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _block(call: Callable[[], object]) -> int:
+    """How many calls make a block (two warming calls first)."""
+    call()
+    call()
+    return max(1, min(200, round(_BLOCK_S / max(_timed(call), 1e-6))))
