@@ -10,7 +10,7 @@ A target is a name, a family ("cpu", "systolic", "trainium", ...) and facts by d
     partitions = 128                       # short form: no source, trust "?"
 
 `doc` and the per-fact keys `unit`, `source`, `trust` (V read in the primary text, S secondary,
-F fitted, ? assumed), `calibratable`, `minimum`, `maximum` are optional. Invariants: frozen; the
+F fitted, ? assumed), `calibratable`, `minimum`, `maximum`, `choices` (of a text) are optional. Invariants: frozen; the
 *identity* of a target (`identity`) covers the facts that are not calibratable, so that keys stay
 stable when measured constants are fitted anew.
 """
@@ -43,6 +43,7 @@ class Fact:
     calibratable: bool = False
     minimum: float | None = None
     maximum: float | None = None
+    choices: tuple[str, ...] = ()
 
     def check(self, target: str, name: str) -> Fact:
         """Return self; raise `TargetError` if the value is outside the allowed range.
@@ -57,6 +58,11 @@ class Fact:
                     f"target '{target}': {name} = {self.value} is out of range; "
                     f"allowed: {low:g} to {high:g}"
                 )
+        if self.choices and self.value not in self.choices:
+            raise TargetError(
+                f"target '{target}': {name} = {self.value!r} is unknown; "
+                f"one of {', '.join(self.choices)} is expected"
+            )
         return self
 
 
@@ -130,7 +136,7 @@ class Target:
 
     def to_json(self) -> str:
         """Every fact, for the database and for artifacts."""
-        facts = {n: {k: v for k, v in vars(f).items() if v not in (None, "")} for n, f in self.facts}
+        facts = {n: {k: v for k, v in vars(f).items() if v not in (None, "", ())} for n, f in self.facts}
         return json.dumps({"name": self.name, "family": self.family, "doc": self.doc, "facts": facts})
 
     @classmethod
@@ -171,8 +177,9 @@ def _fact(target: str, name: str, entry: Any) -> Fact:
     unknown = set(fields) - set(Fact.__dataclass_fields__)
     if unknown:
         raise TargetError(f"target '{target}': {name} has the unknown key '{sorted(unknown)[0]}'")
-    if isinstance(fields["value"], list):
-        fields["value"] = _freeze(fields["value"])
+    for key in ("value", "choices"):
+        if isinstance(fields.get(key), list):
+            fields[key] = _freeze(fields[key])
     return Fact(**fields)
 
 

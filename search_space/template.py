@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from numpy.typing import NDArray
@@ -146,9 +147,10 @@ class Template(ABC):
         return str(config.get("input_layout", "")), str(config.get("output_layout", ""))
 
 
-templates: Registry[Template] = Registry("operator", "search_space.operators", WorkloadError)
+templates: Registry[type[Template]] = Registry("operator", "search_space.operators", WorkloadError)
 
 
+@cache
 def template_of(operator: str) -> Template:
     """The template of an operator; `WorkloadError` if there is none."""
-    return templates[operator]
+    return templates[operator]()

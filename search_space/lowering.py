@@ -1,0 +1,209 @@
+"""Lowering: a schedule becomes a `Program`.
+
+Three steps, each in one pass over the stages:
+
+1. `rewriting.rewrite_stages`: primitives that change the graph of stages;
+2. *nests*, consumers before producers: each stage gets its loops; a stage attached to a consumer's loop
+   covers just the region which that iteration reads;
+3. *emission*, producers before consumers: loops, allocations, initialisation, update, write-back.
+
+A structure is lowered once: factors may be symbols, `Program.bind` gives them numbers later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from search_space.compute import ComputeDefinition, Stage
+from search_space.emission import Emitter
+from search_space.errors import ScheduleError
+from search_space.expression import ZERO, Expr, maximum, minimum
+from search_space.layout import Layout
+from search_space.nest import Nest
+from search_space.program import Program
+from search_space.rewriting import rewrite_stages
+from search_space.scalar import Load, loads
+from search_space.schedule import (
+    AssignEngine,
+    CacheRead,
+    CacheWrite,
+    CompileTime,
+    ComputeAt,
+    ReverseComputeAt,
+    Schedule,
+    SetLayout,
+)
+
+
+@dataclass
+class Plan:
+    """What the primitives say, sorted by stage, and the nests made from it.
+
+    Attributes:
+        compute_at: producer -> where it is attached.
+        reverse_at: epilogue stage -> where it is attached.
+        cache_write: stage -> its accumulator tile.
+        scopes: memory scope of a stage's tensor (where a primitive names one).
+    """
+
+    compute: ComputeDefinition
+    nests: dict[str, Nest] = field(default_factory=dict)
+    compute_at: dict[str, ComputeAt] = field(default_factory=dict)
+    reverse_at: dict[str, ReverseComputeAt] = field(default_factory=dict)
+    cache_write: dict[str, CacheWrite] = field(default_factory=dict)
+    layouts: dict[str, Layout] = field(default_factory=dict)
+    scopes: dict[str, str] = field(default_factory=dict)
+    engines: dict[str, str] = field(default_factory=dict)
+    compile_time: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Plan:
+        plan = cls(rewrite_stages(schedule.compute, schedule.primitives))
+        for primitive in schedule.primitives:
+            match primitive:
+                case ComputeAt(stage, _, _, scope):
+                    plan.compute_at[stage] = primitive
+                    plan.scopes[stage] = scope
+                case ReverseComputeAt(stage, _, _, scope):
+                    plan.reverse_at[stage] = primitive
+                    plan.scopes[stage] = scope
+                case CacheWrite(stage):
+                    plan.cache_write[stage] = primitive
+                case CacheRead(_, _, name, scope):
+                    plan.scopes.setdefault(name, scope)
+                case SetLayout(tensor, layout):
+                    plan.layouts[tensor] = layout
+                case AssignEngine(stage, engine):
+                    plan.engines[stage] = engine
+                case CompileTime(stage):
+                    plan.compile_time.add(stage)
+                case _:
+                    pass
+        plan.check()
+        return plan
+
+    def check(self) -> None:
+        """Raise `ScheduleError` for a primitive that names a stage which does not exist."""
+        known = {stage.name for stage in self.compute.stages}
+        tensors = known | {tensor.name for tensor in self.compute.inputs}
+        named = {*self.compute_at, *self.reverse_at, *self.cache_write, *self.compile_time}
+        for name in (*named, *self.engines):
+            if name not in known:
+                raise ScheduleError(f"'{self.compute.name}' has no stage '{name}'; it has {known}")
+        for name in self.layouts:
+            if name not in tensors:
+                raise ScheduleError(f"'{self.compute.name}' has no tensor '{name}' to lay out")
+        for name in self.compile_time:
+            if not self.compute.is_constant(name):
+                raise ScheduleError(f"stage '{name}' depends on inputs that are not constant")
+
+    def host(self, name: str) -> tuple[str, str] | None:
+        """(stage, loop) that a stage is attached to, or None at the root."""
+        if name in self.compute_at:
+            return self.compute_at[name].consumer, self.compute_at[name].loop
+        if name in self.reverse_at:
+            return self.reverse_at[name].producer, self.reverse_at[name].loop
+        return None
+
+    def enclosing(self, name: str) -> list[str]:
+        """Variables of the loops around a stage: those fixed where it is computed."""
+        host = self.host(name)
+        if host is None:
+            return []
+        stage, loop = host
+        nest = self.nests[stage]
+        own = [item.variable for item in nest.loops[: nest.position(loop) + 1]]
+        return [*self.enclosing(stage), *own]
+
+
+def lower(schedule: Schedule) -> Program:
+    """Lower a schedule.
+
+    Raises:
+        ScheduleError: a primitive does not fit the stage or loop it names.
+    """
+    plan = Plan.of(schedule)
+    taken: set[str] = set()
+    for stage in reversed(plan.compute.stages):
+        _make_nest(plan, stage, schedule, taken)
+    for name in plan.reverse_at:
+        _mirror(plan, name)
+    return Emitter(plan).program()
+
+
+def _make_nest(plan: Plan, stage: Stage, schedule: Schedule, taken: set[str]) -> None:
+    """Loops of one stage, its region cut to what the consumers at its place read."""
+    regions = {}
+    if stage.name in plan.compute_at:
+        regions = _region(plan, stage)
+    nest = Nest.of(stage, regions, taken)
+    plan.nests[stage.name] = nest
+    for primitive in schedule.primitives:
+        if getattr(primitive, "stage", None) == stage.name:
+            nest.apply(primitive)
+
+
+def _consumers(plan: Plan, name: str) -> Iterable[Stage]:
+    return (stage for stage in plan.compute.stages if name in stage.reads)
+
+
+def _region(plan: Plan, stage: Stage) -> dict[str, tuple[Expr, Expr, Expr]]:
+    """(base, extent, limit) of each axis of an attached stage: the box its consumers read there."""
+    fixed = set(plan.enclosing(stage.name))
+    bases: list[Expr] | None = None
+    tops: list[Expr] = []
+    for consumer in _consumers(plan, stage.name):
+        nest = plan.nests[consumer.name]
+        moving = {v: top for v, top in _all_bounds(plan, consumer.name).items() if v not in fixed}
+        for found in loads(consumer.value):
+            if found.buffer != stage.name:
+                continue
+            indices = [index.substitute(nest.axis_values) for index in found.indices]
+            low = [index.lower(moving) for index in indices]
+            high = [index.upper(moving) for index in indices]
+            if bases is None:
+                bases, tops = low, high
+            else:
+                bases = [minimum(a, b) for a, b in zip(bases, low, strict=True)]
+                tops = [maximum(a, b) for a, b in zip(tops, high, strict=True)]
+    if bases is None:
+        raise ScheduleError(f"stage '{stage.name}' is attached but nobody reads it")
+    regions = {}
+    for axis, base, top in zip(stage.axes, bases, tops, strict=True):
+        limit = top - base + 1
+        whole = base == ZERO and (limit - axis.extent).constant is not None
+        if whole and ((limit - axis.extent).constant or 0) >= 0:
+            regions[axis.name] = (ZERO, axis.extent, axis.extent)
+        elif base == ZERO and limit.constant is not None:
+            regions[axis.name] = (ZERO, limit, limit)
+        else:
+            regions[axis.name] = (base, minimum(limit, axis.extent - base), limit)
+    return regions
+
+
+def _all_bounds(plan: Plan, name: str) -> dict[str, Expr]:
+    """Bounds of a stage's own loop variables and of those around it."""
+    bounds = plan.nests[name].bounds()
+    host = plan.host(name)
+    return {**_all_bounds(plan, host[0]), **bounds} if host else bounds
+
+
+def _mirror(plan: Plan, name: str) -> None:
+    """Give an epilogue its producer's tile loops: the spatial loops inside the attachment.
+
+    Its axes take the values of the producer's axes, which it must read one to one.
+    """
+    attached = plan.reverse_at[name]
+    producer, nest = plan.nests[attached.producer], plan.nests[name]
+    found = [load for load in loads(nest.stage.value) if load.buffer == attached.producer]
+    identity = tuple(axis.var for axis in nest.stage.axes)
+    if not found or any(load != Load(attached.producer, identity) for load in found):
+        raise ScheduleError(f"stage '{name}' must read '{attached.producer}' point by point")
+    source = producer
+    while source.stage.name in plan.reverse_at:
+        source = plan.nests[plan.reverse_at[source.stage.name].producer]
+    inner = source.loops[source.position(attached.loop) + 1 :]
+    nest.loops = [loop for loop in inner if not loop.reduce]
+    for axis, ours in zip(source.stage.axes, nest.stage.axes, strict=True):
+        nest.axis_values[ours.name] = source.axis_values[axis.name]

@@ -1,0 +1,197 @@
+"""Matrix multiplication, plain and batched, every combination of transposes.
+
+    c[b, i, j] = sum_k a[b, i, k] * b[b, k, j]          (a as [k, i] with ta=1, b as [j, k] with tb=1)
+
+On a CPU the schedule is the one of Goto and van de Geijn ("Anatomy of High-Performance Matrix
+Multiplication", 2008) with every size a knob: an m_tile x (n_vectors vectors) accumulator tile in
+registers, `b` packed into panels as wide as the tile, cache blocks and their loop order around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.compute import ComputeDefinition, Stage, Tensor, axis
+from search_space.config import Config
+from search_space.expression import var
+from search_space.fusion import epilogue_stage, epilogue_tensors
+from search_space.knobs import Constraint, choice, order, tile
+from search_space.layout import Layout
+from search_space.scalar import call, load
+from search_space.schedule import Schedule
+from search_space.space import SearchSpace, Subspace
+from search_space.target import Target
+from search_space.template import Operand, Parameter, Template, templates
+from search_space.workload import Workload
+
+SPILL_ALLOWANCE = 8
+"""Vector registers a tile may need beyond the target's: a few spills can pay for themselves."""
+
+
+@templates.register("matmul")
+class Matmul(Template):
+    """See the module's docstring."""
+
+    operator = "matmul"
+    summary = "matrix multiplication, batched or not: c = a b"
+    parameters = (
+        Parameter("m", "rows of a and c"),
+        Parameter("n", "columns of b and c"),
+        Parameter("k", "columns of a, rows of b"),
+        Parameter("batch", "independent products", 1),
+        Parameter("ta", "1 if a is stored transposed, as [k, m]", 0, minimum=0),
+        Parameter("tb", "1 if b is stored transposed, as [n, k]", 0, minimum=0),
+    )
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        m, n, k = (workload.integer(name) for name in "mnk")
+        lead = self._lead(workload)
+        a = (k, m) if workload.integer("ta") else (m, k)
+        b = (n, k) if workload.integer("tb") else (k, n)
+        return (
+            Operand("a", (*lead, *a), workload.dtype),
+            Operand("b", (*lead, *b), workload.dtype),
+        )
+
+    def output(self, workload: Workload) -> Operand:
+        shape = (*self._lead(workload), workload.integer("m"), workload.integer("n"))
+        return Operand("c", shape, workload.dtype, "output")
+
+    def flops(self, workload: Workload) -> int:
+        m, n, k, batch = (workload.integer(name) for name in ("m", "n", "k", "batch"))
+        return 2 * m * n * k * batch
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        a, b = inputs["a"], inputs["b"]
+        a = np.swapaxes(a, -1, -2) if workload.integer("ta") else a
+        b = np.swapaxes(b, -1, -2) if workload.integer("tb") else b
+        return np.matmul(a, b)
+
+    def _lead(self, workload: Workload) -> tuple[int, ...]:
+        batch = workload.integer("batch")
+        return (batch,) if batch > 1 else ()
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        """One stage `c`, and `out` for the epilogue if there is one."""
+        lead = tuple(axis("b", extent) for extent in self._lead(workload))
+        i, j = axis("i", workload.integer("m")), axis("j", workload.integer("n"))
+        k = axis("k", workload.integer("k"))
+        batch = tuple(x.var for x in lead)
+        a = load("a", *batch, *((k.var, i.var) if workload.integer("ta") else (i.var, k.var)))
+        b = load("b", *batch, *((j.var, k.var) if workload.integer("tb") else (k.var, j.var)))
+        product = Stage("c", (*lead, i, j), call("multiply", a, b), (k,), "sum")
+        tensors = tuple(
+            Tensor(o.name, o.shape, o.dtype, workload.is_constant(o.name))
+            for o in self.inputs(workload)
+        )
+        return ComputeDefinition(
+            "matmul",
+            (*tensors, *epilogue_tensors(self, workload)),
+            (product, *epilogue_stage(self, workload, product)),
+        )
+
+    # -- CPU ----------------------------------------------------------------------------------
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        m, n, k = (workload.integer(name) for name in "mnk")
+        lanes = target.integer("vector.lanes")
+        registers = target.integer("vector.registers")
+        vectors = -(-n // lanes)
+        packs = ["panels"] if workload.integer("tb") else ["panels", "none"]
+        knobs = (
+            choice("pack_b", packs),
+            order("block_order", ("m", "n", "k")),
+            choice("tile_order", ("mn", "nm")),
+            tile("m_tile", range(1, min(m, 16) + 1)),
+            tile("n_vectors", range(1, min(vectors, 6) + 1)),
+            tile("k_unroll", [u for u in (1, 2, 4, 8, 16) if u <= k]),
+            tile("m_block", _block_counts(m)),
+            tile("n_block", _block_counts(vectors)),
+            tile("k_block", _block_counts(k)),
+        )
+        rows, columns = var("m_tile"), var("n_vectors")
+        limit = Constraint(
+            rows * columns + columns,
+            registers + SPILL_ALLOWANCE,
+            "vector registers of the accumulator tile (m_tile*n_vectors + n_vectors)",
+            "choose a smaller m_tile or n_vectors",
+        )
+        return SearchSpace((Subspace((("algorithm", "blocked"),), knobs, (limit,)),))
+
+    def default(self, workload: Workload, target: Target) -> Config:
+        """Two vectors wide, as many rows as the registers hold, whole k, panels packed."""
+        m, n, k = (workload.integer(name) for name in "mnk")
+        vectors = -(-n // target.integer("vector.lanes"))
+        columns = min(2, vectors)
+        rows = min(m, (target.integer("vector.registers") - columns - 1) // columns, 12)
+        return Config.of(
+            algorithm="blocked",
+            pack_b="panels",
+            block_order="n,m,k",
+            tile_order="nm",
+            m_tile=rows,
+            n_vectors=columns,
+            k_unroll=max(u for u in (1, 2, 4) if u <= k),
+            m_block=_block_counts(m)[-1],
+            n_block=1,
+            k_block=_block_counts(k)[-1],
+        )
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        lanes = target.integer("vector.lanes")
+        schedule = Schedule(self.compute(workload))
+        batch = ("b",) if self._lead(workload) else ()
+        panel = var("n_vectors") * lanes
+        if structure.text("pack_b") == "panels":
+            schedule = self._pack(workload, schedule, panel, lanes)
+        for loop, size, block in (
+            ("i", var("m_tile"), "m_block"),
+            ("k", var("k_unroll"), "k_block"),
+        ):
+            schedule = schedule.split("c", loop, size, f"{loop}t", f"{loop}i")
+            schedule = schedule.split("c", f"{loop}t", var(block), f"{loop}o", f"{loop}m")
+        schedule = schedule.split("c", "j", lanes, "jv", "lane")
+        schedule = schedule.split("c", "jv", var("n_vectors"), "jt", "ji")
+        schedule = schedule.split("c", "jt", var("n_block"), "jo", "jm")
+        outer = [{"m": "io", "n": "jo", "k": "ko"}[x] for x in structure.text("block_order").split(",")]
+        middle = ["im", "jm"] if structure.text("tile_order") == "mn" else ["jm", "im"]
+        schedule = schedule.reorder("c", (*batch, *outer, *middle, "km", "ki", "ii", "ji", "lane"))
+        schedule = schedule.vectorize("c", "lane").unroll("c", "ki", "ii", "ji")
+        schedule = schedule.cache_write("c", "register", middle[-1])
+        if workload.epilogue:
+            schedule = schedule.reverse_compute_at("out", "c", middle[-1])
+        parallel = [loop for loop in (*batch, *outer) if loop != "ko"]
+        if outer[0] != "ko":
+            parallel = [*batch, *outer[: outer.index("ko")]]
+        return schedule.parallel("c", *(parallel if outer[0] != "ko" else batch))
+
+    def _pack(self, workload: Workload, schedule: Schedule, panel: Any, lanes: int) -> Schedule:
+        """b -> b.packed[j/panel, k, j%panel] (batch first), once for constant b."""
+        rank = 3 if self._lead(workload) else 2
+        transposed = bool(workload.integer("tb"))
+        column = rank - 2 if transposed else rank - 1
+        row = rank - 1 if transposed else rank - 2
+        schedule = schedule.cache_read("b", "c", "b.packed")
+        schedule = schedule.set_layout(
+            "b.packed",
+            Layout.blocked(rank, column, panel, [*range(rank - 2), column, row]),
+        )
+        j, k = f"b.packed.{column}", f"b.packed.{row}"
+        schedule = schedule.split("b.packed", j, lanes, "pv", "pl")
+        schedule = schedule.split("b.packed", "pv", var("n_vectors"), "pt", "pi")
+        schedule = schedule.reorder("b.packed", ("pt", k, "pi", "pl")).vectorize("b.packed", "pl")
+        if workload.is_constant("b"):
+            return schedule.compile_time("b.packed")
+        batch = ("b.packed.0",) if rank == 3 else ()
+        return schedule.parallel("b.packed", *batch, "pt")
+
+
+def _block_counts(extent: int) -> list[int]:
+    """Candidate numbers of tiles in a cache block: powers of two, or everything."""
+    powers = [1 << e for e in range(extent.bit_length()) if 1 << e < extent]
+    return [*powers, extent]
+
+

@@ -1,0 +1,216 @@
+"""Schedules: how a compute definition is to be run, as a list of named primitives.
+
+A primitive is a frozen value that names a stage and its loops; a `Schedule` is a compute definition and
+the primitives applied to it so far. Every method below returns a new schedule with one primitive more;
+`lowering.lower` replays them into a `Program`. The same words serve all targets: a `cache_write` into
+`register` makes a CPU's accumulator tile, into `psum` an accelerator's. Factors may be symbols.
+
+Each primitive shows its rewrite as `before --> after`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Union
+
+from search_space.compute import ComputeDefinition
+from search_space.expression import Expr, ExprLike, as_expr
+from search_space.layout import Layout
+from search_space.program import LoopKind
+
+
+@dataclass(frozen=True)
+class Split:
+    """for i in n: s  -->  for outer in ceil(n/f): for inner in min(f, n - outer*f): s"""
+
+    stage: str
+    loop: str
+    factor: Expr
+    outer: str
+    inner: str
+
+
+@dataclass(frozen=True)
+class Reorder:
+    """for i: for j: for k: s  --(k, i)-->  for k: for j: for i: s   (the named loops change places)"""
+
+    stage: str
+    loops: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Annotate:
+    """for i: s  -->  parallel | vector | unroll i: s"""
+
+    stage: str
+    loop: str
+    kind: LoopKind
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """for i: load; compute  -->  the load of iteration i+depth-1 runs beside the compute of i"""
+
+    stage: str
+    loop: str
+    depth: int
+
+
+@dataclass(frozen=True)
+class AssignEngine:
+    """p[i] = x  -->  p[i] = x  @engine   (which engine of an accelerator executes the stage)"""
+
+    stage: str
+    engine: str
+
+
+@dataclass(frozen=True)
+class ComputeAt:
+    """produce p; for i: for j: use p[i..]  -->  for i: produce the part of p that i needs; for j: use"""
+
+    stage: str
+    consumer: str
+    loop: str
+    scope: str = "local"
+
+
+@dataclass(frozen=True)
+class ReverseComputeAt:
+    """for i: for j: c[i,j] = ..; for i, j: e = f(c)  -->  for i: {for j: c = ..; for j: e = f(c)}"""
+
+    stage: str
+    producer: str
+    loop: str
+    scope: str = "local"
+
+
+@dataclass(frozen=True)
+class CacheWrite:
+    """for i: for k: for j: c[i,j] += x
+    -->  for i: allocate t[j] in scope; t = 0; for k: for j: t[j] += x; for j: c[i,j] = t[j]"""
+
+    stage: str
+    scope: str
+    loop: str
+
+
+@dataclass(frozen=True)
+class CacheRead:
+    """for i: s(a[i])  -->  for i: copy[i] = a[i]; for i: s(copy[i])   (copy: a stage in `scope`)"""
+
+    tensor: str
+    reader: str
+    name: str
+    scope: str
+
+
+@dataclass(frozen=True)
+class Inline:
+    """p[i] = f(i); c[i] = g(p[i])  -->  c[i] = g(f(i))"""
+
+    stage: str
+
+
+@dataclass(frozen=True)
+class Rfactor:
+    """s = sum_k x(k)  -->  r[v] = sum_o x(o*f + v); s = sum_v r[v]   (v: a spatial axis of extent f)"""
+
+    stage: str
+    axis: str
+    factor: Expr
+    name: str
+
+
+@dataclass(frozen=True)
+class SetLayout:
+    """t[i,j] in row-major order  -->  t in the given physical order, e.g. t[i/16, j, i%16]"""
+
+    tensor: str
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class CompileTime:
+    """run: p = f(weights); use p  -->  once, at compile time: p = f(weights);  run: use p"""
+
+    stage: str
+
+
+@dataclass(frozen=True)
+class Tensorize:
+    """for i: for j: for k: s  -->  intrinsic: for i: for j: for k: s   (one target instruction)"""
+
+    stage: str
+    loop: str
+    intrinsic: str
+
+
+Primitive = Union[
+    Split, Reorder, Annotate, Pipeline, AssignEngine, ComputeAt, ReverseComputeAt, CacheWrite,
+    CacheRead, Inline, Rfactor, SetLayout, CompileTime, Tensorize,
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A compute definition and the primitives applied to it, in order."""
+
+    compute: ComputeDefinition
+    primitives: tuple[Primitive, ...] = ()
+
+    def _with(self, *added: Primitive) -> Schedule:
+        return replace(self, primitives=(*self.primitives, *added))
+
+    def split(self, stage: str, loop: str, factor: ExprLike, outer: str, inner: str) -> Schedule:
+        return self._with(Split(stage, loop, as_expr(factor), outer, inner))
+
+    def reorder(self, stage: str, loops: Sequence[str]) -> Schedule:
+        return self._with(Reorder(stage, tuple(loops)))
+
+    def vectorize(self, stage: str, loop: str) -> Schedule:
+        return self._with(Annotate(stage, loop, "vector"))
+
+    def unroll(self, stage: str, *loops: str) -> Schedule:
+        return self._with(*(Annotate(stage, loop, "unroll") for loop in loops))
+
+    def parallel(self, stage: str, *loops: str) -> Schedule:
+        return self._with(*(Annotate(stage, loop, "parallel") for loop in loops))
+
+    def pipeline(self, stage: str, loop: str, depth: int) -> Schedule:
+        return self._with(Pipeline(stage, loop, depth))
+
+    def assign_engine(self, stage: str, engine: str) -> Schedule:
+        return self._with(AssignEngine(stage, engine))
+
+    def compute_at(self, stage: str, consumer: str, loop: str, scope: str = "local") -> Schedule:
+        return self._with(ComputeAt(stage, consumer, loop, scope))
+
+    def reverse_compute_at(
+        self, stage: str, producer: str, loop: str, scope: str = "local"
+    ) -> Schedule:
+        return self._with(ReverseComputeAt(stage, producer, loop, scope))
+
+    def cache_write(self, stage: str, scope: str, loop: str) -> Schedule:
+        return self._with(CacheWrite(stage, scope, loop))
+
+    def cache_read(self, tensor: str, reader: str, name: str, scope: str = "global") -> Schedule:
+        return self._with(CacheRead(tensor, reader, name, scope))
+
+    def inline(self, stage: str) -> Schedule:
+        return self._with(Inline(stage))
+
+    def rfactor(self, stage: str, axis: str, factor: ExprLike, name: str) -> Schedule:
+        return self._with(Rfactor(stage, axis, as_expr(factor), name))
+
+    def set_layout(self, tensor: str, layout: Layout) -> Schedule:
+        return self._with(SetLayout(tensor, layout))
+
+    def compile_time(self, stage: str) -> Schedule:
+        return self._with(CompileTime(stage))
+
+    def tensorize(self, stage: str, loop: str, intrinsic: str) -> Schedule:
+        return self._with(Tensorize(stage, loop, intrinsic))
+
+    def __str__(self) -> str:
+        return "\n".join(str(primitive) for primitive in self.primitives)
