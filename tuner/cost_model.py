@@ -1,0 +1,109 @@
+"""`CostModel`: how fast a configuration will probably be, learned from measurements.
+
+A cost model is one class in one file of `cost_models/`. Contract, checked for every registered model:
+
+- `fit` learns from scratch, deterministically in its arguments, so that a model is a pure function of
+  the trials and need not be stored to resume exactly;
+- `predict` gives scores, lower is faster, comparable within a group; `predicts_log_seconds` says
+  whether they are also logarithms of seconds up to a constant for each group;
+- `save` gives text (JSON), `load` a model that predicts the same; no pickle.
+
+Labels are latencies in seconds of one way of measuring; a model never sees both. Runs aborted as slow
+enter with the time they were aborted at, a lower bound.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.errors import InputError
+from search_space.registry import Registry
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Configurations as a cost model sees them.
+
+    Attributes:
+        features: shape (n, f), float32.
+        analytical: the simulator's latency in seconds, shape (n,); NaN where there is none.
+        groups: number of the task each is of, shape (n,): scores compare within a group only.
+    """
+
+    features: NDArray[np.float32]
+    analytical: Floats
+    groups: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        assert len(self.features) == len(self.analytical) == len(self.groups)
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def take(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> Samples:
+        return Samples(self.features[chosen], self.analytical[chosen], self.groups[chosen])
+
+
+class CostModel(ABC):
+    """See the module's docstring for the contract."""
+
+    name: ClassVar[str]
+    predicts_log_seconds: ClassVar[bool] = True
+
+    @abstractmethod
+    def fit(self, samples: Samples, latencies: Floats) -> None:
+        """Learn from measured latencies in seconds, shape (n,), n >= 1."""
+
+    @abstractmethod
+    def predict(self, samples: Samples) -> Floats:
+        """Scores, shape (n,), lower is faster. Only after `fit` or `load`."""
+
+    def uncertainty(self, samples: Samples) -> Floats | None:
+        """Standard deviations of the scores, shape (n,), or None if the model has none."""
+        return None
+
+    @abstractmethod
+    def save(self) -> str:
+        """The fitted model as JSON text."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, text: str) -> CostModel:
+        """Undo `save`. Raises `InputError` for text that `save` did not write."""
+
+
+CostModelFactory = Callable[[], CostModel]
+
+cost_models: Registry[type[CostModel]] = Registry("cost model", "tuner.cost_models", InputError)
+
+
+def centred_logs(latencies: Floats, groups: NDArray[np.int64]) -> Floats:
+    """Log latencies less their group's mean: what is left is comparable between tasks."""
+    logs = np.log(latencies)
+    _, index = np.unique(groups, return_inverse=True)
+    means = np.bincount(index, logs) / np.bincount(index)
+    return np.asarray(logs - means[index])
+
+
+def rank_agreement(scores: Floats, latencies: Floats, groups: NDArray[np.int64]) -> float:
+    """Pairwise accuracy: share of pairs within groups whose order the scores get right.
+
+    Ties in score count half. Pairs of equal latency are left out; 0.5 if there are no pairs.
+    """
+    right = total = 0.0
+    for group in np.unique(groups):
+        mine = groups == group
+        true = np.sign(latencies[mine][:, None] - latencies[mine][None, :])
+        guess = np.sign(scores[mine][:, None] - scores[mine][None, :])
+        pairs = true != 0
+        right += float(((true == guess) & pairs).sum() + 0.5 * ((guess == 0) & pairs).sum())
+        total += float(pairs.sum())
+    return right / total if total else 0.5

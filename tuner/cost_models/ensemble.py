@@ -1,0 +1,56 @@
+"""An ensemble: squared-error trees, ranking trees and the forest vote by rank.
+
+Scores of different objectives have no common scale, so each member's scores are standardised over
+the samples asked about, and averaged. The uncertainty is how far the members disagree.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from tuner.boosting import parse
+from tuner.cost_model import CostModel, Floats, Samples, cost_models
+from tuner.cost_models.forest import Forest
+from tuner.cost_models.xgboost_ranking import XgboostRanking
+from tuner.cost_models.xgboost_squared import XgboostSquared
+
+_MEMBERS: tuple[type[CostModel], ...] = (XgboostSquared, XgboostRanking, Forest)
+
+
+@cost_models.register("ensemble")
+class Ensemble(CostModel):
+    """See the module's docstring."""
+
+    name = "ensemble"
+    predicts_log_seconds = False
+
+    def __init__(self) -> None:
+        self._members = [member() for member in _MEMBERS]
+
+    def fit(self, samples: Samples, latencies: Floats) -> None:
+        for member in self._members:
+            member.fit(samples, latencies)
+
+    def predict(self, samples: Samples) -> Floats:
+        return np.asarray(self._votes(samples).mean(axis=0))
+
+    def uncertainty(self, samples: Samples) -> Floats:
+        return np.asarray(self._votes(samples).std(axis=0))
+
+    def save(self) -> str:
+        return json.dumps({"kind": self.name, "members": [m.save() for m in self._members]})
+
+    @classmethod
+    def load(cls, text: str) -> Ensemble:
+        model = cls()
+        saved = parse(text, cls.name)["members"]
+        pairs = zip(_MEMBERS, saved, strict=True)
+        model._members = [member.load(part) for member, part in pairs]
+        return model
+
+    def _votes(self, samples: Samples) -> Floats:
+        scores = np.stack([member.predict(samples) for member in self._members])
+        spread = np.maximum(scores.std(axis=1, keepdims=True), 1e-12)
+        return np.asarray((scores - scores.mean(axis=1, keepdims=True)) / spread)

@@ -1,0 +1,94 @@
+"""`Runner`: measures configurations and never raises for what a configuration does.
+
+One class in one file of `runners/`, registered under its name with a factory taking `RunnerOptions`.
+Contract, checked for every registered runner: `measure` returns one result for each configuration, in
+order; a bad configuration gives a result with its kind of failure and a message; only cancelling
+shortens the list (to the results of a prefix).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from search_space.config import Config
+from search_space.errors import InputError
+from search_space.measure import MeasuredBy, MeasureResult
+from search_space.registry import Registry
+from search_space.target import Target
+from search_space.workload import Workload
+from tuner.cancel import CancelToken
+
+if TYPE_CHECKING:
+    from tuner.predictor import Judge
+
+Candidate = tuple[Workload, Config]
+
+
+class Runner(Protocol):
+    """See the module's docstring.
+
+    Attributes:
+        measured_by: the label of its results.
+        deterministic: whether a configuration always measures the same, so that repeating is idle
+            and trials, not seconds, are the budget that schedulers count.
+        batch: how many configurations it likes to get at once.
+    """
+
+    measured_by: MeasuredBy
+    deterministic: bool
+    batch: int
+
+    def measure(
+        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
+    ) -> list[MeasureResult]:
+        """One result for each candidate, in order; a prefix if cancelled."""
+        ...
+
+    def compare(
+        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
+    ) -> list[MeasureResult]:
+        """Measure rivals again in turns, so that drift hits all alike; else as `measure`."""
+        ...
+
+    def expect(self, workload: Workload, latency: float) -> None:
+        """Tell it the best latency known (seconds): far slower candidates may be aborted."""
+
+    def close(self) -> None:
+        """Free workers and files; the runner is not used again."""
+
+
+@dataclass(frozen=True)
+class RunnerOptions:
+    """What a runner is made from.
+
+    Attributes:
+        target: the hardware to measure for.
+        threads: threads a kernel may use.
+        timeout_s: longest a single trial may take, seconds.
+        memory_mib: memory a trial may use beyond what an idle worker has.
+        recorded: for replay: results by workload key.
+        judge: for simulation: what judges; None means the `simulator` package.
+        backend: for hardware: the module that compiles and runs candidates (tests bring their own).
+    """
+
+    target: Target
+    threads: int = 1
+    timeout_s: float = 20.0
+    memory_mib: int = 8192
+    recorded: Mapping[str, Mapping[Config, MeasureResult]] = field(default_factory=dict)
+    judge: Judge | None = None
+    backend: str = "tuner.native_backend"
+
+
+RunnerFactory = Callable[[RunnerOptions], Runner]
+
+runners: Registry[RunnerFactory] = Registry("runner", "tuner.runners", InputError)
+
+
+def deterministic_compare(
+    runner: Runner, batch: Sequence[Candidate], cancel: CancelToken | None
+) -> list[MeasureResult]:
+    """`compare` of a runner whose results never vary."""
+    return runner.measure(batch, cancel)

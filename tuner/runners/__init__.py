@@ -1,0 +1,1 @@
+"""Runners, one file each; see `tuner.runner` for the contract."""

@@ -1,0 +1,62 @@
+"""Replays recorded results: studies search strategies without measuring anything again.
+
+A configuration that was never recorded gives a "constraint" failure that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from search_space.config import Config
+from search_space.errors import InputError
+from search_space.measure import MeasuredBy, MeasureResult
+from search_space.workload import Workload
+from tuner.cancel import CancelToken
+from tuner.runner import Candidate, Runner, RunnerOptions, deterministic_compare, runners
+
+
+class ReplayRunner:
+    """Looks results up in `RunnerOptions.recorded`, all of one way of measuring.
+
+    Raises:
+        InputError: nothing is recorded, or results of both ways are mixed.
+    """
+
+    deterministic = True
+    batch = 64
+
+    def __init__(self, options: RunnerOptions) -> None:
+        self._recorded = options.recorded
+        labels = {r.measured_by for known in self._recorded.values() for r in known.values()}
+        if not labels:
+            raise InputError("nothing to replay: the database holds no results of these workloads")
+        if len(labels) > 1:
+            raise InputError("replay takes results of one way of measuring, not of both")
+        self.measured_by: MeasuredBy = labels.pop()
+
+    def measure(
+        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
+    ) -> list[MeasureResult]:
+        return [self._lookup(workload, config) for workload, config in batch]
+
+    def compare(
+        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
+    ) -> list[MeasureResult]:
+        return deterministic_compare(self, batch, cancel)
+
+    def expect(self, workload: Workload, latency: float) -> None:
+        """Nothing to abort."""
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _lookup(self, workload: Workload, config: Config) -> MeasureResult:
+        known = self._recorded.get(workload.key, {}).get(config)
+        if known is None:
+            return MeasureResult("constraint", self.measured_by, message="never recorded")
+        return known
+
+
+@runners.register("replay")
+def _replay(options: RunnerOptions) -> Runner:
+    return ReplayRunner(options)

@@ -1,0 +1,82 @@
+"""Measures on the simulator: deterministic, thousands a second, for any target family it covers."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from search_space.config import Config
+from search_space.errors import TilesmithError
+from search_space.measure import MeasuredBy, MeasureResult
+from search_space.workload import Workload
+from tuner.cancel import CancelToken
+from tuner.predictor import Judge
+from tuner.runner import Candidate, Runner, RunnerOptions, deterministic_compare, runners
+
+
+class SimulatorRunner:
+    """Calls the judge once for each workload of a batch."""
+
+    measured_by: MeasuredBy = "simulator"
+    deterministic = True
+    batch = 64
+
+    def __init__(self, options: RunnerOptions) -> None:
+        self._target = options.target
+        self._judge = options.judge or simulator_judge()
+
+    def measure(
+        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
+    ) -> list[MeasureResult]:
+        results: dict[int, MeasureResult] = {}
+        for workload in dict.fromkeys(workload for workload, _ in batch):
+            positions = [i for i, (other, _) in enumerate(batch) if other == workload]
+            judged = self._judged(workload, [batch[i][1] for i in positions])
+            results.update(zip(positions, judged, strict=True))
+        return [results[i] for i in range(len(batch))]
+
+    def compare(
+        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
+    ) -> list[MeasureResult]:
+        return deterministic_compare(self, batch, cancel)
+
+    def expect(self, workload: Workload, latency: float) -> None:
+        """Nothing to abort."""
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _judged(self, workload: Workload, configs: list[Config]) -> list[MeasureResult]:
+        start = time.perf_counter()
+        try:
+            judged = self._judge(workload, self._target, configs)
+        except TilesmithError as error:
+            if len(configs) > 1:
+                return [result for c in configs for result in self._judged(workload, [c])]
+            return [MeasureResult("lowering", "simulator", message=str(error))]
+        elapsed = (time.perf_counter() - start) / max(1, len(configs))
+        bounds = getattr(judged, "bound", [""] * len(configs))
+        pairs = zip(np.asarray(judged.latency).tolist(), bounds, strict=True)
+        return [_result(latency, bound, elapsed) for latency, bound in pairs]
+
+
+def _result(latency: float, bound: str, elapsed: float) -> MeasureResult:
+    if not math.isfinite(latency) or latency <= 0:
+        message = f"the simulator rejects it ({bound})" if bound else "the simulator rejects it"
+        return MeasureResult("constraint", "simulator", message=message, elapsed=elapsed)
+    return MeasureResult("ok", "simulator", (latency,), bound=bound, elapsed=elapsed)
+
+
+def simulator_judge() -> Judge:
+    """The `simulator` package's judge, imported on first use."""
+    from simulator import judge
+
+    return judge
+
+
+@runners.register("simulator")
+def _simulator(options: RunnerOptions) -> Runner:
+    return SimulatorRunner(options)

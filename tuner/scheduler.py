@@ -1,0 +1,75 @@
+"""`Scheduler`: which task gets the next batch of trials.
+
+One class in one file of `schedulers/`, registered under its name. It sees the progress of every task and
+names one; it holds no state of its own, so that resuming needs nothing. The aim of all is the model's
+end-to-end latency: the sum over tasks of weight x best latency.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from search_space.errors import InputError
+from search_space.registry import Registry
+
+
+@dataclass(frozen=True)
+class TaskProgress:
+    """How far one task's tuning is.
+
+    Attributes:
+        weight: how often the model runs the workload.
+        operator: tasks of one operator are alike (the gradient scheduler compares them).
+        flops: operations of one run, 0 if unknown.
+        trials: trials spent.
+        cost: what they cost: seconds, or plain trials where the runner is deterministic.
+        history: best latency in seconds after each batch, oldest first; empty before the first success.
+        done: exhausted or stopped early; gets no more trials.
+    """
+
+    weight: float
+    operator: str
+    flops: int
+    trials: int
+    cost: float
+    history: tuple[float, ...]
+    done: bool = False
+
+    @property
+    def best(self) -> float | None:
+        """Best latency so far, seconds."""
+        return self.history[-1] if self.history else None
+
+
+class Scheduler(ABC):
+    """See the module's docstring."""
+
+    @abstractmethod
+    def choose(self, tasks: Sequence[TaskProgress]) -> int | None:
+        """Index of the task to spend the next batch on; None when all are done."""
+
+
+SchedulerFactory = Callable[[], Scheduler]
+
+schedulers: Registry[SchedulerFactory] = Registry("scheduler", "tuner.schedulers", InputError)
+
+
+_GIVE_UP = 64
+
+
+def _is_untried(task: TaskProgress) -> bool:
+    return task.trials <= 1 or (task.best is None and task.trials < _GIVE_UP)
+
+
+def first_untried(tasks: Sequence[TaskProgress]) -> int | None:
+    """The unfinished task that needs a first batch most; None if all have had one.
+
+    Needing one: nothing but the default has been tried, or nothing has run successfully in the first
+    `_GIVE_UP` trials. Heaviest operations go first.
+    """
+    waiting = [i for i, task in enumerate(tasks) if not task.done and _is_untried(task)]
+    if not waiting:
+        return None
+    return max(waiting, key=lambda i: (tasks[i].weight * tasks[i].flops, -i))

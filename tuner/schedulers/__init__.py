@@ -1,0 +1,1 @@
+"""Task schedulers, one file each; see `tuner.scheduler` for the contract."""

@@ -1,0 +1,60 @@
+"""Expected end-to-end gain for each unit of budget: the default.
+
+Spends a wall-clock budget (or, with a deterministic runner, a trial budget) where the next batch
+probably saves most of the model's latency:
+
+    gain_i = w_i g_i r_i / c_i
+    r_i    = (1/2) recent_i + (1/2) headroom_i / (n_i + 1)
+
+w_i weight, g_i best latency, c_i mean cost of a batch of task i, n_i batches spent. recent_i is the
+mean relative improvement of its last 3 batches. headroom_i = log(g_i / floor_i), at least 0.05 and at
+most 1: floor_i is the time it would take at the best speed (operations per second) any task of the same
+operator reached, so a task slower than its like is expected to catch up. Where recent gains vanish, r_i
+falls as 1/n, and a long-quiet task is left for one with more to gain, but never forgotten.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tuner.scheduler import Scheduler, TaskProgress, first_untried, schedulers
+
+_WINDOW = 3
+_LEAST_HEADROOM = 0.05
+_MOST_HEADROOM = 1.0
+
+
+@schedulers.register("expected_gain")
+class ExpectedGain(Scheduler):
+    """See the module's docstring."""
+
+    def choose(self, tasks: Sequence[TaskProgress]) -> int | None:
+        untried = first_untried(tasks)
+        if untried is not None:
+            return untried
+        left = [i for i, task in enumerate(tasks) if not task.done]
+        return max(left, key=lambda i: (_gain(tasks[i], tasks), -i)) if left else None
+
+
+def _gain(task: TaskProgress, tasks: Sequence[TaskProgress]) -> float:
+    """Seconds of model latency saved for each unit of cost, expected of the next batch."""
+    if task.best is None:
+        return 0.0
+    batches = len(task.history)
+    window = min(_WINDOW, batches - 1)
+    recent = math.log(task.history[-1 - window] / task.best) / window if window else 0.0
+    relative = 0.5 * recent + 0.5 * _headroom(task, tasks) / (batches + 1)
+    return task.weight * task.best * relative / max(task.cost / batches, 1e-9)
+
+
+def _headroom(task: TaskProgress, tasks: Sequence[TaskProgress]) -> float:
+    speeds = [
+        other.flops / other.best
+        for other in tasks
+        if other.operator == task.operator and other.best and other.flops
+    ]
+    if not speeds or not task.flops or task.best is None:
+        return _MOST_HEADROOM
+    room = math.log(task.best * max(speeds) / task.flops)
+    return min(_MOST_HEADROOM, max(_LEAST_HEADROOM, room))

@@ -1,0 +1,16 @@
+"""Round robin: the unfinished task with the fewest trials is next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner.scheduler import Scheduler, TaskProgress, schedulers
+
+
+@schedulers.register("round_robin")
+class RoundRobin(Scheduler):
+    """Equal trials for all tasks, whatever their weight."""
+
+    def choose(self, tasks: Sequence[TaskProgress]) -> int | None:
+        left = [(task.trials, i) for i, task in enumerate(tasks) if not task.done]
+        return min(left)[1] if left else None

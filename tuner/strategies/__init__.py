@@ -1,0 +1,1 @@
+"""Search strategies, one file each; see `tuner.strategy` for the contract."""

@@ -1,0 +1,138 @@
+"""`TuningTask`: one workload to tune, and `TuningState`: all that a search knows of it.
+
+A task may be tuned by several ways of measuring; each has a `TuningState` of its own, because a cost
+model never mixes the labels of the simulator and the hardware. The state is what a strategy reads;
+only the session writes results into it. Invariants: `results` holds distinct configurations in the
+order they were measured; nothing in `results` or `excluded` is ever proposed again.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.config import Config
+from search_space.measure import MeasuredBy, MeasureResult
+from search_space.space import SearchSpace
+from search_space.workload import Workload
+
+Layouts = tuple[str, str]
+"""Physical layouts of the first input and of the output."""
+
+Predict = Callable[[Sequence[Config]], NDArray[np.float64]]
+"""Scores of configurations, shape (n,), lower is better; usually a logarithm of seconds."""
+
+
+@dataclass(frozen=True)
+class TuningTask:
+    """A workload and how often its model runs it (`weight`)."""
+
+    workload: Workload
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One measured configuration."""
+
+    config: Config
+    result: MeasureResult
+
+
+def no_prediction(configs: Sequence[Config]) -> NDArray[np.float64]:
+    """The predictor of one who knows nothing: equal scores."""
+    return np.zeros(len(configs))
+
+
+def plain_layouts(config: Config) -> Layouts:
+    """Layouts named by the knobs `input_layout` and `output_layout`, as `Template.layouts`."""
+    return str(config.get("input_layout", "")), str(config.get("output_layout", ""))
+
+
+@dataclass
+class TuningState:
+    """What is known of one task by one way of measuring.
+
+    Attributes:
+        task: the workload and its weight.
+        space: legal configurations.
+        default: the untuned configuration, a candidate like any other.
+        measured_by: the label all `results` carry.
+        rng: the only source of randomness of this task's search.
+        results: measured configurations in order.
+        excluded: never proposed (quarantined crashes).
+        seeds: starting points from similar workloads or from another way of measuring.
+        predict: scores from the cost model in force.
+        uncertainty: standard deviations of the scores, where the model has them.
+        layouts: the layout pair of a configuration.
+    """
+
+    task: TuningTask
+    space: SearchSpace
+    default: Config
+    measured_by: MeasuredBy
+    rng: np.random.Generator
+    results: dict[Config, MeasureResult] = field(default_factory=dict)
+    excluded: set[Config] = field(default_factory=set)
+    seeds: tuple[Config, ...] = ()
+    predict: Predict = no_prediction
+    uncertainty: Predict | None = None
+    layouts: Callable[[Config], Layouts] = plain_layouts
+
+    def is_new(self, config: Config) -> bool:
+        """Whether `config` may still be proposed."""
+        return config not in self.results and config not in self.excluded
+
+    def add(self, trials: Sequence[Trial]) -> None:
+        """Append results; a configuration measured before keeps its first result."""
+        for trial in trials:
+            assert trial.result.measured_by == self.measured_by, "labels are never mixed"
+            self.results.setdefault(trial.config, trial.result)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every legal configuration has been measured or excluded."""
+        tried = len(self.results) + len(self.excluded - self.results.keys())
+        if tried < self.space.size:
+            return False
+        return sum(config in self.space for config in self.results.keys() | self.excluded) >= (
+            self.space.size
+        )
+
+    def ranked(self) -> list[tuple[Config, float]]:
+        """Successful configurations of this space with latencies in seconds, fastest first."""
+        found = [(c, r.latency) for c, r in self.results.items() if r.latency is not None]
+        return sorted(((c, t) for c, t in found), key=lambda pair: pair[1])
+
+    @property
+    def best(self) -> tuple[Config, float] | None:
+        """The fastest successful configuration and its latency in seconds."""
+        ranked = self.ranked()
+        return ranked[0] if ranked else None
+
+    @property
+    def default_latency(self) -> float | None:
+        """Latency of the default in seconds, once measured and successful."""
+        result = self.results.get(self.default)
+        return result.latency if result is not None else None
+
+    def best_by_layouts(self) -> dict[Layouts, tuple[Config, float]]:
+        """The fastest configuration of each layout pair measured so far."""
+        best: dict[Layouts, tuple[Config, float]] = {}
+        for config, latency in self.ranked():
+            best.setdefault(self.layouts(config), (config, latency))
+        return best
+
+    def within(self, space: SearchSpace) -> TuningState:
+        """This state seen through a smaller space (results, randomness and predictor shared)."""
+        return replace(self, space=space)
+
+
+def typical_latency(states: Sequence[TuningState]) -> float | None:
+    """Median of the best latencies of several tasks, in seconds; None without any."""
+    found = [best[1] for state in states if (best := state.best) is not None]
+    return statistics.median(found) if found else None
