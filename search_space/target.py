@@ -136,8 +136,12 @@ class Target:
 
     def to_json(self) -> str:
         """Every fact, for the database and for artifacts."""
-        facts = {n: {k: v for k, v in vars(f).items() if v not in (None, "", ())} for n, f in self.facts}
-        return json.dumps({"name": self.name, "family": self.family, "doc": self.doc, "facts": facts})
+        facts = {
+            n: {k: v for k, v in vars(f).items() if v not in (None, "", ())} for n, f in self.facts
+        }
+        return json.dumps(
+            {"name": self.name, "family": self.family, "doc": self.doc, "facts": facts}
+        )
 
     @classmethod
     def from_json(cls, text: str) -> Target:
@@ -222,4 +226,6 @@ def load_target(name: str) -> Target:
         raise TargetError(
             f"unknown target '{name}'; one of cpu, {', '.join(target_names())} or a .toml file is expected"
         )
-    return parse_target(name, (resources.files("search_space") / "targets" / f"{name}.toml").read_text())
+    return parse_target(
+        name, (resources.files("search_space") / "targets" / f"{name}.toml").read_text()
+    )

@@ -1,1 +1,25 @@
-"""(see docs/architecture.md)."""
+"""What a program costs, and what it computes, on hardware that is described as data."""
+
+from simulator.dispatch import (
+    FIDELITIES,
+    FamilySimulator,
+    Fidelity,
+    Judgement,
+    OperatorCost,
+    SimulationResult,
+    judge,
+    simulate,
+    simulators,
+)
+
+__all__ = [
+    "FIDELITIES",
+    "FamilySimulator",
+    "Fidelity",
+    "Judgement",
+    "OperatorCost",
+    "SimulationResult",
+    "judge",
+    "simulate",
+    "simulators",
+]
