@@ -1,0 +1,239 @@
+"""`Graph`: a model as the compiler sees it: nodes in topological order over named tensors.
+
+Between import and lowering a node is an ONNX operator (or one of the few activations the passes
+recognise, domain "tilesmith"). Lowering turns nodes into *kernels* (they carry a `Workload` and read
+exactly its operands, in its order), *views* (same bytes, another shape or an offset) and leaves the
+rest to the *host*.
+
+Invariants: frozen; every tensor is written once; a node reads only graph inputs, constants and
+outputs of nodes before it; every tensor named anywhere has a `TensorInfo`; `shape is None` marks a
+tensor whose shape only running the model tells, and such tensors are touched by host nodes only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+
+from search_space.dtypes import size_of
+from search_space.workload import Workload
+
+INTERNAL_DOMAIN = "tilesmith"
+"""Domain of operators that passes create and ONNX (at the model's opset) may not have."""
+
+VIEW = "View"
+"""Operator of a node that renames bytes: attribute `offset` counts elements from its input's start."""
+
+JOIN = "Join"
+"""Operator of a node whose output is its inputs, one after the other in memory (a Concat along the
+outermost axis longer than one): producers write into their part of it, nothing is copied."""
+
+KERNEL = "Kernel"
+"""Operator of a node that carries a workload."""
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A tensor's name, element type ("" if Tilesmith has no name for it) and shape (None: unknown)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...] | None
+
+    @property
+    def known(self) -> bool:
+        """Whether shape and element type are both known before running."""
+        return self.shape is not None and self.dtype != ""
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The shape of a tensor that is known."""
+        assert self.shape is not None, self.name
+        return self.shape
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.dims)
+
+    @property
+    def nbytes(self) -> int:
+        return self.elements * size_of(self.dtype)
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """The body of an If, Loop or Scan attribute: a serialised `GraphProto`, run on the host as it is."""
+
+    serialised: bytes
+
+
+AttributeValue = Any
+"""int, float, str, a tuple of those, a numpy array (a tensor attribute) or a `Subgraph`."""
+
+NodeKind = Literal["kernel", "view", "join", "host"]
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operation. Nodes compare by identity; `replace` makes changed copies.
+
+    Attributes:
+        operator: ONNX operator type, or `VIEW`, `JOIN`, `KERNEL`, or an internal activation.
+        inputs: tensor names; "" for an optional input left out.
+        outputs: tensor names; "" for an optional output left out.
+        name: for messages and reports.
+        domain: "" for ONNX's own operators, `INTERNAL_DOMAIN` for ours.
+        attributes: (name, value) pairs, sorted by name.
+        captures: outer tensors read by subgraph attributes.
+        workload: what a kernel computes; `inputs` then are the template's operands in order.
+    """
+
+    operator: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    name: str = ""
+    domain: str = ""
+    attributes: tuple[tuple[str, AttributeValue], ...] = ()
+    captures: tuple[str, ...] = ()
+    workload: Workload | None = None
+
+    @property
+    def kind(self) -> NodeKind:
+        if self.workload is not None:
+            return "kernel"
+        if self.domain == INTERNAL_DOMAIN and self.operator in (VIEW, JOIN):
+            return "view" if self.operator == VIEW else "join"
+        return "host"
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Every tensor it reads, captures included, "" left out."""
+        return tuple(name for name in (*self.inputs, *self.captures) if name)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """Every tensor it writes."""
+        return tuple(name for name in self.outputs if name)
+
+    @cached_property
+    def _attributes(self) -> dict[str, AttributeValue]:
+        return dict(self.attributes)
+
+    def attribute(self, name: str, default: AttributeValue = None) -> AttributeValue:
+        return self._attributes.get(name, default)
+
+    def input(self, position: int) -> str:
+        """The input at `position`, or "" where it is left out."""
+        return self.inputs[position] if position < len(self.inputs) else ""
+
+    def is_onnx(self, *operators: str) -> bool:
+        """Whether it is (still) one of these ONNX operators."""
+        return self.workload is None and self.domain == "" and self.operator in operators
+
+    def describe(self) -> str:
+        """For messages: `Conv 'conv1'`."""
+        return f"{self.operator} '{self.name or (self.writes or ('?',))[0]}'"
+
+
+def attributes_of(**values: AttributeValue) -> tuple[tuple[str, AttributeValue], ...]:
+    """Attributes in the form `Node` keeps them."""
+    return tuple(sorted(values.items()))
+
+
+def view(source: str, result: str, name: str = "", offset: int = 0) -> Node:
+    """A node that gives `source`'s bytes, from element `offset` on, another name and shape."""
+    return Node(
+        VIEW, (source,), (result,), name or result, INTERNAL_DOMAIN, attributes_of(offset=offset)
+    )
+
+
+def kernel(workload: Workload, inputs: Iterable[str], output: str, name: str) -> Node:
+    """A node that runs `workload` on `inputs` (its operands, in order)."""
+    return Node(
+        KERNEL, tuple(inputs), (output,), name or output, INTERNAL_DOMAIN, workload=workload
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A whole model. Build it with `import_model`; change it with `rewrite.Rewriter`.
+
+    Attributes:
+        name: the model's name.
+        inputs: what a caller gives, in order.
+        outputs: what a caller gets, in order.
+        nodes: in topological order.
+        constants: known arrays by tensor name.
+        tensors: every tensor's info by name.
+        opsets: (domain, version) pairs the ONNX nodes are written in.
+    """
+
+    name: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, NDArray[Any]]
+    tensors: Mapping[str, TensorInfo]
+    opsets: tuple[tuple[str, int], ...] = field(default=())
+
+    @cached_property
+    def producers(self) -> dict[str, Node]:
+        """The node that writes each tensor."""
+        return {name: node for node in self.nodes for name in node.writes}
+
+    @cached_property
+    def consumers(self) -> dict[str, tuple[Node, ...]]:
+        """The nodes that read each tensor, each node once."""
+        found: dict[str, dict[Node, None]] = {}
+        for node in self.nodes:
+            for name in node.reads:
+                found.setdefault(name, {})[node] = None
+        return {name: tuple(nodes) for name, nodes in found.items()}
+
+    @cached_property
+    def output_names(self) -> frozenset[str]:
+        return frozenset(info.name for info in self.outputs)
+
+    @property
+    def opset(self) -> int:
+        """Version of ONNX's own operators."""
+        return dict(self.opsets).get("", 1)
+
+    def info(self, name: str) -> TensorInfo:
+        return self.tensors[name]
+
+    def with_(self, **changes: Any) -> Graph:
+        """A changed copy."""
+        return replace(self, **changes)
+
+    def check(self) -> None:
+        """Assert the module's invariants; run after every pass in tests."""
+        written = {info.name for info in self.inputs} | set(self.constants)
+        for node in self.nodes:
+            for name in node.reads:
+                assert name in written, f"{node.describe()} reads '{name}' before it is written"
+            for name in node.writes:
+                assert name not in written, f"'{name}' is written twice"
+                assert name in self.tensors, f"'{name}' has no TensorInfo"
+                written.add(name)
+        for info in self.outputs:
+            assert info.name in written, f"output '{info.name}' is never written"
+
+    def __str__(self) -> str:
+        """One line a node, for people."""
+        lines = [f"graph {self.name}({', '.join(map(_show, self.inputs))})"]
+        for node in self.nodes:
+            what = node.workload.key if node.workload else node.operator
+            outs = ", ".join(_show(self.tensors[name]) for name in node.writes)
+            lines.append(f"  {outs} = {what}({', '.join(node.inputs)})")
+        return "\n".join([*lines, f"  return {', '.join(info.name for info in self.outputs)}"])
+
+
+def _show(info: TensorInfo) -> str:
+    shape = "?" if info.shape is None else "x".join(map(str, info.shape))
+    return f"{info.name}: {info.dtype or '?'}[{shape}]"

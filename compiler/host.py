@@ -1,0 +1,123 @@
+"""Runs single nodes on the host with `onnx.reference`: what no template covers, and constant folding.
+
+It exists so that no model is refused for one odd operator. Invariants: a node is run at the opset of
+its model; of the internal operators (domain "tilesmith"), activations are computed by the formulas of
+epilogue steps and the others are ONNX's at its newest opset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from compiler.graph import INTERNAL_DOMAIN, Node, Subgraph
+from search_space.epilogue import STEPS, EpilogueStep
+from search_space.errors import JobError
+
+NOT_DETERMINISTIC = frozenset(
+    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli".split()
+)
+"""Operators that must not be folded into constants."""
+
+
+def node_proto(node: Node, opsets: Mapping[str, int]) -> onnx.NodeProto:
+    """The ONNX form of a host node."""
+    proto = helper.make_node(
+        node.operator, list(node.inputs), list(node.outputs), name=node.name, domain=node.domain
+    )
+    types = _attribute_types(node, opsets)
+    for name, value in node.attributes:
+        proto.attribute.append(_attribute(name, value, types.get(name)))
+    return proto
+
+
+def _attribute_types(node: Node, opsets: Mapping[str, int]) -> dict[str, Any]:
+    version = opsets.get(node.domain, 1)
+    if not onnx.defs.has(node.operator, version, node.domain):
+        return {}
+    schema = onnx.defs.get_schema(node.operator, version, node.domain)
+    return {name: entry.type.value for name, entry in schema.attributes.items()}
+
+
+def _attribute(name: str, value: Any, kind: Any) -> onnx.AttributeProto:
+    if isinstance(value, Subgraph):
+        graph = onnx.GraphProto()
+        graph.ParseFromString(value.serialised)
+        return helper.make_attribute(name, graph)
+    if isinstance(value, np.ndarray):
+        return helper.make_attribute(name, numpy_helper.from_array(value, name))
+    plain = list(value) if isinstance(value, tuple) else value
+    return helper.make_attribute(name, plain, attr_type=kind)
+
+
+class HostFunction:
+    """One node, ready to be run on arrays."""
+
+    def __init__(self, node: Node, opsets: Sequence[tuple[str, int]]) -> None:
+        self.node = node
+        self._opsets = dict(opsets)
+
+    @cached_property
+    def _evaluator(self) -> ReferenceEvaluator:
+        node, known = self.node, self._opsets
+        if node.domain == INTERNAL_DOMAIN:
+            node, known = replace(node, domain=""), {"": onnx.defs.onnx_opset_version()}
+        unknown = onnx.TypeProto()
+        inputs = [helper.make_value_info(name, unknown) for name in dict.fromkeys(node.reads)]
+        outputs = [helper.make_value_info(name, unknown) for name in node.writes]
+        graph = helper.make_graph([node_proto(node, known)], "host", inputs, outputs)
+        domains = {"": 1, **known}
+        opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
+        return ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
+
+    def run(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """Outputs by tensor name, from inputs by tensor name.
+
+        Raises:
+            JobError: the reference implementation failed on these inputs.
+        """
+        node = self.node
+        if node.domain == INTERNAL_DOMAIN and node.operator in STEPS:
+            return {node.writes[0]: run_activation(node, arrays[node.inputs[0]])}
+        try:
+            with np.errstate(all="ignore"):
+                results = self._evaluator.run(None, {name: arrays[name] for name in node.reads})
+        except Exception as error:
+            raise JobError(
+                f"{node.describe()} failed on the host (onnx.reference): {error}"
+            ) from error
+        return {n: _as_array(r) for n, r in zip(node.writes, results, strict=True)}
+
+
+def _as_array(result: Any) -> Any:
+    return np.asarray(result) if isinstance(result, np.generic) else result
+
+
+def activation_step(node: Node) -> EpilogueStep:
+    """The epilogue step an internal activation node stands for."""
+    return EpilogueStep(node.operator, tuple(node.attribute("arguments", ())))
+
+
+def run_activation(node: Node, value: NDArray[Any]) -> NDArray[Any]:
+    """An internal activation in numpy, keeping the dtype."""
+    step = activation_step(node)
+    with np.errstate(all="ignore"):
+        result = STEPS[step.name].formula(value, None, *step.arguments)
+    return np.asarray(result, dtype=value.dtype)
+
+
+def foldable(node: Node) -> bool:
+    """Whether a node's outputs depend on its inputs alone."""
+    return (
+        node.kind == "host"
+        and node.operator not in NOT_DETERMINISTIC
+        and not any(isinstance(value, Subgraph) for _, value in node.attributes)
+    )

@@ -1,0 +1,1 @@
+"""Lowering rules, one file for each family of ONNX operators (see docs/architecture.md)."""

@@ -1,0 +1,374 @@
+"""ONNX file -> `Graph`: reading, checking, binding of symbolic dimensions, shape inference.
+
+Every fault of the file becomes a `ModelError` of one sentence. Invariants of what it returns: those
+of `Graph`; nodes are ONNX operators at the model's own opset; weights stored outside the file come
+from inside the model's folder only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+from onnx import external_data_helper, helper, inliner, numpy_helper
+
+from compiler.graph import Graph, Node, Subgraph, TensorInfo
+from compiler.inference import DTYPE_NAMES, dtype_of, infer_outputs, info_of_type, known_values
+from search_space.errors import ModelError
+from search_space.workload import shape_text
+
+_CHECK_LIMIT = 1 << 30
+"""Bytes up to which ONNX's checker is run (protobuf cannot serialise 2 GiB)."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def import_model(model: str | Path | onnx.ModelProto, shapes: Shapes | None = None) -> Graph:
+    """Read an ONNX model.
+
+    Args:
+        model: a path, or a model in memory.
+        shapes: shapes of inputs by name; they give symbolic dimensions their values.
+
+    Returns:
+        the graph; every tensor's shape is known unless only running the model can tell it.
+
+    Raises:
+        ModelError: the file is missing, truncated, not ONNX or invalid; an input has an unsupported
+            dtype, a dimension of zero or a symbolic dimension without a value; `shapes` names an
+            unknown input or contradicts a fixed dimension.
+    """
+    proto, folder, name = _load(model)
+    proto = _inline(proto, name)
+    _check(proto, name)
+    return _Importer(proto, folder, name, dict(shapes or {})).graph()
+
+
+def _load(model: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | None, str]:
+    if isinstance(model, onnx.ModelProto):
+        return model, None, model.graph.name or "model"
+    path = Path(model)
+    if not path.exists():
+        raise ModelError(f"model file '{path}' does not exist")
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(path.read_bytes())
+    except OSError as error:
+        raise ModelError(f"model file '{path}' cannot be read: {error.strerror}") from error
+    except DecodeError as error:
+        raise ModelError(f"'{path}' is not an ONNX model, or it is truncated") from error
+    if not proto.HasField("graph") or not proto.opset_import or not proto.graph.node:
+        raise ModelError(f"'{path}' is not an ONNX model, or it is truncated (no graph in it)")
+    return proto, path.resolve().parent, path.name
+
+
+def _inline(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    if not proto.functions:
+        return proto
+    try:
+        return inliner.inline_local_functions(proto)
+    except Exception as error:
+        raise ModelError(f"the functions of '{name}' cannot be inlined: {_line(error)}") from error
+
+
+def _check(proto: onnx.ModelProto, name: str) -> None:
+    for node in proto.graph.node:
+        if node.domain not in ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training"):
+            raise ModelError(
+                f"node '{node.name or node.output[0]}' of '{name}' uses {node.domain}."
+                f"{node.op_type}, which is not part of ONNX; export the model without it"
+            )
+    if proto.ByteSize() > _CHECK_LIMIT:
+        return
+    bare = onnx.ModelProto()
+    bare.CopyFrom(proto)
+    external = external_data_helper.uses_external_data
+    kept = [tensor for tensor in bare.graph.initializer if not external(tensor)]
+    declared = {value.name for value in bare.graph.input}
+    for tensor in bare.graph.initializer:  # weights in other files are checked when they are read
+        if external(tensor) and tensor.name not in declared:
+            kind = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+            bare.graph.input.append(helper.make_value_info(tensor.name, kind))
+    del bare.graph.initializer[:]
+    bare.graph.initializer.extend(kept)
+    try:
+        onnx.checker.check_model(bare)
+    except onnx.checker.ValidationError as error:
+        raise ModelError(f"'{name}' is not a valid ONNX model: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+class _Importer:
+    """State of one import: what is known of each tensor so far."""
+
+    def __init__(
+        self, proto: onnx.ModelProto, folder: Path | None, name: str, shapes: dict[str, Any]
+    ) -> None:
+        self.proto = proto
+        self.folder = folder
+        self.name = name
+        self.shapes = shapes
+        self.opsets = {
+            "" if e.domain == "ai.onnx" else e.domain: e.version for e in proto.opset_import
+        }
+        self.bindings: dict[str, int] = {}
+        self.values: dict[str, NDArray[Any]] = {}
+        self.tensors: dict[str, TensorInfo] = {}
+        self.declared: dict[str, onnx.TypeProto] = {}
+
+    def graph(self) -> Graph:
+        self._read_initializers()
+        inputs = self._read_inputs()
+        self._read_declared()
+        nodes = [kept for proto in self.proto.graph.node if (kept := self._read_node(proto))]
+        used = {name for node in nodes for name in node.reads}
+        outputs = tuple(self._output(value.name) for value in self.proto.graph.output)
+        used |= {info.name for info in outputs}
+        constants = {name: value for name, value in self.values.items() if name in used}
+        for value in constants.values():
+            value.setflags(write=False)
+        named = used | set(constants) | {i.name for i in inputs}
+        named |= {name for node in nodes for name in node.writes}
+        tensors = {name: info for name, info in self.tensors.items() if name in named}
+        return Graph(
+            self.proto.graph.name or self.name, inputs, outputs, tuple(nodes), constants, tensors,
+            tuple(sorted(self.opsets.items())),
+        )  # fmt: skip
+
+    # -- constants ----------------------------------------------------------------------------
+    def _read_initializers(self) -> None:
+        for tensor in self.proto.graph.initializer:
+            self._set_value(tensor.name, self._array(tensor))
+        for sparse in self.proto.graph.sparse_initializer:
+            self._set_value(sparse.values.name, _densify(sparse))
+
+    def _set_value(self, name: str, array: NDArray[Any]) -> None:
+        self.values[name] = array
+        self.tensors[name] = TensorInfo(name, dtype_of(array), tuple(array.shape))
+
+    def _array(self, tensor: onnx.TensorProto) -> NDArray[Any]:
+        if external_data_helper.uses_external_data(tensor):
+            self._load_external(tensor)
+        try:
+            return np.array(numpy_helper.to_array(tensor))
+        except (ValueError, TypeError) as error:
+            raise ModelError(
+                f"weight '{tensor.name}' of '{self.name}' does not hold as many numbers as its "
+                f"shape {shape_text(tensor.dims)} says; the file may be truncated"
+            ) from error
+
+    def _load_external(self, tensor: onnx.TensorProto) -> None:
+        where = {entry.key: entry.value for entry in tensor.external_data}.get("location", "")
+        if self.folder is None:
+            raise ModelError(
+                f"weight '{tensor.name}' is stored in the file '{where}'; import the model by its path"
+            )
+        path = (self.folder / where).resolve()
+        if not where or not path.is_relative_to(self.folder):
+            raise ModelError(
+                f"weight '{tensor.name}' of '{self.name}' is stored in '{where}', outside the "
+                "model's folder; only files inside it are read"
+            )
+        try:
+            external_data_helper.load_external_data_for_tensor(tensor, str(self.folder))
+        except Exception as error:
+            raise ModelError(
+                f"weight '{tensor.name}' of '{self.name}' cannot be read from '{where}': {_line(error)}"
+            ) from error
+
+    # -- inputs -------------------------------------------------------------------------------
+    def _read_inputs(self) -> tuple[TensorInfo, ...]:
+        given = [v for v in self.proto.graph.input if v.name not in self.values]
+        names = [value.name for value in given]
+        if unknown := [name for name in self.shapes if name not in names]:
+            raise ModelError(
+                f"'{self.name}' has no input '{unknown[0]}'; its inputs are {', '.join(names)}"
+            )
+        for value in given:
+            if value.name in self.shapes:
+                self._bind(value)
+        return tuple(self._input(value) for value in given)
+
+    def _bind(self, value: onnx.ValueInfoProto) -> None:
+        """Give the symbolic dimensions of an input the values of `shapes`."""
+        shape = self.shapes[value.name]
+        dims = value.type.tensor_type.shape.dim
+        declared = "x".join(d.dim_param or str(d.dim_value or "?") for d in dims)
+        wrong = ModelError(
+            f"input '{value.name}' of '{self.name}' is {declared}; "
+            f"{shape_text(shape)} does not fit it"
+        )
+        if value.type.tensor_type.HasField("shape") and len(dims) != len(shape):
+            raise wrong
+        for dim, size in zip(dims, shape, strict=False):
+            if dim.HasField("dim_value") and dim.dim_value != size:
+                raise wrong
+            if dim.dim_param and self.bindings.setdefault(dim.dim_param, size) != size:
+                raise ModelError(
+                    f"the symbolic dimension '{dim.dim_param}' of '{self.name}' is given both as "
+                    f"{self.bindings[dim.dim_param]} and {size}"
+                )
+
+    def _input(self, value: onnx.ValueInfoProto) -> TensorInfo:
+        name = value.name
+        tensor = value.type.tensor_type
+        if not value.type.HasField("tensor_type"):
+            raise ModelError(
+                f"input '{name}' of '{self.name}' is not a tensor, which is unsupported"
+            )
+        if tensor.elem_type not in DTYPE_NAMES:
+            kind = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
+            raise ModelError(
+                f"input '{name}' of '{self.name}' has the unsupported dtype {kind}; "
+                f"supported are {', '.join(DTYPE_NAMES.values())}"
+            )
+        info = info_of_type(name, value.type, self.bindings)
+        if name in self.shapes:
+            info = TensorInfo(name, info.dtype, tuple(self.shapes[name]))
+        if info.shape is None:
+            raise ModelError(_unbound(self.name, value, self.bindings))
+        if any(size <= 0 for size in info.shape):
+            raise ModelError(
+                f"input '{name}' of '{self.name}' has the shape {shape_text(info.shape)}; "
+                "every dimension has to be at least 1"
+            )
+        self.tensors[name] = info
+        return info
+
+    # -- nodes --------------------------------------------------------------------------------
+    def _read_declared(self) -> None:
+        """Types written in the file, and those whole-model inference adds for control flow."""
+        graph = self.proto.graph
+        nested = any(a.HasField("g") for node in graph.node for a in node.attribute)
+        if nested and self.proto.ByteSize() <= _CHECK_LIMIT:
+            graph = onnx.shape_inference.infer_shapes(self.proto, data_prop=True).graph
+        self.declared = {v.name: v.type for v in (*graph.value_info, *graph.output)}
+
+    def _read_node(self, proto: onnx.NodeProto) -> Node | None:
+        """The node, or None where its outputs are known values already."""
+        node = Node(
+            proto.op_type, tuple(proto.input), tuple(proto.output), proto.name,
+            "" if proto.domain == "ai.onnx" else proto.domain,
+            tuple(sorted((a.name, self._attribute(a)) for a in proto.attribute)),
+            _captures(proto),
+        )  # fmt: skip
+        if node.operator == "Constant" and node.domain == "":
+            self._set_value(node.outputs[0], _constant_value(node))
+            return None
+        for name in node.reads:
+            if name not in self.tensors:
+                raise ModelError(f"{node.describe()} of '{self.name}' reads the unknown '{name}'")
+        found = known_values(node, self.tensors, self.values, self.opsets)
+        for name, value in found.items():
+            self._set_value(name, value)
+        if found:
+            return None
+        inferred = infer_outputs(node, self.tensors, self.values, self.opsets)
+        for name in node.writes:
+            self.tensors[name] = self._merge(name, inferred.get(name))
+        return node
+
+    def _merge(self, name: str, inferred: TensorInfo | None) -> TensorInfo:
+        """What inference found, completed by what the file declares."""
+        if inferred is not None and inferred.known:
+            return inferred
+        if name not in self.declared:
+            return inferred or TensorInfo(name, "", None)
+        declared = info_of_type(name, self.declared[name], self.bindings)
+        if inferred is None:
+            return declared
+        shape = inferred.shape if inferred.shape is not None else declared.shape
+        return TensorInfo(name, inferred.dtype or declared.dtype, shape)
+
+    def _attribute(self, proto: onnx.AttributeProto) -> Any:
+        value = helper.get_attribute_value(proto)
+        match value:
+            case onnx.TensorProto():
+                return self._array(value)
+            case onnx.SparseTensorProto():
+                return _densify(value)
+            case onnx.GraphProto():
+                return Subgraph(value.SerializeToString())
+            case bytes():
+                return value.decode("utf-8", "surrogateescape")
+            case str() | int() | float():
+                return value
+            case onnx.TypeProto():
+                raise ModelError(f"'{self.name}' uses an attribute that holds a type; unsupported")
+            case _:
+                return tuple(v.decode() if isinstance(v, bytes) else v for v in value)
+
+    def _output(self, name: str) -> TensorInfo:
+        if name not in self.tensors:
+            raise ModelError(f"output '{name}' of '{self.name}' is not computed by any node")
+        return self.tensors[name]
+
+
+def _unbound(model: str, value: onnx.ValueInfoProto, bindings: Mapping[str, int]) -> str:
+    dims = value.type.tensor_type.shape.dim
+    if not value.type.tensor_type.HasField("shape"):
+        return (
+            f"input '{value.name}' of '{model}' declares no shape; "
+            f"give it one with --shape {value.name}=..."
+        )
+    names = [d.dim_param or "?" for d in dims if not d.HasField("dim_value")]
+    missing = next(name for name in names if name not in bindings)
+    form = "x".join(
+        str(d.dim_value) if d.HasField("dim_value") else str(bindings.get(d.dim_param, 1))
+        for d in dims
+    )
+    return (
+        f"input '{value.name}' of '{model}' has the symbolic dimension '{missing}'; "
+        f"give it a value, for example --shape {value.name}={form}"
+    )
+
+
+def _constant_value(node: Node) -> NDArray[Any]:
+    """The array of a `Constant` node, whichever attribute holds it."""
+    (name, value), *_ = node.attributes
+    if name in ("value", "sparse_value"):
+        return np.asarray(value)
+    dtype: Any = None
+    if name.startswith("value_float"):
+        dtype = np.float32
+    elif name.startswith("value_int"):
+        dtype = np.int64
+    return np.array(value, dtype=dtype)
+
+
+def _densify(sparse: onnx.SparseTensorProto) -> NDArray[Any]:
+    values = numpy_helper.to_array(sparse.values)
+    indices = numpy_helper.to_array(sparse.indices)
+    dense = np.zeros(tuple(sparse.dims), dtype=values.dtype)
+    if indices.ndim == 1:
+        dense.reshape(-1)[indices] = values
+    else:
+        dense[tuple(indices.T)] = values
+    return dense
+
+
+def _captures(proto: onnx.NodeProto) -> tuple[str, ...]:
+    """Outer tensors that the node's subgraphs read by name."""
+    found: dict[str, None] = {}
+    for attribute in proto.attribute:
+        if attribute.HasField("g"):
+            found.update(dict.fromkeys(_free_names(attribute.g)))
+    return tuple(name for name in found if name not in proto.input)
+
+
+def _free_names(graph: onnx.GraphProto) -> Iterable[str]:
+    bound = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    for node in graph.node:
+        for name in (*node.input, *_captures(node)):
+            if name and name not in bound:
+                yield name
+        bound.update(node.output)
+    yield from (v.name for v in graph.output if v.name not in bound)

@@ -1,0 +1,147 @@
+"""Scales and shifts by constants move together, and into the weights of the product before them.
+
+    y = Mul(Add(x, b), a)            before
+    y = Add(Mul(x, a), a b)          after: scales first, so that they meet
+    y = Mul(Mul(x, a), c)            before
+    y = Mul(x, a c)                  after; likewise for Add
+    y = Mul(Conv(x, w, b), a)        before: a varies along the output channels at most
+    y = Conv(x, a w, a b)            after; Add joins the bias; likewise for Gemm and MatMul
+
+Contract: any graph in; every intermediate value had one reader; products are taken in double
+precision, so results differ by roundings of single precision only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.graph import Graph, Node
+from compiler.rewrite import Rewriter
+
+Array = NDArray[Any]
+
+
+def fold_affine(graph: Graph) -> Graph:
+    """Apply the rules above until none applies."""
+    while True:
+        rewriter = Rewriter(graph)
+        for node in rewriter.nodes():
+            if node.is_onnx("Mul", "Add"):
+                _fold(rewriter, node)
+        after = rewriter.finish()
+        if after is graph:
+            return graph
+        graph = after
+
+
+def _fold(rewriter: Rewriter, node: Node) -> None:
+    split = constant_operand(rewriter, node)
+    if split is None:
+        return
+    source, value = split
+    before = rewriter.producer(source)
+    if before is None or rewriter.only_consumer(source) is not node or rewriter.captured(source):
+        return
+    if before.is_onnx("Mul", "Add"):
+        _merge(rewriter, before, node, value)
+    elif before.is_onnx("Conv", "ConvTranspose", "Gemm", "MatMul"):
+        _into_weights(rewriter, before, node, value)
+
+
+def constant_operand(rewriter: Rewriter, node: Node) -> tuple[str, Array] | None:
+    """(variable input, constant) of a float32 Mul or Add that keeps the variable's shape."""
+    if len(node.inputs) != 2:
+        return None
+    first, second = node.inputs
+    constants = [rewriter.constant(first), rewriter.constant(second)]
+    if (constants[0] is None) == (constants[1] is None):
+        return None
+    source, value = (second, constants[0]) if constants[1] is None else (first, constants[1])
+    info, result = rewriter.info(source), rewriter.info(node.outputs[0])
+    if not info.known or info.dtype != "float32" or info.shape != result.shape or value is None:
+        return None
+    return source, value
+
+
+def _merge(rewriter: Rewriter, before: Node, node: Node, value: Array) -> None:
+    split = constant_operand(rewriter, before)
+    if split is None:
+        return
+    source, first = split
+    name = before.inputs[1] if before.inputs[0] == source else before.inputs[0]
+    if before.operator == node.operator:
+        both = np.multiply if node.operator == "Mul" else np.add
+        merged = _add(rewriter, name, both(first.astype(np.float64), value))
+        rewriter.replace((before, node), replace(node, inputs=(source, merged)))
+    elif node.operator == "Mul":
+        factor = _add(rewriter, name, value)
+        shift = _add(rewriter, name, first.astype(np.float64) * value)
+        middle = before.outputs[0]
+        rewriter.replace(
+            (before, node),
+            replace(before, operator="Mul", inputs=(source, factor), name=node.name),
+            replace(node, operator="Add", inputs=(middle, shift), name=before.name),
+        )
+
+
+def _add(rewriter: Rewriter, base: str, value: Array) -> str:
+    return rewriter.add_constant(base, np.array(value, dtype=np.float32), "float32")
+
+
+def per_channel(value: Array, shape: tuple[int, ...], axis: int) -> Array | None:
+    """`value`, broadcast to `shape`, as one number a channel; None if it varies elsewhere."""
+    padded = value.reshape((1,) * (len(shape) - value.ndim) + value.shape)
+    channels = shape[axis]
+    if padded.size == 1:
+        return np.full(channels, padded.reshape(-1)[0], dtype=np.float64)
+    if padded.size == channels == padded.shape[axis]:
+        return padded.reshape(-1).astype(np.float64)
+    return None
+
+
+def _into_weights(rewriter: Rewriter, before: Node, node: Node, value: Array) -> None:
+    shape = rewriter.info(node.outputs[0]).dims
+    convolution = before.operator in ("Conv", "ConvTranspose")
+    weight = rewriter.constant(before.inputs[1])
+    bias_name = before.input(2)
+    bias = rewriter.constant(bias_name) if bias_name else None
+    channels = per_channel(value, shape, 1 if convolution else len(shape) - 1)
+    if weight is None or channels is None or (bias_name and bias is None):
+        return
+    if before.operator == "MatMul" and (node.operator == "Add" or weight.ndim < 2):
+        return  # a product has no bias of its own; lowering fuses the Add
+    if before.operator == "Gemm" and bias is not None:
+        bias = per_channel(bias * float(before.attribute("beta", 1.0)), shape, 1)
+        if bias is None:
+            return
+    offset = np.zeros(len(channels)) if bias is None else bias.astype(np.float64)
+    inputs = [before.inputs[0], before.inputs[1]]
+    if node.operator == "Mul":
+        inputs[1] = _add(rewriter, inputs[1], _scale_weight(before, weight, channels))
+        offset = offset * channels
+    else:
+        offset = offset + channels
+    if bias_name or node.operator == "Add":
+        inputs.append(_add(rewriter, bias_name or inputs[1], offset))
+    attributes = tuple(pair for pair in before.attributes if pair[0] != "beta")
+    rewriter.replace(
+        (before, node),
+        replace(before, inputs=tuple(inputs), outputs=node.outputs, attributes=attributes),
+    )
+
+
+def _scale_weight(before: Node, weight: Array, channels: Array) -> Array:
+    """The weight with each output channel scaled."""
+    wide = weight.astype(np.float64)
+    if before.operator == "Conv" or (before.operator == "Gemm" and before.attribute("transB", 0)):
+        return wide * channels.reshape((-1,) + (1,) * (weight.ndim - 1))
+    if before.operator == "ConvTranspose":
+        group = int(before.attribute("group", 1))
+        grouped = wide.reshape(group, -1, *weight.shape[1:])
+        factors = channels.reshape((group, 1, weight.shape[1]) + (1,) * (weight.ndim - 2))
+        return (grouped * factors).reshape(weight.shape)
+    return wide * channels

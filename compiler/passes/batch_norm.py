@@ -1,0 +1,47 @@
+"""Batch normalisation at inference becomes a scale and a shift per channel.
+
+    y = BatchNormalization(x, scale, bias, mean, variance)      before
+    t = Mul(x, a); y = Add(t, b)                                after
+
+with a = scale / sqrt(variance + epsilon) and b = bias - mean a, of shape (C, 1, ..., 1), computed in
+double precision. `fold_affine` then moves them into the weights of a convolution or product.
+Contract: any graph in; out, no BatchNormalization with constant statistics in inference mode is left.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.graph import Graph, Node
+from compiler.rewrite import Rewriter
+
+
+def expand_batch_norm(graph: Graph) -> Graph:
+    """Replace batch normalisations by Mul and Add."""
+    rewriter = Rewriter(graph)
+    for node in rewriter.nodes():
+        if node.is_onnx("BatchNormalization") and len(node.writes) == 1:
+            _expand(rewriter, node)
+    return rewriter.finish()
+
+
+def _expand(rewriter: Rewriter, node: Node) -> None:
+    source, result = rewriter.info(node.inputs[0]), rewriter.info(node.outputs[0])
+    values = [rewriter.constant(name) for name in node.inputs[1:5]]
+    if node.attribute("training_mode", 0) or not source.known or source.dtype != "float32":
+        return
+    if not all(value is not None and value.ndim == 1 for value in values):
+        return
+    scale, bias, mean, variance = (np.asarray(value, dtype=np.float64) for value in values)
+    factor = scale / np.sqrt(variance + float(node.attribute("epsilon", 1e-5)))
+    shape = (-1,) + (1,) * max(0, len(source.dims) - 2)
+    names = [
+        rewriter.add_constant(node.inputs[1], v.astype(np.float32).reshape(shape), "float32")
+        for v in (factor, bias - mean * factor)
+    ]
+    middle = rewriter.add_tensor(node.outputs[0], result.dtype, result.dims)
+    rewriter.replace(
+        node,
+        Node("Mul", (node.inputs[0], names[0]), (middle,), f"{node.name}.scale"),
+        Node("Add", (middle, names[1]), node.outputs, f"{node.name}.shift"),
+    )

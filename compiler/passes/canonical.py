@@ -1,0 +1,128 @@
+"""Canonicalisation: operators that compute nothing at inference disappear, variants become one form.
+
+    y = Dropout(x); z = Sum(y, b, c)          before
+    t = Add(x, b); z = Add(t, c)              after
+
+Identity, Dropout, casts to the same dtype, padding by nothing, concatenation of one tensor, slices of
+everything, `x * 1` and `x + 0` are dropped; a Softmax of before opset 13, which flattened what
+follows its axis, becomes today's between views; `Sum`/`Max`/`Min`/`Mean` of many become binary; `x - c`
+and `x / c` with a floating constant become `x + -c` and `x * (1/c)`. Contract: any graph in; same
+values out, up to one rounding of `1/c`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of, view
+from compiler.onnx_access import uniform
+from compiler.rewrite import Rewriter
+
+
+def canonicalise(graph: Graph) -> Graph:
+    """Apply the rules above once to every node."""
+    rewriter = Rewriter(graph)
+    for node in rewriter.nodes():
+        if node.kind != "host" or not node.reads or not node.writes:
+            continue
+        if _does_nothing(rewriter, node) and len(node.writes) == 1:
+            rewriter.bypass(node, _passed_on(rewriter, node))
+        elif node.is_onnx("Mean") or (node.is_onnx("Sum", "Max", "Min") and len(node.inputs) != 2):
+            _make_binary(rewriter, node)
+        elif node.is_onnx("Sum"):
+            rewriter.replace(node, replace(node, operator="Add"))
+        elif node.is_onnx("Softmax", "LogSoftmax") and graph.opset < 13:
+            _modern_softmax(rewriter, node)
+        elif node.is_onnx("Sub", "Div"):
+            _invert_constant(rewriter, node)
+    return rewriter.finish()
+
+
+def _does_nothing(rewriter: Rewriter, node: Node) -> bool:
+    source, result = rewriter.info(_passed_on(rewriter, node)), rewriter.info(node.outputs[0])
+    if node.is_onnx("Identity"):
+        return True
+    if node.is_onnx("Dropout"):
+        training = rewriter.constant(node.input(2)) if node.input(2) else np.array(False)
+        return training is not None and not bool(training)
+    if not source.known or source.shape != result.shape or source.dtype != result.dtype:
+        return False
+    if node.is_onnx("Cast", "CastLike", "Slice", "Pad", "Expand", "Tile"):
+        return True
+    if node.is_onnx("Concat", "Sum", "Max", "Min", "Mean"):
+        return len(node.inputs) == 1
+    if node.is_onnx("Mul", "Add"):
+        other = _other_constant(rewriter, node)
+        return other is not None and other == (1.0 if node.operator == "Mul" else 0.0)
+    return False
+
+
+def _passed_on(rewriter: Rewriter, node: Node) -> str:
+    """The input that a node doing nothing passes on."""
+    if node.is_onnx("Mul", "Add") and node.inputs[0] in rewriter.constants:
+        return node.inputs[1]
+    return node.inputs[0]
+
+
+def _other_constant(rewriter: Rewriter, node: Node) -> float | None:
+    other = node.inputs[1] if _passed_on(rewriter, node) == node.inputs[0] else node.inputs[0]
+    return uniform(rewriter.constant, other)
+
+
+def _make_binary(rewriter: Rewriter, node: Node) -> None:
+    """Sum(a, b, c) -> Add(Add(a, b), c); a Mean is a scaled sum."""
+    result = rewriter.info(node.outputs[0])
+    if not result.known or result.dtype != "float32" or len(node.inputs) < 2:
+        return
+    operator = "Add" if node.operator in ("Sum", "Mean") else node.operator
+    shapes = [rewriter.info(name).dims for name in node.inputs]
+    new: list[Node] = []
+    running, shape = node.inputs[0], shapes[0]
+    for step, name in enumerate(node.inputs[1:], start=1):
+        shape = np.broadcast_shapes(shape, shapes[step])
+        last = step == len(node.inputs) - 1 and node.operator != "Mean"
+        target = node.outputs[0] if last else rewriter.add_tensor(running, result.dtype, shape)
+        new.append(Node(operator, (running, name), (target,), f"{node.name}.{step}"))
+        running = target
+    if node.operator == "Mean":
+        share = rewriter.add_constant(
+            "share", np.float32(1 / len(node.inputs)).reshape(()), "float32"
+        )
+        new.append(Node("Mul", (running, share), node.outputs, node.name))
+    rewriter.replace(node, *new)
+
+
+def _invert_constant(rewriter: Rewriter, node: Node) -> None:
+    """x - c -> x + (-c); x / c -> x * (1/c)."""
+    value = rewriter.constant(node.inputs[1])
+    if value is None or value.dtype != np.float32 or node.inputs[0] in rewriter.constants:
+        return
+    if node.operator == "Div" and (not np.all(value) or not np.all(np.isfinite(1 / value))):
+        return
+    inverse = -value if node.operator == "Sub" else (1.0 / value.astype(np.float64))
+    constant = rewriter.add_constant(
+        node.inputs[1], np.asarray(inverse, dtype=np.float32), "float32"
+    )
+    operator = "Add" if node.operator == "Sub" else "Mul"
+    rewriter.replace(node, replace(node, operator=operator, inputs=(node.inputs[0], constant)))
+
+
+def _modern_softmax(rewriter: Rewriter, node: Node) -> None:
+    """Before opset 13: over all axes from `axis` (default 1) on, taken as one."""
+    info = rewriter.info(node.inputs[0])
+    if not info.known:
+        return
+    axis = int(node.attribute("axis", 1)) % max(1, len(info.dims))
+    flat = (math.prod(info.dims[:axis]), math.prod(info.dims[axis:]))
+    before = rewriter.add_tensor(node.inputs[0], info.dtype, flat)
+    after = rewriter.add_tensor(node.outputs[0], info.dtype, flat)
+    attributes = attributes_of(axis=-1)
+    rewriter.replace(
+        node,
+        view(node.inputs[0], before),
+        Node(node.operator, (before,), (after,), node.name, INTERNAL_DOMAIN, attributes),
+        view(after, node.outputs[0]),
+    )

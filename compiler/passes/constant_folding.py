@@ -1,0 +1,44 @@
+"""Constant folding.
+
+    y = ConstantOfShape(shape)      before: shape is a constant
+    constant y                      after
+
+Contract: any graph in; out, no deterministic node reads constants only, unless its result is larger
+than `_LIMIT` or the host cannot compute it. Values are those of `onnx.reference`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.graph import Graph, Node
+from compiler.host import HostFunction, foldable
+from compiler.rewrite import Rewriter
+from search_space.errors import JobError
+
+_LIMIT = 1 << 30
+"""Bytes a folded result may have; a model must not grow without bound by folding."""
+
+
+def fold_constants(graph: Graph) -> Graph:
+    """Replace nodes that read constants only by their results."""
+    rewriter = Rewriter(graph)
+    for node in rewriter.nodes():
+        if foldable(node) and all(name in rewriter.constants for name in node.reads):
+            _fold(rewriter, node)
+    return rewriter.finish()
+
+
+def _fold(rewriter: Rewriter, node: Node) -> None:
+    infos = [rewriter.info(name) for name in node.writes]
+    if any(not info.known or info.nbytes > _LIMIT for info in infos):
+        return
+    try:
+        results = HostFunction(node, rewriter.graph.opsets).run(rewriter.constants)
+    except JobError:
+        return
+    if not all(isinstance(value, np.ndarray) for value in results.values()):
+        return
+    rewriter.remove(node)
+    for name, value in results.items():
+        rewriter.make_constant(name, np.array(value))

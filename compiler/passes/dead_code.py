@@ -1,0 +1,40 @@
+"""Dead code elimination.
+
+    a, b = f(x); c = g(b)     before: only a is used
+    a, "" = f(x)              after
+
+Contract: any graph in; out, every node and every named output of a node is needed by a graph output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compiler.graph import Graph, Node
+from compiler.rewrite import Rewriter
+
+
+def remove_dead_code(graph: Graph) -> Graph:
+    """Drop nodes, and optional outputs, that nothing reads."""
+    rewriter = Rewriter(graph)
+    for node in reversed(graph.nodes):
+        used = [name for name in node.writes if _used(rewriter, name)]
+        if not used:
+            rewriter.remove(node)
+        elif len(used) < len(node.writes):
+            _drop_outputs(rewriter, node, set(used))
+    return rewriter.finish()
+
+
+def _used(rewriter: Rewriter, name: str) -> bool:
+    return rewriter.is_output(name) or bool(rewriter.consumers(name))
+
+
+def _drop_outputs(rewriter: Rewriter, node: Node, used: set[str]) -> None:
+    """Forget unused trailing outputs: those ONNX lets a node leave out."""
+    outputs = list(node.outputs)
+    while outputs and outputs[-1] not in used:
+        outputs.pop()
+    optional = node.is_onnx("Dropout", "BatchNormalization", "MaxPool", "LayerNormalization")
+    if optional and len(outputs) < len(node.outputs):
+        rewriter.replace(node, replace(node, outputs=tuple(outputs)))

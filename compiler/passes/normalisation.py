@@ -1,0 +1,133 @@
+"""Layer normalisation and softmax that exporters write as several operators become one.
+
+    d = Sub(x, ReduceMean(x)); y = Add(Mul(Div(d, Sqrt(Add(ReduceMean(Pow(d, 2)), e))), g), b)   before
+    y = LayerNormalization(x, g, b, epsilon=e)                                                   after
+    e = Exp(Sub(x, ReduceMax(x))); y = Div(e, ReduceSum(e))                                      before
+    y = Softmax(x)                                                                               after
+
+Both over the last axis. Contract: any graph in; float32 of known shape only; the new operators are of
+the newest opset (domain "tilesmith"); values equal up to roundings; dead code is left behind.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
+from compiler.onnx_access import axes, scalar, uniform
+from compiler.passes.activations import factors
+from compiler.rewrite import Rewriter
+
+
+def recognise_normalisations(graph: Graph) -> Graph:
+    """Replace the patterns above."""
+    rewriter = Rewriter(graph)
+    for node in rewriter.nodes():
+        if len(node.writes) != 1 or not rewriter.info(node.outputs[0]).known:
+            continue
+        if rewriter.info(node.outputs[0]).dtype != "float32":
+            continue
+        if node.is_onnx("Div"):
+            _softmax(rewriter, node)
+        if node.is_onnx("Div", "Mul") and rewriter.alive(node):
+            _layer_norm(rewriter, node)
+    return rewriter.finish()
+
+
+def _reduced(rewriter: Rewriter, name: str, operator: str) -> str | None:
+    """x where `name` is `operator` of x over its last axis, kept as an extent of one."""
+    node = rewriter.producer(name)
+    if node is None or not node.is_onnx(operator) or not node.attribute("keepdims", 1):
+        return None
+    source = rewriter.info(node.inputs[0])
+    if not source.known or axes(node, len(source.dims), rewriter.constant) != (
+        len(source.dims) - 1,
+    ):
+        return None
+    return node.inputs[0]
+
+
+def _softmax(rewriter: Rewriter, node: Node) -> None:
+    top = rewriter.producer(node.inputs[0])
+    if top is None or not top.is_onnx("Exp") or _reduced(
+        rewriter, node.inputs[1], "ReduceSum"
+    ) != node.inputs[0]:  # fmt: skip
+        return
+    shifted = rewriter.producer(top.inputs[0])
+    if shifted is None or not shifted.is_onnx("Sub"):
+        return
+    x = shifted.inputs[0]
+    if _reduced(rewriter, shifted.inputs[1], "ReduceMax") == x:
+        rewriter.replace(
+            node,
+            Node("Softmax", (x,), node.outputs, node.name, INTERNAL_DOMAIN, attributes_of(axis=-1)),
+        )
+
+
+def _layer_norm(rewriter: Rewriter, node: Node) -> None:
+    """`node` is centred / sqrt(variance + e), or centred * (1 / sqrt(variance + e))."""
+    centred, deviation = _centred_and_deviation(rewriter, node)
+    subtraction = rewriter.producer(centred) if centred else None
+    root = rewriter.producer(deviation) if deviation else None
+    if subtraction is None or root is None or not subtraction.is_onnx("Sub"):
+        return
+    x = subtraction.inputs[0]
+    if not root.is_onnx("Sqrt") or _reduced(rewriter, subtraction.inputs[1], "ReduceMean") != x:
+        return
+    total = rewriter.producer(root.inputs[0])
+    if total is None or not total.is_onnx("Add"):
+        return
+    for variance, small in (total.inputs, total.inputs[::-1]):
+        epsilon = uniform(rewriter.constant, small)
+        squares = _reduced(rewriter, variance, "ReduceMean")
+        if epsilon is not None and squares and _is_square(rewriter, squares, centred):
+            _replace_layer_norm(rewriter, node, x, epsilon)
+            return
+
+
+def _centred_and_deviation(rewriter: Rewriter, node: Node) -> tuple[str, str]:
+    if node.operator == "Div":
+        return node.inputs[0], node.inputs[1]
+    for centred, inverse in (node.inputs, node.inputs[::-1]):
+        producer = rewriter.producer(inverse)
+        if producer is not None and producer.is_onnx("Reciprocal"):
+            return centred, producer.inputs[0]
+        if producer is not None and producer.is_onnx("Div"):
+            if uniform(rewriter.constant, producer.inputs[0]) == 1.0:
+                return centred, producer.inputs[1]
+    return "", ""
+
+
+def _is_square(rewriter: Rewriter, name: str, x: str) -> bool:
+    node = rewriter.producer(name)
+    if node is None:
+        return False
+    if node.is_onnx("Pow"):
+        return node.inputs[0] == x and scalar(node, "", 1, rewriter.constant, 0.0) == 2.0
+    constant, parts = factors(rewriter, name, 1)
+    return constant == 1.0 and parts == [x, x]
+
+
+def _replace_layer_norm(rewriter: Rewriter, node: Node, x: str, epsilon: float) -> None:
+    """Take the scale and shift that follow along, where there are such."""
+    width = rewriter.info(x).dims[-1]
+    consumed, result = [node], node.outputs[0]
+    parameters: list[str] = []
+    for operator in ("Mul", "Add"):
+        after = rewriter.only_consumer(result)
+        if after is None or not after.is_onnx(operator) or len(parameters) != len(consumed) - 1:
+            break
+        other = after.inputs[1] if after.inputs[0] == result else after.inputs[0]
+        info = rewriter.info(other)
+        if rewriter.constant(other) is None or info.shape != (width,):
+            break
+        consumed.append(after)
+        parameters.append(other)
+        result = after.outputs[0]
+    if not parameters:
+        parameters.append(rewriter.add_constant("ones", np.ones(width, np.float32), "float32"))
+    attributes = attributes_of(axis=-1, epsilon=epsilon)
+    new = Node(
+        "LayerNormalization", (x, *parameters), (result,), node.name, INTERNAL_DOMAIN, attributes
+    )
+    rewriter.replace(consumed, new)

@@ -1,0 +1,56 @@
+"""Scales move from the operands of a product to its result.
+
+    y = MatMul(Mul(a, s), Mul(b, t))          before: s and t are one number each
+    y = Mul(MatMul(a, b), s t)                after
+
+so that attention's scaling becomes the epilogue of the scores' product. Contract: any graph in; the
+scaled operands had one reader; values equal up to roundings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from compiler.graph import Graph, Node
+from compiler.onnx_access import uniform
+from compiler.passes.affine import constant_operand
+from compiler.rewrite import Rewriter
+
+
+def move_scales(graph: Graph) -> Graph:
+    """Apply the rule above."""
+    rewriter = Rewriter(graph)
+    for node in rewriter.nodes():
+        if node.is_onnx("MatMul"):
+            _move(rewriter, node)
+    return rewriter.finish()
+
+
+def _move(rewriter: Rewriter, node: Node) -> None:
+    inputs, total = list(node.inputs), 1.0
+    removed: list[Node] = []
+    for position, name in enumerate(node.inputs):
+        scale = rewriter.producer(name)
+        if scale is None or not scale.is_onnx("Mul") or rewriter.only_consumer(name) is not node:
+            continue
+        split = constant_operand(rewriter, scale)
+        if split is None or scale in removed:
+            continue
+        other = scale.inputs[1] if scale.inputs[0] == split[0] else scale.inputs[0]
+        factor = uniform(rewriter.constant, other)
+        if factor is not None:
+            inputs[position] = split[0]
+            total *= factor
+            removed.append(scale)
+    if not removed:
+        return
+    info = rewriter.info(node.outputs[0])
+    middle = rewriter.add_tensor(info.name, info.dtype, info.dims)
+    constant = rewriter.add_constant("scale", np.array(total, dtype=np.float32), "float32")
+    rewriter.replace(
+        (*removed, node),
+        replace(node, inputs=tuple(inputs), outputs=(middle,)),
+        Node("Mul", (middle, constant), node.outputs, f"{node.name}.scale"),
+    )

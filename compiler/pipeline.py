@@ -1,0 +1,48 @@
+"""The order of the passes, in one place.
+
+`simplify` works on ONNX operators and makes the graph say what is computed in as few of them as can
+be; `compiler.lower` then turns operators into kernels. Every pass keeps the values (up to roundings).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compiler.graph import Graph
+from compiler.passes.activations import recognise_activations
+from compiler.passes.affine import fold_affine
+from compiler.passes.batch_norm import expand_batch_norm
+from compiler.passes.canonical import canonicalise
+from compiler.passes.constant_folding import fold_constants
+from compiler.passes.dead_code import remove_dead_code
+from compiler.passes.normalisation import recognise_normalisations
+from compiler.passes.scales import move_scales
+from compiler.passes.views import make_views
+
+Pass = Callable[[Graph], Graph]
+
+SIMPLIFICATIONS: tuple[Pass, ...] = (
+    remove_dead_code,
+    fold_constants,
+    canonicalise,
+    make_views,
+    recognise_activations,
+    recognise_normalisations,
+    expand_batch_norm,
+    move_scales,
+    fold_affine,
+    fold_constants,
+    remove_dead_code,
+)
+
+
+def apply(graph: Graph, passes: tuple[Pass, ...]) -> Graph:
+    """Run passes in order."""
+    for step in passes:
+        graph = step(graph)
+    return graph
+
+
+def simplify(graph: Graph) -> Graph:
+    """The graph in as few, as plain ONNX operators as can be."""
+    return apply(graph, SIMPLIFICATIONS)
