@@ -1,11 +1,11 @@
 """Writes the benchmark models as ONNX files: `python benchmarks/models.py --folder build/models`.
 
-ResNet-50 and SqueezeNet are the graphs that the `onnx` package ships, with seeded random weights. The
-MLP, MobileNetV2 and the transformer encoder are built here, operator by operator as PyTorch's exporter
-writes them (batch normalisation already folded into MobileNetV2's convolutions, GELU as Erf), so that
-no deep learning framework is needed. Shapes follow the papers: MobileNetV2 (Sandler et al. 2018,
-table 2, width 1.0, 224 x 224), a post-norm encoder (Vaswani et al. 2017; BERT's GELU) of 6 layers,
-width 384, 12 heads, hidden size 1536, at sequence length 128.
+ResNet-50 and SqueezeNet are the graphs that the `onnx` package ships, with seeded random weights.
+The MLP, MobileNetV2 and the transformer encoder are built here, operator by operator as PyTorch's
+exporter writes them (batch normalisation already folded into MobileNetV2's convolutions, GELU as
+Erf), so that no deep learning framework is needed. Shapes follow the papers: MobileNetV2 (Sandler
+et al. 2018, table 2, width 1.0, 224 x 224), a post-norm encoder (Vaswani et al. 2017; BERT's GELU)
+of 6 layers, width 384, 12 heads, hidden size 1536, at sequence length 128.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -32,7 +33,7 @@ class Builder:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
 
-    def op(self, operator: str, *inputs: str, **attributes: object) -> str:
+    def op(self, operator: str, *inputs: str, **attributes: Any) -> str:
         result = f"{operator.lower()}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, list(inputs), [result], result, **attributes))
         return result

@@ -1,9 +1,9 @@
 """`Graph`: a model as the compiler sees it: nodes in topological order over named tensors.
 
 Between import and lowering a node is an ONNX operator (or one of the few activations the passes
-recognise, domain "tilesmith"). Lowering turns nodes into *kernels* (they carry a `Workload` and read
-exactly its operands, in its order), *views* (same bytes, another shape or an offset) and leaves the
-rest to the *host*.
+recognise, domain "tilesmith"). Lowering turns nodes into *kernels* (they carry a `Workload` and
+read exactly its operands, in its order), *views* (same bytes, another shape or an offset) and
+leaves the rest to the *host*.
 
 Invariants: frozen; every tensor is written once; a node reads only graph inputs, constants and
 outputs of nodes before it; every tensor named anywhere has a `TensorInfo`; `shape is None` marks a
@@ -27,7 +27,8 @@ INTERNAL_DOMAIN = "tilesmith"
 """Domain of operators that passes create and ONNX (at the model's opset) may not have."""
 
 VIEW = "View"
-"""Operator of a node that renames bytes: attribute `offset` counts elements from its input's start."""
+"""Operator of a node that renames bytes: attribute `offset` counts elements from its input's
+start."""
 
 JOIN = "Join"
 """Operator of a node whose output is its inputs, one after the other in memory (a Concat along the
@@ -39,7 +40,8 @@ KERNEL = "Kernel"
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A tensor's name, element type ("" if Tilesmith has no name for it) and shape (None: unknown)."""
+    """A tensor's name, element type ("" if Tilesmith has no name for it) and shape (None:
+    unknown)."""
 
     name: str
     dtype: str
@@ -67,7 +69,8 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class Subgraph:
-    """The body of an If, Loop or Scan attribute: a serialised `GraphProto`, run on the host as it is."""
+    """The body of an If, Loop or Scan attribute: a serialised `GraphProto`, run on the host as it
+    is."""
 
     serialised: bytes
 

@@ -1,8 +1,9 @@
-"""Runs single nodes on the host with `onnx.reference`: what no template covers, and constant folding.
+"""Runs single nodes on the host with `onnx.reference`: what no template covers, and constant
+folding.
 
-It exists so that no model is refused for one odd operator. Invariants: a node is run at the opset of
-its model; of the internal operators (domain "tilesmith"), activations are computed by the formulas of
-epilogue steps and the others are ONNX's at its newest opset.
+It exists so that no model is refused for one odd operator. Invariants: a node is run at the opset
+of its model; of the internal operators (domain "tilesmith"), activations are computed by the
+formulas of epilogue steps and the others are ONNX's at its newest opset.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from search_space.epilogue import STEPS, EpilogueStep
 from search_space.errors import JobError
 
 NOT_DETERMINISTIC = frozenset(
-    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli".split()
+    {
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Multinomial",
+        "Bernoulli",
+    }
 )
 """Operators that must not be folded into constants."""
 
@@ -44,7 +52,7 @@ def _attribute_types(node: Node, opsets: Mapping[str, int]) -> dict[str, Any]:
     if not onnx.defs.has(node.operator, version, node.domain):
         return {}
     schema = onnx.defs.get_schema(node.operator, version, node.domain)
-    return {name: entry.type.value for name, entry in schema.attributes.items()}
+    return {name: entry.type.value for name, entry in schema.attributes.items()}  # type: ignore[attr-defined]
 
 
 def _attribute(name: str, value: Any, kind: Any) -> onnx.AttributeProto:

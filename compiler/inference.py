@@ -1,7 +1,7 @@
 """Shapes and element types of one node's outputs, from what is known of its inputs.
 
-ONNX's own inference functions do the work, one node at a time, with the values of constant inputs at
-hand; so shapes that a model computes at run time (Shape, Gather, Concat, Reshape chains) become
+ONNX's own inference functions do the work, one node at a time, with the values of constant inputs
+at hand; so shapes that a model computes at run time (Shape, Gather, Concat, Reshape chains) become
 known as soon as the input shapes are. Invariant: never guesses: what is not sure stays unknown.
 """
 

@@ -43,7 +43,8 @@ def scalar(
 
 
 def axes(node: Node, rank: int, constant: Constants, position: int = 1) -> tuple[int, ...] | None:
-    """Axes of a reduction, Squeeze or the like, non-negative and sorted; () where none are given."""
+    """Axes of a reduction, Squeeze or the like, non-negative and sorted; () where none are
+    given."""
     found = integers(node, "axes", position, constant)
     return None if found is None else tuple(sorted(axis % rank for axis in found))
 

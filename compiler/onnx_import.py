@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 from onnx import external_data_helper, helper, inliner, numpy_helper
 
@@ -60,7 +59,7 @@ def _load(model: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | 
         proto.ParseFromString(path.read_bytes())
     except OSError as error:
         raise ModelError(f"model file '{path}' cannot be read: {error.strerror}") from error
-    except DecodeError as error:
+    except Exception as error:  # whatever protobuf raises for bytes it cannot read
         raise ModelError(f"'{path}' is not an ONNX model, or it is truncated") from error
     if not proto.HasField("graph") or not proto.opset_import or not proto.graph.node:
         raise ModelError(f"'{path}' is not an ONNX model, or it is truncated (no graph in it)")
@@ -169,7 +168,7 @@ class _Importer:
         where = {entry.key: entry.value for entry in tensor.external_data}.get("location", "")
         if self.folder is None:
             raise ModelError(
-                f"weight '{tensor.name}' is stored in the file '{where}'; import the model by its path"
+                f"weight '{tensor.name}' is stored in the file '{where}'; import it by its path"
             )
         path = (self.folder / where).resolve()
         if not where or not path.is_relative_to(self.folder):
@@ -181,7 +180,7 @@ class _Importer:
             external_data_helper.load_external_data_for_tensor(tensor, str(self.folder))
         except Exception as error:
             raise ModelError(
-                f"weight '{tensor.name}' of '{self.name}' cannot be read from '{where}': {_line(error)}"
+                f"weight '{tensor.name}' of '{self.name}' cannot be read: {_line(error)}"
             ) from error
 
     # -- inputs -------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """The order of the passes, in one place.
 
 `simplify` works on ONNX operators and makes the graph say what is computed in as few of them as can
-be; `compiler.lower` then turns operators into kernels. Every pass keeps the values (up to roundings).
+be; `compiler.lower` then turns operators into kernels. Every pass keeps the values (up to
+roundings).
 """
 
 from __future__ import annotations

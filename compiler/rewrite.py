@@ -2,7 +2,8 @@
 
 It keeps producers and consumers up to date while nodes come and go, so that a pass is a loop over
 nodes with local questions and local changes. Invariants: graph inputs and outputs keep their names;
-`finish` returns the *same* graph object when nothing was changed, else a new one in topological order.
+`finish` returns the *same* graph object when nothing was changed, else a new one in topological
+order.
 """
 
 from __future__ import annotations
@@ -57,6 +58,11 @@ class Rewriter:
         """The single reader of a tensor that is no graph output, else None."""
         readers = self.consumers(name)
         return readers[0] if len(readers) == 1 and not self.is_output(name) else None
+
+    def place(self, name: str) -> float:
+        """Where the producer of a tensor stands among the nodes; -1 for inputs and constants."""
+        node = self.producer(name)
+        return -1.0 if node is None else self._order[node]
 
     # -- changes ------------------------------------------------------------------------------
     def fresh(self, base: str) -> str:

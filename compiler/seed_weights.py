@@ -1,11 +1,11 @@
 """Gives a model seeded random weights in place of the ones it has.
 
-ONNX ships its reference networks as "light" files whose weights are constant fills: right shapes, no
-numbers worth computing with. `seed_weights` replaces every weight by random numbers of a scale that
-keeps activations finite and alive: He initialisation for convolutions and products (standard
+ONNX ships its reference networks as "light" files whose weights are constant fills: right shapes,
+no numbers worth computing with. `seed_weights` replaces every weight by random numbers of a scale
+that keeps activations finite and alive: He initialisation for convolutions and products (standard
 deviation sqrt(2 / fan in); He et al. 2015), statistics near those of a trained network for batch
-normalisation. Invariants: the same seed gives the same model on every machine; the input model is not
-changed; weights that nodes computed (ConstantOfShape) become initialisers.
+normalisation. Invariants: the same seed gives the same model on every machine; the input model is
+not changed; weights that nodes computed (ConstantOfShape) become initialisers.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ def _weight_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
         if tensor.data_type == onnx.TensorProto.FLOAT and math.prod(tensor.dims) > 1
     }
     for node in graph.node:
-        if node.op_type == "ConstantOfShape" and node.input[0] in known:
-            if _is_float_fill(node):
-                shape = numpy_helper.to_array(known[node.input[0]])
-                found[node.output[0]] = tuple(int(extent) for extent in shape)
+        if _is_float_fill(node) and node.input[0] in known:
+            shape = numpy_helper.to_array(known[node.input[0]])
+            found[node.output[0]] = tuple(int(extent) for extent in shape)
     return found
 
 
 def _is_float_fill(node: onnx.NodeProto) -> bool:
-    return all(a.t.data_type == onnx.TensorProto.FLOAT for a in node.attribute)
+    fills = node.op_type == "ConstantOfShape"
+    return fills and all(a.t.data_type == onnx.TensorProto.FLOAT for a in node.attribute)
 
 
 def _role(name: str, readers: dict[str, list[tuple[onnx.NodeProto, int]]]) -> str:

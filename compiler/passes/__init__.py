@@ -1,1 +1,2 @@
-"""Graph passes, one a file: each is `Graph -> Graph` and returns the same object if nothing changes."""
+"""Graph passes, one a file: each is `Graph -> Graph` and returns the same object if nothing
+changes."""

@@ -3,10 +3,10 @@
     y = Mul(x, Sigmoid(x))                                         before
     y = tilesmith.silu(x)                                          after
 
-Recognised: SiLU; HardSwish, also as x clip(x + 3, 0, 6) / 6; GELU through Erf and through Tanh; and the
-single operators Gelu, HardSwish, Swish of newer opsets. An internal activation has the name and
-arguments of the epilogue step that computes it. Contract: any graph in; float32 tensors of known shape
-only; values equal up to roundings.
+Recognised: SiLU; HardSwish, also as x clip(x + 3, 0, 6) / 6; GELU through Erf and through Tanh;
+and the single operators Gelu, HardSwish, Swish of newer opsets. An internal activation has the
+name and arguments of the epilogue step that computes it. Contract: any graph in; float32 tensors
+of known shape only; values equal up to roundings.
 """
 
 from __future__ import annotations

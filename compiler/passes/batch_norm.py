@@ -3,9 +3,10 @@
     y = BatchNormalization(x, scale, bias, mean, variance)      before
     t = Mul(x, a); y = Add(t, b)                                after
 
-with a = scale / sqrt(variance + epsilon) and b = bias - mean a, of shape (C, 1, ..., 1), computed in
-double precision. `fold_affine` then moves them into the weights of a convolution or product.
-Contract: any graph in; out, no BatchNormalization with constant statistics in inference mode is left.
+with a = scale / sqrt(variance + epsilon) and b = bias - mean a, of shape (C, 1, ..., 1), computed
+in double precision. `fold_affine` then moves them into the weights of a convolution or product.
+Contract: any graph in; out, no BatchNormalization with constant statistics in inference mode is
+left.
 """
 
 from __future__ import annotations

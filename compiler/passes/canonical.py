@@ -1,13 +1,14 @@
-"""Canonicalisation: operators that compute nothing at inference disappear, variants become one form.
+"""Canonicalisation: operators that compute nothing at inference disappear, variants become one
+form.
 
     y = Dropout(x); z = Sum(y, b, c)          before
     t = Add(x, b); z = Add(t, c)              after
 
-Identity, Dropout, casts to the same dtype, padding by nothing, concatenation of one tensor, slices of
-everything, `x * 1` and `x + 0` are dropped; a Softmax of before opset 13, which flattened what
-follows its axis, becomes today's between views; `Sum`/`Max`/`Min`/`Mean` of many become binary; `x - c`
-and `x / c` with a floating constant become `x + -c` and `x * (1/c)`. Contract: any graph in; same
-values out, up to one rounding of `1/c`.
+Identity, Dropout, casts to the same dtype, padding by nothing, concatenation of one tensor, slices
+of everything, `x * 1` and `x + 0` are dropped; a Softmax of before opset 13, which flattened what
+follows its axis, becomes today's between views; `Sum`/`Max`/`Min`/`Mean` of many become binary; `x
+- c` and `x / c` with a floating constant become `x + -c` and `x * (1/c)`. Contract: any graph in;
+same values out, up to one rounding of `1/c`.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _make_binary(rewriter: Rewriter, node: Node) -> None:
         running = target
     if node.operator == "Mean":
         share = rewriter.add_constant(
-            "share", np.float32(1 / len(node.inputs)).reshape(()), "float32"
+            "share", np.array(1 / len(node.inputs), np.float32), "float32"
         )
         new.append(Node("Mul", (running, share), node.outputs, node.name))
     rewriter.replace(node, *new)

@@ -3,7 +3,8 @@
     a, b = f(x); c = g(b)     before: only a is used
     a, "" = f(x)              after
 
-Contract: any graph in; out, every node and every named output of a node is needed by a graph output.
+Contract: any graph in; out, every node and every named output of a node is needed by a graph
+output.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """Layer normalisation and softmax that exporters write as several operators become one.
 
-    d = Sub(x, ReduceMean(x)); y = Add(Mul(Div(d, Sqrt(Add(ReduceMean(Pow(d, 2)), e))), g), b)   before
-    y = LayerNormalization(x, g, b, epsilon=e)                                                   after
-    e = Exp(Sub(x, ReduceMax(x))); y = Div(e, ReduceSum(e))                                      before
-    y = Softmax(x)                                                                               after
+    d = Sub(x, ReduceMean(x))                                               before
+    y = Add(Mul(Div(d, Sqrt(Add(ReduceMean(Pow(d, 2)), e))), g), b)
+    y = LayerNormalization(x, g, b, epsilon=e)                              after
 
-Both over the last axis. Contract: any graph in; float32 of known shape only; the new operators are of
-the newest opset (domain "tilesmith"); values equal up to roundings; dead code is left behind.
+    e = Exp(Sub(x, ReduceMax(x))); y = Div(e, ReduceSum(e))                 before
+    y = Softmax(x)                                                          after
+
+Both over the last axis. Contract: any graph in; float32 of known shape only; the new operators are
+of the newest opset (domain "tilesmith"); values equal up to roundings; dead code is left behind.
 """
 
 from __future__ import annotations
@@ -92,9 +94,9 @@ def _centred_and_deviation(rewriter: Rewriter, node: Node) -> tuple[str, str]:
         producer = rewriter.producer(inverse)
         if producer is not None and producer.is_onnx("Reciprocal"):
             return centred, producer.inputs[0]
-        if producer is not None and producer.is_onnx("Div"):
-            if uniform(rewriter.constant, producer.inputs[0]) == 1.0:
-                return centred, producer.inputs[1]
+        is_div = producer is not None and producer.is_onnx("Div")
+        if producer and is_div and uniform(rewriter.constant, producer.inputs[0]) == 1.0:
+            return centred, producer.inputs[1]
     return "", ""
 
 

@@ -3,9 +3,9 @@
     y = Reshape(x, shape); z = Squeeze(y)     before
     z = View(x)                               after
 
-Covers Reshape, Flatten, Squeeze, Unsqueeze, Expand and Transpose that move no element, and Identity;
-a view that changes nothing at all disappears. Contract: any graph in; out, none of those operators is
-left where the shapes are known.
+Covers Reshape, Flatten, Squeeze, Unsqueeze, Expand and Transpose that move no element, and
+Identity; a view that changes nothing at all disappears. Contract: any graph in; out, none of those
+operators is left where the shapes are known.
 """
 
 from __future__ import annotations

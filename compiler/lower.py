@@ -1,0 +1,84 @@
+"""Lowering: ONNX operators become kernels, by rules that files under `lowering/` register.
+
+A rule is a function `(rewriter, node) -> nodes | None`: the nodes to put in its place, or None where
+the templates cannot express this instance, which then runs on the host. Adding an operator is one
+file with a rule. Contract of the pass: same values; every node it leaves as an ONNX operator is one
+that no rule (or no template) takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from compiler.graph import INTERNAL_DOMAIN, Graph, Node, TensorInfo, kernel
+from compiler.rewrite import Rewriter
+from search_space.epilogue import EpilogueStep
+from search_space.errors import WorkloadError
+from search_space.registry import Registry
+from search_space.workload import ParameterValue, Workload
+
+Rule = Callable[[Rewriter, Node], Sequence[Node] | None]
+
+rules: Registry[Rule] = Registry("lowering rule", "compiler.lowering")
+
+KERNEL_DTYPES = ("float32",)
+"""Element types that kernels are made for; tensors of others stay on the host."""
+
+
+def is_computable(info: TensorInfo) -> bool:
+    """Whether a kernel can read or write the tensor."""
+    return info.known and info.dtype in KERNEL_DTYPES and info.elements > 0
+
+
+def lower(graph: Graph) -> Graph:
+    """Apply the rules to every node."""
+    rewriter = Rewriter(graph)
+    for node in rewriter.nodes():
+        if node.kind != "host" or node.domain not in ("", INTERNAL_DOMAIN):
+            continue
+        if node.operator not in rules or not _has_computable_outputs(rewriter, node):
+            continue
+        try:
+            new = rules[node.operator](rewriter, node)
+        except WorkloadError:  # no template, or one that does not take these parameters
+            new = None
+        if new is not None:
+            rewriter.replace(node, *new)
+    return rewriter.finish()
+
+
+def _has_computable_outputs(rewriter: Rewriter, node: Node) -> bool:
+    return bool(node.writes) and all(is_computable(rewriter.info(n)) for n in node.writes)
+
+
+def make_kernel(
+    rewriter: Rewriter,
+    operator: str,
+    parameters: Mapping[str, ParameterValue],
+    inputs: Sequence[str],
+    node: Node,
+    *,
+    output: str = "",
+    names: Iterable[str] = (),
+    epilogue: Sequence[tuple[EpilogueStep, str]] = (),
+) -> Node:
+    """A kernel node.
+
+    Args:
+        inputs: the template's own operands, in order.
+        node: the ONNX node it is for; gives name and (first) output.
+        output: another output.
+        names: names of those operands that may be weights; they are marked constant where the
+            tensor is one.
+        epilogue: steps with the tensor each reads ("" for none).
+    """
+    constants = [
+        name
+        for name, tensor in zip(names, inputs, strict=False)
+        if name and tensor in rewriter.constants
+    ]
+    workload = Workload.of(
+        operator, parameters, constants=constants, epilogue=[step for step, _ in epilogue]
+    )
+    extra = [tensor for _, tensor in epilogue if tensor]
+    return kernel(workload, (*inputs, *extra), output or node.outputs[0], node.name)

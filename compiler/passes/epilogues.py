@@ -1,0 +1,148 @@
+"""Epilogue fusion: elementwise operators move into the store of the kernel before them.
+
+    t = Kernel(conv2d ...)(x, w); u = Add(t, bias); y = Relu(u)        before
+    y = Kernel(conv2d ... epilogue=bias,relu)(x, w, bias)              after
+
+An operand joins as `bias`/`scale` (it varies along the kernel's channel axis only), as
+`residual`/`multiply` (it has the output's shape) or as a number. Where two kernels feed one sum, the
+later takes it and the earlier stays an operand. Contract: a lowered graph in; the fused tensors had
+one reader; same values up to roundings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compiler.graph import INTERNAL_DOMAIN, Graph, Node, kernel
+from compiler.host import activation_step
+from compiler.lower import is_computable
+from compiler.onnx_access import clip_bounds, uniform
+from compiler.rewrite import Rewriter
+from search_space.epilogue import STEPS, EpilogueStep
+from search_space.errors import WorkloadError
+from search_space.template import template_of
+from search_space.workload import Workload
+
+Fused = tuple[EpilogueStep, str]
+"""A step and the tensor it reads ("" for none)."""
+
+
+def fuse_epilogues(graph: Graph) -> Graph:
+    """Fuse until nothing more fits."""
+    rewriter = Rewriter(graph)
+    for node in rewriter.nodes():
+        if node.kind == "host" and len(node.writes) == 1:
+            _fuse(rewriter, node)
+    return rewriter.finish()
+
+
+def _fuse(rewriter: Rewriter, node: Node) -> None:
+    if not is_computable(rewriter.info(node.outputs[0])):
+        return
+    sources = [name for name in dict.fromkeys(node.reads) if _can_take(rewriter, name, node)]
+    for source in sorted(sources, key=lambda name: rewriter.place(name), reverse=True):
+        before = rewriter.producer(source)
+        assert before is not None and before.workload is not None
+        fused = step_of(rewriter, node, source, before.workload)
+        if fused is None:
+            continue
+        step, operand = fused
+        try:
+            workload = _extended(before.workload, step)
+        except WorkloadError:
+            continue
+        inputs = (*before.inputs, *([operand] if operand else []))
+        rewriter.replace((before, node), kernel(workload, inputs, node.outputs[0], before.name))
+        return
+
+
+def _can_take(rewriter: Rewriter, name: str, node: Node) -> bool:
+    before = rewriter.producer(name)
+    if before is None or before.workload is None or rewriter.only_consumer(name) is not node:
+        return False
+    return rewriter.info(name).elements == rewriter.info(node.outputs[0]).elements
+
+
+def _extended(workload: Workload, step: EpilogueStep) -> Workload:
+    return Workload.of(
+        workload.operator,
+        dict(workload.parameters),
+        dtype=workload.dtype,
+        accumulate=workload.accumulate,
+        constants=workload.constants,
+        epilogue=(*workload.epilogue, step),
+    )
+
+
+def step_of(rewriter: Rewriter, node: Node, source: str, workload: Workload) -> Fused | None:
+    """The epilogue step that `node`, reading `source`, is to the kernel that writes it."""
+    if node.domain == INTERNAL_DOMAIN:
+        return (activation_step(node), "") if node.operator in STEPS else None
+    if node.domain == "" and node.operator in _UNARY:
+        step = _UNARY[node.operator](rewriter, node)
+        return (step, "") if step is not None else None
+    if node.is_onnx("Add", "Mul") and len(node.inputs) == 2:
+        other = node.inputs[1] if node.inputs[0] == source else node.inputs[0]
+        return _binary(rewriter, node, other, workload) if other != source else None
+    return None
+
+
+def _binary(rewriter: Rewriter, node: Node, other: str, workload: Workload) -> Fused | None:
+    adds = node.operator == "Add"
+    number = uniform(rewriter.constant, other)
+    info, result = rewriter.info(other), rewriter.info(node.outputs[0])
+    if number is not None:
+        return EpilogueStep("add_constant" if adds else "multiply_constant", (number,)), ""
+    if not is_computable(info):
+        return None
+    if info.shape == result.shape:
+        return EpilogueStep("residual" if adds else "multiply"), other
+    if _runs_along_channels(info.dims, result.dims, workload):
+        return EpilogueStep("bias" if adds else "scale"), other
+    return None
+
+
+def _runs_along_channels(
+    shape: tuple[int, ...], result: tuple[int, ...], workload: Workload
+) -> bool:
+    """Whether a tensor, broadcast to `result`, varies along the kernel's channel axis only."""
+    padded = (1,) * (len(result) - len(shape)) + shape
+    varying = [axis for axis, extent in enumerate(padded) if extent > 1]
+    if len(padded) != len(result) or len(varying) != 1:
+        return False
+    template = template_of(workload.operator)
+    channel = template.channel_axis(workload)
+    output = template.output(workload).shape
+    inner, inner_channel = 1, 1
+    for extent in result[varying[0] + 1 :]:
+        inner *= extent
+    for extent in output[channel + 1 :]:
+        inner_channel *= extent
+    return result[varying[0]] == output[channel] and inner == inner_channel
+
+
+def _clip(rewriter: Rewriter, node: Node) -> EpilogueStep | None:
+    bounds = clip_bounds(node, rewriter.constant)
+    if bounds is None:
+        return None
+    return EpilogueStep("relu") if bounds == (0.0, float("inf")) else EpilogueStep("clip", bounds)
+
+
+def _plain(step: str) -> Callable[[Rewriter, Node], EpilogueStep]:
+    return lambda rewriter, node: EpilogueStep(step)
+
+
+_UNARY: dict[str, Callable[[Rewriter, Node], EpilogueStep | None]] = {
+    "Relu": _plain("relu"),
+    "Sigmoid": _plain("sigmoid"),
+    "Tanh": _plain("tanh"),
+    "Exp": _plain("exp"),
+    "Sqrt": _plain("sqrt"),
+    "Clip": _clip,
+    "LeakyRelu": lambda _, node: EpilogueStep(
+        "leaky_relu", (float(node.attribute("alpha", 0.01)),)
+    ),
+    "HardSigmoid": lambda _, node: EpilogueStep(
+        "hard_sigmoid", (float(node.attribute("alpha", 0.2)), float(node.attribute("beta", 0.5)))
+    ),
+}
