@@ -1,1 +1,23 @@
-"""(see docs/architecture.md)."""
+"""The tuning database: what was tried, what came of it, and what was best (docs/database.md)."""
+
+from records.record import Best, Job, TuningRecord, config_digest
+from records.toolchain import Toolchain, calibration_of
+
+__all__ = [
+    "Best",
+    "Database",
+    "Job",
+    "Toolchain",
+    "TuningRecord",
+    "calibration_of",
+    "config_digest",
+]
+
+
+def __getattr__(name: str) -> object:
+    """`Database` on first use: SQLAlchemy is not worth loading for the values alone."""
+    if name == "Database":
+        from records.database import Database
+
+        return Database
+    raise AttributeError(f"module 'records' has no attribute '{name}'")

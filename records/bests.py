@@ -1,0 +1,251 @@
+"""The best of a series, found along its index.
+
+A best-of question takes three statements: the first lists the series in question with the lowest
+latency of each (one index seek each); the second fetches, from the series that can win, the
+near-ties of that latency; the third the winners whole. Near-ties fall to the lowest configuration
+key, so that two machines with the same records choose the same schedule.
+
+Order of preference: hardware before simulator (where both exist), fresh before stale (see
+`records.toolchain`), then latency. A stale trial does not count where the same configuration has a
+fresh one, whatever came of that: the fresh one is the last word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, ScalarSelect, and_, case, exists, select
+from sqlalchemy.orm import aliased
+
+from records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, WorkloadRow
+from records.reading import TOOLCHAIN_COLUMNS, Rows, select_records, to_record, to_toolchain
+from records.record import Best
+from records.toolchain import Toolchain
+from search_space.measure import MeasuredBy
+
+NEAR_TIE: dict[MeasuredBy, float] = {"hardware": 0.01, "simulator": 1e-6}
+"""Relative difference of medians taken as equal: noise on hardware, rounding on simulators."""
+
+NEAR_TIES_READ = 32
+"""At most so many near-ties of a series are compared (the first by latency and digest)."""
+
+
+class Scope(NamedTuple):
+    """Which series a best-of question is about; None means any.
+
+    Attributes:
+        workloads: canonical keys.
+        target: identity.
+        operator: name; to range over all workloads of an operator.
+    """
+
+    workloads: Sequence[str] | None = None
+    target: str | None = None
+    threads: int | None = None
+    input_layout: str | None = None
+    output_layout: str | None = None
+    measured_by: MeasuredBy | None = None
+    operator: str | None = None
+
+
+class Candidate(NamedTuple):
+    """A series in scope; `fastest` is None where no trial of it works."""
+
+    series: int
+    workload: str
+    target: str
+    threads: int
+    measured_by: MeasuredBy
+    input_layout: str
+    output_layout: str
+    stale_because: tuple[str, ...]
+    fastest: float | None
+
+
+Group = tuple[Any, ...]
+"""What a best is wanted for, e.g. (workload, target, threads)."""
+
+
+def candidates(
+    connection: Connection, scope: Scope, current: Toolchain, calibration: str | None
+) -> list[Candidate]:
+    """Every series in scope, with its lowest latency.
+
+    Args:
+        calibration: the target's present calibration digest; None leaves it unjudged.
+    """
+    fastest = _fastest(SeriesRow.id).label("fastest")
+    query = (
+        select(
+            SeriesRow.id,
+            WorkloadRow.key,
+            TargetRow.identity,
+            SeriesRow.threads,
+            SeriesRow.measured_by,
+            SeriesRow.input_layout,
+            SeriesRow.output_layout,
+            SeriesRow.calibration,
+            *TOOLCHAIN_COLUMNS,
+            fastest,
+        )
+        .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
+        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
+        .join(ToolchainRow, ToolchainRow.id == SeriesRow.toolchain_id)
+        .where(*in_scope(scope))
+    )
+    found = []
+    for row in connection.execute(query).mappings():
+        because = to_toolchain(row).stale_because(current, row["measured_by"])
+        if (
+            calibration is not None
+            and row["measured_by"] == "simulator"
+            and row["calibration"] != calibration
+        ):
+            because = (*because, "the target was calibrated anew")
+        found.append(
+            Candidate(
+                row["id"],
+                row["key"],
+                row["identity"],
+                row["threads"],
+                row["measured_by"],
+                row["input_layout"],
+                row["output_layout"],
+                because,
+                row["fastest"],
+            )
+        )
+    return found
+
+
+def pick(
+    connection: Connection, found: Sequence[Candidate], by: Sequence[str]
+) -> dict[Group, Best]:
+    """The best of each group of candidates, groups told apart by the `Candidate` fields `by`."""
+    groups: dict[Group, list[Candidate]] = {}
+    for candidate in found:
+        if candidate.fastest is not None:
+            group = tuple(getattr(candidate, name) for name in by)
+            groups.setdefault(group, []).append(candidate)
+    fresh = sorted(c.series for c in found if not c.stale_because)
+    winners: dict[Group, Best] = {}
+    for level in range(4):
+        asked = {
+            group: members
+            for group, everyone in groups.items()
+            if group not in winners and (members := [c for c in everyone if _level(c) == level])
+        }
+        winners |= _winners(connection, asked, fresh if level % 2 else [])
+    return winners
+
+
+def _level(candidate: Candidate) -> int:
+    """How little it is believed: 0 fresh hardware, 1 stale hardware, 2 and 3 the simulator's."""
+    return 2 * (candidate.measured_by != "hardware") + bool(candidate.stale_because)
+
+
+def _winners(
+    connection: Connection, groups: dict[Group, list[Candidate]], overruling: list[int]
+) -> dict[Group, Best]:
+    """The lowest configuration key among the near-ties of each group.
+
+    Args:
+        overruling: series whose word on a configuration beats that of the candidates.
+    """
+    by_series = {c.series: (group, c) for group, members in groups.items() for c in members}
+    if not by_series:
+        return {}
+    rows: dict[Group, list[tuple[float, str, int]]] = {}
+    for row in connection.execute(_near_ties(sorted(by_series), overruling)):
+        group, _ = by_series[row.series_id]
+        rows.setdefault(group, []).append((row.latency_s, row.config, row.id))
+    chosen: dict[int, Group] = {}
+    for group, trials in rows.items():
+        tolerance = NEAR_TIE[groups[group][0].measured_by]
+        bound = min(trials)[0] * (1 + tolerance)
+        chosen[
+            min((config, latency, i) for latency, config, i in trials if latency <= bound)[2]
+        ] = group
+    records = select_records().where(TrialRow.id.in_(sorted(chosen)))
+    return {
+        chosen[row["id"]]: Best(to_record(row), by_series[row["series_id"]][1].stale_because)
+        for row in connection.execute(records).mappings()
+    }
+
+
+def _fastest(series: Any, more: Callable[[Any], list[Any]] = lambda trial: []) -> ScalarSelect[Any]:
+    """Lowest latency of a series: one seek in `ix_trials_best`."""
+    trial = aliased(TrialRow)
+    return (
+        select(trial.latency_s)
+        .where(trial.series_id == series, trial.latest, trial.latency_s.is_not(None))
+        .where(*more(trial))
+        .order_by(trial.latency_s)
+        .limit(1)
+        .correlate(SeriesRow)
+        .scalar_subquery()
+    )
+
+
+def _near_ties(series: list[int], overruling: list[int]) -> Rows:
+    """Working trials of each series within the near-tie of its lowest latency."""
+
+    def conditions(trial: Any) -> list[Any]:
+        return [~_overruled(trial, overruling)] if overruling else []
+
+    tolerance = case(
+        (SeriesRow.measured_by == "hardware", 1 + NEAR_TIE["hardware"]),
+        else_=1 + NEAR_TIE["simulator"],
+    )
+    near = aliased(TrialRow)
+    ids = (
+        select(near.id)
+        .where(near.series_id == SeriesRow.id, near.latest, near.latency_s.is_not(None))
+        .where(near.latency_s <= _fastest(SeriesRow.id, conditions) * tolerance)
+        .where(*conditions(near))
+        .order_by(near.latency_s, near.config_digest)
+        .limit(NEAR_TIES_READ)
+        .correlate(SeriesRow)
+    )
+    return (
+        select(TrialRow.series_id, TrialRow.id, TrialRow.latency_s, TrialRow.config)
+        .select_from(SeriesRow)
+        .join(TrialRow, TrialRow.id.in_(ids))
+        .where(SeriesRow.id.in_(series))
+    )
+
+
+def _overruled(trial: Any, overruling: list[int]) -> Any:
+    """Whether one of the series `overruling`, of the same subject, holds the same configuration."""
+    other, its, theirs = aliased(TrialRow), aliased(SeriesRow), aliased(SeriesRow)
+    subject = ("workload_id", "target_id", "threads", "measured_by")
+    return exists(
+        select(other.id)
+        .join(theirs, theirs.id == other.series_id)
+        .join(its, and_(*(getattr(its, name) == getattr(theirs, name) for name in subject)))
+        .where(
+            other.config_digest == trial.config_digest,
+            its.id == trial.series_id,
+            theirs.id.in_(overruling),
+        )
+        .correlate(trial)
+    )
+
+
+def in_scope(scope: Scope) -> list[Any]:
+    """Conditions over the joined workloads, targets and series."""
+    conditions: list[Any] = []
+    if scope.workloads is not None:
+        conditions.append(WorkloadRow.key.in_(list(scope.workloads)))
+    for column, value in (
+        (TargetRow.identity, scope.target),
+        (SeriesRow.threads, scope.threads),
+        (SeriesRow.input_layout, scope.input_layout),
+        (SeriesRow.output_layout, scope.output_layout),
+        (SeriesRow.measured_by, scope.measured_by),
+        (WorkloadRow.operator, scope.operator),
+    ):
+        if value is not None:
+            conditions.append(column == value)
+    return conditions

@@ -1,0 +1,440 @@
+"""`Database`: the one door to the tuning records.
+
+    with Database.open("tuning.db") as database:
+        job = database.start_job("tilesmith tune ...", seed=0, strategy="evolutionary")
+        database.add(records, job=job, job_state=state)
+        best = database.best(workload, target, threads=1)
+
+Guarantees: every method is one transaction of its own, so that a process that dies leaves all of it
+or nothing; any number of processes and threads may write at once (each process opens its own
+`Database`); errors are `DatabaseError` (what the database is) or `JobError` (what became of it
+meanwhile).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any
+
+from sqlalchemy import Connection, Engine, insert, select, update
+
+from records import engine as engines
+from records import queries, reading, schema
+from records.bests import Group, Scope, candidates, pick
+from records.models import JobRow, TrialRow
+from records.record import Best, Job, JobStatus, TuningRecord
+from records.toolchain import Toolchain, calibration_of
+from records.writing import BATCH, Writer, incoming, storable
+from search_space.errors import DatabaseError
+from search_space.measure import MeasuredBy
+from search_space.target import Target
+from search_space.workload import Workload
+
+
+class Database:
+    """An open tuning database. Make one with `Database.open`.
+
+    Attributes:
+        name: how messages call it.
+        toolchain: this installation's versions: written with new records, and what `stale` is
+            judged by.
+        read_only: whether this user may not write it.
+    """
+
+    def __init__(self, engine: Engine, name: str, toolchain: Toolchain, read_only: bool) -> None:
+        self.name = name
+        self.toolchain = replace(toolchain, schema=schema.REVISIONS[-1])
+        self.read_only = read_only
+        self._engine = engine
+        self._process = os.getpid()
+
+    @classmethod
+    def open(
+        cls, location: str, *, create: bool = True, toolchain: Toolchain | None = None
+    ) -> Database:
+        """Open a database, made or brought to the newest schema where needed.
+
+        Args:
+            location: a file (SQLite) or a SQLAlchemy URL.
+            create: whether a file that does not exist is made.
+            toolchain: this installation's versions; default `Toolchain.installed()`.
+
+        Raises:
+            DatabaseError: not a tuning database, of a newer schema, cannot be opened or made.
+            DependencyError: the URL's driver is not installed.
+        """
+        url = engines.parse_url(str(location))
+        name, path = engines.display_name(url), engines.sqlite_path(url)
+        read_only = False
+        if path is not None:
+            engines.check_file(path, create)
+            read_only = engines.is_read_only(path)
+        engine = engines.make_engine(url)
+        try:
+            schema.prepare(engine, name, writable=not read_only)
+        except BaseException:
+            engine.dispose()
+            raise
+        return cls(engine, name, toolchain or Toolchain.installed(), read_only)
+
+    def close(self) -> None:
+        """Give the connections back; the log is folded into the file by the last one."""
+        self._engine.dispose(close=self._process == os.getpid())
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- transactions -----------------------------------------------------------------------------
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection that sees one state of the database, for questions not asked here."""
+        self._check_process()
+        with engines.translated(self.name), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction that writes: committed at the end of the block, rolled back on an error."""
+        self._check_process()
+        if self.read_only:
+            raise DatabaseError(
+                f"database '{self.name}' is read-only; make it writable or name another file"
+            )
+        with engines.translated(self.name):
+            writer = self._engine.connect().execution_options(tilesmith_write=True)
+            with writer as connection, connection.begin():
+                yield connection
+
+    def _check_process(self) -> None:
+        """After a fork, leave the parent's connections alone and make new ones."""
+        if self._process != os.getpid():
+            self._engine.dispose(close=False)
+            self._process = os.getpid()
+
+    # -- jobs -------------------------------------------------------------------------------------
+    def start_job(
+        self,
+        command: str,
+        *,
+        seed: int,
+        strategy: str,
+        targets: Sequence[Target] = (),
+        state: str | None = None,
+    ) -> int:
+        """Register a tuning job (and the facts of its targets); its number."""
+        values = {
+            "uid": secrets.token_hex(16),
+            "command": storable(command),
+            "seed": seed,
+            "strategy": strategy,
+            "state": state,
+            "status": "running",
+            "message": "",
+            "host": platform.node(),
+            "started_at": datetime.now(UTC),
+        }
+        with self.writing() as connection:
+            writer = Writer(connection)
+            for target in targets:
+                writer.target_id(target)
+            made = connection.execute(insert(JobRow).values(**values))
+            key = made.inserted_primary_key
+            assert key is not None
+            return int(key[0])
+
+    def finish_job(self, job: int, status: JobStatus = "finished", message: str = "") -> None:
+        """Mark a job as ended (or, with `status="running"`, as taken up again)."""
+        ended = None if status == "running" else datetime.now(UTC)
+        self._update_job(job, status=status, message=storable(message), ended_at=ended)
+
+    def job_state(self, job: int) -> str | None:
+        """The state last written with `add` or `set_job_state`; None if there is none."""
+        with self.reading() as connection:
+            row = connection.execute(select(JobRow.state).where(JobRow.id == job)).first()
+        if row is None:
+            raise self._no_job(job)
+        return None if row.state is None else str(row.state)
+
+    def set_job_state(self, job: int, state: str | None) -> None:
+        """Replace a job's state by itself (with results, use `add`)."""
+        self._update_job(job, state=state)
+
+    def jobs(self, *, command: str | None = None, status: JobStatus | None = None) -> list[Job]:
+        """Jobs, the newest first, with that command or status if given."""
+        with self.reading() as connection:
+            return queries.jobs(connection, command, status)
+
+    def _update_job(self, job: int, **values: Any) -> None:
+        with self.writing() as connection:
+            self._update_job_in(connection, job, **values)
+
+    def _update_job_in(self, connection: Connection, job: int, **values: Any) -> None:
+        table = JobRow.__table__
+        if not connection.execute(
+            update(JobRow).where(table.c.id == job).values(**values)
+        ).rowcount:
+            raise self._no_job(job)
+
+    def _no_job(self, job: int) -> DatabaseError:
+        return DatabaseError(
+            f"database '{self.name}' has no job {job}; 'tilesmith db stats' lists them"
+        )
+
+    # -- writing ----------------------------------------------------------------------------------
+    def add(
+        self,
+        records: Iterable[TuningRecord],
+        *,
+        job: int | None = None,
+        job_state: str | None = None,
+    ) -> None:
+        """Write trials, and the state of their job, in one transaction.
+
+        Args:
+            records: in the order they were made; what they leave open (toolchain, host, time) is
+                filled in. Nothing is left out: a configuration measured again is a trial of its
+                own, and its last word.
+            job: the job they belong to, for those that name none.
+            job_state: the job's state after these results; None leaves it as it is.
+
+        Raises:
+            DatabaseError: read-only, or no such job.
+            JobError: the disk is full, or another process holds the lock; nothing was written.
+        """
+        now, host = datetime.now(UTC), platform.node()
+        batch = [incoming(record, self.toolchain, host, now) for record in records]
+        for item in batch:
+            item.values["job_id"] = item.values["job_id"] or job
+        with self.writing() as connection:
+            if job is not None and job_state is not None:
+                self._update_job_in(connection, job, state=job_state)
+            writer = Writer(connection)
+            for start in range(0, len(batch), BATCH):
+                writer.insert(batch[start : start + BATCH], deduplicate=False)
+
+    def register_target(self, target: Target) -> None:
+        """Keep a target's facts, for people and for `db show`."""
+        with self.writing() as connection:
+            Writer(connection).target_id(target)
+
+    # -- best of ----------------------------------------------------------------------------------
+    def best(
+        self,
+        workload: Workload | str,
+        target: Target | str,
+        threads: int = 1,
+        *,
+        input_layout: str | None = None,
+        output_layout: str | None = None,
+        measured_by: MeasuredBy | None = None,
+    ) -> Best | None:
+        """The best record of one workload, or None if nothing that works was found yet.
+
+        Args:
+            workload: the workload or its key.
+            target: the target or its identity (an identity cannot tell a new calibration).
+            input_layout, output_layout: only schedules with these layouts; None allows any.
+            measured_by: only such records; None prefers hardware to simulator.
+        """
+        return self.bests(
+            [workload],
+            target,
+            threads,
+            input_layout=input_layout,
+            output_layout=output_layout,
+            measured_by=measured_by,
+        ).get(_key(workload))
+
+    def bests(
+        self,
+        workloads: Iterable[Workload | str],
+        target: Target | str,
+        threads: int = 1,
+        *,
+        input_layout: str | None = None,
+        output_layout: str | None = None,
+        measured_by: MeasuredBy | None = None,
+    ) -> dict[str, Best]:
+        """The best record of each workload that has one, by workload key, in one go."""
+        keys = [_key(workload) for workload in workloads]
+        identity, calibration = _identity(target)
+        scope = Scope(keys, identity, threads, input_layout, output_layout, measured_by)
+        found = self._pick(scope, calibration, ("workload",))
+        return {group[0]: best for group, best in found.items()}
+
+    def layout_bests(
+        self,
+        workloads: Iterable[Workload | str],
+        target: Target | str,
+        threads: int = 1,
+        *,
+        measured_by: MeasuredBy | None = None,
+    ) -> dict[str, dict[tuple[str, str], Best]]:
+        """The best record of each workload for each pair of (input, output) layouts tried."""
+        keys = [_key(workload) for workload in workloads]
+        identity, calibration = _identity(target)
+        scope = Scope(keys, identity, threads, measured_by=measured_by)
+        by = ("workload", "input_layout", "output_layout")
+        result: dict[str, dict[tuple[str, str], Best]] = {}
+        for (key, *layouts), best in sorted(self._pick(scope, calibration, by).items()):
+            result.setdefault(key, {})[layouts[0], layouts[1]] = best
+        return result
+
+    def nearest(
+        self,
+        workload: Workload,
+        target: Target | str,
+        threads: int | None = None,
+        *,
+        limit: int = 8,
+        measured_by: MeasuredBy | None = None,
+    ) -> list[Best]:
+        """Bests of other workloads of the same operator and dtypes, the nearest in shape first.
+
+        Their configurations are starting points: `SearchSpace.validate` decides whether one is
+            legal for this workload. The distance is `queries.distance`.
+        """
+        identity, calibration = _identity(target)
+        scope = Scope(None, identity, threads, measured_by=measured_by, operator=workload.operator)
+        with self.reading() as connection:
+            found = candidates(connection, scope, self.toolchain, calibration)
+            keys = queries.nearest_keys(workload, {c.workload for c in found}, limit)
+            chosen = [c for c in found if c.workload in keys]
+            picked = pick(connection, chosen, ("workload",))
+        return [picked[(key,)] for key in keys if (key,) in picked]
+
+    def overview(
+        self,
+        *,
+        target: str | None = None,
+        operator: str | None = None,
+        threads: int | None = None,
+        measured_by: MeasuredBy | None = None,
+    ) -> list[Best]:
+        """The best record of every workload, target and thread count, in that order.
+
+        Args:
+            target: identity, or name (then every target of that name).
+        """
+        scope = Scope(None, None, threads, measured_by=measured_by, operator=operator)
+        with self.reading() as connection:
+            found = candidates(connection, scope, self.toolchain, None)
+            found = [c for c in found if target in (None, c.target, c.target.rpartition("-")[0])]
+            picked = pick(connection, found, ("workload", "target", "threads"))
+        return [picked[group] for group in sorted(picked)]
+
+    def _pick(
+        self, scope: Scope, calibration: str | None, by: tuple[str, ...]
+    ) -> dict[Group, Best]:
+        with self.reading() as connection:
+            found = candidates(connection, scope, self.toolchain, calibration)
+            return pick(connection, found, by)
+
+    # -- questions --------------------------------------------------------------------------------
+    def query(
+        self,
+        where: queries.Filter | None = None,
+        *,
+        sort: queries.Sort = "newest",
+        limit: int | None = 100,
+        offset: int = 0,
+    ) -> list[TuningRecord]:
+        """Trials that pass a filter, sorted."""
+        with self.reading() as connection:
+            return queries.query(connection, where or queries.Filter(), sort, limit, offset)
+
+    def record(self, number: int) -> TuningRecord:
+        """One trial by its number; `DatabaseError` if there is none."""
+        with self.reading() as connection:
+            row = (
+                connection.execute(reading.select_records().where(TrialRow.id == number))
+                .mappings()
+                .first()
+            )
+        if row is None:
+            raise DatabaseError(
+                f"database '{self.name}' has no record {number}; 'tilesmith db query' lists numbers"
+            )
+        return reading.to_record(row)
+
+    def target_facts(self, identity: str) -> Target | None:
+        """The last known description of a target, None if it was never registered."""
+        with self.reading() as connection:
+            return queries.target_facts(connection, identity)
+
+    def top(
+        self,
+        workload: Workload | str,
+        target: Target | str | None = None,
+        *,
+        threads: int | None = None,
+        measured_by: MeasuredBy | None = None,
+        limit: int = 10,
+    ) -> list[TuningRecord]:
+        """The fastest configurations of a workload, the last word on each, fastest first."""
+        identity = None if target is None else _identity(target)[0]
+        scope = Scope([_key(workload)], identity, threads, measured_by=measured_by)
+        with self.reading() as connection:
+            found = candidates(connection, scope, self.toolchain, None)
+            return queries.fastest(connection, [c.series for c in found], limit)
+
+    def tried(
+        self,
+        workload: Workload | str,
+        target: Target | str,
+        threads: int | None = None,
+        *,
+        measured_by: MeasuredBy | None = None,
+        fresh_only: bool = True,
+    ) -> set[str]:
+        """Digests of the configurations tried (`config_digest`), for de-duplication.
+
+        Args:
+            fresh_only: leave out those tried only with other versions, which deserve another try.
+        """
+        identity, calibration = _identity(target)
+        scope = Scope([_key(workload)], identity, threads, measured_by=measured_by)
+        with self.reading() as connection:
+            found = candidates(connection, scope, self.toolchain, calibration)
+            series = [c.series for c in found if not (fresh_only and c.stale_because)]
+            return queries.digests(connection, series)
+
+    def quarantined(
+        self, workload: Workload | str | None = None, target: Target | str | None = None
+    ) -> list[TuningRecord]:
+        """Configurations whose last word is that they crashed a worker: not to be tried again."""
+        keys = None if workload is None else [_key(workload)]
+        scope = Scope(keys, None if target is None else _identity(target)[0])
+        with self.reading() as connection:
+            return queries.crashed(connection, scope)
+
+    def stats(self) -> dict[str, Any]:
+        """Counts: trials, workloads, targets, jobs, by_status, by_measured_by, bytes."""
+        with self.reading() as connection:
+            return queries.stats(connection)
+
+
+def _key(workload: Workload | str) -> str:
+    return workload if isinstance(workload, str) else workload.key
+
+
+def _identity(target: Target | str) -> tuple[str, str | None]:
+    """A target's identity, and its calibration digest where that can be known."""
+    if isinstance(target, str):
+        return target, None
+    return target.identity, calibration_of(target)

@@ -1,0 +1,321 @@
+"""Questions about many records: filters and sorting, the fastest, what was tried, the nearest,
+counts.
+
+Functions here take an open connection; `records.database.Database` is their door. Each is written
+so
+that an index does the work on millions of rows: questions about a workload go through its series,
+and the newest trials are those with the highest numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, get_args
+
+from sqlalchemy import Connection, func, or_, select, text
+
+from records.bests import Scope, in_scope
+from records.models import JobRow, SeriesRow, TargetRow, TrialRow, WorkloadRow
+from records.reading import Rows, select_records, to_record
+from records.record import Job, TuningRecord
+from search_space.errors import DatabaseError
+from search_space.measure import STATUSES, MeasuredBy, Status
+from search_space.target import Target
+from search_space.template import template_of
+from search_space.workload import Workload
+
+Sort = Literal["newest", "oldest", "fastest", "slowest", "workload"]
+SORTS: tuple[str, ...] = get_args(Sort)
+
+_OTHER_WORD = math.log(8.0)  # a differing name (layout, mode) counts like an eightfold extent
+_OTHER_FUSION = math.log(1.5)  # a differing epilogue or constness matters little to a schedule
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which trials; None or "" allows any. Texts are found anywhere, ignoring case.
+
+    Attributes:
+        workload: part of the key; `*` stands for anything.
+        operator: exact name.
+        target: exact name or identity.
+        status: one status, or "failed" for all but ok.
+        config, message, host: part of the text.
+        faster_than, slower_than: bounds of the median latency in seconds.
+        since, until: bounds of the time of measuring.
+        latest: only the last word on each configuration.
+    """
+
+    workload: str = ""
+    operator: str = ""
+    target: str = ""
+    threads: int | None = None
+    measured_by: MeasuredBy | None = None
+    status: Status | Literal["failed"] | None = None
+    config: str = ""
+    message: str = ""
+    host: str = ""
+    job: int | None = None
+    faster_than: float | None = None
+    slower_than: float | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    latest: bool = False
+
+    def __post_init__(self) -> None:
+        if self.status not in (None, "failed", *STATUSES):
+            allowed = ", ".join(("failed", *STATUSES))
+            raise DatabaseError(f"unknown status '{self.status}'; one of {allowed} is expected")
+
+
+def query(
+    connection: Connection, where: Filter, sort: Sort, limit: int | None, offset: int
+) -> list[TuningRecord]:
+    """Trials that pass `where`: first their numbers, over narrow index rows, then the rest."""
+    if sort not in SORTS:
+        raise DatabaseError(f"cannot sort by '{sort}'; one of {', '.join(SORTS)} is expected")
+    narrow = (
+        select(TrialRow.id)
+        .join(SeriesRow, SeriesRow.id == TrialRow.series_id)
+        .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
+        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
+        .where(*_conditions(where))
+        .order_by(*_order(sort))
+        .limit(limit)
+        .offset(offset or None)
+    )
+    numbers = [int(number) for number in connection.execute(narrow).scalars()]
+    return by_number(connection, numbers)
+
+
+def by_number(connection: Connection, numbers: Sequence[int]) -> list[TuningRecord]:
+    """Records by their numbers, in the order of the numbers."""
+    found: dict[int, TuningRecord] = {}
+    for start in range(0, len(numbers), 5000):
+        part = select_records().where(TrialRow.id.in_(numbers[start : start + 5000]))
+        found |= {row["id"]: to_record(row) for row in connection.execute(part).mappings()}
+    return [found[number] for number in numbers]
+
+
+def _conditions(where: Filter) -> list[Any]:
+    conditions: list[Any] = []
+    for column, value in (
+        (WorkloadRow.operator, where.operator or None),
+        (SeriesRow.threads, where.threads),
+        (SeriesRow.measured_by, where.measured_by),
+        (TrialRow.job_id, where.job),
+    ):
+        if value is not None:
+            conditions.append(column == value)
+    for text_column, part in (
+        (WorkloadRow.key, where.workload),
+        (TrialRow.config, where.config),
+        (TrialRow.message, where.message),
+        (TrialRow.host, where.host),
+    ):
+        if part:
+            conditions.append(text_column.ilike(_pattern(part), escape="\\"))
+    if where.target:
+        conditions.append(or_(TargetRow.name == where.target, TargetRow.identity == where.target))
+    if where.status == "failed":
+        conditions += [TrialRow.latency_s.is_(None), TrialRow.status != "ok"]
+    elif where.status is not None:
+        conditions.append(TrialRow.status == where.status)
+        if where.status != "ok":
+            conditions.append(TrialRow.latency_s.is_(None))
+    return conditions + _bounds(where)
+
+
+def _bounds(where: Filter) -> list[Any]:
+    conditions: list[Any] = []
+    if where.faster_than is not None:
+        conditions.append(TrialRow.latency_s <= where.faster_than)
+    if where.slower_than is not None:
+        conditions.append(TrialRow.latency_s >= where.slower_than)
+    if where.since is not None:
+        conditions.append(TrialRow.created_at >= where.since)
+    if where.until is not None:
+        conditions.append(TrialRow.created_at <= where.until)
+    if where.latest:
+        conditions.append(TrialRow.latest)
+    return conditions
+
+
+def _pattern(part: str) -> str:
+    for special in ("\\", "%", "_"):
+        part = part.replace(special, f"\\{special}")
+    return f"%{part.replace('*', '%')}%"
+
+
+def _order(sort: Sort) -> tuple[Any, ...]:
+    match sort:
+        case "newest":
+            return (TrialRow.id.desc(),)
+        case "oldest":
+            return (TrialRow.id,)
+        case "fastest":
+            return (TrialRow.latency_s.is_(None), TrialRow.latency_s, TrialRow.id)
+        case "slowest":
+            return (TrialRow.latency_s.is_(None), TrialRow.latency_s.desc(), TrialRow.id)
+        case _:
+            return (WorkloadRow.key, TargetRow.identity, TrialRow.latency_s, TrialRow.id)
+
+
+def fastest(connection: Connection, series: Sequence[int], limit: int) -> list[TuningRecord]:
+    """The `limit` fastest trials of some series, one for each configuration."""
+    found: list[tuple[float, str, int]] = []
+    for number in series:
+        rows = connection.execute(
+            select(TrialRow.latency_s, TrialRow.config_digest, TrialRow.id)
+            .where(TrialRow.series_id == number, TrialRow.latest, TrialRow.latency_s.is_not(None))
+            .order_by(TrialRow.latency_s, TrialRow.config_digest)
+            .limit(limit)
+        )
+        found += [(row.latency_s, row.config_digest, row.id) for row in rows]
+    return by_number(connection, [number for _, _, number in sorted(found)[:limit]])
+
+
+def digests(connection: Connection, series: Sequence[int]) -> set[str]:
+    """Digests of every configuration tried in some series (read from the index alone)."""
+    found: set[str] = set()
+    for number in series:
+        rows = select(TrialRow.config_digest).where(TrialRow.series_id == number, TrialRow.latest)
+        found.update(connection.execute(rows).scalars())
+    return found
+
+
+def crashed(connection: Connection, scope: Scope) -> list[TuningRecord]:
+    """Trials in scope that are the last word on their configuration and crashed a worker."""
+    ids = (
+        select(TrialRow.id)
+        .join(SeriesRow, SeriesRow.id == TrialRow.series_id)
+        .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
+        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
+        .where(*in_scope(scope))
+        .where(TrialRow.latest, TrialRow.latency_s.is_(None), TrialRow.status == "crash")
+        .order_by(TrialRow.id)
+    )
+    return by_number(connection, [int(number) for number in connection.execute(ids).scalars()])
+
+
+def jobs(connection: Connection, command: str | None, status: str | None) -> list[Job]:
+    """Jobs, the newest first."""
+    query: Rows = select(
+        JobRow.id, JobRow.command, JobRow.seed, JobRow.strategy, JobRow.status, JobRow.message,
+        JobRow.started_at, JobRow.ended_at, JobRow.host,
+
+        JobRow.state.is_not(None).label("has_state"),
+    ).order_by(JobRow.id.desc())  # fmt: skip
+    if command is not None:
+        query = query.where(JobRow.command == command)
+    if status is not None:
+        query = query.where(JobRow.status == status)
+    return [
+        Job(**{**row, "has_state": bool(row["has_state"])})
+        for row in connection.execute(query).mappings()
+    ]
+
+
+def target_facts(connection: Connection, identity: str) -> Target | None:
+    """The last known description of a target."""
+    found = connection.execute(
+        select(TargetRow.facts).where(TargetRow.identity == identity)
+    ).scalar()
+    return Target.from_json(found) if found else None
+
+
+def stats(connection: Connection) -> dict[str, Any]:
+    """Counts of everything; `bytes` is the size of the database, None where it cannot be known."""
+    per_series = (
+        select(TrialRow.series_id, func.count().label("trials"))
+        .group_by(TrialRow.series_id)
+        .subquery()
+    )
+    rows = connection.execute(
+        select(SeriesRow.measured_by, func.sum(per_series.c.trials))
+        .join(per_series, per_series.c.series_id == SeriesRow.id)
+        .group_by(SeriesRow.measured_by)
+    )
+    by_measured_by: dict[str, int] = {name: int(count) for name, count in rows}
+    failed = _failures(connection)
+    trials = sum(by_measured_by.values())
+    return {
+        "trials": trials,
+        **{
+            name: int(connection.execute(select(func.count()).select_from(row)).scalar_one())
+            for name, row in (("workloads", WorkloadRow), ("targets", TargetRow), ("jobs", JobRow))
+        },
+        "by_status": {"ok": trials - sum(failed.values()), **failed},
+        "by_measured_by": dict(sorted(by_measured_by.items())),
+        "bytes": _size(connection),
+    }
+
+
+def _failures(connection: Connection) -> dict[str, int]:
+    """Failures by status, found through the null latencies of each series' index."""
+    rows = connection.execute(
+        select(TrialRow.status, func.count())
+        .select_from(SeriesRow)
+        .join(TrialRow, TrialRow.series_id == SeriesRow.id)
+        .where(or_(TrialRow.latest, ~TrialRow.latest), TrialRow.latency_s.is_(None))
+        .group_by(TrialRow.status)
+        .order_by(TrialRow.status)
+    )
+    return {status: int(count) for status, count in rows}
+
+
+def _size(connection: Connection) -> int | None:
+    match connection.dialect.name:
+        case "sqlite":
+            pages = connection.execute(text("PRAGMA page_count")).scalar_one()
+            return int(pages) * int(connection.execute(text("PRAGMA page_size")).scalar_one())
+        case "postgresql":
+            return int(
+                connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one()
+            )
+        case _:
+            return None
+
+
+def nearest_keys(workload: Workload, keys: Iterable[str], limit: int) -> list[str]:
+    """The keys nearest to a workload, itself left out, nearest first."""
+    measured = ((distance(workload, key), key) for key in keys if key != workload.key)
+    return [key for far, key in sorted(measured) if math.isfinite(far)][:limit]
+
+
+def distance(workload: Workload, key: str) -> float:
+    """How far another workload's shape is: sum of |ln(extent / extent)| over the parameters.
+
+    A parameter that is a name and differs counts like an eightfold extent, a shape text by its
+    extents; epilogue and constness count little. Infinite for another operator, dtype or
+    accumulation type.
+    """
+    operator, *words = key.split()
+    other = dict(word.partition("=")[::2] for word in words)
+    same_types = (
+        operator == workload.operator
+        and other.pop("dtype", "float32") == workload.dtype
+        and other.pop("accumulate", "float32") == workload.accumulate
+    )
+    if not same_types:
+        return math.inf
+    epilogue, const = other.pop("epilogue", ""), other.pop("const", "")
+    total = _OTHER_FUSION * (epilogue != ",".join(map(str, workload.epilogue)))
+    total += _OTHER_FUSION * (const != ",".join(workload.constants))
+    defaults = {p.name: p.default for p in template_of(operator).parameters}
+    for name, value in workload.parameters:
+        total += _word_distance(str(value), str(other.pop(name, defaults.get(name))))
+    return total + _OTHER_WORD * len(other)
+
+
+def _word_distance(here: str, there: str) -> float:
+    if here == there:
+        return 0.0
+    ours, theirs = here.split("x"), there.split("x")
+    if len(ours) != len(theirs) or not all(part.isdigit() for part in ours + theirs):
+        return _OTHER_WORD
+    extents = zip(map(int, ours), map(int, theirs), strict=True)
+    return sum(abs(math.log((a + 1) / (b + 1))) for a, b in extents)

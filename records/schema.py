@@ -1,0 +1,89 @@
+"""Which schema a database has, and how it gets the current one.
+
+The revision is kept in the table `schema_version`. An empty database gets every migration from the
+first on; an older one the missing ones, in one transaction, under the writers' lock, so that any
+number of processes may open a new file at the same moment. A newer one is refused.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from sqlalchemy import Connection, Engine, column, inspect, select, table, text
+
+from records.engine import translated, use_write_ahead_log
+from records.models import Base
+from search_space.errors import DatabaseError
+
+REVISIONS = ("0001", "0002")
+"""Every schema this installation knows, oldest first (the files in `migrations/versions`)."""
+
+VERSION_TABLE = "schema_version"
+
+_ADVISORY_LOCK = 7310577936  # any number, ours alone: PostgreSQL serialises upgrades on it
+
+
+def prepare(engine: Engine, name: str, *, writable: bool) -> None:
+    """Bring the database to the newest schema.
+
+    Args:
+        name: how messages call the database.
+        writable: whether an empty or older database may be changed.
+
+    Raises:
+        DatabaseError: not a tuning database, of a newer schema, or old and read-only.
+    """
+    with translated(name):
+        with engine.connect() as connection:
+            found = _revision(connection, name)
+        if found == REVISIONS[-1]:
+            return
+        if not writable:
+            raise DatabaseError(
+                f"database '{name}' has the old schema '{found}' and is read-only; "
+                "copy it to where you may write and open the copy"
+                if found
+                else f"database '{name}' is empty and read-only"
+            )
+        use_write_ahead_log(engine)
+        writer = engine.connect().execution_options(tilesmith_write=True)
+        with writer as connection, connection.begin():
+            if engine.dialect.name == "postgresql":
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))
+            if _revision(connection, name) != REVISIONS[-1]:
+                _upgrade(connection)
+
+
+def _revision(connection: Connection, name: str) -> str | None:
+    """The schema's revision, None for an empty database; `DatabaseError` for a foreign one."""
+    inspector = inspect(connection)
+    tables = inspector.get_table_names()
+    if VERSION_TABLE not in tables:
+        ours = set(Base.metadata.tables)
+        foreign = set(tables) if connection.dialect.name == "sqlite" else ours & set(tables)
+        if foreign:
+            raise DatabaseError(
+                f"'{name}' is not a tuning database: it holds the table '{min(foreign)}' "
+                f"but no '{VERSION_TABLE}'"
+            )
+        return None
+    version = table(VERSION_TABLE, column("version_num"))
+    found = connection.execute(select(version.c.version_num)).scalar()
+    if found is not None and found not in REVISIONS:
+        raise DatabaseError(
+            f"database '{name}' was written by a newer Tilesmith (schema '{found}'; this one knows "
+            f"up to '{REVISIONS[-1]}'); upgrade with 'pip install -U tilesmith'"
+        )
+    return None if found is None else str(found)
+
+
+def _upgrade(connection: Connection) -> None:
+    # Imported here: Alembic is needed once in a database's life, not on every start.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    folder = str(resources.files("records") / "migrations").replace("%", "%%")
+    config.set_main_option("script_location", folder)
+    config.attributes.update(connection=connection, version_table=VERSION_TABLE)
+    command.upgrade(config, "head")

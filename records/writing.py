@@ -1,0 +1,324 @@
+"""Writing trials: one `Writer` lives for one transaction and does everything that goes into it.
+
+It finds or makes the rows a trial points to, keeps `latest` true (see `records.models`), and, when
+trials come from outside (import, merge), leaves out those already there and reports contradictions.
+
+Invariant: row numbers are remembered within the transaction only. Another process may prune between
+two transactions, and SQLite hands a freed number out again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, WorkloadRow
+from records.reading import Rows
+from records.record import TuningRecord
+from records.toolchain import Toolchain
+from search_space.target import Target
+
+BATCH = 5000
+"""Trials written in one go."""
+
+DRIFT = 0.10
+"""Two hardware medians of one configuration further apart than this are reported as a conflict."""
+
+_FEW_SERIES = 64
+_CONFLICTS_KEPT = 1000
+
+
+class SeriesKey(NamedTuple):
+    """What makes trials comparable; the columns of `series` in words."""
+
+    workload: str
+    target: str
+    threads: int
+    measured_by: str
+    input_layout: str
+    output_layout: str
+    toolchain: Toolchain
+    calibration: str
+
+
+class Incoming(NamedTuple):
+    """A trial on its way in: its series, and `trials` columns but `series_id` and `latest`."""
+
+    series: SeriesKey
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Two records that contradict each other; both are kept, the later one counts.
+
+    Attributes:
+        workload, target, config: what they speak of.
+        kept: status and latency of the record that was here, and its number.
+        came: status and latency of the one that came.
+        reason: what contradicts.
+    """
+
+    workload: str
+    target: str
+    config: str
+    kept: str
+    came: str
+    reason: str
+
+
+@dataclass
+class Tally:
+    """What became of the trials given to a `Writer` (counts over its life)."""
+
+    added: int = 0
+    duplicates: int = 0
+    conflict_count: int = 0
+    conflicts: list[Conflict] = field(default_factory=list)
+
+
+def incoming(record: TuningRecord, toolchain: Toolchain, host: str, now: datetime) -> Incoming:
+    """A record as it is written; what it leaves open is filled in."""
+    result = record.result
+    series = SeriesKey(
+        record.workload_key,
+        record.target_identity,
+        record.threads,
+        result.measured_by,
+        record.input_layout,
+        record.output_layout,
+        record.toolchain or toolchain,
+        record.calibration,
+    )
+    return Incoming(
+        series,
+        {
+            "config": record.config.key,
+            "config_digest": record.digest,
+            "status": result.status,
+            "message": storable(result.message),
+            "latency_s": result.latency,
+            "samples": samples_text(result.samples),
+            "warm_samples": samples_text(result.warm_samples),
+            "bound": result.bound,
+            "elapsed_s": result.elapsed,
+            "job_id": record.job,
+            "host": record.host or host,
+            "created_at": record.created_at or now,
+        },
+    )
+
+
+def samples_text(samples: Sequence[float]) -> str:
+    """Samples as a JSON list; infinities and NaN are refused (`ValueError`)."""
+    return json.dumps([float(s) for s in samples], separators=(",", ":"), allow_nan=False)
+
+
+def storable(text: str) -> str:
+    """Text that every server takes: no NUL, no lone surrogate."""
+    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+
+
+class Writer:
+    """Writes trials on an open write transaction. See the module's docstring."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.tally = Tally()
+        self._connection = connection
+        self._ids: dict[Any, int] = {}
+
+    def insert(self, batch: Sequence[Incoming], *, deduplicate: bool) -> None:
+        """Write trials in the order given and count them in `tally`.
+
+        Args:
+            deduplicate: leave out a trial that is already there (simulated: same series,
+                configuration
+                and samples; on hardware also the same time and host), and report contradictions.
+        """
+        numbers = {key: self.series_id(key) for key in {item.series for item in batch}}
+        known = self._known(numbers.values(), batch)
+        rows: list[dict[str, Any]] = []
+        demoted: list[int] = []
+        for item in batch:
+            row = {**item.values, "series_id": numbers[item.series], "latest": True}
+            earlier = known[row["series_id"], row["config_digest"]]
+            if deduplicate and any(_same(item, other) for other in earlier):
+                self.tally.duplicates += 1
+                continue
+            if earlier:
+                demoted += self._settle(item, row, earlier, deduplicate)
+            earlier.append(row)
+            rows.append(row)
+        if demoted:
+            self._connection.execute(
+                update(TrialRow).where(TrialRow.id.in_(demoted)).values(latest=False)
+            )
+        if rows:
+            self._connection.execute(insert(TrialRow), rows)
+        self.tally.added += len(rows)
+
+    def _settle(
+        self, item: Incoming, row: dict[str, Any], earlier: list[dict[str, Any]], report: bool
+    ) -> list[int]:
+        """Decide which trial of a configuration counts; numbers of rows that no longer do."""
+        last = next(other for other in earlier if other["latest"])
+        if report and (reason := _contradiction(item, last)):
+            self.tally.conflict_count += 1
+            if len(self.tally.conflicts) < _CONFLICTS_KEPT:
+                self.tally.conflicts.append(_conflict(item, last, reason))
+        if last["created_at"] > row["created_at"]:
+            row["latest"] = False
+            return []
+        last["latest"] = False
+        return [last["id"]] if "id" in last else []
+
+    def _known(
+        self, series: Iterable[int], batch: Sequence[Incoming]
+    ) -> defaultdict[tuple[int, str], list[dict[str, Any]]]:
+        """Trials already there of a batch's configurations, by series and digest, oldest first."""
+        found: defaultdict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
+        wanted = sorted(set(series))
+        # Another server's writers take turns here; SQLite's already did when they began.
+        self._connection.execute(
+            select(SeriesRow.id)
+            .where(SeriesRow.id.in_(wanted))
+            .order_by(SeriesRow.id)
+            .with_for_update()
+        )
+        for query in _lookups(wanted, sorted({item.values["config_digest"] for item in batch})):
+            for row in self._connection.execute(query).mappings():
+                found[row["series_id"], row["config_digest"]].append(dict(row))
+        return found
+
+    # -- the rows that trials point to ----------------------------------------------------------
+    def series_id(self, key: SeriesKey) -> int:
+        """The number of a series, made if it is new."""
+        if key not in self._ids:
+            match = {
+                "workload_id": self.workload_id(key.workload),
+                "target_id": self.target_id(key.target),
+                "threads": key.threads,
+                "measured_by": key.measured_by,
+                "input_layout": key.input_layout,
+                "output_layout": key.output_layout,
+                "toolchain_id": self.toolchain_id(key.toolchain),
+                "calibration": key.calibration,
+            }
+            self._ids[key] = self._find_or_make(SeriesRow, match, {})
+        return self._ids[key]
+
+    def workload_id(self, key: str) -> int:
+        """The number of a workload; its operator and dtype are read off the key."""
+        if key not in self._ids:
+            operator, *words = key.split()
+            dtype = next((w[6:] for w in words if w.startswith("dtype=")), "float32")
+            digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+            self._ids[key] = self._find_or_make(
+                WorkloadRow,
+                {"key": key},
+                {"digest": digest, "operator": operator, "dtype": dtype},
+            )
+        return self._ids[key]
+
+    def target_id(self, target: Target | str, facts: str = "", family: str = "") -> int:
+        """The number of a target; a `Target` (or `facts`, as JSON) also renews its description."""
+        if isinstance(target, Target):
+            return self.target_id(target.identity, target.to_json(), target.family)
+        slot = ("target", target)
+        if slot not in self._ids:
+            name = target.rpartition("-")[0] or target
+            extra = {"name": name, "family": family, "facts": facts}
+            self._ids[slot] = self._find_or_make(TargetRow, {"identity": target}, extra)
+        if facts:
+            renew = update(TargetRow).where(
+                TargetRow.id == self._ids[slot], TargetRow.facts != facts
+            )
+            self._connection.execute(renew.values(facts=facts, family=family))
+        return self._ids[slot]
+
+    def toolchain_id(self, toolchain: Toolchain) -> int:
+        """The number of a set of versions."""
+        if toolchain not in self._ids:
+            match = {f.name: getattr(toolchain, f.name) for f in fields(Toolchain)}
+            self._ids[toolchain] = self._find_or_make(ToolchainRow, match, {})
+        return self._ids[toolchain]
+
+    def _find_or_make(self, table: Any, match: dict[str, Any], extra: dict[str, Any]) -> int:
+        query = select(table.id).where(*(getattr(table, n) == v for n, v in match.items()))
+        found = self._connection.execute(query).scalar()
+        if found is not None:
+            return int(found)
+        try:
+            with self._connection.begin_nested():
+                made = self._connection.execute(insert(table).values(**match, **extra))
+        except IntegrityError:  # another process made it meanwhile (not on SQLite)
+            return int(self._connection.execute(query).scalar_one())
+        key = made.inserted_primary_key
+        assert key is not None
+        return int(key[0])
+
+
+def _lookups(series: list[int], digests: list[str]) -> Iterable[Rows]:
+    """Queries along `ix_trials_config`: by series and digest, or by digest if series are many."""
+    query: Rows = select(
+        TrialRow.id,
+        TrialRow.series_id,
+        TrialRow.config_digest,
+        TrialRow.status,
+        TrialRow.latency_s,
+        TrialRow.samples,
+        TrialRow.host,
+        TrialRow.created_at,
+        TrialRow.latest,
+    ).order_by(TrialRow.id)
+    for start in range(0, len(digests), BATCH):
+        part = query.where(TrialRow.config_digest.in_(digests[start : start + BATCH]))
+        if len(series) <= _FEW_SERIES:
+            yield from (part.where(TrialRow.series_id == number) for number in series)
+        else:
+            yield part
+
+
+def _same(item: Incoming, other: dict[str, Any]) -> bool:
+    """Whether a trial is the one that is already there."""
+    names: tuple[str, ...] = ("status", "samples")
+    if item.series.measured_by == "hardware":
+        names = ("status", "samples", "created_at", "host")
+    return all(item.values[name] == other[name] for name in names)
+
+
+def _contradiction(item: Incoming, other: dict[str, Any]) -> str:
+    """Why two trials of one configuration cannot both hold, or ""."""
+    if item.values["status"] != other["status"]:
+        return "one says it works, or fails in another way"
+    here, there = other["latency_s"], item.values["latency_s"]
+    if here is None or there is None:
+        return ""
+    if item.series.measured_by == "simulator":
+        return "a simulator gave two latencies with the same versions" if here != there else ""
+    drift = abs(there - here) / min(here, there)
+    return f"latencies are {drift:.0%} apart" if drift > DRIFT else ""
+
+
+def _conflict(item: Incoming, other: dict[str, Any], reason: str) -> Conflict:
+    def words(values: dict[str, Any]) -> str:
+        latency = values["latency_s"]
+        return values["status"] if latency is None else f"{values['status']} {latency * 1e6:.2f} us"
+
+    number = f" (record {other['id']})" if "id" in other else ""
+    return Conflict(
+        item.series.workload,
+        item.series.target,
+        item.values["config"],
+        words(other) + number,
+        words(item.values),
+        reason,
+    )
