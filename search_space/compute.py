@@ -111,7 +111,9 @@ class ComputeDefinition:
     def __post_init__(self) -> None:
         known = {tensor.name for tensor in self.inputs}
         for stage in self.stages:
-            assert stage.reads <= known, f"{stage.name} reads {stage.reads - known} before they exist"
+            assert stage.reads <= known, (
+                f"{stage.name} reads {stage.reads - known} before they exist"
+            )
             assert stage.name not in known, f"two tensors named {stage.name}"
             known.add(stage.name)
 

@@ -40,7 +40,9 @@ class Config(Mapping[str, KnobValue]):
         if not isinstance(values, dict) or not all(
             isinstance(value, int | str) for value in values.values()
         ):
-            raise ConfigError(f"a configuration maps knob names to integers or strings: {text[:60]!r}")
+            raise ConfigError(
+                f"a configuration maps knob names to integers or strings: {text[:60]!r}"
+            )
         return cls.of(values)
 
     @property

@@ -181,9 +181,14 @@ class Emitter:
     def _limits(self, nest: Nest) -> list[Expr]:
         """The largest region of each axis that an attached stage ever covers."""
         bounds = nest.bounds()
-        return [
-            (nest.axis_values[a.name] - nest.bases[a.name]).upper(bounds) + 1 for a in nest.stage.axes
-        ] if nest.stage.store is None else list(nest.stage.tensor_shape)
+        return (
+            [
+                (nest.axis_values[a.name] - nest.bases[a.name]).upper(bounds) + 1
+                for a in nest.stage.axes
+            ]
+            if nest.stage.store is None
+            else list(nest.stage.tensor_shape)
+        )
 
     # -- accumulator tiles --------------------------------------------------------------------
     def _outer_reduction(self, stage: Stage) -> list[NestLoop]:
@@ -357,4 +362,3 @@ def _wrap(loops: list[NestLoop] | tuple[NestLoop, ...], leaf: Statement) -> Stat
     for loop in reversed(loops):
         leaf = Loop(loop.variable, loop.extent, loop.kind, leaf)
     return leaf
-

@@ -66,7 +66,9 @@ def epilogue_tensors(template: Template, workload: Workload) -> tuple[Tensor, ..
     )
 
 
-def epilogue_value(template: Template, workload: Workload, producer: Stage, value: Scalar) -> Scalar:
+def epilogue_value(
+    template: Template, workload: Workload, producer: Stage, value: Scalar
+) -> Scalar:
     """Apply the epilogue's steps to `value`, an element of `producer` at the producer's axes."""
     indices = tuple(a.var for a in producer.axes)
     channel = indices[template.channel_axis(workload)]

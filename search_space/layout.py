@@ -144,5 +144,7 @@ class Layout:
         return any(d.axis == axis and d.part == "inner" for d in self.dimensions)
 
     def _factor(self, axis: int) -> int:
-        factors = [d.factor.constant for d in self.dimensions if d.axis == axis and d.part == "inner"]
+        factors = [
+            d.factor.constant for d in self.dimensions if d.axis == axis and d.part == "inner"
+        ]
         return (factors[0] or 1) if factors else 1

@@ -1,12 +1,12 @@
 """Programs as text, for people, golden files and `db show --program`.
 
-    program matmul(a: float32[512x512] in global, ...)
-      parallel i.0 in 43:
-        allocate c.register: float32[12x2x16] in register
-        for k in 512:
-          unroll i.1 in 12:
-            vector j.2 in 16:
-              c.register[i.1, j.1, j.2] += a[i.0*12 + i.1, k] * ...
+program matmul(a: float32[512x512] in global, ...)
+  parallel i.0 in 43:
+    allocate c.register: float32[12x2x16] in register
+    for k in 512:
+      unroll i.1 in 12:
+        vector j.2 in 16:
+          c.register[i.1, j.1, j.2] += a[i.0*12 + i.1, k] * ...
 """
 
 from __future__ import annotations

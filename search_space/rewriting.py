@@ -15,7 +15,9 @@ from search_space.scalar import REDUCERS, Const, Load, Scalar, Select, rewrite
 from search_space.schedule import CacheRead, Inline, Primitive, Rfactor
 
 
-def rewrite_stages(compute: ComputeDefinition, primitives: tuple[Primitive, ...]) -> ComputeDefinition:
+def rewrite_stages(
+    compute: ComputeDefinition, primitives: tuple[Primitive, ...]
+) -> ComputeDefinition:
     """Apply every stage-level primitive in order; others are left to the loop nests."""
     for primitive in primitives:
         match primitive:
@@ -72,7 +74,9 @@ def inline(compute: ComputeDefinition, primitive: Inline) -> ComputeDefinition:
     """
     stage = _find(compute, primitive.stage)
     if stage.reducer is not None or stage.store is not None or stage is compute.output:
-        raise ScheduleError(f"stage '{stage.name}' is a reduction or the output: it cannot be inlined")
+        raise ScheduleError(
+            f"stage '{stage.name}' is a reduction or the output: it cannot be inlined"
+        )
 
     def access(found: Load) -> Scalar:
         if found.buffer != stage.name:
@@ -81,7 +85,9 @@ def inline(compute: ComputeDefinition, primitive: Inline) -> ComputeDefinition:
         return rewrite(stage.value, lambda index: index.substitute(values))
 
     stages = tuple(
-        replace(s, value=rewrite(s.value, lambda index: index, access)) if stage.name in s.reads else s
+        replace(s, value=rewrite(s.value, lambda index: index, access))
+        if stage.name in s.reads
+        else s
         for s in compute.stages
         if s is not stage
     )

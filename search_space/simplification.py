@@ -74,7 +74,9 @@ def simplify(statement: Statement, bounds: Bounds | None = None) -> Statement:
             return simplify_if(decided, simplify(then, bounds), other)
         case Allocate(buffer, body):
             inner = simplify(body, bounds)
-            used = any(access.buffer == buffer.name for b in blocks(inner) for access, _ in b.accesses())
+            used = any(
+                access.buffer == buffer.name for b in blocks(inner) for access, _ in b.accesses()
+            )
             return Allocate(buffer, inner) if used else inner
         case Intrinsic(name, body):
             return Intrinsic(name, simplify(body, bounds))

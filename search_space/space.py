@@ -90,7 +90,9 @@ class Subspace:
         mask = np.ones(len(rows), dtype=np.bool_)
         tiles = self.tiles(rows)
         for constraint in self.constraints:
-            mask &= np.broadcast_to(constraint.value.evaluate(tiles) <= constraint.limit, mask.shape)
+            mask &= np.broadcast_to(
+                constraint.value.evaluate(tiles) <= constraint.limit, mask.shape
+            )
         return mask
 
     def config(self, row: Sequence[int] | NDArray[np.int64]) -> Config:
@@ -102,7 +104,9 @@ class Subspace:
         """The row of a configuration, shape (1, knobs); `ConfigError` names what does not fit."""
         expected = {name for name, _ in self.fixed} | {knob.name for knob in self.knobs}
         if extra := set(config) ^ expected:
-            raise ConfigError(f"configuration has unexpected or missing knobs: {', '.join(sorted(extra))}")
+            raise ConfigError(
+                f"configuration has unexpected or missing knobs: {', '.join(sorted(extra))}"
+            )
         indices = []
         for knob in self.knobs:
             if config[knob.name] not in knob.values:
@@ -141,9 +145,7 @@ class SearchSpace:
 
     def tiles(self, config: Config) -> dict[str, int]:
         """The tile sizes of a configuration, by symbol."""
-        return {
-            name: config.integer(name) for name in config if name not in self.structural_knobs
-        }
+        return {name: config.integer(name) for name in config if name not in self.structural_knobs}
 
     def subspace_of(self, config: Config) -> Subspace:
         """The subspace whose fixed values `config` has; `ConfigError` if none."""

@@ -125,9 +125,7 @@ class Template(ABC):
         """Floating-point operations of the direct form (a multiply-add counts two)."""
 
     @abstractmethod
-    def reference(
-        self, workload: Workload, inputs: Mapping[str, NDArray[Any]]
-    ) -> NDArray[Any]:
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         """The operator (without epilogue) in numpy; logical layouts in and out."""
 
     @abstractmethod

@@ -156,7 +156,9 @@ class Matmul(Template):
         schedule = schedule.split("c", "j", lanes, "jv", "lane")
         schedule = schedule.split("c", "jv", var("n_vectors"), "jt", "ji")
         schedule = schedule.split("c", "jt", var("n_block"), "jo", "jm")
-        outer = [{"m": "io", "n": "jo", "k": "ko"}[x] for x in structure.text("block_order").split(",")]
+        outer = [
+            {"m": "io", "n": "jo", "k": "ko"}[x] for x in structure.text("block_order").split(",")
+        ]
         middle = ["im", "jm"] if structure.text("tile_order") == "mn" else ["jm", "im"]
         schedule = schedule.reorder("c", (*batch, *outer, *middle, "km", "ki", "ii", "ji", "lane"))
         schedule = schedule.vectorize("c", "lane").unroll("c", "ki", "ii", "ji")
@@ -193,5 +195,3 @@ def _block_counts(extent: int) -> list[int]:
     """Candidate numbers of tiles in a cache block: powers of two, or everything."""
     powers = [1 << e for e in range(extent.bit_length()) if 1 << e < extent]
     return [*powers, extent]
-
-

@@ -1,0 +1,1 @@
+"""The loop IR as LLVM IR: explicit vectors, accumulators in registers, threads by slices."""

@@ -1,0 +1,164 @@
+"""exp, log, tanh, erf and sigmoid of float32 scalars and vectors, as polynomials of stated error.
+
+Emitted as straight-line code on whatever width the caller has, so that a softmax or a GELU is as
+vectorised as the loop around it.
+
+- exp: Cody-Waite reduction x = n ln2 + r, |r| <= ln2/2, degree-6 Taylor-minimax polynomial on r
+  (Cephes `expf` coefficients, S. Moshier); relative error below 2e-7; inputs clamped to +-87.3.
+- log: Cephes `logf`: x = m 2^e with m in [sqrt(1/2), sqrt 2); relative error below 3e-7, x > 0.
+- sigmoid: 1 / (1 + exp(-x)); tanh: odd polynomial below 0.625 (Cephes `tanhf`), else by exp.
+- erf: Abramowitz and Stegun 7.1.26 is too coarse for float32; W. J. Cody's rational form needs two
+  branches. Here: x * P(x^2) below 1 (Chebyshev fit
+  of erf(sqrt(t))/sqrt(t) on [0, 1], degree 6, error 3e-9), 1 - exp(-x^2) * T(1/(1 + x/2)) above
+  (Numerical Recipes, `erfc` Chebyshev fit, relative error 1.2e-7); absolute error below 3e-7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from codegen.llvm.types import literal
+
+FLAGS = ("contract", "nsz")
+
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
+_LOG = (
+    7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
+    -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
+)  # fmt: skip
+_TANH = (
+    -5.70498872745e-3,
+    2.06390887954e-2,
+    -5.37397155531e-2,
+    1.33314422036e-1,
+    -3.33332819422e-1,
+)
+_ERF_SMALL = (
+    7.878969757317207e-05, -8.014544591754208e-04, 5.188378066797744e-03, -2.6853535473741433e-02,
+    1.1283567883766177e-01, -3.761262251812515e-01, 1.1283791641964447,
+)  # fmt: skip
+_ERFC = (
+    0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418,
+    0.37409196, 1.00002368, -1.26551223,
+)  # fmt: skip
+
+
+class VectorMath:
+    """Emits functions into `builder` on scalars or vectors of float32."""
+
+    def __init__(self, builder: ir.IRBuilder) -> None:
+        self.builder = builder
+
+    def call(self, name: str, *values: ir.Value) -> ir.Value:
+        """An LLVM intrinsic overloaded on the type of its first operand (`llvm.fma.v16f32`)."""
+        kind = values[0].type
+        scalar = kind.element if isinstance(kind, ir.VectorType) else kind
+        suffix = "f64" if isinstance(scalar, ir.DoubleType) else "f32"
+        if isinstance(kind, ir.VectorType):
+            suffix = f"v{kind.count}{suffix}"
+        function = intrinsic(
+            self.builder.module, f"{name}.{suffix}", kind, [value.type for value in values]
+        )
+        return self.builder.call(function, list(values))
+
+    def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        return self.call("llvm.fma", a, b, c)
+
+    def _number(self, like: ir.Value, value: float) -> ir.Constant:
+        return literal(like.type, value)
+
+    def _horner(self, x: ir.Value, coefficients: Sequence[float]) -> ir.Value:
+        """Polynomial with the highest coefficient first."""
+        total: ir.Value = self._number(x, coefficients[0])
+        for coefficient in coefficients[1:]:
+            total = self.fma(total, x, self._number(x, coefficient))
+        return total
+
+    def _integers(self, like: ir.Value) -> ir.Type:
+        integer = ir.IntType(32)
+        kind = like.type
+        return ir.VectorType(integer, kind.count) if isinstance(kind, ir.VectorType) else integer
+
+    def exp(self, x: ir.Value) -> ir.Value:
+        builder, number = self.builder, self._number
+        clamped = self.call("llvm.minnum", x, number(x, 88.3762626647949))
+        clamped = self.call("llvm.maxnum", clamped, number(x, -87.3365447505531))
+        scaled = builder.fmul(clamped, number(x, 1.44269504088896341), flags=FLAGS)
+        n = self.call("llvm.roundeven", scaled)
+        r = self.fma(n, number(x, -0.693359375), clamped)
+        r = self.fma(n, number(x, 2.12194440e-4), r)
+        square = builder.fmul(r, r, flags=FLAGS)
+        y = self.fma(self._horner(r, _EXP), square, r)
+        y = builder.fadd(y, number(x, 1.0), flags=FLAGS)
+        # 2^n in two halves, so that n = 128 (just below overflow) stays representable.
+        integers = self._integers(x)
+        whole = builder.fptosi(n, integers)
+        half = builder.ashr(whole, literal(integers, 1))
+        y = builder.fmul(y, self._power_of_two(half, x))
+        return builder.fmul(y, self._power_of_two(builder.sub(whole, half), x))
+
+    def _power_of_two(self, exponent: ir.Value, like: ir.Value) -> ir.Value:
+        biased = self.builder.add(exponent, literal(exponent.type, 127))
+        return self.builder.bitcast(self.builder.shl(biased, literal(exponent.type, 23)), like.type)
+
+    def log(self, x: ir.Value) -> ir.Value:
+        builder, number = self.builder, self._number
+        integers = self._integers(x)
+        bits = builder.bitcast(x, integers)
+        exponent = builder.sub(builder.ashr(bits, literal(integers, 23)), literal(integers, 126))
+        mantissa = builder.and_(bits, literal(integers, 0x007FFFFF))
+        mantissa = builder.bitcast(builder.or_(mantissa, literal(integers, 0x3F000000)), x.type)
+        small = builder.fcmp_ordered("<", mantissa, number(x, 0.707106781186547524))
+        e = builder.sitofp(exponent, x.type)
+        e = builder.select(small, builder.fsub(e, number(x, 1.0)), e)
+        doubled = builder.fadd(mantissa, mantissa)
+        m = builder.fsub(builder.select(small, doubled, mantissa), number(x, 1.0))
+        square = builder.fmul(m, m)
+        y = builder.fmul(builder.fmul(self._horner(m, _LOG), m), square)
+        y = self.fma(e, number(x, -2.12194440e-4), y)
+        y = self.fma(square, number(x, -0.5), y)
+        return self.fma(e, number(x, 0.693359375), builder.fadd(m, y))
+
+    def reciprocal(self, x: ir.Value) -> ir.Value:
+        return self.builder.fdiv(self._number(x, 1.0), x)
+
+    def sigmoid(self, x: ir.Value) -> ir.Value:
+        power = self.exp(self.builder.fneg(x))
+        return self.reciprocal(self.builder.fadd(power, self._number(x, 1.0)))
+
+    def tanh(self, x: ir.Value) -> ir.Value:
+        builder, number = self.builder, self._number
+        size = self.call("llvm.fabs", x)
+        square = builder.fmul(x, x, flags=FLAGS)
+        small = self.fma(builder.fmul(self._horner(square, _TANH), square), x, x)
+        power = self.exp(builder.fmul(size, number(x, 2.0)))
+        large = self.fma(
+            self.reciprocal(builder.fadd(power, number(x, 1.0))), number(x, -2.0), number(x, 1.0)
+        )
+        large = self.call("llvm.copysign", large, x)
+        is_small = builder.fcmp_ordered("<", size, number(x, 0.625))
+        return builder.select(is_small, small, large)
+
+    def erf(self, x: ir.Value) -> ir.Value:
+        builder, number = self.builder, self._number
+        size = self.call("llvm.fabs", x)
+        square = builder.fmul(x, x, flags=FLAGS)
+        small = builder.fmul(self._horner(square, _ERF_SMALL), x)
+        t = self.reciprocal(self.fma(size, number(x, 0.5), number(x, 1.0)))
+        exponent = builder.fsub(self._horner(t, _ERFC), square)
+        complement = builder.fmul(t, self.exp(exponent))
+        large = self.call("llvm.copysign", builder.fsub(number(x, 1.0), complement), x)
+        is_small = builder.fcmp_ordered("<", size, number(x, 1.0))
+        return builder.select(is_small, small, large)
+
+
+def intrinsic(
+    module: ir.Module, name: str, result: ir.Type, arguments: list[ir.Type]
+) -> ir.Function:
+    """Declare an LLVM intrinsic by its full name, once for each module."""
+    known = module.globals.get(name)
+    if isinstance(known, ir.Function):
+        return known
+    return ir.Function(module, ir.FunctionType(result, arguments), name)

@@ -1,0 +1,1 @@
+"""Native code on this CPU: compile, cache, load, run."""

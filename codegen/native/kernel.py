@@ -1,0 +1,191 @@
+"""`NativeKernel`: one configuration of a workload, compiled, loaded and callable.
+
+    kernel = compile_config(workload, target, config)
+    prepared = kernel.prepare({"b": weights})            # packs constants once
+    kernel.run([a, ..., c], prepared)
+
+Arrays are in the configuration's physical layouts, contiguous, on cache lines. The object file is kept
+on disk by content; the JIT memory is freed with the kernel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from numpy.typing import NDArray
+
+from codegen.llvm.module import emit_module
+from codegen.native import object_cache, toolchain
+from codegen.native.memory import aligned_bytes, aligned_copy, aligned_empty
+from codegen.structures import lowered
+from search_space.config import Config
+from search_space.dtypes import to_numpy
+from search_space.program import Buffer, Program
+from search_space.target import Target
+from search_space.workload import Workload
+
+ENTRY = ctypes.CFUNCTYPE(
+    None,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int64,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+)
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """A compiled kernel as plain data: what an artifact stores.
+
+    Attributes:
+        parameters: buffers in argument order: inputs, prepared, output.
+        object: relocatable object file with functions `run` and perhaps `prepare`.
+    """
+
+    parameters: tuple[Buffer, ...]
+    object: bytes
+    has_prologue: bool
+    shared_bytes: int
+    local_bytes: int
+
+
+def compile_program(program: Program, target: Target) -> KernelCode:
+    """Generate code for a bound program, or take it from the cache on disk."""
+    module = emit_module(program, target)
+    key = toolchain.content_key(module.text, target)
+    found = object_cache.load(key)
+    if found is None:
+        found = toolchain.emit_object(module.text, target)
+        object_cache.store(key, found)
+    return KernelCode(
+        program.parameters,
+        found,
+        program.prologue is not None,
+        module.shared_bytes,
+        module.local_bytes,
+    )
+
+
+def compile_config(workload: Workload, target: Target, config: Config) -> NativeKernel:
+    """Schedule, lower, generate and load one configuration.
+
+    Raises:
+        ConfigError: the configuration is not in the workload's space.
+        CodegenError: no code came of it.
+    """
+    return NativeKernel(compile_program(lowered(workload, target, config), target))
+
+
+class NativeKernel:
+    """A loaded kernel. Not safe to run from two threads at once (it owns its workspace)."""
+
+    def __init__(self, code: KernelCode) -> None:
+        self.code = code
+        self._jit = llvm.create_lljit_compiler(
+            toolchain.machine(_host()), use_jit_link=False, suppress_errors=False
+        )
+        builder = llvm.JITLibraryBuilder().add_object_img(code.object).add_current_process()
+        builder = builder.export_symbol("run")
+        if code.has_prologue:
+            builder = builder.export_symbol("prepare")
+        self._library = builder.link(self._jit, f"kernel{id(self)}")
+        self.address = self._library["run"]
+        self._run = ENTRY(self.address)
+        self._prepare = ENTRY(self._library["prepare"]) if code.has_prologue else None
+
+    @cached_property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """Buffers of the inputs, in order."""
+        return tuple(b for b in self.code.parameters if b.role == "input")
+
+    @cached_property
+    def output(self) -> Buffer:
+        return self.code.parameters[-1]
+
+    @cached_property
+    def _workspace(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
+        return (
+            aligned_bytes(128),
+            aligned_bytes(max(64, self.code.shared_bytes)),
+            aligned_bytes(max(64, self.code.local_bytes)),
+        )
+
+    def allocate_output(self) -> NDArray[Any]:
+        """A zeroed output array in its physical layout."""
+        return aligned_empty(concrete_shape(self.output), to_numpy(self.output.dtype))
+
+    def prepare(self, constants: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Run the compile-time stages on constant inputs: prepared buffers by name."""
+        prepared = {
+            b.name: aligned_empty(concrete_shape(b), to_numpy(b.dtype))
+            for b in self.code.parameters
+            if b.role == "prepared"
+        }
+        if self._prepare is not None:
+            given = {name: aligned_copy(array) for name, array in constants.items()}
+            self._call(self._prepare, {**given, **prepared})
+        return prepared
+
+    def pointers(self, arrays: Mapping[str, NDArray[Any]]) -> ctypes.Array[Any]:
+        """Argument pointers in parameter order; parameters not given are null (raw weights)."""
+        found = [
+            arrays[b.name].ctypes.data if b.name in arrays else 0 for b in self.code.parameters
+        ]
+        return (ctypes.c_void_p * len(found))(*found)
+
+    def run(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Run on one thread; `arrays` holds inputs, prepared buffers and the output by name."""
+        self._call(self._run, arrays)
+
+    def bind(self, arrays: Mapping[str, NDArray[Any]]) -> BoundCall:
+        """A call with everything resolved, for timing and repeated use."""
+        return BoundCall(self._run, self.pointers(arrays), self._workspace, dict(arrays))
+
+    def __call__(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        """Pack constants, run once, return the output (convenience for tests)."""
+        arrays = {name: aligned_copy(array) for name, array in inputs.items()}
+        output = self.allocate_output()
+        self.run({**arrays, **self.prepare(arrays), self.output.name: output})
+        return output
+
+    def _call(self, function: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
+        barrier, shared, local = (area.ctypes.data for area in self._workspace)
+        function(self.pointers(arrays), 0, 1, barrier, shared, local)
+
+
+class BoundCall:
+    """A kernel with its arguments; calling it costs one foreign call."""
+
+    def __init__(
+        self,
+        function: Any,
+        pointers: ctypes.Array[Any],
+        workspace: Sequence[NDArray[np.uint8]],
+        keep: Mapping[str, NDArray[Any]],
+    ) -> None:
+        barrier, shared, local = (area.ctypes.data for area in workspace)
+        self._function = function
+        self._arguments = (pointers, 0, 1, barrier, shared, local)
+        self._keep = (pointers, workspace, keep)
+
+    def __call__(self) -> None:
+        self._function(*self._arguments)
+
+
+def concrete_shape(buffer: Buffer) -> tuple[int, ...]:
+    """A bound buffer's shape as integers."""
+    return tuple(extent.constant or 0 for extent in buffer.shape)
+
+
+def _host() -> Target:
+    from codegen.host import host_target
+
+    return host_target()

@@ -1,0 +1,49 @@
+"""Aligned memory for tensors: every buffer starts on a cache line.
+
+Large buffers are carved from page-aligned anonymous maps advised to use huge pages, which keeps
+timings steady and spares the TLB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ALIGNMENT = 64
+_HUGE = 2 << 20
+
+
+def aligned_bytes(size: int) -> NDArray[np.uint8]:
+    """Zeroed bytes, aligned to a cache line (to a page from 1 MiB on)."""
+    if size >= 1 << 20:
+        area = mmap.mmap(-1, -(-size // _HUGE) * _HUGE)
+        with contextlib.suppress(AttributeError, OSError):
+            area.madvise(mmap.MADV_HUGEPAGE)
+        return np.frombuffer(area, dtype=np.uint8, count=size)
+    raw = np.zeros(size + ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size]
+
+
+def aligned_empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """A zeroed array on a cache line."""
+    count = int(np.prod(shape, dtype=np.int64))
+    return (
+        aligned_bytes(max(1, count) * dtype.itemsize)[: count * dtype.itemsize]
+        .view(dtype)
+        .reshape(shape)
+    )
+
+
+def aligned_copy(array: NDArray[Any]) -> NDArray[Any]:
+    """A contiguous copy on a cache line (the array itself if it is already both)."""
+    if array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0:
+        return array
+    result = aligned_empty(array.shape, array.dtype)
+    result[...] = array
+    return result

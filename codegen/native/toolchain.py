@@ -1,0 +1,97 @@
+"""LLVM as a tool: optimise a module for a target, emit an object or assembly.
+
+Options found by measurement (docs/decisions): the machine scheduler before register allocation spills
+accumulator tiles that fit, so it is off; spill slots of vector width need `stackrealign`. LLVM's own
+loop and SLP vectorisers are off, vectors are ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from search_space.errors import CodegenError
+from search_space.target import Target
+
+OPTIONS = ("-enable-misched=false",)
+OPTIMISATION = 3
+
+
+@cache
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()
+    for option in OPTIONS:
+        llvm.set_option("", option)
+
+
+@cache
+def _machine(triple: str, processor: str, features: str) -> llvm.TargetMachine:
+    _initialize()
+    try:
+        target = llvm.Target.from_triple(triple)
+    except RuntimeError as error:
+        raise CodegenError(f"LLVM has no code generator for '{triple}': {error}") from error
+    return target.create_target_machine(
+        cpu=processor, features=features, opt=OPTIMISATION, reloc="pic", codemodel="default"
+    )
+
+
+def machine(target: Target) -> llvm.TargetMachine:
+    """The LLVM target machine of a CPU target."""
+    return _machine(
+        target.text("isa.triple"), target.text("isa.processor"), target.text("isa.features")
+    )
+
+
+def optimise(text: str, target: Target) -> llvm.ModuleRef:
+    """Parse, verify and optimise a module.
+
+    Raises:
+        CodegenError: LLVM refuses the module (a defect of ours, with LLVM's message).
+    """
+    chosen = machine(target)
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise CodegenError(f"LLVM refused the generated module: {error}") from error
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    builder = llvm.create_pass_builder(chosen, options)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def emit_object(text: str, target: Target) -> bytes:
+    """A relocatable object file."""
+    return bytes(machine(target).emit_object(optimise(text, target)))
+
+
+def emit_assembly(text: str, target: Target) -> str:
+    """Assembly text, for people."""
+    return str(machine(target).emit_assembly(optimise(text, target)))
+
+
+def version() -> str:
+    """LLVM and llvmlite versions and the options in force: part of every code cache key."""
+    llvm_version = ".".join(map(str, llvm.llvm_version_info))
+    return f"llvm {llvm_version} llvmlite {llvmlite.__version__} {' '.join(OPTIONS)}"
+
+
+def content_key(text: str, target: Target) -> str:
+    """SHA-256 of everything that decides the object."""
+    parts = (
+        version(),
+        target.text("isa.triple"),
+        target.text("isa.processor"),
+        target.text("isa.features"),
+        text,
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -1,0 +1,40 @@
+"""Lowered programs by structure: one lowering serves every tile size.
+
+A workload's configurations that differ only in tile sizes share one symbolic program; it is kept here,
+and `lowered` binds it. The cache is bounded, so that long tuning runs don't grow.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from search_space.config import Config
+from search_space.lowering import lower
+from search_space.program import Program
+from search_space.space import SearchSpace
+from search_space.target import Target
+from search_space.template import template_of
+from search_space.workload import Workload
+
+
+@lru_cache(maxsize=1024)
+def space_of(workload: Workload, target: Target) -> SearchSpace:
+    """The search space of a workload on a target."""
+    return template_of(workload.operator).space(workload, target)
+
+
+@lru_cache(maxsize=2048)
+def structure_program(workload: Workload, target: Target, structure: Config) -> Program:
+    """The symbolic program of a structural configuration."""
+    return lower(template_of(workload.operator).schedule(workload, target, structure))
+
+
+def lowered(workload: Workload, target: Target, config: Config) -> Program:
+    """The concrete program of a configuration.
+
+    Raises:
+        ConfigError: the configuration is not in the space; the message names the limit.
+    """
+    space = space_of(workload, target)
+    space.validate(config)
+    return structure_program(workload, target, space.structure(config)).bind(space.tiles(config))
