@@ -1,7 +1,8 @@
 """Stopping early: a token that long work polls, and signal handlers that set it.
 
-Ctrl-C or SIGTERM sets the token; loops end at the next trial, keep what is finished, and say so. The
-handlers are installed only inside `cancel_on_signals`, only in the main thread, and restored after.
+Ctrl-C or SIGTERM sets the token; loops end at the next trial, keep what is finished, and say so.
+The handlers are installed only inside `cancel_on_signals`, only in the main thread, and restored
+after.
 """
 
 from __future__ import annotations

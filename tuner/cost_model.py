@@ -1,15 +1,16 @@
 """`CostModel`: how fast a configuration will probably be, learned from measurements.
 
-A cost model is one class in one file of `cost_models/`. Contract, checked for every registered model:
+A cost model is one class in one file of `cost_models/`. Contract, checked for every registered
+model:
 
-- `fit` learns from scratch, deterministically in its arguments, so that a model is a pure function of
-  the trials and need not be stored to resume exactly;
+- `fit` learns from scratch, deterministically in its arguments, so that a model is a pure function
+  of the trials and need not be stored to resume exactly;
 - `predict` gives scores, lower is faster, comparable within a group; `predicts_log_seconds` says
   whether they are also logarithms of seconds up to a constant for each group;
 - `save` gives text (JSON), `load` a model that predicts the same; no pickle.
 
-Labels are latencies in seconds of one way of measuring; a model never sees both. Runs aborted as slow
-enter with the time they were aborted at, a lower bound.
+Labels are latencies in seconds of one way of measuring; a model never sees both. Runs aborted as
+slow enter with the time they were aborted at, a lower bound.
 """
 
 from __future__ import annotations

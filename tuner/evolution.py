@@ -1,7 +1,8 @@
 """One round of evolutionary search over predicted scores, without measuring anything.
 
-A population is bred for a few generations; every individual is scored by the predictor once, and all
-that was ever scored is handed back, best first. Strategies choose from that list what to measure.
+A population is bred for a few generations; every individual is scored by the predictor once, and
+all that was ever scored is handed back, best first. Strategies choose from that list what to
+measure.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Evolution:
         crossover: share of children that cross two parents (and then may mutate as well).
         fresh: share of each generation drawn at random.
         elite: share of the best individuals that is kept unchanged.
-        selection: rank-selection pressure; a parent's weight is exp(-selection * rank / population).
+        selection: rank-selection pressure; a parent's weight is exp(-selection * rank /
+            population).
     """
 
     population: int = 256
@@ -100,7 +102,5 @@ def _next(
     )
     mutated = breeder.mutate(parents, rng)
     mutating = ~crossing | (rng.random(children) < options.mutation)
-    bred = Population(
-        parents.kinds, np.where(mutating[:, None], mutated.rows, parents.rows)
-    )
+    bred = Population(parents.kinds, np.where(mutating[:, None], mutated.rows, parents.rows))
     return elite.joined(fresh).joined(bred)

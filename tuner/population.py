@@ -132,8 +132,8 @@ class Breeder:
     def features(self, population: Population) -> NDArray[np.float32]:
         """Knobs as numbers, shape (n, f): what a model sees where no program features are.
 
-        Ordered knobs give the base-2 logarithm of their value (plus one), others one column for each
-        value; subspaces have columns of their own, and one that marks them.
+        Ordered knobs give the base-2 logarithm of their value (plus one), others one column for
+        each value; subspaces have columns of their own, and one that marks them.
         """
         blocks = []
         for kind, subspace in enumerate(self.space.subspaces):

@@ -1,10 +1,12 @@
-"""The predictor: features in, scores out; what a search asks thousands of times between measurements.
+"""The predictor: features in, scores out; what a search asks thousands of times between
+measurements.
 
-It joins a feature source (the simulator's program features and analytical latency, or the bare knobs),
-a cost model trained on the job's trials, and the validity classifier. One predictor serves all tasks
-that share a way of measuring; tasks whose features mean the same share one cost model, so that what is
-learned on one shape helps the next. Invariant: a fitted predictor is a pure function of the trials it
-was given, in order, and of `fitted` (how many of them it had seen), which is all that is saved.
+It joins a feature source (the simulator's program features and analytical latency, or the bare
+knobs), a cost model trained on the job's trials, and the validity classifier. One predictor serves
+all tasks that share a way of measuring; tasks whose features mean the same share one cost model,
+so that what is learned on one shape helps the next. Invariant: a fitted predictor is a pure
+function of the trials it was given, in order, and of `fitted` (how many of them it had seen),
+which is all that is saved.
 """
 
 from __future__ import annotations
@@ -123,15 +125,21 @@ class Predictor:
     Args:
         source: where features come from.
         new_model: makes an untrained cost model.
+        learning: whether models are trained; else the analytical latency stays the score.
     """
 
-    def __init__(self, source: FeatureSource, new_model: CostModelFactory) -> None:
+    def __init__(
+        self, source: FeatureSource, new_model: CostModelFactory, learning: bool = True
+    ) -> None:
+        self._learning = learning
         self._source = source
         self._new_model = new_model
         self._memories: dict[str, _Memory] = {}
         self._groups: dict[str, int] = {}
-        self._seen = 0
+        self.seen = 0
+        """Trials remembered."""
         self.fitted = 0
+        """Trials that the models in force were trained on."""
 
     def bind(self, state: TuningState) -> Predict:
         """The function a strategy calls: scores of configurations of this task."""
@@ -156,14 +164,8 @@ class Predictor:
         features, analytical = self._source.describe(state, configs)
         return memory.model.uncertainty(self._samples(state, features, analytical))
 
-    def learn(self, state: TuningState, trials: Sequence[Trial]) -> None:
-        """Remember measured trials; train anew when they have grown enough."""
-        self.remember(state, trials)
-        if self._seen >= max(1, self.fitted) * _GROWTH:
-            self.train()
-
     def remember(self, state: TuningState, trials: Sequence[Trial]) -> None:
-        """Add trials without training: what resuming does with finished ones."""
+        """Add measured trials, without training yet."""
         usable = [trial for trial in trials if trial.config in state.space]
         if not usable:
             return
@@ -176,16 +178,21 @@ class Predictor:
         memory.analytical += analytical.tolist()
         memory.groups += samples.groups.tolist()
         memory.latencies += [_label(trial.result) for trial in usable]
-        self._seen += len(usable)
+        self.seen += len(usable)
+
+    def train_if_due(self) -> None:
+        """Train anew if the trials have grown enough since the last time."""
+        if self.seen >= max(1, self.fitted) * _GROWTH:
+            self.train()
 
     def train(self) -> None:
         """Fit every model to all remembered trials."""
-        for memory in self._memories.values():
+        for memory in self._memories.values() if self._learning else ():
             _train(memory)
-        self.fitted = self._seen
+        self.fitted = self.seen
 
     def accuracy(self, state: TuningState) -> float | None:
-        """Pairwise accuracy of the scores recent trials were chosen by, before they were learned."""
+        """Pairwise accuracy of the scores by which recent trials were chosen."""
         memory = self._memory(state)
         latencies = np.array(memory.latencies[-_RECENT:])
         if not np.isfinite(latencies).sum() > 1:
@@ -230,7 +237,7 @@ def _train(memory: _Memory) -> None:
 
 
 def _label(result: MeasureResult) -> float:
-    """Latency in seconds to learn from: the lower bound of a run aborted as slow, NaN if it failed."""
+    """Latency in seconds to learn from: of a slow run its lower bound, of a failed one NaN."""
     if result.status == "slow" and result.samples:
         return min(result.samples)
     return result.latency if result.latency is not None else float("nan")

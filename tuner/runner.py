@@ -1,9 +1,9 @@
 """`Runner`: measures configurations and never raises for what a configuration does.
 
-One class in one file of `runners/`, registered under its name with a factory taking `RunnerOptions`.
-Contract, checked for every registered runner: `measure` returns one result for each configuration, in
-order; a bad configuration gives a result with its kind of failure and a message; only cancelling
-shortens the list (to the results of a prefix).
+One class in one file of `runners/`, registered under its name with a factory taking
+`RunnerOptions`. Contract, checked for every registered runner: `measure` returns one result for
+each configuration, in order; a bad configuration gives a result with its kind of failure and a
+message; only cancelling shortens the list (to the results of a prefix).
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class RunnerOptions:
         memory_mib: memory a trial may use beyond what an idle worker has.
         recorded: for replay: results by workload key.
         judge: for simulation: what judges; None means the `simulator` package.
-        backend: for hardware: the module that compiles and runs candidates (tests bring their own).
+        backend: for hardware: the module that compiles and runs candidates (tests bring their
+            own).
     """
 
     target: Target

@@ -1,8 +1,8 @@
 """`Scheduler`: which task gets the next batch of trials.
 
-One class in one file of `schedulers/`, registered under its name. It sees the progress of every task and
-names one; it holds no state of its own, so that resuming needs nothing. The aim of all is the model's
-end-to-end latency: the sum over tasks of weight x best latency.
+One class in one file of `schedulers/`, registered under its name. It sees the progress of every
+task and names one; it holds no state of its own, so that resuming needs nothing. The aim of all is
+the model's end-to-end latency: the sum over tasks of weight x best latency.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class TaskProgress:
         flops: operations of one run, 0 if unknown.
         trials: trials spent.
         cost: what they cost: seconds, or plain trials where the runner is deterministic.
-        history: best latency in seconds after each batch, oldest first; empty before the first success.
+        history: best latency in seconds after each batch, oldest first; empty before the first
+            success.
         done: exhausted or stopped early; gets no more trials.
     """
 
@@ -66,8 +67,8 @@ def _is_untried(task: TaskProgress) -> bool:
 def first_untried(tasks: Sequence[TaskProgress]) -> int | None:
     """The unfinished task that needs a first batch most; None if all have had one.
 
-    Needing one: nothing but the default has been tried, or nothing has run successfully in the first
-    `_GIVE_UP` trials. Heaviest operations go first.
+    Needing one: nothing but the default has been tried, or nothing has run successfully in the
+    first `_GIVE_UP` trials. Heaviest operations go first.
     """
     waiting = [i for i, task in enumerate(tasks) if not task.done and _is_untried(task)]
     if not waiting:

@@ -7,8 +7,8 @@ be read from there. Contract, checked by the conformance tests for every registe
 - `propose(state, count)` returns distinct, legal, new configurations, at most `count`, fewer only
   where no more are left; an empty list means that the space is exhausted;
 - all randomness comes from `state.rng`;
-- `save` gives JSON values from which `load` restores the strategy, such that a run continued from a
-  saved strategy and generator proposes what the uninterrupted one would have.
+- `save` gives JSON values from which `load` restores the strategy, such that a run continued from
+  a saved strategy and generator proposes what the uninterrupted one would have.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def pick_diverse(
 ) -> list[Config]:
     """The first `count` new ones of `ordered`, near-duplicates postponed.
 
-    A near-duplicate differs from one picked before in a single knob. They come after all others, so
-    that a batch learns more than a row of siblings would.
+    A near-duplicate differs from one picked before in a single knob. They come after all others,
+    so that a batch learns more than a row of siblings would.
     """
     picked: list[Config] = []
     postponed: list[Config] = []

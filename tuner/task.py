@@ -1,9 +1,9 @@
 """`TuningTask`: one workload to tune, and `TuningState`: all that a search knows of it.
 
-A task may be tuned by several ways of measuring; each has a `TuningState` of its own, because a cost
-model never mixes the labels of the simulator and the hardware. The state is what a strategy reads;
-only the session writes results into it. Invariants: `results` holds distinct configurations in the
-order they were measured; nothing in `results` or `excluded` is ever proposed again.
+A task may be tuned by several ways of measuring; each has a `TuningState` of its own, because a
+cost model never mixes the labels of the simulator and the hardware. The state is what a strategy
+reads; only the session writes results into it. Invariants: `results` holds distinct configurations
+in the order they were measured; nothing in `results` or `excluded` is ever proposed again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A validity classifier: how probably a configuration fails (compile, crash, timeout, wrong).
 
-Trained on failures and successes alike; the predictor adds its log odds as a penalty, so that a search
-stops proposing what keeps failing. Not a `CostModel`: its labels are not latencies.
+Trained on failures and successes alike; the predictor adds its log odds as a penalty, so that a
+search stops proposing what keeps failing. Not a `CostModel`: its labels are not latencies.
 """
 
 from __future__ import annotations

@@ -40,7 +40,9 @@ class _Tree:
         return self.value[node]
 
     def to_json(self) -> list[list[float]]:
-        return [c.tolist() for c in (self.left, self.right, self.feature, self.threshold, self.value)]
+        return [
+            c.tolist() for c in (self.left, self.right, self.feature, self.threshold, self.value)
+        ]
 
     @classmethod
     def from_json(cls, columns: list[list[float]]) -> _Tree:

@@ -1,11 +1,12 @@
 """The simulator's latency, corrected by a damped residual: the default for hardware.
 
 score = log(analytical) + 1/2 * trees(features), the trees (60 of depth 2) fitted to
-log(measured / analytical). The analytical model ranks well before anything is measured, so the trees
-only have to learn what it gets wrong; the half weight keeps few measurements from doing harm: in an
-experiment on five operators the damped residual reached rank correlations of 0.957 to 0.959 from 20
-measurements on, trees on raw knobs 0.49 at 20 and 0.78 at 100, an undamped residual fell behind the
-analytical model alone at 20. Samples without an analytical latency count as a latency of one second.
+log(measured / analytical). The analytical model ranks well before anything is measured, so the
+trees only have to learn what it gets wrong; the half weight keeps few measurements from doing
+harm: in an experiment on five operators the damped residual reached rank correlations of 0.957 to
+0.959 from 20 measurements on, trees on raw knobs 0.49 at 20 and 0.78 at 100, an undamped residual
+fell behind the analytical model alone at 20. Samples without an analytical latency count as a
+latency of one second.
 """
 
 from __future__ import annotations

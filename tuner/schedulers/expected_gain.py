@@ -6,11 +6,12 @@ probably saves most of the model's latency:
     gain_i = w_i g_i r_i / c_i
     r_i    = (1/2) recent_i + (1/2) headroom_i / (n_i + 1)
 
-w_i weight, g_i best latency, c_i mean cost of a batch of task i, n_i batches spent. recent_i is the
-mean relative improvement of its last 3 batches. headroom_i = log(g_i / floor_i), at least 0.05 and at
-most 1: floor_i is the time it would take at the best speed (operations per second) any task of the same
-operator reached, so a task slower than its like is expected to catch up. Where recent gains vanish, r_i
-falls as 1/n, and a long-quiet task is left for one with more to gain, but never forgotten.
+w_i weight, g_i best latency, c_i mean cost of a batch of task i, n_i batches spent. recent_i is
+the mean relative improvement of its last 3 batches. headroom_i = log(g_i / floor_i), at least 0.05
+and at most 1: floor_i is the time it would take at the best speed (operations per second) any task
+of the same operator reached, so a task slower than its like is expected to catch up. Where recent
+gains vanish, r_i falls as 1/n, and a long-quiet task is left for one with more to gain, but never
+forgotten.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ansor's gradient scheduler (Zheng et al., OSDI 2020, section 6 and appendix A).
 
-With f = sum_i w_i g_i the model's latency, w_i the weight and g_i(t) the best latency of task i after
-t units, each step goes to the task of largest |df/dt_i|, approximated by
+With f = sum_i w_i g_i the model's latency, w_i the weight and g_i(t) the best latency of task i
+after t units, each step goes to the task of largest |df/dt_i|, approximated by
 
     w_i [ a (g_i(t) - g_i(t - d)) / d
           + (1 - a) min( -g_i(t) / t,  b C_i / max_{k in N(i)} V_k - g_i(t) ) ]

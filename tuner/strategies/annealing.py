@@ -2,7 +2,8 @@
 
 Each chain walks by single mutations; a worse neighbour is taken with probability
 exp(-(difference in log seconds) / temperature), the temperature falling linearly to zero within a
-round. Chains start from where they ended in the round before. The best new points met are measured.
+round. Chains start from where they ended in the round before. The best new points met are
+measured.
 """
 
 from __future__ import annotations

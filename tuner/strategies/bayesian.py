@@ -1,10 +1,11 @@
 """Bayesian optimisation: a Gaussian process over the knobs, expected improvement.
 
-The process (Matern 5/2 kernel with noise, scikit-learn) is fitted to the logarithms of the latencies
-of up to `_MOST` measurements: the best half and the latest. Candidates are neighbours of the best
-measured configurations and random ones; a batch is built by the "constant liar": after each pick the
-process is told that the pick came out as its mean predicts, so that a batch spreads out.
-Expected improvement: EI(x) = s (z Phi(z) + phi(z)), z = (best - mean) / s (Jones et al., 1998).
+The process (Matern 5/2 kernel with noise, scikit-learn) is fitted to the logarithms of the
+latencies of up to `_MOST` measurements: the best half and the latest. Candidates are neighbours of
+the best measured configurations and random ones; a batch is built by the "constant liar": after
+each pick the process is told that the pick came out as its mean predicts, so that a batch spreads
+out. Expected improvement: EI(x) = s (z Phi(z) + phi(z)), z = (best - mean) / s (Jones et al.,
+1998).
 """
 
 from __future__ import annotations

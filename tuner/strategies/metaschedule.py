@@ -1,7 +1,7 @@
 """The yardstick: evolutionary search with the published settings of TVM's MetaSchedule.
 
-Population 512, 4 generations, mutation probability 0.85, no crossover, epsilon 0.05, at most a fifth
-of the first generation from measured records. Only for comparison.
+Population 512, 4 generations, mutation probability 0.85, no crossover, epsilon 0.05, at most a
+fifth of the first generation from measured records. Only for comparison.
 """
 
 from __future__ import annotations

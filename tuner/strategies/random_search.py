@@ -1,4 +1,4 @@
-"""Random search: uniform over the space, without repetition. The yardstick every other must beat."""
+"""Random search: uniform over the space, no repetition. The yardstick all others must beat."""
 
 from __future__ import annotations
 

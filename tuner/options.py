@@ -1,0 +1,131 @@
+"""What a tuning job may be told, how far it is, and what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from search_space.config import Config
+from search_space.errors import InputError
+from search_space.measure import MeasuredBy
+from search_space.workload import Workload
+from tuner.task import Layouts
+
+Ending = Literal["finished", "cancelled"]
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """Settings of a job.
+
+    Attributes:
+        trials: measurements of the job's last runner, all tasks together; None: no limit.
+        time_limit_s: seconds for the whole job, publishing included; None: no limit.
+        early_stopping: a task ends after so many trials without improvement; None: never.
+        seed: of all randomness.
+        strategy, scheduler: registered names.
+        cost_model: registered name; "" chooses by the way of measuring.
+        screening_trials: simulated trials a task gets before hardware measures it.
+        layout_trials: trials every promising layout pair of a task gets at least.
+        rivals: top candidates measured again in turns before one is published.
+    """
+
+    trials: int | None = 1000
+    time_limit_s: float | None = None
+    early_stopping: int | None = None
+    seed: int = 0
+    strategy: str = "evolutionary"
+    scheduler: str = "expected_gain"
+    cost_model: str = ""
+    screening_trials: int = 64
+    layout_trials: int = 3
+    rivals: int = 4
+
+    def __post_init__(self) -> None:
+        for name in ("trials", "time_limit_s", "early_stopping"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise InputError(
+                    f"{name.replace('_', '-')} = {value} is out of range; it is above 0"
+                )
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """One task's state for people and for `--json`.
+
+    Attributes:
+        default_s, best_s: latencies in seconds, None before they are known.
+        config: the best configuration.
+        layouts: its layout pair.
+        measured_by: the label of these latencies.
+        trials: measurements of this job on this task by that label.
+        accuracy: pairwise accuracy of the cost model's ranking on recent trials, None if unknown.
+    """
+
+    workload: Workload
+    weight: float
+    default_s: float | None
+    best_s: float | None
+    config: Config | None
+    layouts: Layouts
+    measured_by: MeasuredBy
+    trials: int
+    accuracy: float | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a running job is.
+
+    Attributes:
+        measured_by: the way of measuring at work.
+        trials, trials_limit: spent, and allowed (None: no limit), by this way of measuring.
+        elapsed_s, left_s: seconds since the start, and until the time limit or the estimated end.
+        tasks: reports of all tasks, by this way of measuring.
+        default_s, best_s: the weighted sums over tasks whose default works, seconds.
+    """
+
+    measured_by: MeasuredBy
+    trials: int
+    trials_limit: int | None
+    elapsed_s: float
+    left_s: float | None
+    tasks: tuple[TaskReport, ...]
+
+    @property
+    def default_s(self) -> float:
+        return sum(t.weight * (t.default_s or 0.0) for t in self.tasks)
+
+    @property
+    def best_s(self) -> float:
+        found = ((t.weight, t.default_s, t.best_s) for t in self.tasks)
+        return sum(weight * (best or 0.0) for weight, default, best in found if default)
+
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class TuningSummary:
+    """What a job came to.
+
+    Attributes:
+        trials: measurements by its last runner.
+        simulated: judgements recorded on the way there.
+        wall_s: seconds from start to end; `search_s` of them went into choosing what to measure.
+        ending: "cancelled" if a token ended it early.
+        reason: one phrase, why it ended.
+        tasks: one report for each task.
+        failures: failed trials by status.
+    """
+
+    trials: int
+    simulated: int
+    wall_s: float
+    search_s: float
+    ending: Ending
+    reason: str
+    tasks: tuple[TaskReport, ...]
+    failures: dict[str, int]

@@ -1,0 +1,84 @@
+"""Before a best schedule is published: rivals measured again in turns, near-ties settled.
+
+The fastest of many noisy measurements is partly the luckiest. So the top candidates of a task,
+over all and for each layout pair that counts, and the default if it is among them, are measured
+again in turns, where drift hits all alike; their new samples take the place of the old ones. That
+repeats until the fastest on record is one that was measured again. Medians within 1 % are a tie
+and go to the canonical choice: the lowest configuration key, the same rule by which the database
+    answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from search_space.config import Config
+from search_space.measure import MeasureResult
+from tuner.cancel import CancelToken
+from tuner.search import Search, TaskSearch
+from tuner.task import Layouts, Trial, TuningState
+
+NEAR_TIE = 0.01
+"""Relative difference below which two medians are the same on hardware."""
+_LAYOUT_RELEVANCE = 1.25
+"""Layout pairs within this factor of the best have their own two top candidates measured again."""
+_ROUNDS = 3
+
+
+def confirm(search: Search, task: TaskSearch, rivals: int, cancel: CancelToken | None) -> None:
+    """Measure a task's top candidates again in turns and commit the new results."""
+    if search.runner.deterministic:
+        return
+    workload = task.state.task.workload
+    confirmed: set[Config] = set()
+    for _ in range(_ROUNDS):
+        chosen = [c for c in _rivals(task.state, rivals) if c not in confirmed]
+        if not chosen or (confirmed and _leader(task.state) in confirmed):
+            return
+        results = search.runner.compare([(workload, config) for config in chosen], cancel)
+        trials = [Trial(c, r) for c, r in zip(chosen, results, strict=False)]
+        confirmed |= {trial.config for trial in trials}
+        if trials:
+            search.replace(task, trials)
+        if len(trials) < len(chosen):
+            return
+
+
+def canonical_best(
+    results: Mapping[Config, MeasureResult], tolerance: float
+) -> tuple[Config, float] | None:
+    """The lowest key among the successful configurations within `tolerance` of the fastest.
+
+    Returns the configuration and its latency in seconds; None if nothing succeeded.
+    """
+    found = [(latency, c) for c, r in results.items() if (latency := r.latency) is not None]
+    if not found:
+        return None
+    bound = min(latency for latency, _ in found) * (1 + tolerance)
+    latency, config = min(
+        ((latency, c) for latency, c in found if latency <= bound), key=lambda pair: pair[1].key
+    )
+    return config, latency
+
+
+def _leader(state: TuningState) -> Config | None:
+    return state.best[0] if state.best else None
+
+
+def _rivals(state: TuningState, count: int) -> list[Config]:
+    """Who is measured again: the fastest, the top two of relevant layout pairs, the default."""
+    ranked = state.ranked()
+    if not ranked:
+        return []
+    fastest = ranked[0][1]
+    chosen = [config for config, _ in ranked[:count]]
+    of_pair: dict[Layouts, int] = {}
+    for config, latency in ranked:
+        pair = state.layouts(config)
+        of_pair[pair] = of_pair.get(pair, 0) + 1
+        if of_pair[pair] <= 2 and latency <= _LAYOUT_RELEVANCE * fastest:
+            chosen.append(config)
+    default = state.default_latency
+    if default is not None and default <= _LAYOUT_RELEVANCE * fastest:
+        chosen.append(state.default)
+    return list(dict.fromkeys(chosen))

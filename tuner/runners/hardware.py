@@ -1,0 +1,107 @@
+"""Measures on this CPU, in a worker process of its own: a bad candidate costs one trial, never the
+run.
+
+A candidate that crashes, hangs, or exceeds its memory kills the worker; its result says so and the
+next trial gets a fresh worker. References live in a temporary folder that outlasts workers.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from search_space.config import Config
+from search_space.measure import MeasuredBy, MeasureResult
+from search_space.workload import Workload
+from tuner.cancel import CancelToken
+from tuner.messages import result_from_json
+from tuner.runner import Candidate, Runner, RunnerOptions, runners
+from tuner.worker_process import WorkerError, WorkerProcess
+
+
+class HardwareRunner:
+    """See the module's docstring."""
+
+    measured_by: MeasuredBy = "hardware"
+    deterministic = False
+    batch = 8
+
+    def __init__(self, options: RunnerOptions) -> None:
+        self._timeout_s = options.timeout_s
+        self._folder = tempfile.mkdtemp(prefix="tilesmith-")
+        self._best: dict[str, float] = {}
+        self.worker = WorkerProcess(
+            {
+                "backend": options.backend,
+                "target": options.target.to_json(),
+                "threads": options.threads,
+                "folder": self._folder,
+                "memory_mib": options.memory_mib,
+            }
+        )
+
+    def measure(
+        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
+    ) -> list[MeasureResult]:
+        results: list[MeasureResult] = []
+        for workload, config in batch:
+            if cancel is not None and cancel.cancelled:
+                break
+            asked = {
+                "workload": workload.key,
+                "config": dict(config),
+                "incumbent": self._best.get(workload.key),
+            }
+            found = self._ask({"measure": asked}, 1, cancel)
+            if not found:
+                break
+            results += found
+            if found[0].latency is not None:
+                self.expect(workload, found[0].latency)
+        return results
+
+    def compare(
+        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
+    ) -> list[MeasureResult]:
+        """Rivals of one workload in turns; if one kills the worker, each by itself instead."""
+        workloads = {workload for workload, _ in batch}
+        assert len(workloads) <= 1, "rivals are of one workload"
+        configs: list[Config] = [config for _, config in batch]
+        if not configs:
+            return []
+        asked = {"workload": batch[0][0].key, "configs": [dict(c) for c in configs]}
+        results = self._ask({"compare": asked}, len(configs), cancel)
+        if any(r.status in ("crash", "timeout") for r in results):
+            return self.measure(batch, cancel)
+        return results
+
+    def expect(self, workload: Workload, latency: float) -> None:
+        known = self._best.get(workload.key, latency)
+        self._best[workload.key] = min(known, latency)
+
+    def close(self) -> None:
+        self.worker.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _ask(
+        self, request: dict[str, Any], count: int, cancel: CancelToken | None
+    ) -> list[MeasureResult]:
+        """Results of one request; none if it was cancelled."""
+        start = time.perf_counter()
+        try:
+            reply = self.worker.ask(request, self._timeout_s * count, cancel)
+        except WorkerError as error:
+            if error.kind == "cancelled":
+                return []
+            elapsed = time.perf_counter() - start
+            failure = MeasureResult(error.kind, "hardware", message=str(error), elapsed=elapsed)
+            return [failure] * count
+        return [result_from_json(values) for values in reply["results"]]
+
+
+@runners.register("hardware")
+def _hardware(options: RunnerOptions) -> Runner:
+    return HardwareRunner(options)

@@ -1,0 +1,307 @@
+"""`Search`: all tasks of a job by one way of measuring: propose, measure, commit, learn.
+
+A round belongs to one task: its strategy proposes a batch, which is measured in chunks; after each
+chunk results and the whole state of the search are committed together. The state holds what is
+pending of a batch, so that a job killed between two chunks goes on with the next configuration.
+Everything else (cost models, history) is derived from the committed trials.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from search_space.config import Config
+from search_space.target import Target
+from search_space.template import template_of
+from search_space.workload import Workload
+from tuner.cancel import CancelToken
+from tuner.cost_model import cost_models
+from tuner.layouts import LayoutSpaces, layout_spaces, propose_for_layouts
+from tuner.ledger import Entry, Ledger
+from tuner.options import TaskReport, TuneOptions
+from tuner.predictor import FeatureSource, Predictor
+from tuner.runner import Runner
+from tuner.scheduler import TaskProgress, schedulers
+from tuner.strategy import Json, Strategy, generator_state, restored_generator, strategies
+from tuner.task import Trial, TuningState, TuningTask
+from tuner.transfer import carried_over
+
+_IMPROVEMENT = 1e-3
+"""Relative gain that counts as one for early stopping."""
+_CARRIED_OVER = 8
+_SMALLEST_BATCH = 8
+"""Batches grow with what is known, from this to what the runner likes: early results count most."""
+
+
+@dataclass
+class TaskSearch:
+    """One task's search: the state strategies read, and the session's own account of it."""
+
+    state: TuningState
+    strategy: Strategy
+    layout_spaces: LayoutSpaces
+    flops: int
+    pending: list[Config] = field(default_factory=list)
+    history: list[float] = field(default_factory=list)
+    trials: int = 0
+    cost: float = 0.0
+    since_best: int = 0
+    done: bool = False
+
+    def progress(self) -> TaskProgress:
+        task = self.state.task
+        operator = task.workload.operator
+        history = tuple(self.history)
+        return TaskProgress(
+            task.weight, operator, self.flops, self.trials, self.cost, history, self.done
+        )
+
+    def save(self) -> Json:
+        return {
+            "rng": generator_state(self.state.rng),
+            "strategy": self.strategy.save(),
+            "pending": [dict(config) for config in self.pending],
+            "history": self.history,
+            "trials": self.trials,
+            "cost": self.cost,
+            "since_best": self.since_best,
+            "done": self.done,
+        }
+
+    def load(self, saved: Json) -> None:
+        self.state.rng = restored_generator(saved["rng"])
+        self.strategy.load(saved["strategy"])
+        self.pending = [Config.of(values) for values in saved["pending"]]
+        self.history = [float(latency) for latency in saved["history"]]
+        self.trials, self.cost = saved["trials"], saved["cost"]
+        self.since_best, self.done = saved["since_best"], saved["done"]
+
+
+class Search:
+    """See the module's docstring.
+
+    Args:
+        tasks: distinct workloads with their weights.
+        runner: measures; its label is the search's.
+        source: features for the cost model.
+        model: name of the cost model; "" trains none: the analytical latency is the score.
+        save_all: gives the whole job's state, to be committed with each chunk.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[TuningTask],
+        target: Target,
+        runner: Runner,
+        ledger: Ledger,
+        options: TuneOptions,
+        source: FeatureSource,
+        model: str,
+        save_all: Callable[[], Json],
+    ) -> None:
+        self.runner = runner
+        self.options = options
+        self.trials = 0
+        self.search_s = 0.0
+        self.predictor = Predictor(source, cost_models[model or "residual"], learning=bool(model))
+        self._logarithmic = cost_models[model or "residual"].predicts_log_seconds
+        self._scheduler = schedulers[options.scheduler]()
+        self._ledger = ledger
+        self._save_all = save_all
+        self.tasks = [self._opened(task, target) for task in tasks]
+
+    # -- life -------------------------------------------------------------------------------------
+    def begin(self, seeds: Sequence[Sequence[Config]] = ()) -> None:
+        """Start anew: learn what earlier jobs measured, and put the defaults first in line.
+
+        Args:
+            seeds: more starting points for each task.
+        """
+        self._recall_earlier()
+        for number, search in enumerate(self.tasks):
+            state = search.state
+            if state.default not in state.results:
+                search.pending = [state.default]
+            more = seeds[number] if seeds else ()
+            state.seeds = tuple(dict.fromkeys([*state.seeds, *more]))
+            if state.best is not None:
+                search.history = [state.best[1]]
+
+    def resume(self, saved: Json, entries: Sequence[Entry]) -> None:
+        """Continue: results of earlier jobs and of this one up to the kill, and the saved state."""
+        self._recall_earlier(saved["earlier"])
+        self._retrain_at(saved["fitted"])
+        by_workload = {search.state.task.workload: search for search in self.tasks}
+        mine = [e for e in entries if e.trial.result.measured_by == self.runner.measured_by]
+        for entry in mine:
+            self._absorb(by_workload[entry.workload], [entry.trial])
+            self._retrain_at(saved["fitted"])
+        for search in self.tasks:
+            key = search.state.task.workload.key
+            search.load(saved["tasks"][key])
+            search.state.seeds = tuple(Config.of(values) for values in saved["seeds"][key])
+        self.trials = saved["trials"]
+
+    def save(self) -> Json:
+        """What `resume` needs beside the committed trials."""
+        named = [(search.state.task.workload.key, search) for search in self.tasks]
+        return {
+            "trials": self.trials,
+            "fitted": self.predictor.fitted,
+            "earlier": self._earlier,
+            "tasks": {key: search.save() for key, search in named},
+            "seeds": {key: [dict(c) for c in search.state.seeds] for key, search in named},
+        }
+
+    # -- rounds -----------------------------------------------------------------------------------
+    def next_task(self) -> TaskSearch | None:
+        """Whose turn it is: defaults and unfinished batches first, then the scheduler's choice."""
+        for search in self.tasks:
+            if search.pending:
+                return search
+        chosen = self._scheduler.choose([search.progress() for search in self.tasks])
+        return None if chosen is None else self.tasks[chosen]
+
+    def propose(self, search: TaskSearch, limit: int | None) -> None:
+        """Fill a task's pending batch; marks the task done if its space is exhausted."""
+        start = time.perf_counter()
+        state = search.state
+        count = min(self.runner.batch, max(_SMALLEST_BATCH, len(state.results) // 4))
+        count = count if limit is None else min(count, limit)
+        self.predictor.train_if_due()
+        chosen = propose_for_layouts(
+            state, search.layout_spaces, -(-count // 2), self.options.layout_trials,
+            self._logarithmic,
+        )  # fmt: skip
+        more = search.strategy.propose(state, count - len(chosen))
+        search.pending = list(dict.fromkeys([*chosen, *more]))
+        search.done = not search.pending
+        self.search_s += time.perf_counter() - start
+
+    def measure(self, search: TaskSearch, cancel: CancelToken | None, limit: int | None) -> None:
+        """Measure the next chunk of a task's pending batch and commit what came of it."""
+        size = len(search.pending) if self.runner.deterministic else 1
+        chunk = search.pending[: size if limit is None else min(size, limit)]
+        workload = search.state.task.workload
+        results = self.runner.measure([(workload, config) for config in chunk], cancel)
+        trials = [Trial(c, r) for c, r in zip(chunk, results, strict=False)]
+        del search.pending[: len(trials)]
+        if not trials:
+            return
+        best = search.state.best
+        self._absorb(search, trials)
+        self._account(search, trials, best[1] if best else math.inf)
+        self._ledger.commit([Entry(workload, trial) for trial in trials], self._save_all())
+
+    def replace(self, search: TaskSearch, trials: Sequence[Trial]) -> None:
+        """Let results of a second measurement take the place of the first, and commit them."""
+        for trial in trials:
+            search.state.results[trial.config] = trial.result
+        entries = [Entry(search.state.task.workload, trial) for trial in trials]
+        self._ledger.commit(entries, self._save_all())
+
+    # -- reports ----------------------------------------------------------------------------------
+    def report(self, search: TaskSearch) -> TaskReport:
+        """One task's state for people."""
+        state = search.state
+        config, latency = state.best or (None, None)
+        return TaskReport(
+            state.task.workload,
+            state.task.weight,
+            state.default_latency,
+            latency,
+            config,
+            state.layouts(config) if config is not None else ("", ""),
+            self.runner.measured_by,
+            search.trials,
+            self.predictor.accuracy(state),
+        )
+
+    def failures(self) -> dict[str, int]:
+        """Failed trials of all tasks by status, earlier jobs' included."""
+        found: dict[str, int] = {}
+        for search in self.tasks:
+            for result in search.state.results.values():
+                if not result.ok:
+                    found[result.status] = found.get(result.status, 0) + 1
+        return found
+
+    # -- inside -----------------------------------------------------------------------------------
+    def _opened(self, task: TuningTask, target: Target) -> TaskSearch:
+        workload = task.workload
+        template = template_of(workload.operator)
+        space = template.space(workload, target)
+        label = 0 if self.runner.measured_by == "simulator" else 1
+        rng = np.random.default_rng([self.options.seed, label, int(workload.digest, 16)])
+        state = TuningState(
+            task,
+            space,
+            template.default(workload, target),
+            self.runner.measured_by,
+            rng,
+            layouts=lambda config: template.layouts(workload, config),
+        )
+        state.predict = self.predictor.bind(state)
+        carried = (
+            carried_over(config, space)
+            for config in self._ledger.similar(workload, self.runner.measured_by)
+        )
+        state.seeds = tuple(dict.fromkeys(c for c in carried if c is not None))[:_CARRIED_OVER]
+        state.excluded = {c for c in self._ledger.quarantined(workload) if c in space}
+        spaces = layout_spaces(space, state.layouts)
+        strategy = strategies[self.options.strategy]()
+        return TaskSearch(state, strategy, spaces, template.flops(workload))
+
+    def _recall_earlier(self, counts: dict[str, int] | None = None) -> None:
+        """Learn what earlier jobs measured; `counts` limits it to what the first start saw."""
+        self._earlier: dict[str, int] = {}
+        for search in self.tasks:
+            workload: Workload = search.state.task.workload
+            known = self._ledger.before(workload, self.runner.measured_by)
+            known = known[: counts[workload.key]] if counts is not None else known
+            self._earlier[workload.key] = len(known)
+            distinct = {
+                trial.config: trial for trial in known if trial.config in search.state.space
+            }
+            self._absorb(search, list(distinct.values()))
+        if counts is None:
+            self.predictor.train_if_due()
+
+    def _retrain_at(self, fitted: int) -> None:
+        """Train the models when as many trials are remembered as the saved models had seen."""
+        if self.predictor.seen == fitted != self.predictor.fitted:
+            self.predictor.train()
+
+    def _absorb(self, search: TaskSearch, trials: Sequence[Trial]) -> None:
+        """Take results into the state, strategy, predictor and the runner's expectations."""
+        state = search.state
+        new = [trial for trial in trials if trial.config not in state.results]
+        for trial in trials:
+            state.results[trial.config] = trial.result
+        state.excluded |= {t.config for t in trials if t.result.status == "crash"}
+        search.strategy.observe(state, trials)
+        self.predictor.remember(state, new)
+        if state.best is not None:
+            self.runner.expect(state.task.workload, state.best[1])
+
+    def _account(self, search: TaskSearch, trials: Sequence[Trial], before: float) -> None:
+        search.trials += len(trials)
+        self.trials += len(trials)
+        seconds = sum(trial.result.elapsed for trial in trials)
+        search.cost += len(trials) if self.runner.deterministic else seconds
+        best = search.state.best
+        if best is not None and not search.pending:
+            search.history.append(best[1])
+        if best is not None and best[1] < before * (1 - _IMPROVEMENT):
+            search.since_best = 0
+        else:
+            search.since_best += len(trials)
+        patience = self.options.early_stopping
+        if patience is not None and search.since_best >= patience:
+            search.done = True
+            search.pending = []

@@ -1,0 +1,283 @@
+"""The tuning loop: from tasks to the best schedules on record.
+
+    tune(tasks, target, ledger, [simulator_runner, hardware_runner], TuneOptions(trials=500))
+
+Runners are used in turn: with two, the simulator screens (each task's best simulated
+configurations become starting points) and the hardware measures the few that matter. For each, the
+untuned default is measured first and stays a candidate. The job ends when the trials or the time
+are spent, every task is exhausted or stopped early, or the token is cancelled; then the top
+candidates are confirmed (see `tuner.publish`), and the best of each task is reported.
+
+Guarantees: every finished trial is in the ledger, together with the state that resumes the job;
+with deterministic runners and a trial budget the same seed gives the same trials, interrupted or
+not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from search_space.config import Config
+from search_space.errors import InputError
+from search_space.target import Target
+from tuner.cancel import CancelToken
+from tuner.ledger import Ledger
+from tuner.options import OnProgress, Progress, TaskReport, TuneOptions, TuningSummary
+from tuner.predictor import FeatureSource, Judge, JudgedFeatures, KnobFeatures
+from tuner.publish import NEAR_TIE, canonical_best, confirm
+from tuner.runner import Runner
+from tuner.search import Search, TaskSearch
+from tuner.strategy import Json
+from tuner.task import TuningTask
+
+_STATE_VERSION = 1
+_SCREENING_TIME = 0.15
+"""Share of the time limit that screening on the simulator may take."""
+_SCREENED_SEEDS = 16
+_CONFIRMING_S = 0.25
+"""Seconds kept back for each task's confirmation; compiling and 15 turns of up to six rivals."""
+_CONFIRMING_SHARE = 0.15
+
+
+def tune(
+    tasks: Sequence[TuningTask],
+    target: Target,
+    ledger: Ledger,
+    runners: Sequence[Runner],
+    options: TuneOptions | None = None,
+    *,
+    judge: Judge | None = None,
+    on_progress: OnProgress | None = None,
+    cancel: CancelToken | None = None,
+) -> TuningSummary:
+    """Run or resume a tuning job; see the module's docstring.
+
+    Args:
+        tasks: workloads to tune; equal ones are merged, their weights added.
+        ledger: results and state; if it holds a state, that job is resumed.
+        runners: one, or the simulator before the hardware.
+        judge: program features and analytical latencies; None: the cost model sees bare knobs.
+        on_progress: called after every chunk of measurements.
+        cancel: ends the job at the next trial.
+
+    Raises:
+        InputError: no task or runner, unknown names, or a state of another job or version.
+        JobError: no measuring process could be started, or the ledger cannot be written.
+    """
+    merged = merge_tasks(tasks)
+    if not merged or not runners:
+        raise InputError("there is nothing to tune: give at least one task and one runner")
+    job = _Job(merged, target, ledger, runners, options or TuneOptions(), judge)
+    job.on_progress = on_progress
+    job.cancel = cancel or CancelToken()
+    try:
+        job.open()
+        job.run()
+    except Exception as error:
+        ledger.finish("failed", str(error))
+        raise
+    summary = job.summary()
+    ledger.finish("interrupted" if summary.ending == "cancelled" else "finished", summary.reason)
+    return summary
+
+
+def merge_tasks(tasks: Sequence[TuningTask]) -> list[TuningTask]:
+    """One task for each workload, weights added, first come first."""
+    merged: dict[object, TuningTask] = {}
+    for task in tasks:
+        known = merged.get(task.workload)
+        weight = task.weight + (known.weight if known else 0.0)
+        merged[task.workload] = replace(task, weight=weight)
+    return list(merged.values())
+
+
+@dataclass
+class _Phase:
+    """One way of measuring with its budget; `limit` None: no limit."""
+
+    search: Search
+    limit: int | None
+    deadline: float | None
+
+
+class _Job:
+    """One run of `tune`."""
+
+    on_progress: OnProgress | None = None
+
+    def __init__(
+        self,
+        tasks: list[TuningTask],
+        target: Target,
+        ledger: Ledger,
+        runners: Sequence[Runner],
+        options: TuneOptions,
+        judge: Judge | None,
+    ) -> None:
+        self._start = time.monotonic()
+        self._ledger = ledger
+        self._options = options
+        self._reason = ""
+        self.cancel = CancelToken()
+        self.phases = []
+        for position, runner in enumerate(runners):
+            screening = position < len(runners) - 1
+            source, model = _learner(runner, screening, target, options, judge)
+            search = Search(
+                tasks, target, runner, ledger, options, source, model, save_all=self.save
+            )
+            limit = options.screening_trials * len(tasks) if screening else options.trials
+            self.phases.append(_Phase(search, limit, self._deadline(screening, len(tasks))))
+
+    # -- state ------------------------------------------------------------------------------------
+    def open(self) -> None:
+        """Resume from the ledger's state, or start anew."""
+        self._active = 0
+        saved = self._ledger.saved_state()
+        if saved is None:
+            self.phases[0].search.begin()
+            return
+        if saved.get("version") != _STATE_VERSION:
+            raise InputError(
+                "the saved state is of another version; start the job without resuming"
+            )
+        labels = [phase.search.runner.measured_by for phase in self.phases]
+        keys = [t.state.task.workload.key for t in self.phases[0].search.tasks]
+        if saved["measured_by"] != labels or saved["workloads"] != keys:
+            raise InputError("the saved state is of a job with other tasks or another --measure")
+        self._active = saved["active"]
+        entries = self._ledger.of_job()
+        for phase, state in zip(self.phases, saved["searches"], strict=True):
+            if state is not None:
+                phase.search.resume(state, entries)
+
+    def save(self) -> Json:
+        """The whole job's state, as JSON values."""
+        searches = [phase.search for phase in self.phases]
+        return {
+            "version": _STATE_VERSION,
+            "measured_by": [search.runner.measured_by for search in searches],
+            "workloads": [t.state.task.workload.key for t in searches[0].tasks],
+            "active": self._active,
+            "searches": [s.save() if i <= self._active else None for i, s in enumerate(searches)],
+        }
+
+    # -- running ----------------------------------------------------------------------------------
+    def run(self) -> None:
+        """All phases from the active one on, then confirmation."""
+        while True:
+            phase = self.phases[self._active]
+            self._reason = self._run_phase(phase)
+            if self.cancel.cancelled or self._active == len(self.phases) - 1:
+                break
+            self._active += 1
+            self.phases[self._active].search.begin(_best_configs(phase.search))
+        for task in phase.search.tasks:
+            if self.cancel.cancelled or self._time_is_up():
+                break
+            confirm(phase.search, task, self._options.rivals, self.cancel)
+            self._show(phase)
+        if self.cancel.cancelled:
+            self._reason = f"cancelled by {self.cancel.reason}"
+
+    def _run_phase(self, phase: _Phase) -> str:
+        """Rounds until something ends them; says what."""
+        search = phase.search
+        while not self.cancel.cancelled:
+            left = None if phase.limit is None else phase.limit - search.trials
+            if left is not None and left <= 0:
+                return "all trials are spent"
+            if phase.deadline is not None and time.monotonic() >= phase.deadline:
+                return "the time limit is reached"
+            task = search.next_task()
+            if task is None:
+                return "every task is exhausted or stopped early"
+            if not task.pending:
+                search.propose(task, left)
+            if task.pending:
+                search.measure(task, self.cancel, left)
+                self._show(phase)
+        return "cancelled"
+
+    def _deadline(self, screening: bool, tasks: int) -> float | None:
+        limit = self._options.time_limit_s
+        if limit is None:
+            return None
+        if screening:
+            return self._start + _SCREENING_TIME * limit
+        return self._start + limit - min(_CONFIRMING_S * tasks, _CONFIRMING_SHARE * limit)
+
+    def _time_is_up(self) -> bool:
+        limit = self._options.time_limit_s
+        return limit is not None and time.monotonic() - self._start >= limit
+
+    # -- reports ----------------------------------------------------------------------------------
+    def _show(self, phase: _Phase) -> None:
+        if self.on_progress is None:
+            return
+        search, elapsed = phase.search, time.monotonic() - self._start
+        left = None
+        if self._options.time_limit_s is not None:
+            left = max(0.0, self._options.time_limit_s - elapsed)
+        elif phase.limit is not None and search.trials:
+            left = elapsed * max(0, phase.limit - search.trials) / search.trials
+        reports = tuple(search.report(task) for task in search.tasks)
+        self.on_progress(
+            Progress(search.runner.measured_by, search.trials, phase.limit, elapsed, left, reports)
+        )
+
+    def summary(self) -> TuningSummary:
+        """What the job came to; tasks the last runner never reached are reported by an earlier."""
+        last = self.phases[self._active].search
+        reports = []
+        for number, task in enumerate(last.tasks):
+            found, search = task, last
+            for phase in self.phases[: self._active]:
+                if found.state.best is None:
+                    found, search = phase.search.tasks[number], phase.search
+            reports.append(_final(search, found))
+        simulated = sum(p.search.trials for p in self.phases[: self._active])
+        return TuningSummary(
+            last.trials,
+            simulated,
+            time.monotonic() - self._start,
+            sum(phase.search.search_s for phase in self.phases),
+            "cancelled" if self.cancel.cancelled else "finished",
+            self._reason,
+            tuple(reports),
+            last.failures(),
+        )
+
+
+def _learner(
+    runner: Runner, screening: bool, target: Target, options: TuneOptions, judge: Judge | None
+) -> tuple[FeatureSource, str]:
+    """Features and the cost model's name for one runner.
+
+    The simulator's latency is shown to a model that predicts hardware; where it is itself the
+    label, the model has to learn it, except when screening, where it is the score and nothing is
+    learned.
+    """
+    if judge is None:
+        return KnobFeatures(), options.cost_model or "xgboost"
+    if runner.measured_by == "simulator":
+        source = JudgedFeatures(judge, target, analytical=screening)
+        return source, "" if screening else options.cost_model or "xgboost"
+    return JudgedFeatures(judge, target), options.cost_model or "residual"
+
+
+def _best_configs(search: Search) -> list[list[Config]]:
+    """Each task's best by this search: starting points for the next runner."""
+    return [[c for c, _ in task.state.ranked()[:_SCREENED_SEEDS]] for task in search.tasks]
+
+
+def _final(search: Search, task: TaskSearch) -> TaskReport:
+    """A task's report with the canonical choice among near-ties."""
+    tolerance = 0.0 if search.runner.deterministic else NEAR_TIE
+    report, best = search.report(task), canonical_best(task.state.results, tolerance)
+    if best is None:
+        return report
+    config, latency = best
+    return replace(report, config=config, best_s=latency, layouts=task.state.layouts(config))

@@ -1,0 +1,155 @@
+"""Timing a loaded kernel as it will run inside a model: weights cold, activations warm.
+
+Inside a model every layer's weights were last touched one inference ago and are out of the caches,
+while its input was written a moment ago. So before each sample the lines of the weights (and only
+they) are flushed to memory; the run before has left the activations warm. The all-warm time is
+taken too. Sample counts follow from the kernel's own speed: a fixed time for all, at least a few
+samples.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+_COLD_SECONDS = 0.030
+_WARM_SECONDS = 0.008
+_FEWEST, _MOST = 5, 40
+_LINE = 64
+_SWEEP = 64 << 20
+
+
+class Loaded(Protocol):
+    """A compiled kernel with its buffers bound.
+
+    Attributes:
+        weights: constant operands as the kernel reads them (packed).
+    """
+
+    weights: Sequence[NDArray[Any]]
+
+    def call(self) -> None:
+        """Run once, on the bound buffers."""
+        ...
+
+    def output(self) -> NDArray[Any]:
+        """The output of the last run, logical layout."""
+        ...
+
+
+def once(kernel: Loaded) -> float:
+    """Seconds of one run as things are."""
+    start = time.perf_counter()
+    kernel.call()
+    return time.perf_counter() - start
+
+
+def cold_once(kernel: Loaded) -> float:
+    """Seconds of one run with cold weights."""
+    flush(kernel.weights)
+    return once(kernel)
+
+
+def cold_samples(kernel: Loaded) -> list[float]:
+    """Latencies in seconds with cold weights and warm activations."""
+    return _sampled(lambda: cold_once(kernel), _COLD_SECONDS)
+
+
+def warm_samples(kernel: Loaded) -> list[float]:
+    """Latencies in seconds with everything warm."""
+    return _sampled(lambda: once(kernel), _WARM_SECONDS)
+
+
+def in_turns(kernels: Sequence[Loaded], rounds: int = 15) -> list[list[float]]:
+    """Cold-weight samples of rivals, one each in turn, so that drift hits all alike.
+
+    Each is run once untimed before its sample: the rivals have pushed its activations out.
+    """
+    samples: list[list[float]] = [[] for _ in kernels]
+    for _ in range(rounds):
+        for kernel, mine in zip(kernels, samples, strict=True):
+            kernel.call()
+            mine.append(cold_once(kernel))
+    return samples
+
+
+def _sampled(sample: Callable[[], float], budget: float) -> list[float]:
+    found: list[float] = []
+    start = time.perf_counter()
+    while len(found) < _MOST:
+        found.append(sample())
+        if len(found) >= _FEWEST and time.perf_counter() - start >= budget:
+            break
+    return found
+
+
+def flush(arrays: Sequence[NDArray[Any]]) -> None:
+    """Push the cache lines of `arrays` out to memory."""
+    flusher = _flusher()
+    if flusher is None:
+        if arrays:
+            _sweep_buffer().sum()
+        return
+    for array in arrays:
+        flusher(array.ctypes.data, array.nbytes)
+
+
+@cache
+def _sweep_buffer() -> NDArray[np.float64]:
+    """Read in full, it takes the place of whatever was cached."""
+    return np.ones(_SWEEP // 8)
+
+
+_FLUSH_X86 = """
+target triple = "{triple}"
+declare void @llvm.x86.sse2.clflush(ptr)
+declare void @llvm.x86.sse2.mfence()
+define void @flush(i64 %start, i64 %bytes) {{
+entry:
+  %stop = add i64 %start, %bytes
+  %first = and i64 %start, -{line}
+  br label %loop
+loop:
+  %at = phi i64 [ %first, %entry ], [ %next, %body ]
+  %more = icmp ult i64 %at, %stop
+  br i1 %more, label %body, label %done
+body:
+  %pointer = inttoptr i64 %at to ptr
+  call void @llvm.x86.sse2.clflush(ptr %pointer)
+  %next = add i64 %at, {line}
+  br label %loop
+done:
+  call void @llvm.x86.sse2.mfence()
+  ret void
+}}
+"""
+
+
+@cache
+def _flusher() -> Callable[[int, int], None] | None:
+    """A compiled loop of cache-line flushes, or None where the machine has no such instruction."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    triple = llvm.get_process_triple()
+    if not triple.startswith(("x86_64", "amd64")):
+        return None
+    module = llvm.parse_assembly(_FLUSH_X86.format(triple=triple, line=_LINE))
+    machine = llvm.Target.from_triple(triple).create_target_machine()
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    address = engine.get_function_address("flush")
+    function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(address)
+    _keep_alive.append(engine)
+    return function
+
+
+_keep_alive: list[Any] = []
+"""The engine owns the code that `_flusher` hands out."""

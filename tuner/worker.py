@@ -1,0 +1,96 @@
+"""The worker process of the hardware runner: reads requests from stdin, writes replies to stdout.
+
+    python -m tuner.worker
+
+First line: {"backend", "target", "threads", "folder", "memory_mib"}; the reply says it is ready.
+    Then
+one request a line: {"measure": {...}} or {"compare": {...}}. The process limits its own memory,
+ignores Ctrl-C (its parent decides), and dies with its parent. Whatever a candidate prints goes to
+stderr.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from search_space.config import Config
+from search_space.target import Target
+from search_space.workload import Workload
+from tuner.messages import line, result_to_json
+from tuner.trial import Bench
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Serve requests until stdin ends."""
+    requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_parent()
+    setup = json.loads(requests.readline())
+    target = Target.from_json(setup["target"])
+    backend = importlib.import_module(setup["backend"]).open_backend(target, setup["threads"])
+    bench = Bench(backend, Path(setup["folder"]))
+    _limit_memory(setup["memory_mib"])
+    _say(replies, {"ready": True})
+    for request in requests:
+        _say(replies, {"results": _serve(bench, json.loads(request)), "resident": resident_bytes()})
+
+
+def _serve(bench: Bench, request: dict[str, Any]) -> list[dict[str, Any]]:
+    if "measure" in request:
+        asked = request["measure"]
+        workload = Workload.parse(asked["workload"])
+        result = bench.measure(workload, Config.of(asked["config"]), asked["incumbent"])
+        return [result_to_json(result)]
+    asked = request["compare"]
+    configs = [Config.of(values) for values in asked["configs"]]
+    return [result_to_json(r) for r in bench.compare(Workload.parse(asked["workload"]), configs)]
+
+
+def _say(replies: BinaryIO, message: dict[str, Any]) -> None:
+    replies.write(line(message))
+    replies.flush()
+
+
+def _die_with_parent() -> None:
+    """On Linux: be killed when the parent dies, however it dies."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _limit_memory(mebibytes: int) -> None:
+    """Allow so much address space beyond what is in use: allocations above it fail."""
+    used = _statm()[0]
+    limit = used + (mebibytes << 20)
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if used and (hard == resource.RLIM_INFINITY or limit < hard):
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+
+def resident_bytes() -> int:
+    """Memory in use now, bytes; 0 where the system does not tell."""
+    return _statm()[1]
+
+
+def _statm() -> tuple[int, int]:
+    """Address space and resident memory in bytes."""
+    try:
+        fields = Path("/proc/self/statm").read_text().split()
+    except OSError:
+        return 0, 0
+    page = resource.getpagesize()
+    return int(fields[0]) * page, int(fields[1]) * page
+
+
+if __name__ == "__main__":
+    main()
