@@ -1,9 +1,9 @@
 """Lowering: ONNX operators become kernels, by rules that files under `lowering/` register.
 
-A rule is a function `(rewriter, node) -> nodes | None`: the nodes to put in its place, or None where
-the templates cannot express this instance, which then runs on the host. Adding an operator is one
-file with a rule. Contract of the pass: same values; every node it leaves as an ONNX operator is one
-that no rule (or no template) takes.
+A rule is a function `(rewriter, node) -> nodes | None`: the nodes to put in its place, or None
+where the templates cannot express this instance, which then runs on the host. Adding an operator
+is one file with a rule. Contract of the pass: same values; every node it leaves as an ONNX
+operator is one that no rule (or no template) takes.
 """
 
 from __future__ import annotations

@@ -313,13 +313,8 @@ class _Importer:
 
 def _unbound(model: str, value: onnx.ValueInfoProto, bindings: Mapping[str, int]) -> str:
     dims = value.type.tensor_type.shape.dim
-    if not value.type.tensor_type.HasField("shape"):
-        return (
-            f"input '{value.name}' of '{model}' declares no shape; "
-            f"give it one with --shape {value.name}=..."
-        )
     names = [d.dim_param or "?" for d in dims if not d.HasField("dim_value")]
-    missing = next(name for name in names if name not in bindings)
+    missing = next((name for name in names if name not in bindings), "?")
     form = "x".join(
         str(d.dim_value) if d.HasField("dim_value") else str(bindings.get(d.dim_param, 1))
         for d in dims

@@ -33,8 +33,13 @@ class Rewriter:
 
     # -- questions ----------------------------------------------------------------------------
     def nodes(self) -> Iterator[Node]:
-        """The nodes there are now; those removed while iterating are skipped."""
-        return (node for node in list(self._nodes) if node in self._nodes)
+        """Every node once, those that come while iterating included, those removed left out."""
+        seen: set[Node] = set()
+        while waiting := [node for node in self._nodes if node not in seen]:
+            for node in waiting:
+                if node in self._nodes:
+                    yield node
+            seen.update(waiting)
 
     def alive(self, node: Node) -> bool:
         return node in self._nodes

@@ -4,9 +4,9 @@
     y = Kernel(conv2d ... epilogue=bias,relu)(x, w, bias)              after
 
 An operand joins as `bias`/`scale` (it varies along the kernel's channel axis only), as
-`residual`/`multiply` (it has the output's shape) or as a number. Where two kernels feed one sum, the
-later takes it and the earlier stays an operand. Contract: a lowered graph in; the fused tensors had
-one reader; same values up to roundings.
+`residual`/`multiply` (it has the output's shape) or as a number. Where two kernels feed one sum,
+the later takes it and the earlier stays an operand. Contract: a lowered graph in; the fused
+tensors had one reader; same values up to roundings.
 """
 
 from __future__ import annotations

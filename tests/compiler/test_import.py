@@ -1,0 +1,184 @@
+"""Importing: shapes, symbolic dimensions, weights in other files, and every refusal's sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from compiler.onnx_import import import_model
+from compiler.reference import run_reference
+from search_space.errors import ModelError
+from tests.compiler.model_builder import assert_close, check, expected, inputs_of, model_of, random
+
+
+def test_light_resnet50_is_imported_whole(light_resnet50: Path) -> None:
+    graph = import_model(light_resnet50)
+    graph.check()
+    assert [(i.name, i.shape) for i in graph.inputs] == [("gpu_0/data_0", (1, 3, 224, 224))]
+    assert [i.shape for i in graph.outputs] == [(1, 1000)]
+    assert all(info.known for info in graph.tensors.values())
+    assert sum(node.operator == "Conv" for node in graph.nodes) == 53
+
+
+def test_symbolic_dimensions_take_the_values_given() -> None:
+    model = model_of(
+        "g (float[N, 3] x, float[N, 3] z) => (float[N, 3] y) { t = Relu(x) y = Add(t, z) }"
+    )
+    graph = import_model(model, {"x": (5, 3)})
+    assert [info.shape for info in graph.inputs] == [(5, 3), (5, 3)]
+    assert graph.info("t").shape == (5, 3)
+
+
+def test_shapes_computed_at_run_time_become_known() -> None:
+    text = """g (float[N, 6] x) => (float[A, B] y) {
+        s = Shape(x) n = Gather(s, zero) m = Unsqueeze(n, zeros) t = Concat<axis=0>(m, rest)
+        r = Reshape(x, t) y = Transpose<perm=[0, 2, 1]>(r) }"""
+    model = model_of(
+        text.replace("[A, B]", "[A, B, C]"),
+        zero=np.int64(0), zeros=np.array([0]), rest=np.array([2, 3]),
+    )  # fmt: skip
+    graph = import_model(model, {"x": (4, 6)})
+    assert [node.operator for node in graph.nodes] == ["Reshape", "Transpose"]
+    assert graph.info("y").shape == (4, 3, 2)
+    check(model, shapes={"x": (4, 6)})
+
+
+def test_initialisers_that_are_also_inputs_are_weights() -> None:
+    model = model_of("g (float[2] x, float[2] w) => (float[2] y) { y = Add(x, w) }", w=random(2))
+    graph = import_model(model)
+    assert [info.name for info in graph.inputs] == ["x"]
+    assert "w" in graph.constants
+
+
+def test_unknown_shapes_stay_unknown_and_run_on_the_host() -> None:
+    model = model_of("g (float[6] x) => (int64[A, B] y) { y = NonZero(x) }")
+    graph = import_model(model)
+    assert graph.info("y").shape is None
+    check(model)
+
+
+def test_subgraphs_see_the_tensors_around_them() -> None:
+    then = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["a"])], "then", [],
+        [helper.make_tensor_value_info("a", TensorProto.FLOAT, [2])],
+    )  # fmt: skip
+    other = helper.make_graph(
+        [helper.make_node("Mul", ["x", "w"], ["b"])], "else", [],
+        [helper.make_tensor_value_info("b", TensorProto.FLOAT, [2])],
+    )  # fmt: skip
+    model = model_of("g (float[2] x, bool[1] c) => (float[2] y) { y = Identity(x) }", w=random(2))
+    del model.graph.node[:]
+    model.graph.node.append(
+        helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)
+    )
+    graph = import_model(model)
+    assert set(graph.nodes[0].captures) == {"x", "w"}
+    x = {"x": random(2), "c": np.array([True])}
+    assert_close(run_reference(graph, x), expected(model, x))
+
+
+def test_local_functions_are_inlined() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+        g (float[3] x) => (float[3] y) { y = local.twice(x) }
+        <domain: "local", opset_import: ["" : 17]> twice (a) => (b) { b = Add(a, a) }""")
+    graph = import_model(model)
+    assert [node.operator for node in graph.nodes] == ["Add"]
+
+
+def test_weights_in_other_files_are_read(tmp_path: Path) -> None:
+    weight = random(40, 40)
+    model = model_of("g (float[2, 40] x) => (float[2, 40] y) { y = MatMul(x, w) }", w=weight)
+    onnx.save(
+        model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0
+    )
+    graph = import_model(tmp_path / "m.onnx")
+    np.testing.assert_array_equal(graph.constants["w"], weight)
+
+
+def _external(tmp_path: Path, location: str) -> Path:
+    model = model_of("g (float[2, 4] x) => (float[2, 4] y) { y = MatMul(x, w) }")
+    tensor = numpy_helper.from_array(random(4, 4), "w")
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+    model.graph.initializer.append(tensor)
+    path = tmp_path / "inner" / "m.onnx"
+    path.parent.mkdir()
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("location", ["../w.bin", "/etc/hostname", ""])
+def test_weights_outside_the_folder_are_refused(tmp_path: Path, location: str) -> None:
+    (tmp_path / "w.bin").write_bytes(random(4, 4).tobytes())
+    with pytest.raises(ModelError, match="outside the model's folder"):
+        import_model(_external(tmp_path, location))
+
+
+def test_a_missing_weight_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"weight 'w' of 'm.onnx' cannot be read"):
+        import_model(_external(tmp_path, "gone.bin"))
+
+
+def test_missing_truncated_and_foreign_files(tmp_path: Path, light_resnet50: Path) -> None:
+    with pytest.raises(ModelError, match="does not exist"):
+        import_model(tmp_path / "none.onnx")
+    with pytest.raises(ModelError, match="cannot be read"):
+        import_model(tmp_path)
+    whole = light_resnet50.read_bytes()
+    for length in (0, 1, 100, len(whole) // 2, len(whole) - 1):
+        path = tmp_path / f"{length}.onnx"
+        path.write_bytes(whole[:length])
+        with pytest.raises(ModelError, match=r"truncated|not a valid ONNX model"):
+            import_model(path)
+    path = tmp_path / "text.onnx"
+    path.write_text("this is no model at all\n" * 100)
+    with pytest.raises(ModelError, match="not an ONNX model"):
+        import_model(path)
+
+
+@pytest.mark.parametrize(
+    ("declared", "shapes", "message"),
+    [
+        ("float[N, 3]", {}, r"symbolic dimension 'N'.*--shape x=1x3"),
+        ("float[N, 3]", {"x": (2, 4)}, "is Nx3; 2x4 does not fit"),
+        ("float[N, 3]", {"x": (2, 3, 1)}, "does not fit"),
+        ("float[N, 3]", {"y": (2, 3)}, r"no input 'y'; its inputs are x"),
+        ("float[N, 3]", {"x": (0, 3)}, "at least 1"),
+        ("float[0, 3]", {}, "at least 1"),
+        ("float[N, N]", {"x": (2, 3)}, "given both as 2 and 3"),
+        ("string[2, 3]", {}, "unsupported dtype string"),
+        ("float", {}, "Field 'shape'"),
+    ],
+)
+def test_inputs_that_cannot_be_are_refused(
+    declared: str, shapes: dict[str, tuple[int, ...]], message: str
+) -> None:
+    model = model_of(f"g ({declared} x) => ({declared} y) {{ y = Identity(x) }}")
+    if declared == "float":
+        model.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(ModelError, match=message):
+        import_model(model, shapes)
+
+
+def test_operators_of_other_domains_are_named() -> None:
+    model = model_of("g (float[2] x) => (float[2] y) { y = com.vendor.Magic(x) }")
+    model.opset_import.append(helper.make_opsetid("com.vendor", 1))
+    with pytest.raises(ModelError, match=r"com.vendor.Magic, which is not part of ONNX"):
+        import_model(model)
+
+
+def test_a_tensor_that_nothing_writes_is_refused() -> None:
+    model = model_of("g (float[2] x) => (float[2] y) { y = Add(x, ghost) }")
+    with pytest.raises(ModelError, match="ghost"):
+        import_model(model)
+
+
+def test_random_inputs_follow_the_declared_types() -> None:
+    graph = import_model(model_of("g (int64[3] i) => (int64[3] y) { y = Identity(i) }"))
+    assert inputs_of(graph)["i"].dtype == np.int64
