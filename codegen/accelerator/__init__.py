@@ -1,0 +1,1 @@
+"""Instruction streams for Trainium-like accelerators: instruction set, builder, passes, verifier."""

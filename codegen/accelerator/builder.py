@@ -1,0 +1,399 @@
+"""`Kernel`: write an instruction stream by hand, as a kernel engineer would in NKI.
+
+    kernel = Kernel("scale", Core.of(load_target("trn1")))
+    x, y = kernel.input("x", (128, 512)), kernel.output("y", (128, 512))
+    tile = kernel.sbuf((128, 512))
+    kernel.load(tile, x)
+    kernel.tensor_scalar(tile, tile, "multiply", 2.0)
+    kernel.store(y, tile)
+    stream = kernel.finish()
+
+Each method appends one instruction; engines run their instructions in this order, and overlap where
+data allows. Nothing is synchronised by hand: `finish` derives the semaphores from the data, verifies
+the program, and fixes the order in which shared resources are granted.
+
+Tiles come from an allocator (`sbuf`, `psum`, given back with `free`) or stand at an explicit address.
+`buffers` rotates over several places: a tile may be filled while the one before it is still read.
+Invariant: a tile handle is used only until its place is given to another (the verifier checks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from codegen.accelerator.core import DMA_QUEUES, ENGINES, FIRST_DMA_QUEUE, Core
+from codegen.accelerator.instructions import (
+    ACCESS_COLUMNS,
+    ACTIVATIONS,
+    DTYPES,
+    ENGINES_OF,
+    INSTRUCTION_COLUMNS,
+    LOCK_PSUM,
+    LOCK_SBUF,
+    OPERATIONS,
+    Allocation,
+    HbmTensor,
+    InstructionStream,
+    Op,
+    Space,
+)
+from codegen.accelerator.memory import Allocator, HbmView, Tile, dense, padded
+from search_space.dtypes import size_of
+from search_space.errors import CodegenError
+
+Scalar = float | Tile
+_DTYPE = {name: number for number, name in enumerate(DTYPES)}
+_ACTIVATION = {name: number for number, name in enumerate(ACTIVATIONS)}
+_OPERATION = {name: number for number, name in enumerate(OPERATIONS)}
+
+
+class Buffers:
+    """Places that tiles of one shape rotate over: `next()` is a new tile in the oldest place."""
+
+    def __init__(self, kernel: Kernel, places: Sequence[Tile]) -> None:
+        self._kernel = kernel
+        self.places = tuple(places)
+        self._turn = 0
+
+    def next(self) -> Tile:
+        """The next tile."""
+        place = self.places[self._turn % len(self.places)]
+        self._turn += 1
+        return place if self._turn <= len(self.places) else self._kernel.again(place)
+
+
+class Kernel:
+    """See the module's docstring. Wrong uses raise `CodegenError`."""
+
+    def __init__(self, name: str, core: Core) -> None:
+        self.name, self.core = name, core
+        self._tensors: list[HbmTensor] = []
+        self._allocations: list[Allocation] = []
+        self._rows: list[tuple[int, ...]] = []
+        self._immediates: list[tuple[float, float, float]] = []
+        self._accesses: dict[tuple[object, ...], int] = {}
+        self._memory = {
+            Space.SBUF: Allocator("SBUF", core.sbuf_bytes),
+            Space.PSUM: Allocator("PSUM", core.psum_bytes, core.bank_bytes),
+        }
+
+    # -- tensors and tiles --------------------------------------------------------------------
+    def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> HbmView:
+        """A tensor that is in HBM when the kernel starts."""
+        return self._tensor(name, shape, dtype, "input")
+
+    def output(self, name: str, shape: Sequence[int], dtype: str = "float32") -> HbmView:
+        """A tensor that the kernel leaves in HBM."""
+        return self._tensor(name, shape, dtype, "output")
+
+    def temporary(self, name: str, shape: Sequence[int], dtype: str = "float32") -> HbmView:
+        """A tensor in HBM for the kernel's own use (a spill)."""
+        return self._tensor(name, shape, dtype, "temporary")
+
+    def _tensor(self, name: str, shape: Sequence[int], dtype: str, role: str) -> HbmView:
+        if any(known.name == name for known in self._tensors):
+            raise CodegenError(f"kernel '{self.name}' has two tensors named '{name}'")
+        _dtype(dtype)
+        self._tensors.append(HbmTensor(name, tuple(int(n) for n in shape), dtype, role))
+        return HbmView(name, len(self._tensors) - 1, dtype, 0, dense(shape))
+
+    def sbuf(
+        self,
+        shape: Sequence[int],
+        dtype: str = "float32",
+        name: str = "tile",
+        address: int | None = None,
+        partition: int = 0,
+    ) -> Tile:
+        """A tile in SBUF: shape (partitions, free...); at byte `address` of each partition if given."""
+        return self._tile(Space.SBUF, shape, dtype, name, address, partition)
+
+    def psum(
+        self,
+        shape: Sequence[int],
+        dtype: str = "float32",
+        name: str = "accumulator",
+        bank: int | None = None,
+    ) -> Tile:
+        """A tile in PSUM, at the start of `bank` if given."""
+        address = None if bank is None else bank * self.core.bank_bytes
+        return self._tile(Space.PSUM, shape, dtype, name, address, 0)
+
+    def buffers(
+        self,
+        count: int,
+        shape: Sequence[int],
+        dtype: str = "float32",
+        name: str = "buffer",
+        space: Space = Space.SBUF,
+    ) -> Buffers:
+        """`count` places for tiles of one shape (2: double buffering)."""
+        return Buffers(
+            self, [self._tile(space, shape, dtype, f"{name}{i}", None, 0) for i in range(count)]
+        )
+
+    def _tile(
+        self,
+        space: Space,
+        shape: Sequence[int],
+        dtype: str,
+        name: str,
+        address: int | None,
+        partition: int,
+    ) -> Tile:
+        _dtype(dtype)
+        partitions, *free = (int(n) for n in shape)
+        amount = int(np.prod(free)) * size_of(dtype)
+        offset = self._memory[space].take(amount, name) if address is None else address
+        self._allocations.append(Allocation(name, space, partition, partitions, offset, amount))
+        index = len(self._allocations) - 1
+        return Tile(name, space, index, dtype, partition, partitions, offset, dense(free))
+
+    def again(self, tile: Tile) -> Tile:
+        """A new tile in the place of an old one, which must not be used any more."""
+        old = self._allocations[tile.allocation]
+        self._allocations.append(old)
+        return Tile(
+            tile.name, tile.space, len(self._allocations) - 1, tile.dtype, tile.partition,
+            tile.partitions, tile.offset, tile.dims,
+        )  # fmt: skip
+
+    def free(self, *tiles: Tile) -> None:
+        """Give tiles' places back to the allocator; later tiles may take them."""
+        for tile in tiles:
+            self._memory[tile.space].release(self._allocations[tile.allocation].offset)
+
+    # -- data movement ------------------------------------------------------------------------
+    def load(self, out: Tile, source: HbmView, queue: int | None = None) -> None:
+        """DMA from HBM; both sides run over the same number of elements in row-major order."""
+        self._dma(Op.LOAD, out, source, queue)
+
+    def store(self, out: HbmView, source: Tile, queue: int | None = None) -> None:
+        """DMA to HBM."""
+        self._dma(Op.STORE, source, out, queue)
+
+    def _dma(self, op: Op, tile: Tile, view: HbmView, queue: int | None) -> None:
+        turn = 2 * view.tensor + (op == Op.STORE) if queue is None else queue
+        dims = view.dims if len(view.dims) > 1 else (*view.dims, (1, 1))
+        if dims[0][0] != tile.partitions:
+            raise CodegenError(
+                f"a {op.name.lower()} of tensor '{view.name}': its first axis of {dims[0][0]} does "
+                f"not match the {tile.partitions} partitions of tile '{tile.name}'"
+            )
+        hbm = self._hbm_access(view, dims)
+        out, source = (self._access(tile), hbm) if op == Op.LOAD else (hbm, self._access(tile))
+        self._rows.append(
+            (int(op), FIRST_DMA_QUEUE + turn % DMA_QUEUES, 0, 0, 0, out, source, -1, -1, -1, 0, 0)
+        )
+        self._immediates.append((0.0, 0.0, 0.0))
+
+    # -- tensor engine ------------------------------------------------------------------------
+    def matmul(self, out: Tile, stationary: Tile, moving: Tile, accumulate: bool = False) -> None:
+        """`out[M, N] (+)= stationary[K, M].T @ moving[K, N]`; out in PSUM, the others in SBUF."""
+        self._emit(Op.MATMUL, "tensor", out, stationary, moving, accumulate=accumulate)
+
+    def transpose(self, out: Tile, data: Tile) -> None:
+        """`out[F, P] = data[P, F].T`; out in PSUM."""
+        self._emit(Op.TRANSPOSE, "tensor", out, data)
+
+    # -- elementwise --------------------------------------------------------------------------
+    def activation(
+        self,
+        out: Tile,
+        function: str,
+        data: Tile,
+        bias: Scalar = 0.0,
+        scale: Scalar = 1.0,
+        sums: Tile | None = None,
+    ) -> None:
+        """`out = function(data * scale + bias)`; `sums[P, 1]` takes the sums over the free axes."""
+        self._emit(
+            Op.ACTIVATION, "scalar", out, data, _tile_or_none(bias), _tile_or_none(scale), sums,
+            function=_number(_ACTIVATION, function, "activation"),
+            immediates=(_immediate(bias), _immediate(scale), 0.0),
+        )  # fmt: skip
+
+    def tensor_tensor(self, out: Tile, a: Tile, op: str, b: Tile, engine: str = "vector") -> None:
+        """`out = a op b`."""
+        self._emit(Op.TENSOR_TENSOR, engine, out, a, b, function=_operation(op))
+
+    def tensor_scalar(
+        self,
+        out: Tile,
+        a: Tile,
+        op0: str,
+        s0: Scalar,
+        op1: str = "bypass",
+        s1: Scalar = 0.0,
+        engine: str = "vector",
+    ) -> None:
+        """`out = (a op0 s0) op1 s1`."""
+        self._emit(
+            Op.TENSOR_SCALAR, engine, out, a, _tile_or_none(s0), _tile_or_none(s1),
+            function=_operation(op0), function2=_operation(op1),
+            immediates=(_immediate(s0), _immediate(s1), 0.0),
+        )  # fmt: skip
+
+    def scalar_tensor_tensor(
+        self, out: Tile, a: Tile, op0: str, s: Scalar, op1: str, b: Tile, engine: str = "vector"
+    ) -> None:
+        """`out = (a op0 s) op1 b`."""
+        self._emit(
+            Op.SCALAR_TENSOR_TENSOR, engine, out, a, b, _tile_or_none(s),
+            function=_operation(op0), function2=_operation(op1), immediates=(_immediate(s), 0.0, 0.0),
+        )  # fmt: skip
+
+    def reduce(self, out: Tile, a: Tile, op: str, engine: str = "vector") -> None:
+        """`out = reduce(a)` by add, max, min or multiply, over the axes that `out` lacks."""
+        self._emit(Op.REDUCE, engine, out, a, function=_operation(op))
+
+    def scan(
+        self, out: Tile, a: Tile, op0: str, b: Tile, op1: str, initial: Scalar = 0.0
+    ) -> None:
+        """`out[:, i] = (a[:, i] op0 out[:, i-1]) op1 b[:, i]`, starting from `initial`."""
+        self._emit(
+            Op.SCAN, "vector", out, a, b, _tile_or_none(initial), function=_operation(op0),
+            function2=_operation(op1), immediates=(_immediate(initial), 0.0, 0.0),
+        )  # fmt: skip
+
+    def reciprocal(self, out: Tile, a: Tile, engine: str = "vector") -> None:
+        """`out = 1 / a`."""
+        self._emit(Op.RECIPROCAL, engine, out, a)
+
+    def copy(self, out: Tile, a: Tile, engine: str = "vector") -> None:
+        """`out = a`, converted to `out`'s dtype."""
+        self._emit(Op.COPY, engine, out, a)
+
+    def memset(self, out: Tile, value: float, engine: str = "vector") -> None:
+        """`out = value`."""
+        self._emit(Op.MEMSET, engine, out, immediates=(value, 0.0, 0.0))
+
+    def select(
+        self, out: Tile, a: Tile, base: int, channel: int, step: int, fill: float
+    ) -> None:
+        """`out[p, f] = a[p, f] if base + channel*p + step*f >= 0 else fill` (masks, on gpsimd)."""
+        _dense_tile(out)
+        self._emit(
+            Op.SELECT, "gpsimd", out, a, function=base, function2=channel,
+            accumulate=step, immediates=(fill, 0.0, 0.0),
+        )  # fmt: skip
+
+    # -- inside -------------------------------------------------------------------------------
+    def _emit(
+        self,
+        op: Op,
+        engine: str,
+        *operands: Tile | None,
+        function: int = 0,
+        function2: int = 0,
+        accumulate: int = 0,
+        immediates: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    ) -> None:
+        if engine not in ENGINES_OF[op]:
+            raise CodegenError(
+                f"{op.name.lower()} does not run on engine '{engine}'; "
+                f"one of {', '.join(ENGINES_OF[op])} is expected"
+            )
+        slots = [self._access(tile) if tile is not None else -1 for tile in operands]
+        slots += [-1] * (5 - len(slots))
+        lock = self._lock(engine, operands)
+        self._rows.append(
+            (int(op), ENGINES.index(engine), function, function2, int(accumulate), *slots, lock, 0)
+        )
+        self._immediates.append(immediates)
+
+    def _lock(self, engine: str, operands: Sequence[Tile | None]) -> int:
+        """Ports the instruction holds while it issues, of those that two engines share."""
+        spaces = {tile.space for tile in operands if tile is not None}
+        lock = 0
+        if self.core.exclusive_sbuf and engine in ("vector", "gpsimd") and Space.SBUF in spaces:
+            lock |= LOCK_SBUF
+        if self.core.exclusive_psum and engine in ("vector", "scalar") and Space.PSUM in spaces:
+            lock |= LOCK_PSUM
+        return lock
+
+    def _access(self, tile: Tile) -> int:
+        counts, strides = padded(((tile.partitions, 1), *tile.dims))
+        key = (
+            int(tile.space), -1, _DTYPE[tile.dtype], tile.partition, tile.offset, tile.allocation,
+            counts, strides,
+        )  # fmt: skip
+        return self._accesses.setdefault(key, len(self._accesses))
+
+    def _hbm_access(self, view: HbmView, dims: tuple[tuple[int, int], ...]) -> int:
+        counts, strides = padded(dims)
+        offset = view.offset * size_of(view.dtype)
+        key = (int(Space.HBM), view.tensor, _DTYPE[view.dtype], 0, offset, -1, counts, strides)
+        return self._accesses.setdefault(key, len(self._accesses))
+
+    def draft(self) -> InstructionStream:
+        """The stream as written, without semaphores and unverified."""
+        rows = np.array(self._rows, dtype=np.int64).reshape(-1, len(INSTRUCTION_COLUMNS))
+        columns = {
+            name: np.ascontiguousarray(rows[:, i]) for i, name in enumerate(INSTRUCTION_COLUMNS)
+        }
+        columns["position"] = np.arange(len(rows), dtype=np.int64)
+        keys = list(self._accesses)
+        names = (*ACCESS_COLUMNS, "allocation", "count", "stride")
+        accesses = {
+            name: np.array([key[i] for key in keys], dtype=np.int64) for i, name in enumerate(names)
+        }
+        return InstructionStream(
+            name=self.name,
+            core=self.core,
+            tensors=tuple(self._tensors),
+            allocations=tuple(self._allocations),
+            rows=columns,
+            immediates=np.array(self._immediates, dtype=np.float64).reshape(-1, 3),
+            accesses=accesses,
+            wait_start=np.zeros(len(rows) + 1, dtype=np.int64),
+            waits=np.zeros(0, dtype=np.int64),
+        )
+
+    def finish(self) -> InstructionStream:
+        """Derive semaphores, verify, and fix the grant order.
+
+        Raises:
+            VerificationError: the program breaks a limit of the target, or a tile is used after its
+                place was given to another; the message names instruction and limit.
+        """
+        from codegen.accelerator.dependences import with_semaphores
+        from codegen.accelerator.ordering import in_grant_order
+        from codegen.accelerator.verifier import verify, verify_shapes
+
+        draft = self.draft()
+        verify_shapes(draft)
+        stream = with_semaphores(draft)
+        verify(stream)
+        return in_grant_order(stream)
+
+
+def _dtype(name: str) -> int:
+    if name not in _DTYPE:
+        raise CodegenError(f"unknown dtype '{name}'; one of {', '.join(DTYPES)} is expected")
+    return _DTYPE[name]
+
+
+def _number(table: dict[str, int], name: str, what: str) -> int:
+    if name not in table:
+        raise CodegenError(f"unknown {what} '{name}'; one of {', '.join(table)} is expected")
+    return table[name]
+
+
+def _operation(name: str) -> int:
+    return _number(_OPERATION, name, "operation")
+
+
+def _tile_or_none(value: Scalar) -> Tile | None:
+    return value if isinstance(value, Tile) else None
+
+
+def _immediate(value: Scalar) -> float:
+    return 0.0 if isinstance(value, Tile) else float(value)
+
+
+def _dense_tile(tile: Tile) -> None:
+    if len(tile.dims) != 1:
+        raise CodegenError(f"select writes a tile of one free axis, not {len(tile.dims)}")

@@ -1,0 +1,202 @@
+"""What one instruction costs: issue time, latency, DMA work. The scheduling model of the instruction set.
+
+All formulas are evaluated for a whole stream at once, as numpy arrays. Sources are those of the target
+files: ISA = NKI instruction reference 2.26, A1 = NKI architecture guide, DMA = NKI DMA guides.
+
+- tensor: `max(min_ii, N)` cycles for N moving columns (A1; the ISA's `min(64, stationary columns)`
+  differs only for narrow stationaries), times 4 for fp32. A new stationary tile loads in the
+  background, 4 times as fast as it would move; it shows only where it takes longer than what it hides
+  behind.
+- vector, scalar: `max(64, N)` for N elements a partition; tensor-tensor 2 N, unless an operand is in
+  PSUM or all are bf16 (ISA); scan 2 N; gpsimd 150 + N.
+- DMA: `max(floor, bytes + overhead) / bandwidth` for each contiguous run in HBM, runs spread evenly
+  over the engines (long ones cut), plus a start time that overlaps with earlier transfers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from codegen.accelerator.core import ENGINES, FIRST_DMA_QUEUE, ROW_MINIMUM_BYTES, Core
+from codegen.accelerator.instructions import DTYPE_BYTES, Floats, Ints, InstructionStream, Op, Space
+
+TENSOR, VECTOR, SCALAR, GPSIMD = range(len(ENGINES))
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Costs of each instruction of a stream; ns unless said otherwise, shape (n,).
+
+    Attributes:
+        issue: how long the engine is occupied (0 for DMA).
+        latency: from the end of issue until the result is visible (DMA: the start time, before data).
+        stationary: load time of a new stationary tile (0 where it is the one already there).
+        dma_engines: DMA engines a transfer uses (0 for others).
+        dma_work: time each of these is busy.
+        hbm: time HBM itself is busy.
+        bytes: bytes moved between HBM and the chip.
+        flops: floating-point operations of the tensor engine's matmuls.
+    """
+
+    issue: Floats
+    latency: Floats
+    stationary: Floats
+    dma_engines: Ints
+    dma_work: Floats
+    hbm: Floats
+    bytes: Ints
+    flops: Floats
+
+    @cached_property
+    def total_bytes(self) -> int:
+        return int(self.bytes.sum())
+
+
+def costs(stream: InstructionStream, core: Core | None = None) -> Costs:
+    """Costs of every instruction, on the stream's own core or on `core` (a what-if)."""
+    core = core or stream.core
+    rows = stream.rows
+    n = len(stream)
+    is_dma = rows["queue"] >= FIRST_DMA_QUEUE
+    engines, work, moved = _dma(stream, core, is_dma)
+    clocks = np.array([*core.clocks, 1.0])
+    lanes = np.minimum(rows["queue"], len(ENGINES))
+    cycles = np.where(is_dma, 0.0, _cycles(stream, core))
+    latency = np.array([*core.latencies, 0.0])[lanes] / clocks[lanes]
+    stationary, flops = _tensor(stream, core)
+    return Costs(
+        issue=cycles / clocks[lanes],
+        latency=np.where(is_dma, core.dma_start_ns, latency),
+        stationary=stationary,
+        dma_engines=engines,
+        dma_work=work,
+        hbm=np.where(is_dma, moved / core.hbm_bytes_per_ns, np.zeros(n)),
+        bytes=moved,
+        flops=flops,
+    )
+
+
+def elements(stream: InstructionStream, operand: str) -> Ints:
+    """Elements a partition of an operand of each row (0 where the row has none)."""
+    index = stream.rows[operand]
+    free = stream.accesses["count"][:, 1:].prod(axis=1)
+    return np.where(index >= 0, free[index], 0) if len(free) else np.zeros_like(index)
+
+
+def _dtype(stream: InstructionStream, operand: str) -> Ints:
+    index = stream.rows[operand]
+    return np.where(index >= 0, stream.accesses["dtype"][index], -1)
+
+
+def _space(stream: InstructionStream, operand: str) -> Ints:
+    index = stream.rows[operand]
+    return np.where(index >= 0, stream.accesses["space"][index], -1)
+
+
+def _cycles(stream: InstructionStream, core: Core) -> Floats:
+    """Issue cycles of every row, as if it ran on its compute engine."""
+    rows, number = stream.rows, core.target.number
+    op, queue = rows["op"], rows["queue"]
+    size = np.maximum(elements(stream, "out"), elements(stream, "in0")).astype(np.float64)
+    factor = np.ones(len(stream))
+    half = _all_half(stream)
+    psum = np.zeros(len(stream), dtype=bool)
+    for operand in ("in0", "in1"):
+        psum |= _space(stream, operand) == Space.PSUM
+    two_inputs = (op == Op.TENSOR_TENSOR) | (op == Op.SCALAR_TENSOR_TENSOR)
+    factor[two_inputs & ~psum & ~half] = number("vector.tensor_tensor_factor")
+    factor[op == Op.SCAN] = number("vector.scan_factor")
+    factor[op == Op.RECIPROCAL] = number("vector.reciprocal_factor")
+    factor[(op == Op.REDUCE) & half] = number("vector.bf16_reduce_factor")
+    vector = queue == VECTOR
+    lanes = np.where(half, number("vector.per_lane_bf16"), number("vector.per_lane_other"))
+    size = np.where(vector, size / lanes, size) * factor
+    minimum = np.array([*core.minimums, 0.0])[np.minimum(queue, len(ENGINES))]
+    cycles = np.where(queue == GPSIMD, minimum + size, np.maximum(minimum, size))
+    with_sums = (op == Op.ACTIVATION) & (rows["out2"] >= 0)
+    cycles = cycles + np.where(with_sums, minimum, 0.0)
+    moving = np.where(op == Op.TRANSPOSE, _partitions(stream, "in0"), elements(stream, "in1"))
+    passes = np.where(_dtype(stream, "in0") == 0, core.fp32_factor, 1)
+    tensor = np.maximum(core.minimums[TENSOR], moving) * passes
+    return np.where(queue == TENSOR, tensor, cycles)
+
+
+def _partitions(stream: InstructionStream, operand: str) -> Ints:
+    index = stream.rows[operand]
+    return np.where(index >= 0, stream.accesses["count"][index, 0], 0)
+
+
+def _all_half(stream: InstructionStream) -> np.ndarray:
+    """Whether all tensor operands are of two bytes or fewer."""
+    half = np.ones(len(stream), dtype=bool)
+    for operand in ("out", "in0", "in1"):
+        dtype = _dtype(stream, operand)
+        full = (dtype == 0) & (elements(stream, operand) > 1)
+        half &= ~full
+    return half
+
+
+def _tensor(stream: InstructionStream, core: Core) -> tuple[Floats, Floats]:
+    """Exposable load time of each row's stationary tile, and flops of each matmul."""
+    rows = stream.rows
+    stationary, flops = np.zeros(len(stream)), np.zeros(len(stream))
+    mine = np.flatnonzero(rows["queue"] == TENSOR)
+    if not len(mine):
+        return stationary, flops
+    held = rows["in0"][mine]
+    fresh = np.ones(len(mine), dtype=bool)
+    fresh[1:] = (held[1:] != held[:-1]) | (rows["op"][mine][1:] != rows["op"][mine][:-1])
+    columns = elements(stream, "in0")[mine]
+    passes = np.where(_dtype(stream, "in0")[mine] == 0, core.fp32_factor, 1)
+    load = columns / core.load_stationary_speedup * passes / core.clocks[TENSOR]
+    stationary[mine] = np.where(fresh, load, 0.0)
+    product = _partitions(stream, "in0") * elements(stream, "in0") * elements(stream, "in1") * 2.0
+    return stationary, np.where(rows["op"] == Op.MATMUL, product, 0.0)
+
+
+def _dma(
+    stream: InstructionStream, core: Core, is_dma: np.ndarray
+) -> tuple[Ints, Floats, Ints]:
+    """DMA engines used, work of each in ns, and bytes of every row."""
+    rows, n = stream.rows, len(stream)
+    engines, work = np.zeros(n, dtype=np.int64), np.zeros(n)
+    moved = np.zeros(n, dtype=np.int64)
+    mine = np.flatnonzero(is_dma)
+    if not len(mine):
+        return engines, work, moved
+    hbm = np.where(rows["op"][mine] == Op.LOAD, rows["in0"][mine], rows["out"][mine])
+    distinct, back = np.unique(hbm, return_inverse=True)
+    runs, length = contiguous_runs(stream, distinct)
+    count, time = transfer_time(runs, length, core)
+    engines[mine], work[mine] = count[back], time[back]
+    moved[mine] = (runs * length)[back]
+    return engines, work, moved
+
+
+def contiguous_runs(stream: InstructionStream, accesses: Ints) -> tuple[Ints, Ints]:
+    """Number and bytes of the contiguous runs in HBM of each access."""
+    table = stream.accesses
+    counts, strides = table["count"][accesses], table["stride"][accesses]
+    run = np.ones(len(accesses), dtype=np.int64)
+    growing = np.ones(len(accesses), dtype=bool)
+    for axis in range(counts.shape[1] - 1, -1, -1):
+        single = counts[:, axis] == 1
+        joins = (strides[:, axis] == run) & growing
+        run = np.where(joins & ~single, run * counts[:, axis], run)
+        growing &= joins | single
+    total = counts.prod(axis=1)
+    return total // run, run * DTYPE_BYTES[table["dtype"][accesses]]
+
+
+def transfer_time(runs: Ints, length: Ints, core: Core) -> tuple[Ints, Floats]:
+    """DMA engines that transfers of `runs` runs of `length` bytes use, and the time each takes (ns)."""
+    pieces = np.clip(core.dma_engines // np.maximum(runs, 1), 1, None)
+    pieces = np.minimum(pieces, np.maximum(length // ROW_MINIMUM_BYTES, 1))
+    rows = runs * pieces
+    size = length / pieces
+    engines = np.minimum(rows, core.dma_engines)
+    row_time = np.maximum(core.dma_row_floor, size + core.dma_row_overhead) / core.dma_bytes_per_ns
+    return engines, rows / engines * row_time
