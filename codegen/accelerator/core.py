@@ -41,6 +41,7 @@ class Core:
     latencies: tuple[float, float, float, float]
     minimums: tuple[float, float, float, float]
     fp32_factor: int
+    fp32_pass_overhead: float
     load_stationary_speedup: float
     semaphore_ns: float
     sbuf_partitions: int
@@ -85,6 +86,7 @@ class Core:
                 number("gpsimd.start"),
             ),
             fp32_factor=integer("tensor.fp32_factor"),
+            fp32_pass_overhead=number("tensor.fp32_pass_overhead"),
             load_stationary_speedup=number("tensor.load_stationary_speedup"),
             semaphore_ns=number("semaphore.ns"),
             sbuf_partitions=integer("sbuf.partitions"),

@@ -4,7 +4,7 @@ All formulas are evaluated for a whole stream at once, as numpy arrays. Sources 
 files: ISA = NKI instruction reference 2.26, A1 = NKI architecture guide, DMA = NKI DMA guides.
 
 - tensor: `max(min_ii, N)` cycles for N moving columns (A1; the ISA's `min(64, stationary columns)`
-  differs only for narrow stationaries), times 4 for fp32. A new stationary tile loads in the
+  differs only for narrow stationaries); fp32 takes four passes, each a little longer (fitted). A new stationary tile loads in the
   background, 4 times as fast as it would move; it shows only where it takes longer than what it hides
   behind.
 - vector, scalar: `max(64, N)` for N elements a partition; tensor-tensor 2 N, unless an operand is in
@@ -119,8 +119,9 @@ def _cycles(stream: InstructionStream, core: Core) -> Floats:
     with_sums = (op == Op.ACTIVATION) & (rows["out2"] >= 0)
     cycles = cycles + np.where(with_sums, minimum, 0.0)
     moving = np.where(op == Op.TRANSPOSE, _partitions(stream, "in0"), elements(stream, "in1"))
-    passes = np.where(_dtype(stream, "in0") == 0, core.fp32_factor, 1)
-    tensor = np.maximum(core.minimums[TENSOR], moving) * passes
+    fp32 = _dtype(stream, "in0") == 0
+    tensor = np.maximum(core.minimums[TENSOR], moving).astype(np.float64)
+    tensor = np.where(fp32, (tensor + core.fp32_pass_overhead) * core.fp32_factor, tensor)
     return np.where(queue == TENSOR, tensor, cycles)
 
 

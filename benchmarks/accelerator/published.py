@@ -1,0 +1,125 @@
+"""Simulated against published kernels on trn1: latency, HBM traffic and engine activity, misses included.
+
+    python benchmarks/accelerator/published.py [--calibrate] [--set KEY=VALUE ...]
+
+The published numbers are profiles of five kernels on real hardware (zhang677/AccelOpt,
+profile_results.csv). `silu` and `transpose_matmul` calibrate the constants that the target file marks
+calibratable; the other three only judge. `--calibrate` fits those constants anew and prints them (to be
+written into the target file, with what is not fitted left alone).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import kernels
+
+from codegen.accelerator.core import Core
+from codegen.accelerator.costs import costs
+from codegen.accelerator.instructions import InstructionStream, Op
+from search_space.target import Target, load_target
+from simulator.accelerator.timeline import Timeline, timeline
+
+
+@dataclass(frozen=True)
+class Published:
+    """A measured kernel: latency in ms, HBM traffic in MB, share of time engines were active."""
+
+    kernel: Callable[[Core], InstructionStream]
+    latency: float
+    read: float
+    written: float
+    activity: dict[str, float]
+    calibrates: bool = False
+
+
+PUBLISHED: dict[str, Published] = {
+    "silu": Published(kernels.silu, 1.333, 117.4, 117.4, {"scalar": 0.315, "vector": 0.739}, True),
+    "transpose_matmul": Published(
+        kernels.transpose_matmul, 9.610, 392, 179, {"scalar": 0.038}, True
+    ),
+    "matmul": Published(kernels.matmul, 35.20, 9060, 201, {"scalar": 0.068}),
+    "bmm": Published(kernels.bmm, 4.611, 67, 1086, {"scalar": 0.37}),
+    "swiglu": Published(kernels.swiglu, 4.222, 141.6, 83.9, {"scalar": 0.093, "vector": 0.135}),
+}
+
+FITS: dict[str, tuple[str, Callable[[Timeline], float], float]] = {
+    "vector.latency": ("silu", lambda t: t.engines["vector"] * t.makespan, 0.739 * 1.333e6),
+    "scalar.latency": (
+        "transpose_matmul", lambda t: t.engines["scalar"] * t.makespan, 0.038 * 9.610e6,
+    ),
+    "semaphore.ns": ("silu", lambda t: t.makespan, 1.333e6),
+    "tensor.fp32_pass_overhead": ("transpose_matmul", lambda t: t.makespan, 9.610e6),
+}  # fmt: skip
+"""Calibratable constant: the kernel and quantity (ns) that decide it, and its published value."""
+
+
+def traffic(stream: InstructionStream) -> tuple[float, float]:
+    """MB read from and written to HBM."""
+    moved, op = costs(stream).bytes, stream.rows["op"]
+    return float(moved[op == Op.LOAD].sum()) / 1e6, float(moved[op == Op.STORE].sum()) / 1e6
+
+
+def calibrate(target: Target, rounds: int = 3) -> dict[str, float]:
+    """Fit each constant of `FITS` in turn by bisection, a few rounds over all."""
+    values = {name: target.number(name) for name in FITS}
+    for _ in range(rounds):
+        for name, (kernel, quantity, wanted) in FITS.items():
+            low, high = 0.0, 1000.0
+            for _ in range(12):
+                middle = (low + high) / 2
+                core = Core.of(target.with_settings({**values, name: middle}))
+                found = quantity(timeline(PUBLISHED[kernel].kernel(core)))
+                low, high = (middle, high) if found < wanted else (low, middle)
+            values[name] = round((low + high) / 2, 1)
+            assert target.fact(name).calibratable, name
+    return values
+
+
+def row(name: str, published: Published, core: Core) -> str:
+    """One line of the table."""
+    begun = time.perf_counter()
+    stream = published.kernel(core)
+    played = timeline(stream)
+    elapsed = time.perf_counter() - begun
+    read, written = traffic(stream)
+    latency = played.makespan / 1e6
+    total = published.read + published.written
+    shares = ", ".join(
+        f"{engine} {share:.3f} -> {played.engines[engine]:.3f} "
+        f"({played.engines[engine] / share:.2f})"
+        for engine, share in published.activity.items()
+    )
+    return (
+        f"{name:17s} {'fit' if published.calibrates else '   '} "
+        f"{published.latency:7.3f} {latency:7.3f} {latency / published.latency:6.3f}   "
+        f"{published.read:6.0f} {read:6.0f} {published.written:6.0f} {written:6.0f} "
+        f"{(read + written) / total:6.3f}   {played.bound:8s} {shares}   "
+        f"[{len(stream)} instructions, {elapsed:.1f} s]"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--calibrate", action="store_true")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    arguments = parser.parse_args()
+    target = load_target("trn1").with_settings(dict(s.split("=", 1) for s in arguments.set))
+    if arguments.calibrate:
+        for name, value in calibrate(target).items():
+            print(f"{name} = {value}")
+        return
+    print(
+        "kernel                  ms: published simulated ratio   "
+        "MB read: pub. sim., written: pub. sim., ratio   bound, activity published -> simulated"
+    )
+    core = Core.of(target)
+    for name, published in PUBLISHED.items():
+        print(row(name, published, core))
+
+
+if __name__ == "__main__":
+    main()

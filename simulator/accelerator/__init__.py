@@ -1,0 +1,1 @@
+"""Simulation of accelerators: functional execution, timeline, roofline, traces, systolic arrays."""

@@ -1,0 +1,239 @@
+"""Functional execution: what an instruction stream computes, instruction by instruction, in numpy.
+
+It runs the very stream that the timeline times. Memories are raw bytes, so that a wrong address reads
+what really lies there; they start as NaNs, so that reading what nothing wrote shows. Arithmetic is fp32
+in the engines, PSUM accumulates in fp32, and results are rounded to the dtype of what they are written
+to (bf16, fp16, fp8 through ml_dtypes).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codegen.accelerator.instructions import (
+    ACTIVATIONS,
+    OPERATIONS,
+    Access,
+    Instruction,
+    InstructionStream,
+    Op,
+    Space,
+)
+from search_space.dtypes import size_of, to_numpy
+from search_space.errors import InputError
+
+Array = NDArray[Any]
+
+_erf = np.vectorize(math.erf, otypes=[np.float32])
+
+
+def _gelu_tanh(x: Array) -> Array:
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "copy": lambda x: x,
+    "exp": np.exp,
+    "relu": lambda x: np.maximum(x, 0),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "tanh": np.tanh,
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))),
+    "gelu_tanh": _gelu_tanh,
+    "erf": _erf,
+    "square": np.square,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "abs": np.abs,
+    "log": np.log,
+    "softplus": lambda x: np.logaddexp(x, 0),
+    "sin": np.sin,
+    "reciprocal": lambda x: 1 / x,
+    "sign": np.sign,
+}
+
+_BINARY: dict[str, Callable[[Array, Array], Array]] = {
+    "bypass": lambda a, b: a,
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "max": np.maximum,
+    "min": np.minimum,
+    "pow": np.power,
+    "reverse_subtract": lambda a, b: b - a,
+    "reverse_divide": lambda a, b: b / a,
+    "is_ge": lambda a, b: (a >= b).astype(np.float32),
+    "is_gt": lambda a, b: (a > b).astype(np.float32),
+}
+
+_REDUCERS: dict[str, Callable[..., Array]] = {
+    "add": np.sum,
+    "max": np.max,
+    "min": np.min,
+    "multiply": np.prod,
+}
+
+assert set(_FUNCTIONS) == set(ACTIVATIONS) and set(_BINARY) == set(OPERATIONS)
+
+
+class _Machine:
+    """The memories of one core, and one method for each instruction."""
+
+    def __init__(self, stream: InstructionStream, inputs: Mapping[str, Array]) -> None:
+        core = stream.core
+        self.stream = stream
+        self.hbm = [self._tensor(t.name, t.shape, t.dtype, t.role, inputs) for t in stream.tensors]
+        self.chip = {
+            Space.SBUF: np.full((core.sbuf_partitions, core.sbuf_bytes), 0xFF, dtype=np.uint8),
+            Space.PSUM: np.full((core.psum_partitions, core.psum_bytes), 0xFF, dtype=np.uint8),
+        }
+
+    def _tensor(
+        self, name: str, shape: tuple[int, ...], dtype: str, role: str, inputs: Mapping[str, Array]
+    ) -> Array:
+        kind = to_numpy(dtype)
+        if role != "input":
+            return np.full(int(np.prod(shape)) * kind.itemsize, 0xFF, dtype=np.uint8)
+        if name not in inputs:
+            raise InputError(f"kernel '{self.stream.name}' needs the input '{name}'")
+        if inputs[name].shape != shape:
+            raise InputError(
+                f"input '{name}' of kernel '{self.stream.name}' has shape "
+                f"{inputs[name].shape}; {shape} is expected"
+            )
+        return np.ascontiguousarray(inputs[name], dtype=kind).reshape(-1).view(np.uint8)
+
+    def view(self, access: Access) -> Array:
+        """A numpy view of an operand, shape (partitions, free...)."""
+        size = size_of(access.dtype)
+        free = [(count, stride * size) for count, stride in access.dims[1:]]
+        rows = access.dims[0][0]
+        if access.space == Space.HBM:
+            memory, first, pitch = self.hbm[access.tensor], access.offset, access.dims[0][1] * size
+        else:
+            memory = self.chip[access.space]
+            pitch = memory.shape[1]
+            first = access.partition * pitch + access.offset
+        return np.ndarray(
+            (rows, *(count for count, _ in free)),
+            to_numpy(access.dtype),
+            buffer=memory,  # type: ignore[arg-type]
+            offset=first,
+            strides=(pitch, *(stride for _, stride in free)),
+        )
+
+    def read(self, access: Access) -> Array:
+        """An operand in fp32, shape (partitions, elements)."""
+        view = self.view(access)
+        return view.astype(np.float32).reshape(len(view), -1)
+
+    def write(self, access: Access, value: Array) -> None:
+        view = self.view(access)
+        view[...] = value.reshape(view.shape).astype(view.dtype)
+
+    # -- instructions -------------------------------------------------------------------------
+    def load(self, i: Instruction) -> None:
+        source, out = self.view(i.operands["in0"]), self.view(i.operands["out"])
+        out[...] = source.reshape(out.shape).astype(out.dtype)
+
+    store = load
+
+    def matmul(self, i: Instruction) -> None:
+        product = self.read(i.operands["in0"]).T @ self.read(i.operands["in1"])
+        out = self.view(i.operands["out"])
+        if i.accumulate:
+            product = product + out.astype(np.float32).reshape(product.shape)
+        out[...] = product.reshape(out.shape).astype(out.dtype)
+
+    def transpose(self, i: Instruction) -> None:
+        self.write(i.operands["out"], np.ascontiguousarray(self.read(i.operands["in0"]).T))
+
+    def scalar(self, i: Instruction, operand: str, immediate: int) -> Array:
+        """A scalar operand: a [P, 1] tile, or a number."""
+        if operand in i.operands:
+            return self.read(i.operands[operand])
+        return np.full((1, 1), i.immediates[immediate], dtype=np.float32)
+
+    def activation(self, i: Instruction) -> None:
+        value = self.read(i.operands["in0"]) * self.scalar(i, "in2", 1) + self.scalar(i, "in1", 0)
+        result = _FUNCTIONS[ACTIVATIONS[i.function]](value)
+        self.write(i.operands["out"], result)
+        if "out2" in i.operands:
+            self.write(i.operands["out2"], result.sum(axis=1, dtype=np.float32))
+
+    def tensor_tensor(self, i: Instruction) -> None:
+        operate = _BINARY[OPERATIONS[i.function]]
+        self.write(
+            i.operands["out"], operate(self.read(i.operands["in0"]), self.read(i.operands["in1"]))
+        )
+
+    def tensor_scalar(self, i: Instruction) -> None:
+        first, second = (_BINARY[OPERATIONS[f]] for f in (i.function, i.function2))
+        value = first(self.read(i.operands["in0"]), self.scalar(i, "in1", 0))
+        self.write(i.operands["out"], second(value, self.scalar(i, "in2", 1)))
+
+    def scalar_tensor_tensor(self, i: Instruction) -> None:
+        first, second = (_BINARY[OPERATIONS[f]] for f in (i.function, i.function2))
+        value = first(self.read(i.operands["in0"]), self.scalar(i, "in2", 0))
+        self.write(i.operands["out"], second(value, self.read(i.operands["in1"])))
+
+    def reduce(self, i: Instruction) -> None:
+        value = self.read(i.operands["in0"])
+        kept = int(np.prod(i.operands["out"].shape[1:]))
+        groups = value.reshape(len(value), kept, -1)
+        self.write(i.operands["out"], _REDUCERS[OPERATIONS[i.function]](groups, axis=2))
+
+    def scan(self, i: Instruction) -> None:
+        first, second = (_BINARY[OPERATIONS[f]] for f in (i.function, i.function2))
+        a, b = self.read(i.operands["in0"]), self.read(i.operands["in1"])
+        state = np.broadcast_to(self.scalar(i, "in2", 0), (len(a), 1))[:, 0]
+        result = np.empty_like(a)
+        for step in range(a.shape[1]):
+            state = second(first(a[:, step], state), b[:, step])
+            result[:, step] = state
+        self.write(i.operands["out"], result)
+
+    def reciprocal(self, i: Instruction) -> None:
+        self.write(i.operands["out"], 1 / self.read(i.operands["in0"]))
+
+    def copy(self, i: Instruction) -> None:
+        self.write(i.operands["out"], self.read(i.operands["in0"]))
+
+    def memset(self, i: Instruction) -> None:
+        self.view(i.operands["out"])[...] = i.immediates[0]
+
+    def select(self, i: Instruction) -> None:
+        value = self.read(i.operands["in0"])
+        rows, columns = np.indices(value.shape)
+        keep = i.function + i.function2 * rows + i.accumulate * columns >= 0
+        self.write(i.operands["out"], np.where(keep, value, np.float32(i.immediates[0])))
+
+
+def execute(stream: InstructionStream, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Run a stream.
+
+    Args:
+        inputs: each input tensor by name, in its shape; converted to its dtype.
+
+    Returns:
+        The output tensors by name, in their dtypes.
+
+    Raises:
+        InputError: an input is missing or of another shape.
+    """
+    machine = _Machine(stream, inputs)
+    methods = {op: getattr(machine, op.name.lower()) for op in Op}
+    with np.errstate(all="ignore"):
+        for instruction in stream:
+            methods[instruction.op](instruction)
+    return {
+        t.name: machine.hbm[n].view(to_numpy(t.dtype)).reshape(t.shape)
+        for n, t in enumerate(stream.tensors)
+        if t.role == "output"
+    }

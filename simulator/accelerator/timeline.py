@@ -1,0 +1,170 @@
+"""The event timeline: when each instruction of a stream starts and ends, in one compiled pass.
+
+Every engine and queue is a resource that is free from some time on; an instruction starts when its queue,
+its port and everything it waits for allow, and moves those times on. Only `max` and `+` of non-negative
+numbers occur and resources are granted in the stream's own order, so the whole is a max-plus system: a
+faster engine or more bandwidth can never make a program later.
+
+- issue (how long the engine is occupied) and latency (until the result shows) are apart: independent
+  instructions follow each other at the issue rate, dependent ones pay the latency too;
+- results appear in a queue's order; another engine sees a semaphore `semaphore_ns` later;
+- the tensor engine loads a new stationary tile behind the pass before;
+- a DMA transfer begins `dma.start_ns` after its semaphore and is spread over the DMA engines, which, as
+  HBM itself, serve transfers in grant order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from codegen.accelerator.compiled import Floats, Ints, compiled
+from codegen.accelerator.core import ENGINES, FIRST_DMA_QUEUE, QUEUES, Core
+from codegen.accelerator.costs import Costs, costs
+from codegen.accelerator.instructions import InstructionStream
+
+SYNCHRONISATION_SHARE = 0.6
+"""Below this share of its time, no engine "bounds" the program: it waits on latencies."""
+
+
+@compiled
+def _run(
+    n: int,
+    first_dma: int,
+    engines: int,
+    semaphore: float,
+    queue: Ints,
+    lock: Ints,
+    wait_start: Ints,
+    waits: Ints,
+    issue: Floats,
+    latency: Floats,
+    stationary: Floats,
+    dma_engines: Ints,
+    dma_work: Floats,
+    hbm: Floats,
+    free: Floats,
+    shown: Floats,
+    dma_free: Floats,
+    start: Floats,
+    end: Floats,
+    busy: Floats,
+) -> int:
+    """Fill `start`, `end` (ns) of each row and `busy` (ns) of each queue."""
+    lock0 = 0.0
+    lock1 = 0.0
+    tensor_start = 0.0
+    hbm_free = 0.0
+    turn = 0
+    for i in range(n):
+        q = queue[i]
+        time = free[q]
+        for w in range(wait_start[i], wait_start[i + 1]):
+            d = waits[w]
+            when = end[d]
+            if q < first_dma and queue[d] != q:
+                when = when + semaphore
+            time = max(time, when)
+        if q < first_dma:
+            held = lock[i]
+            if held % 2 == 1:
+                time = max(time, lock0)
+            if held >= 2:
+                time = max(time, lock1)
+            if q == 0:
+                time = max(time, tensor_start + stationary[i])
+                tensor_start = time
+            done = time + issue[i]
+            free[q] = done
+            if held % 2 == 1:
+                lock0 = done
+            if held >= 2:
+                lock1 = done
+            finish = max(done + latency[i], shown[q])
+        else:
+            free[q] = time
+            time = time + latency[i]
+            hbm_free = max(hbm_free, time) + hbm[i]
+            finish = max(hbm_free, shown[q])
+            for k in range(dma_engines[i]):
+                done = max(time, dma_free[turn]) + dma_work[i]
+                dma_free[turn] = done
+                finish = max(finish, done)
+                turn = turn + 1
+                if turn == engines:
+                    turn = 0
+        busy[q] += max(0.0, finish - max(time, shown[q]))
+        shown[q] = finish
+        start[i] = time
+        end[i] = finish
+    return n
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """When everything happened.
+
+    Attributes:
+        start, end: ns of each row, shape (n,); for DMA, of its data phase.
+        active: ns each queue had an instruction in flight, shape (queues,).
+        costs: of each row, as simulated.
+    """
+
+    stream: InstructionStream
+    core: Core
+    start: Floats
+    end: Floats
+    active: Floats
+    costs: Costs
+
+    @cached_property
+    def makespan(self) -> float:
+        """ns from the first instruction to the last result."""
+        return float(self.end.max()) if len(self.end) else 0.0
+
+    @cached_property
+    def dma_busy(self) -> float:
+        """ns the DMA engines moved data, averaged over them."""
+        return float((self.costs.dma_engines * self.costs.dma_work).sum()) / self.core.dma_engines
+
+    @cached_property
+    def engines(self) -> dict[str, float]:
+        """Share of the time each engine had an instruction in flight; "dma": moved data."""
+        whole = max(self.makespan, 1e-9)
+        shares = {name: float(self.active[i]) / whole for i, name in enumerate(ENGINES)}
+        return {**shares, "dma": self.dma_busy / whole}
+
+    @cached_property
+    def occupied(self) -> dict[str, float]:
+        """ns each resource was occupied and could take nothing else: the roofs of this program."""
+        queue = self.stream.rows["queue"]
+        return {
+            **{
+                name: float(self.costs.issue[queue == i].sum()) for i, name in enumerate(ENGINES)
+            },
+            "dma": self.dma_busy,
+            "hbm": float(self.costs.hbm.sum()),
+        }
+
+    @cached_property
+    def bound(self) -> str:
+        """The resource occupied longest, or "synchronisation" if that is far from all the time."""
+        name, time = max(self.occupied.items(), key=lambda item: item[1])
+        return name if time >= SYNCHRONISATION_SHARE * self.makespan else "synchronisation"
+
+
+def timeline(stream: InstructionStream, core: Core | None = None) -> Timeline:
+    """Play a stream on its own core, or on `core` (a what-if; the program stays as it is)."""
+    core = core or stream.core
+    cost = costs(stream, core)
+    n = len(stream)
+    start, end, busy = np.zeros(n), np.zeros(n), np.zeros(QUEUES)
+    _run(
+        n, FIRST_DMA_QUEUE, core.dma_engines, float(core.semaphore_ns), stream.rows["queue"],
+        stream.rows["lock"], stream.wait_start, stream.waits, cost.issue, cost.latency,
+        cost.stationary, cost.dma_engines, cost.dma_work, cost.hbm, np.zeros(QUEUES),
+        np.zeros(QUEUES), np.zeros(core.dma_engines), start, end, busy,
+    )  # fmt: skip
+    return Timeline(stream, core, start, end, busy, cost)
