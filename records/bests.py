@@ -12,14 +12,15 @@ fresh one, whatever came of that: the fresh one is the last word.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, ScalarSelect, and_, case, exists, select
+from sqlalchemy import Connection, ScalarSelect, and_, bindparam, case, exists, select
 from sqlalchemy.orm import aliased
 
 from records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, WorkloadRow
-from records.reading import TOOLCHAIN_COLUMNS, Rows, select_records, to_record, to_toolchain
+from records.reading import SELECT_BY_NUMBER, TOOLCHAIN_COLUMNS, Rows, to_record, to_toolchain
 from records.record import Best
 from records.toolchain import Toolchain
 from search_space.measure import MeasuredBy
@@ -29,6 +30,9 @@ NEAR_TIE: dict[MeasuredBy, float] = {"hardware": 0.01, "simulator": 1e-6}
 
 NEAR_TIES_READ = 32
 """At most so many near-ties of a series are compared (the first by latency and digest)."""
+
+
+_GROUPS_AT_ONCE = 1000  # servers limit the number of parameters of a statement
 
 
 class Scope(NamedTuple):
@@ -48,6 +52,10 @@ class Scope(NamedTuple):
     measured_by: MeasuredBy | None = None
     operator: str | None = None
 
+    def asked(self) -> dict[str, Any]:
+        """What is not left open, by name."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
 
 class Candidate(NamedTuple):
     """A series in scope; `fastest` is None where no trial of it works."""
@@ -62,6 +70,11 @@ class Candidate(NamedTuple):
     stale_because: tuple[str, ...]
     fastest: float | None
 
+    @property
+    def subject(self) -> tuple[str, str, int, str]:
+        """What stays the same when versions and calibration change."""
+        return self.workload, self.target, self.threads, self.measured_by
+
 
 Group = tuple[Any, ...]
 """What a best is wanted for, e.g. (workload, target, threads)."""
@@ -75,33 +88,12 @@ def candidates(
     Args:
         calibration: the target's present calibration digest; None leaves it unjudged.
     """
-    fastest = _fastest(SeriesRow.id).label("fastest")
-    query = (
-        select(
-            SeriesRow.id,
-            WorkloadRow.key,
-            TargetRow.identity,
-            SeriesRow.threads,
-            SeriesRow.measured_by,
-            SeriesRow.input_layout,
-            SeriesRow.output_layout,
-            SeriesRow.calibration,
-            *TOOLCHAIN_COLUMNS,
-            fastest,
-        )
-        .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
-        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
-        .join(ToolchainRow, ToolchainRow.id == SeriesRow.toolchain_id)
-        .where(*in_scope(scope))
-    )
+    asked = scope.asked()
     found = []
-    for row in connection.execute(query).mappings():
+    for row in connection.execute(_candidates(tuple(asked)), asked).mappings():
         because = to_toolchain(row).stale_because(current, row["measured_by"])
-        if (
-            calibration is not None
-            and row["measured_by"] == "simulator"
-            and row["calibration"] != calibration
-        ):
+        simulated = row["measured_by"] == "simulator"
+        if simulated and calibration is not None and row["calibration"] != calibration:
             because = (*because, "the target was calibrated anew")
         found.append(
             Candidate(
@@ -119,6 +111,29 @@ def candidates(
     return found
 
 
+@lru_cache
+def _candidates(names: tuple[str, ...]) -> Rows:
+    """The statement behind `candidates`; built once, as building costs more than running it."""
+    return (
+        select(
+            SeriesRow.id,
+            WorkloadRow.key,
+            TargetRow.identity,
+            SeriesRow.threads,
+            SeriesRow.measured_by,
+            SeriesRow.input_layout,
+            SeriesRow.output_layout,
+            SeriesRow.calibration,
+            *TOOLCHAIN_COLUMNS,
+            _fastest(SeriesRow.id).label("fastest"),
+        )
+        .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
+        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
+        .join(ToolchainRow, ToolchainRow.id == SeriesRow.toolchain_id)
+        .where(*in_scope(names))
+    )
+
+
 def pick(
     connection: Connection, found: Sequence[Candidate], by: Sequence[str]
 ) -> dict[Group, Best]:
@@ -128,16 +143,24 @@ def pick(
         if candidate.fastest is not None:
             group = tuple(getattr(candidate, name) for name in by)
             groups.setdefault(group, []).append(candidate)
-    fresh = sorted(c.series for c in found if not c.stale_because)
+    fresh = [c for c in found if not c.stale_because]
     winners: dict[Group, Best] = {}
     for level in range(4):
-        asked = {
-            group: members
+        asked = [
+            (group, members)
             for group, everyone in groups.items()
             if group not in winners and (members := [c for c in everyone if _level(c) == level])
-        }
-        winners |= _winners(connection, asked, fresh if level % 2 else [])
+        ]
+        for start in range(0, len(asked), _GROUPS_AT_ONCE):
+            part = dict(asked[start : start + _GROUPS_AT_ONCE])
+            winners |= _winners(connection, part, _overruling(part, fresh) if level % 2 else [])
     return winners
+
+
+def _overruling(groups: dict[Group, list[Candidate]], fresh: list[Candidate]) -> list[int]:
+    """Fresh series with the subject of a stale candidate: their word counts, not the old one."""
+    subjects = {c.subject for members in groups.values() for c in members}
+    return sorted(c.series for c in fresh if c.subject in subjects)
 
 
 def _level(candidate: Candidate) -> int:
@@ -157,7 +180,10 @@ def _winners(
     if not by_series:
         return {}
     rows: dict[Group, list[tuple[float, str, int]]] = {}
-    for row in connection.execute(_near_ties(sorted(by_series), overruling)):
+    asked: dict[str, Any] = {"series": sorted(by_series)}
+    if overruling:
+        asked["overruling"] = overruling
+    for row in connection.execute(_near_ties(bool(overruling)), asked):
         group, _ = by_series[row.series_id]
         rows.setdefault(group, []).append((row.latency_s, row.config, row.id))
     chosen: dict[int, Group] = {}
@@ -167,10 +193,10 @@ def _winners(
         chosen[
             min((config, latency, i) for latency, config, i in trials if latency <= bound)[2]
         ] = group
-    records = select_records().where(TrialRow.id.in_(sorted(chosen)))
+    found = connection.execute(SELECT_BY_NUMBER, {"numbers": sorted(chosen)}).mappings()
     return {
         chosen[row["id"]]: Best(to_record(row), by_series[row["series_id"]][1].stale_because)
-        for row in connection.execute(records).mappings()
+        for row in found
     }
 
 
@@ -188,11 +214,15 @@ def _fastest(series: Any, more: Callable[[Any], list[Any]] = lambda trial: []) -
     )
 
 
-def _near_ties(series: list[int], overruling: list[int]) -> Rows:
-    """Working trials of each series within the near-tie of its lowest latency."""
+@lru_cache
+def _near_ties(overruled: bool) -> Rows:
+    """Working trials of each series within the near-tie of its lowest latency.
+
+    Parameters: `series`, and `overruling` if `overruled` ones are to be left out.
+    """
 
     def conditions(trial: Any) -> list[Any]:
-        return [~_overruled(trial, overruling)] if overruling else []
+        return [~_overruled(trial)] if overruled else []
 
     tolerance = case(
         (SeriesRow.measured_by == "hardware", 1 + NEAR_TIE["hardware"]),
@@ -212,11 +242,11 @@ def _near_ties(series: list[int], overruling: list[int]) -> Rows:
         select(TrialRow.series_id, TrialRow.id, TrialRow.latency_s, TrialRow.config)
         .select_from(SeriesRow)
         .join(TrialRow, TrialRow.id.in_(ids))
-        .where(SeriesRow.id.in_(series))
+        .where(SeriesRow.id.in_(bindparam("series", expanding=True)))
     )
 
 
-def _overruled(trial: Any, overruling: list[int]) -> Any:
+def _overruled(trial: Any) -> Any:
     """Whether one of the series `overruling`, of the same subject, holds the same configuration."""
     other, its, theirs = aliased(TrialRow), aliased(SeriesRow), aliased(SeriesRow)
     subject = ("workload_id", "target_id", "threads", "measured_by")
@@ -227,25 +257,25 @@ def _overruled(trial: Any, overruling: list[int]) -> Any:
         .where(
             other.config_digest == trial.config_digest,
             its.id == trial.series_id,
-            theirs.id.in_(overruling),
+            theirs.id.in_(bindparam("overruling", expanding=True)),
         )
         .correlate(trial)
     )
 
 
-def in_scope(scope: Scope) -> list[Any]:
-    """Conditions over the joined workloads, targets and series."""
-    conditions: list[Any] = []
-    if scope.workloads is not None:
-        conditions.append(WorkloadRow.key.in_(list(scope.workloads)))
-    for column, value in (
-        (TargetRow.identity, scope.target),
-        (SeriesRow.threads, scope.threads),
-        (SeriesRow.input_layout, scope.input_layout),
-        (SeriesRow.output_layout, scope.output_layout),
-        (SeriesRow.measured_by, scope.measured_by),
-        (WorkloadRow.operator, scope.operator),
-    ):
-        if value is not None:
-            conditions.append(column == value)
-    return conditions
+def in_scope(names: Iterable[str]) -> list[Any]:
+    """Conditions over joined workloads, targets and series; `Scope.asked` are the parameters."""
+    columns = {
+        "target": TargetRow.identity,
+        "threads": SeriesRow.threads,
+        "input_layout": SeriesRow.input_layout,
+        "output_layout": SeriesRow.output_layout,
+        "measured_by": SeriesRow.measured_by,
+        "operator": WorkloadRow.operator,
+    }
+    return [
+        WorkloadRow.key.in_(bindparam(name, expanding=True))
+        if name == "workloads"
+        else columns[name] == bindparam(name)
+        for name in names
+    ]

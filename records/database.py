@@ -5,126 +5,35 @@
         database.add(records, job=job, job_state=state)
         best = database.best(workload, target, threads=1)
 
-Guarantees: every method is one transaction of its own, so that a process that dies leaves all of it
-or nothing; any number of processes and threads may write at once (each process opens its own
+Guarantees: every method is one transaction of its own, so that a process that dies leaves all of
+it or nothing; any number of processes and threads may write at once (each process opens its own
 `Database`); errors are `DatabaseError` (what the database is) or `JobError` (what became of it
 meanwhile).
 """
 
 from __future__ import annotations
 
-import os
 import platform
-import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, Engine, insert, select, update
+import numpy as np
 
-from records import engine as engines
-from records import queries, reading, schema
+from records import exchange, jobs, maintenance, merging, queries, reading
 from records.bests import Group, Scope, candidates, pick
-from records.models import JobRow, TrialRow
 from records.record import Best, Job, JobStatus, TuningRecord
-from records.toolchain import Toolchain, calibration_of
-from records.writing import BATCH, Writer, incoming, storable
+from records.store import Store
+from records.toolchain import calibration_of
+from records.writing import BATCH, Writer, incoming
 from search_space.errors import DatabaseError
 from search_space.measure import MeasuredBy
 from search_space.target import Target
 from search_space.workload import Workload
 
 
-class Database:
-    """An open tuning database. Make one with `Database.open`.
-
-    Attributes:
-        name: how messages call it.
-        toolchain: this installation's versions: written with new records, and what `stale` is
-            judged by.
-        read_only: whether this user may not write it.
-    """
-
-    def __init__(self, engine: Engine, name: str, toolchain: Toolchain, read_only: bool) -> None:
-        self.name = name
-        self.toolchain = replace(toolchain, schema=schema.REVISIONS[-1])
-        self.read_only = read_only
-        self._engine = engine
-        self._process = os.getpid()
-
-    @classmethod
-    def open(
-        cls, location: str, *, create: bool = True, toolchain: Toolchain | None = None
-    ) -> Database:
-        """Open a database, made or brought to the newest schema where needed.
-
-        Args:
-            location: a file (SQLite) or a SQLAlchemy URL.
-            create: whether a file that does not exist is made.
-            toolchain: this installation's versions; default `Toolchain.installed()`.
-
-        Raises:
-            DatabaseError: not a tuning database, of a newer schema, cannot be opened or made.
-            DependencyError: the URL's driver is not installed.
-        """
-        url = engines.parse_url(str(location))
-        name, path = engines.display_name(url), engines.sqlite_path(url)
-        read_only = False
-        if path is not None:
-            engines.check_file(path, create)
-            read_only = engines.is_read_only(path)
-        engine = engines.make_engine(url)
-        try:
-            schema.prepare(engine, name, writable=not read_only)
-        except BaseException:
-            engine.dispose()
-            raise
-        return cls(engine, name, toolchain or Toolchain.installed(), read_only)
-
-    def close(self) -> None:
-        """Give the connections back; the log is folded into the file by the last one."""
-        self._engine.dispose(close=self._process == os.getpid())
-
-    def __enter__(self) -> Database:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    # -- transactions -----------------------------------------------------------------------------
-    @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """A connection that sees one state of the database, for questions not asked here."""
-        self._check_process()
-        with engines.translated(self.name), self._engine.connect() as connection:
-            yield connection
-
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """A transaction that writes: committed at the end of the block, rolled back on an error."""
-        self._check_process()
-        if self.read_only:
-            raise DatabaseError(
-                f"database '{self.name}' is read-only; make it writable or name another file"
-            )
-        with engines.translated(self.name):
-            writer = self._engine.connect().execution_options(tilesmith_write=True)
-            with writer as connection, connection.begin():
-                yield connection
-
-    def _check_process(self) -> None:
-        """After a fork, leave the parent's connections alone and make new ones."""
-        if self._process != os.getpid():
-            self._engine.dispose(close=False)
-            self._process = os.getpid()
+class Database(Store):
+    """An open tuning database. Make one with `Database.open`, as documented in `records.store`."""
 
     # -- jobs -------------------------------------------------------------------------------------
     def start_job(
@@ -137,63 +46,30 @@ class Database:
         state: str | None = None,
     ) -> int:
         """Register a tuning job (and the facts of its targets); its number."""
-        values = {
-            "uid": secrets.token_hex(16),
-            "command": storable(command),
-            "seed": seed,
-            "strategy": strategy,
-            "state": state,
-            "status": "running",
-            "message": "",
-            "host": platform.node(),
-            "started_at": datetime.now(UTC),
-        }
         with self.writing() as connection:
-            writer = Writer(connection)
             for target in targets:
-                writer.target_id(target)
-            made = connection.execute(insert(JobRow).values(**values))
-            key = made.inserted_primary_key
-            assert key is not None
-            return int(key[0])
+                Writer(connection).target_id(target)
+            return jobs.start(connection, command, seed, strategy, state)
 
     def finish_job(self, job: int, status: JobStatus = "finished", message: str = "") -> None:
         """Mark a job as ended (or, with `status="running"`, as taken up again)."""
-        ended = None if status == "running" else datetime.now(UTC)
-        self._update_job(job, status=status, message=storable(message), ended_at=ended)
+        with self.writing() as connection:
+            jobs.finish(connection, job, status, message)
 
     def job_state(self, job: int) -> str | None:
         """The state last written with `add` or `set_job_state`; None if there is none."""
         with self.reading() as connection:
-            row = connection.execute(select(JobRow.state).where(JobRow.id == job)).first()
-        if row is None:
-            raise self._no_job(job)
-        return None if row.state is None else str(row.state)
+            return jobs.state(connection, job)
 
     def set_job_state(self, job: int, state: str | None) -> None:
         """Replace a job's state by itself (with results, use `add`)."""
-        self._update_job(job, state=state)
+        with self.writing() as connection:
+            jobs.change(connection, job, state=state)
 
     def jobs(self, *, command: str | None = None, status: JobStatus | None = None) -> list[Job]:
         """Jobs, the newest first, with that command or status if given."""
         with self.reading() as connection:
-            return queries.jobs(connection, command, status)
-
-    def _update_job(self, job: int, **values: Any) -> None:
-        with self.writing() as connection:
-            self._update_job_in(connection, job, **values)
-
-    def _update_job_in(self, connection: Connection, job: int, **values: Any) -> None:
-        table = JobRow.__table__
-        if not connection.execute(
-            update(JobRow).where(table.c.id == job).values(**values)
-        ).rowcount:
-            raise self._no_job(job)
-
-    def _no_job(self, job: int) -> DatabaseError:
-        return DatabaseError(
-            f"database '{self.name}' has no job {job}; 'tilesmith db stats' lists them"
-        )
+            return jobs.listed(connection, command, status)
 
     # -- writing ----------------------------------------------------------------------------------
     def add(
@@ -222,7 +98,7 @@ class Database:
             item.values["job_id"] = item.values["job_id"] or job
         with self.writing() as connection:
             if job is not None and job_state is not None:
-                self._update_job_in(connection, job, state=job_state)
+                jobs.change(connection, job, state=job_state)
             writer = Writer(connection)
             for start in range(0, len(batch), BATCH):
                 writer.insert(batch[start : start + BATCH], deduplicate=False)
@@ -231,6 +107,73 @@ class Database:
         """Keep a target's facts, for people and for `db show`."""
         with self.writing() as connection:
             Writer(connection).target_id(target)
+
+    # -- exchange ---------------------------------------------------------------------------------
+    def export_lines(self, where: queries.Filter | None = None) -> Iterator[str]:
+        """The trials as JSON Lines (`records.exchange`), a header first, without line ends."""
+        with self.reading() as connection:
+            yield from exchange.export_lines(connection, where or queries.Filter())
+
+    def import_lines(
+        self, lines: Iterable[str], *, name: str = "import", skip_bad: bool = False
+    ) -> exchange.ImportReport:
+        """Write the trials of an export, all or none; those already there are left out.
+
+        Args:
+            name: how messages call the source.
+            skip_bad: leave bad lines out and report them, instead of refusing the whole.
+
+        Raises:
+            DatabaseError: not an export, of a newer format, or with a bad line (named).
+        """
+        with self.writing() as connection:
+            return exchange.import_lines(connection, lines, name, skip_bad)
+
+    def merge(self, other: Database) -> exchange.ImportReport:
+        """Bring another database's trials, jobs and targets into this one, in one transaction."""
+        with other.reading() as source, self.writing() as connection:
+            return merging.merge(connection, source)
+
+    def diff(self, other: Database) -> list[merging.Difference]:
+        """What this and another database hold best, the most different first."""
+        return merging.diff(self.overview(), other.overview())
+
+    # -- maintenance ------------------------------------------------------------------------------
+    def verify(
+        self,
+        measure: maintenance.Measure,
+        rng: np.random.Generator,
+        *,
+        count: int | None = 10,
+        target: str | None = None,
+        heal: bool = False,
+    ) -> list[maintenance.Drift]:
+        """Measure a sample of the best records again and compare.
+
+        Args:
+            measure: measures records with the present versions.
+            count: how many, the stale ones first; None takes all.
+            target: only records of this target (name or identity).
+            heal: also write what was measured: the last word on each configuration.
+        """
+        chosen = maintenance.sample(self.overview(target=target), count, rng)
+        renewed = measure([best.record for best in chosen])
+        if heal:
+            self.add(renewed)
+        return [maintenance.Drift(*pair) for pair in zip(chosen, renewed, strict=True)]
+
+    def check(self) -> list[str]:
+        """What is wrong with the file or its contents, a sentence each; [] for an intact one."""
+        with self.reading() as connection:
+            return maintenance.check(connection)
+
+    def prune(self, what: maintenance.Pruning) -> int:
+        """Remove what is not worth keeping and give its space back; how many trials went."""
+        with self.writing() as connection:
+            everything = candidates(connection, Scope(), self.toolchain, None)
+            removed = maintenance.prune(connection, everything, what)
+        self.compact()
+        return removed
 
     # -- best of ----------------------------------------------------------------------------------
     def best(
@@ -361,11 +304,8 @@ class Database:
     def record(self, number: int) -> TuningRecord:
         """One trial by its number; `DatabaseError` if there is none."""
         with self.reading() as connection:
-            row = (
-                connection.execute(reading.select_records().where(TrialRow.id == number))
-                .mappings()
-                .first()
-            )
+            rows = connection.execute(reading.SELECT_BY_NUMBER, {"numbers": [number]})
+            row = rows.mappings().first()
         if row is None:
             raise DatabaseError(
                 f"database '{self.name}' has no record {number}; 'tilesmith db query' lists numbers"

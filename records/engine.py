@@ -169,6 +169,19 @@ def use_write_ahead_log(engine: Engine) -> None:
         raw.close()
 
 
+def compact(engine: Engine) -> None:
+    """Give the space of removed rows back to the disk (SQLite; servers do it by themselves)."""
+    if engine.dialect.name != "sqlite":
+        return
+    raw = engine.raw_connection()
+    try:
+        driver = raw.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        _patiently(driver, "VACUUM")
+    finally:
+        raw.close()
+
+
 def _code(error: BaseException | None) -> str:
     """Primary result code of an SQLite error, by name ("SQLITE_BUSY" also for its variants)."""
     name = str(getattr(error, "sqlite_errorname", ""))

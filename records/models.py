@@ -10,7 +10,8 @@ word counts (a lucky sample does not stay the best for ever), the history stays.
 
 Invariants: `latency_s` is the median of `samples` and is null unless `status` is "ok"; `config` is
 the canonical key and `config_digest` follows from it; exactly one trial of a configuration in a
-series is `latest`. Migrations in `migrations/versions` build exactly this schema (a test compares).
+series is `latest`. Migrations in `migrations/versions` build exactly this schema (a test
+compares).
 """
 
 from __future__ import annotations

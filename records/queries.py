@@ -19,8 +19,8 @@ from sqlalchemy import Connection, func, or_, select, text
 
 from records.bests import Scope, in_scope
 from records.models import JobRow, SeriesRow, TargetRow, TrialRow, WorkloadRow
-from records.reading import Rows, select_records, to_record
-from records.record import Job, TuningRecord
+from records.reading import SELECT_BY_NUMBER, to_record
+from records.record import TuningRecord
 from search_space.errors import DatabaseError
 from search_space.measure import STATUSES, MeasuredBy, Status
 from search_space.target import Target
@@ -77,12 +77,13 @@ def query(
     """Trials that pass `where`: first their numbers, over narrow index rows, then the rest."""
     if sort not in SORTS:
         raise DatabaseError(f"cannot sort by '{sort}'; one of {', '.join(SORTS)} is expected")
+    about_series, about_trials = conditions(where)
     narrow = (
         select(TrialRow.id)
         .join(SeriesRow, SeriesRow.id == TrialRow.series_id)
         .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
         .join(TargetRow, TargetRow.id == SeriesRow.target_id)
-        .where(*_conditions(where))
+        .where(*about_series, *about_trials)
         .order_by(*_order(sort))
         .limit(limit)
         .offset(offset or None)
@@ -95,53 +96,53 @@ def by_number(connection: Connection, numbers: Sequence[int]) -> list[TuningReco
     """Records by their numbers, in the order of the numbers."""
     found: dict[int, TuningRecord] = {}
     for start in range(0, len(numbers), 5000):
-        part = select_records().where(TrialRow.id.in_(numbers[start : start + 5000]))
-        found |= {row["id"]: to_record(row) for row in connection.execute(part).mappings()}
+        rows = connection.execute(SELECT_BY_NUMBER, {"numbers": numbers[start : start + 5000]})
+        found |= {row["id"]: to_record(row) for row in rows.mappings()}
     return [found[number] for number in numbers]
 
 
-def _conditions(where: Filter) -> list[Any]:
-    conditions: list[Any] = []
-    for column, value in (
-        (WorkloadRow.operator, where.operator or None),
-        (SeriesRow.threads, where.threads),
-        (SeriesRow.measured_by, where.measured_by),
-        (TrialRow.job_id, where.job),
-    ):
-        if value is not None:
-            conditions.append(column == value)
-    for text_column, part in (
-        (WorkloadRow.key, where.workload),
-        (TrialRow.config, where.config),
-        (TrialRow.message, where.message),
-        (TrialRow.host, where.host),
-    ):
-        if part:
-            conditions.append(text_column.ilike(_pattern(part), escape="\\"))
+def conditions(where: Filter) -> tuple[list[Any], list[Any]]:
+    """What a filter asks of (joined) series and of trials."""
+    about_series: list[Any] = []
+    if where.operator:
+        about_series.append(WorkloadRow.operator == where.operator)
+    if where.threads is not None:
+        about_series.append(SeriesRow.threads == where.threads)
+    if where.measured_by is not None:
+        about_series.append(SeriesRow.measured_by == where.measured_by)
+    if where.workload:
+        about_series.append(WorkloadRow.key.ilike(_pattern(where.workload), escape="\\"))
     if where.target:
-        conditions.append(or_(TargetRow.name == where.target, TargetRow.identity == where.target))
+        about_series.append(or_(TargetRow.name == where.target, TargetRow.identity == where.target))
+    return about_series, _about_trials(where)
+
+
+def _about_trials(where: Filter) -> list[Any]:
+    found: list[Any] = [
+        column.ilike(_pattern(part), escape="\\")
+        for column, part in (
+            (TrialRow.config, where.config),
+            (TrialRow.message, where.message),
+            (TrialRow.host, where.host),
+        )
+        if part
+    ]
     if where.status == "failed":
-        conditions += [TrialRow.latency_s.is_(None), TrialRow.status != "ok"]
+        found.append(TrialRow.latency_s.is_(None))
     elif where.status is not None:
-        conditions.append(TrialRow.status == where.status)
-        if where.status != "ok":
-            conditions.append(TrialRow.latency_s.is_(None))
-    return conditions + _bounds(where)
-
-
-def _bounds(where: Filter) -> list[Any]:
-    conditions: list[Any] = []
-    if where.faster_than is not None:
-        conditions.append(TrialRow.latency_s <= where.faster_than)
-    if where.slower_than is not None:
-        conditions.append(TrialRow.latency_s >= where.slower_than)
-    if where.since is not None:
-        conditions.append(TrialRow.created_at >= where.since)
-    if where.until is not None:
-        conditions.append(TrialRow.created_at <= where.until)
-    if where.latest:
-        conditions.append(TrialRow.latest)
-    return conditions
+        found.append(TrialRow.status == where.status)
+        if where.status != "ok":  # lets the index of latencies find failures
+            found.append(TrialRow.latency_s.is_(None))
+    for condition, bound in (
+        (TrialRow.job_id.__eq__, where.job),
+        (TrialRow.latency_s.__le__, where.faster_than),
+        (TrialRow.latency_s.__ge__, where.slower_than),
+        (TrialRow.created_at.__ge__, where.since),
+        (TrialRow.created_at.__le__, where.until),
+    ):
+        if bound is not None:
+            found.append(condition(bound))
+    return [*found, TrialRow.latest] if where.latest else found
 
 
 def _pattern(part: str) -> str:
@@ -194,29 +195,13 @@ def crashed(connection: Connection, scope: Scope) -> list[TuningRecord]:
         .join(SeriesRow, SeriesRow.id == TrialRow.series_id)
         .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
         .join(TargetRow, TargetRow.id == SeriesRow.target_id)
-        .where(*in_scope(scope))
+        .where(*in_scope(scope.asked()))
         .where(TrialRow.latest, TrialRow.latency_s.is_(None), TrialRow.status == "crash")
         .order_by(TrialRow.id)
     )
-    return by_number(connection, [int(number) for number in connection.execute(ids).scalars()])
-
-
-def jobs(connection: Connection, command: str | None, status: str | None) -> list[Job]:
-    """Jobs, the newest first."""
-    query: Rows = select(
-        JobRow.id, JobRow.command, JobRow.seed, JobRow.strategy, JobRow.status, JobRow.message,
-        JobRow.started_at, JobRow.ended_at, JobRow.host,
-
-        JobRow.state.is_not(None).label("has_state"),
-    ).order_by(JobRow.id.desc())  # fmt: skip
-    if command is not None:
-        query = query.where(JobRow.command == command)
-    if status is not None:
-        query = query.where(JobRow.status == status)
-    return [
-        Job(**{**row, "has_state": bool(row["has_state"])})
-        for row in connection.execute(query).mappings()
-    ]
+    return by_number(
+        connection, [int(number) for number in connection.execute(ids, scope.asked()).scalars()]
+    )
 
 
 def target_facts(connection: Connection, identity: str) -> Target | None:

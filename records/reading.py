@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, TypeAlias
 
-from sqlalchemy import RowMapping, Select, select
+from sqlalchemy import RowMapping, Select, bindparam, select
 
 from records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, WorkloadRow
 from records.record import TuningRecord
@@ -54,6 +54,10 @@ def select_records() -> Rows:
         .join(TargetRow, TargetRow.id == SeriesRow.target_id)
         .join(ToolchainRow, ToolchainRow.id == SeriesRow.toolchain_id)
     )
+
+
+SELECT_BY_NUMBER = select_records().where(TrialRow.id.in_(bindparam("numbers", expanding=True)))
+"""`select_records` of the trials numbered `numbers`."""
 
 
 def to_toolchain(row: RowMapping) -> Toolchain:

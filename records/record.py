@@ -1,6 +1,7 @@
 """The values the database gives and takes: `TuningRecord`, `Best` and `Job`.
 
-Invariants: frozen, free of any database session, and readable even where this installation does not
+Invariants: frozen, free of any database session, and readable even where this installation does
+    not
 know the operator or the target: a record carries the canonical *texts* of its workload and target,
 and `TuningRecord.workload` parses on demand.
 """

@@ -1,10 +1,11 @@
 """Writing trials: one `Writer` lives for one transaction and does everything that goes into it.
 
 It finds or makes the rows a trial points to, keeps `latest` true (see `records.models`), and, when
-trials come from outside (import, merge), leaves out those already there and reports contradictions.
+trials come from outside (import, merge), leaves out those already there and reports
+contradictions.
 
-Invariant: row numbers are remembered within the transaction only. Another process may prune between
-two transactions, and SQLite hands a freed number out again.
+Invariant: row numbers are remembered within the transaction only. Another process may prune
+between two transactions, and SQLite hands a freed number out again.
 """
 
 from __future__ import annotations

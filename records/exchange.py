@@ -1,0 +1,381 @@
+"""Export and import as JSON Lines, a format of its own version, apart from the schema's.
+
+The first line is a header; every other line one trial:
+
+    {"format": "tilesmith-records", "version": 1, "targets": {"trn1-1f0c2a9b": {...}}}
+    {"workload": "matmul m=8 n=8 k=8", "target": "trn1-1f0c2a9b", "threads": 1, "config": {...},
+     "status": "ok", "latency_s": 1e-05, "samples": [1e-05], "measured_by": "simulator", ...}
+
+A trial needs `workload`, `target`, `config`, `status`, `measured_by` and, if it is ok, `latency_s`
+or `samples`; the rest may be left out. Lines are sorted by what they speak of, never by time, so
+that the same search on a simulator exports the same text but for `host`, `created_at` and
+`elapsed_s`.
+
+Invariant: an import is one transaction: all good lines or none.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any, get_args
+
+from sqlalchemy import Connection, select
+
+from records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, WorkloadRow
+from records.queries import Filter, conditions
+from records.reading import TOOLCHAIN_COLUMNS, to_toolchain
+from records.record import config_digest
+from records.toolchain import Toolchain
+from records.writing import BATCH, Conflict, Incoming, SeriesKey, Writer, samples_text, storable
+from search_space.errors import DatabaseError, TilesmithError
+from search_space.measure import STATUSES, MeasuredBy
+from search_space.target import Target
+
+FORMAT = "tilesmith-records"
+VERSION = 1
+
+_TRIAL_COLUMNS = (
+    TrialRow.config,
+    TrialRow.config_digest,
+    TrialRow.status,
+    TrialRow.message,
+    TrialRow.latency_s,
+    TrialRow.samples,
+    TrialRow.warm_samples,
+    TrialRow.bound,
+    TrialRow.elapsed_s,
+    TrialRow.job_id,
+    TrialRow.host,
+    TrialRow.created_at,
+)
+_SUBJECT = {"workload", "target", "threads", "measured_by", "input_layout", "output_layout"}
+_OUTCOME = {"config", "status", "latency_s", "samples", "warm_samples", "message", "bound"}
+_ORIGIN = {"toolchain", "calibration", "elapsed_s", "host", "created_at"}
+_KNOWN = _SUBJECT | _OUTCOME | _ORIGIN
+_VERSIONS = frozenset(f.name for f in fields(Toolchain))
+_canonical = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """What an import or a merge did.
+
+    Attributes:
+        added: trials written.
+        duplicates: trials that were there already.
+        conflict_count: trials that contradict one that was there; both are kept.
+        conflicts: the first thousand of them.
+        bad_lines: line number and reason of each line left out.
+    """
+
+    added: int
+    duplicates: int
+    conflict_count: int = 0
+    conflicts: tuple[Conflict, ...] = ()
+    bad_lines: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass
+class _Reader:
+    """Reads lines; remembers what repeats from line to line."""
+
+    now: datetime
+    toolchains: dict[tuple[tuple[str, str], ...], Toolchain] = field(default_factory=dict)
+
+    def trial(self, text: str) -> Incoming:
+        """One line as a trial on its way in; `ValueError` says what is wrong with it."""
+        line = _object(text)
+        if unknown := line.keys() - _KNOWN:
+            raise ValueError(f"has the unknown key '{min(unknown)}'")
+        series = SeriesKey(
+            _text(line, "workload"),
+            _text(line, "target"),
+            _threads(line),
+            _one_of(line, "measured_by", get_args(MeasuredBy)),
+            _text(line, "input_layout", ""),
+            _text(line, "output_layout", ""),
+            self._toolchain(line.get("toolchain", {})),
+            _text(line, "calibration", ""),
+        )
+        status = _one_of(line, "status", STATUSES)
+        samples = _samples(line, "samples")
+        config = _config(line)
+        return Incoming(
+            series,
+            {
+                "config": config,
+                "config_digest": config_digest(config),
+                "status": status,
+                "message": storable(_text(line, "message", "")),
+                "latency_s": _latency(line, status, samples),
+                "samples": samples_text(samples),
+                "warm_samples": samples_text(_samples(line, "warm_samples")),
+                "bound": _text(line, "bound", ""),
+                "elapsed_s": _number(line.get("elapsed_s", 0.0), "elapsed_s"),
+                "job_id": None,
+                "host": _text(line, "host", ""),
+                "created_at": self._time(line),
+            },
+        )
+
+    def _toolchain(self, given: Any) -> Toolchain:
+        if not isinstance(given, dict):
+            raise ValueError("'toolchain' is not an object")
+        key = tuple(given.items())
+        if key not in self.toolchains:
+            if given.keys() - _VERSIONS or not all(isinstance(v, str) for v in given.values()):
+                raise ValueError(f"'toolchain' names {', '.join(sorted(_VERSIONS))}, as texts")
+            self.toolchains[key] = Toolchain(**given)
+        return self.toolchains[key]
+
+    def _time(self, line: dict[str, Any]) -> datetime:
+        if "created_at" not in line:
+            return self.now
+        moment = datetime.fromisoformat(_text(line, "created_at"))
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def import_lines(
+    connection: Connection, lines: Iterable[str], name: str, skip_bad: bool
+) -> ImportReport:
+    """Write the trials of an export on an open write transaction.
+
+    Args:
+        name: how messages call the source.
+        skip_bad: leave bad lines out and report them, instead of refusing the whole.
+
+    Raises:
+        DatabaseError: not an export, of a newer format, or with a bad line.
+    """
+    writer, reader = Writer(connection), _Reader(datetime.now(UTC))
+    bad: list[tuple[int, str]] = []
+    batch: list[Incoming] = []
+    numbered = iter(enumerate(lines, start=1))
+    _read_header(writer, next(numbered, (1, ""))[1], name)
+    for number, line in numbered:
+        if not line.strip():
+            continue
+        try:
+            batch.append(reader.trial(line))
+        except ValueError as error:
+            if not skip_bad:
+                raise DatabaseError(
+                    f"line {number} of '{name}' {_reason(error)}; nothing was imported "
+                    "(--skip-bad imports the other lines)"
+                ) from error
+            bad.append((number, _reason(error)))
+        if len(batch) == BATCH:
+            writer.insert(batch, deduplicate=True)
+            batch = []
+    writer.insert(batch, deduplicate=True)
+    return report(writer, bad)
+
+
+def report(writer: Writer, bad: Iterable[tuple[int, str]] = ()) -> ImportReport:
+    """What a writer did, as a value."""
+    tally = writer.tally
+    return ImportReport(
+        tally.added, tally.duplicates, tally.conflict_count, tuple(tally.conflicts), tuple(bad)
+    )
+
+
+def _read_header(writer: Writer, line: str, name: str) -> None:
+    try:
+        header = _object(line)
+    except ValueError:
+        header = {}
+    if header.get("format") != FORMAT:
+        raise DatabaseError(
+            f"'{name}' is not an export of tuning records: its first line is not a header with "
+            f'"format": "{FORMAT}"'
+        )
+    version = header.get("version")
+    if not isinstance(version, int) or not 1 <= version <= VERSION:
+        raise DatabaseError(
+            f"'{name}' has version {version!r} of the format and this Tilesmith reads up to "
+            f"{VERSION}; upgrade with 'pip install -U tilesmith'"
+        )
+    targets = header.get("targets", {})
+    for identity, facts in targets.items() if isinstance(targets, dict) else ():
+        try:
+            target = Target.from_json(json.dumps(facts))
+        except (TilesmithError, KeyError, TypeError, AttributeError) as error:
+            raise DatabaseError(f"the header of '{name}' describes '{identity}' wrongly") from error
+        if target.identity == identity:  # else facts of an older meaning: keys stay, facts do not
+            writer.target_id(target)
+
+
+def _reason(error: ValueError) -> str:
+    return str(error) if not isinstance(error, json.JSONDecodeError) else "is not JSON"
+
+
+def _object(text: str) -> dict[str, Any]:
+    line = json.loads(text)
+    if not isinstance(line, dict):
+        raise ValueError("is not a JSON object")
+    return line
+
+
+def _text(line: dict[str, Any], name: str, default: str | None = None) -> str:
+    value = line.get(name, default)
+    if value is None:
+        raise ValueError(f"has no '{name}'")
+    if not isinstance(value, str) or (default is None and not value.strip()):
+        raise ValueError(f"'{name}' is {value!r}, not a text")
+    return value
+
+
+def _one_of(line: dict[str, Any], name: str, allowed: Iterable[str]) -> str:
+    value = _text(line, name)
+    if value not in allowed:
+        raise ValueError(f"'{name}' is '{value}'; one of {', '.join(allowed)} is expected")
+    return value
+
+
+def _threads(line: dict[str, Any]) -> int:
+    value = line.get("threads", 1)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"'threads' is {value!r}, not a positive integer")
+    return value
+
+
+def _number(value: Any, name: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+        raise ValueError(f"'{name}' holds {value!r}, not a number of seconds")
+    return float(value)
+
+
+def _samples(line: dict[str, Any], name: str) -> list[float]:
+    values = line.get(name, [])
+    if not isinstance(values, list):
+        raise ValueError(f"'{name}' is not a list")
+    return [_number(value, name) for value in values]
+
+
+def _latency(line: dict[str, Any], status: str, samples: list[float]) -> float | None:
+    """The median; fills in the only sample where just the latency is given."""
+    given = line.get("latency_s")
+    if status != "ok":
+        if given is not None:
+            raise ValueError(f"has a latency, but its status is '{status}'")
+        return None
+    if given is None and not samples:
+        raise ValueError("is ok, but has neither 'latency_s' nor 'samples'")
+    if not samples:
+        samples.append(_number(given, "latency_s"))
+    middle = samples[0] if len(samples) == 1 else median(samples)
+    if given is not None and not math.isclose(_number(given, "latency_s"), middle, rel_tol=1e-9):
+        raise ValueError(f"'latency_s' is {given!r}, the median of its samples {middle!r}")
+    return middle
+
+
+def _config(line: dict[str, Any]) -> str:
+    """The canonical key of the configuration."""
+    config = line.get("config")
+    if not isinstance(config, dict):
+        raise ValueError("has no 'config', or one that is not an object")
+    for name, value in config.items():
+        if not isinstance(value, int | str) or isinstance(value, bool):
+            raise ValueError(f"knob '{name}' of its 'config' is neither integer nor text")
+    return _canonical(config)
+
+
+# -- export -------------------------------------------------------------------------------------
+def export_lines(connection: Connection, where: Filter) -> Iterator[str]:
+    """The header and one line a trial, without line ends; see the module's docstring."""
+    yield json.dumps({"format": FORMAT, "version": VERSION, "targets": _targets(connection)})
+    for series, trials in stored(connection, where):
+        shared = {
+            **series._asdict(),
+            "toolchain": series.toolchain.to_dict(),
+        }
+        for trial in trials:
+            yield json.dumps({**shared, **_exported(trial)}, separators=(",", ":"))
+
+
+def _exported(trial: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "config": json.loads(trial["config"]),
+        "status": trial["status"],
+        "latency_s": trial["latency_s"],
+        "samples": json.loads(trial["samples"]),
+        "warm_samples": json.loads(trial["warm_samples"]),
+        "message": trial["message"],
+        "bound": trial["bound"],
+        "elapsed_s": trial["elapsed_s"],
+        "host": trial["host"],
+        "created_at": trial["created_at"].isoformat(),
+    }
+
+
+def stored(
+    connection: Connection, where: Filter
+) -> Iterator[tuple[SeriesKey, Iterator[dict[str, Any]]]]:
+    """Every series that may hold trials of `where`, sorted, each with its trials, sorted.
+
+    Trials are dictionaries of the columns of `trials`, as `Incoming.values`.
+    """
+    about_series, about_trials = conditions(where)
+    rows = connection.execute(
+        select(
+            SeriesRow.id,
+            WorkloadRow.key,
+            TargetRow.identity,
+            SeriesRow.threads,
+            SeriesRow.measured_by,
+            SeriesRow.input_layout,
+            SeriesRow.output_layout,
+            *TOOLCHAIN_COLUMNS,
+            SeriesRow.calibration,
+        )
+        .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
+        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
+        .join(ToolchainRow, ToolchainRow.id == SeriesRow.toolchain_id)
+        .where(*about_series)
+    ).mappings()
+    found = [
+        (
+            SeriesKey(
+                row["key"],
+                row["identity"],
+                row["threads"],
+                row["measured_by"],
+                row["input_layout"],
+                row["output_layout"],
+                to_toolchain(row),
+                row["calibration"],
+            ),
+            row["id"],
+        )
+        for row in rows
+    ]
+    for key, number in sorted(found, key=_series_order):
+        yield key, _trials(connection, number, about_trials)
+
+
+def _series_order(item: tuple[SeriesKey, int]) -> tuple[Any, ...]:
+    key, _ = item
+    return (*key[:6], tuple(key.toolchain.to_dict().items()), key.calibration)
+
+
+def _trials(connection: Connection, series: int, more: list[Any]) -> Iterator[dict[str, Any]]:
+    query = (
+        select(*_TRIAL_COLUMNS)
+        .where(TrialRow.series_id == series, *more)
+        .order_by(TrialRow.config, TrialRow.created_at, TrialRow.id)
+        .execution_options(yield_per=BATCH)
+    )
+    for row in connection.execute(query).mappings():
+        yield dict(row)
+
+
+def _targets(connection: Connection) -> dict[str, Any]:
+    rows = connection.execute(
+        select(TargetRow.identity, TargetRow.facts).order_by(TargetRow.identity)
+    )
+    return {row.identity: json.loads(row.facts) for row in rows if row.facts}

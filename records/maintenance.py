@@ -1,0 +1,154 @@
+"""Keeping a database for years: check it, measure again what may have changed, prune it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select, text
+
+from records.bests import Candidate
+from records.models import SeriesRow, ToolchainRow, TrialRow, WorkloadRow
+from records.record import Best, TuningRecord
+
+Measure = Callable[[Sequence[TuningRecord]], Sequence[TuningRecord]]
+"""Measures records again: one new record each, of the present versions, targets and machine."""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A best record measured again.
+
+    Attributes:
+        best: as it is in the database.
+        now: what measuring it again gave.
+    """
+
+    best: Best
+    now: TuningRecord
+
+    @property
+    def ratio(self) -> float | None:
+        """Present latency over the recorded one; None where it no longer works."""
+        return None if self.now.latency is None else self.now.latency / self.best.latency
+
+    def exceeds(self, tolerance: float) -> bool:
+        """Whether it no longer works or is further off than `tolerance` (0.05 is 5 %)."""
+        return self.ratio is None or abs(self.ratio - 1) > tolerance
+
+
+def sample(bests: Sequence[Best], count: int | None, rng: np.random.Generator) -> list[Best]:
+    """`count` of the bests: the stale ones first, then drawn at random; None takes all."""
+    if count is None or count >= len(bests):
+        return list(bests)
+    stale = [best for best in bests if best.stale]
+    fresh = [best for best in bests if not best.stale]
+    mixed = [group[i] for group in (stale, fresh) for i in rng.permutation(len(group))]
+    return mixed[:count]
+
+
+def check(connection: Connection) -> list[str]:
+    """What is wrong with the database, one sentence each; an intact one gives an empty list.
+
+    Asks SQLite for the integrity of the file and of references, then counts broken invariants.
+    """
+    found: list[str] = []
+    if connection.dialect.name == "sqlite":
+        answer = [str(row[0]) for row in connection.execute(text("PRAGMA integrity_check"))]
+        found += [line for line in answer if line != "ok"]
+        broken = connection.execute(text("PRAGMA foreign_key_check")).all()
+        found += [f"row {row[1]} of '{row[0]}' points to nothing in '{row[2]}'" for row in broken]
+    doubtful = (
+        select(TrialRow.series_id)
+        .group_by(TrialRow.series_id, TrialRow.config_digest)
+        .having(func.count().filter(TrialRow.latest) != 1)
+        .subquery()
+    )
+    if count := connection.execute(select(func.count()).select_from(doubtful)).scalar_one():
+        found.append(f"{count} configurations have no last word, or several")
+    wrong = TrialRow.latency_s.is_(None) == (TrialRow.status == "ok")
+    if count := connection.execute(select(func.count()).where(wrong)).scalar_one():
+        found.append(f"{count} trials have a latency but failed, or none but are ok")
+    return found
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """What `prune` removes. The fastest of what is fresh always stays.
+
+    Attributes:
+        keep: of each series, keep the so many fastest configurations and those that crashed.
+        stale: series of other versions whose subject has a fresh working trial.
+        superseded: trials that are not the last word on their configuration.
+        before: trials measured before this moment, but for the fastest of a series and crashes.
+    """
+
+    keep: int | None = None
+    stale: bool = False
+    superseded: bool = False
+    before: datetime | None = None
+
+
+def prune(connection: Connection, series: Sequence[Candidate], what: Pruning) -> int:
+    """Remove trials on an open write transaction, then what nothing points to; how many trials.
+
+    Args:
+        series: every series of the database (`bests.candidates`).
+    """
+    removed = 0
+    kept = list(series)
+    if what.stale:
+        working = {c.subject for c in series if not c.stale_because and c.fastest is not None}
+        gone = [c for c in series if c.stale_because and c.subject in working]
+        kept = [c for c in series if c not in gone]
+        removed += sum(_remove(connection, TrialRow.series_id == c.series) for c in gone)
+    if what.superseded:
+        removed += _remove(connection, ~TrialRow.latest)
+    for candidate in kept:
+        if what.keep is not None:
+            spared = _fastest(connection, candidate.series, max(1, what.keep))
+            removed += _remove_but(connection, candidate.series, spared, None)
+        if what.before is not None:
+            spared = _fastest(connection, candidate.series, 1)
+            removed += _remove_but(connection, candidate.series, spared, what.before)
+    if removed:
+        _remove_orphans(connection)
+    return removed
+
+
+def _fastest(connection: Connection, series: int, count: int) -> list[int]:
+    rows = connection.execute(
+        select(TrialRow.id)
+        .where(TrialRow.series_id == series, TrialRow.latest, TrialRow.latency_s.is_not(None))
+        .order_by(TrialRow.latency_s, TrialRow.config_digest)
+        .limit(count)
+    )
+    return [int(number) for number in rows.scalars()]
+
+
+def _remove_but(
+    connection: Connection, series: int, spared: list[int], before: datetime | None
+) -> int:
+    quarantined = and_(TrialRow.status == "crash", TrialRow.latest)
+    conditions = [TrialRow.series_id == series, ~quarantined, TrialRow.id.not_in(spared)]
+    if before is not None:
+        conditions.append(TrialRow.created_at < before)
+    return _remove(connection, *conditions)
+
+
+def _remove(connection: Connection, *conditions: ColumnElement[bool]) -> int:
+    return connection.execute(delete(TrialRow).where(*conditions)).rowcount
+
+
+def _remove_orphans(connection: Connection) -> None:
+    """Series without trials, then workloads and toolchains without series."""
+    of_series = select(TrialRow.id).where(TrialRow.series_id == SeriesRow.id)
+    connection.execute(delete(SeriesRow).where(~exists(of_series)))
+    for table, reference in (
+        (WorkloadRow, SeriesRow.workload_id),
+        (ToolchainRow, SeriesRow.toolchain_id),
+    ):
+        used = select(SeriesRow.id).where(reference == table.id)
+        connection.execute(delete(table).where(~exists(used)))
