@@ -1,0 +1,101 @@
+"""Memory planning: which activations may share bytes, and where each lies in one arena.
+
+Tensors that are views of each other form a *group*, which lives from its first write to its last
+read. Groups whose lives don't meet may overlap in memory; offsets are chosen first fit, largest group
+first (the greedy-by-size rule of Pisarchyk and Lee, "Efficient Memory Management for Deep Neural
+Net Inference", 2020). Invariants: two groups alive at the same step never overlap; offsets are
+multiples of a cache line; the arena is never smaller than the most bytes alive at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+ALIGNMENT = 64
+"""Bytes; a cache line, so that no vector access of an aligned tile crosses two."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Bytes needed from step `first` to step `last`, both included."""
+
+    name: str
+    nbytes: int
+    first: int
+    last: int
+
+    def meets(self, other: Interval) -> bool:
+        """Whether both are alive at some step."""
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True)
+class Arena:
+    """Offsets in bytes by interval name, and the size of the whole."""
+
+    offsets: Mapping[str, int]
+    nbytes: int
+
+
+def plan_arena(intervals: Iterable[Interval]) -> Arena:
+    """Place intervals, largest first, each at the lowest offset that is free all its life."""
+    placed: list[tuple[int, int, Interval]] = []
+    offsets: dict[str, int] = {}
+    for interval in sorted(intervals, key=lambda i: (-i.nbytes, i.first, i.name)):
+        offset = 0
+        for start, stop, other in sorted(
+            (entry for entry in placed if entry[2].meets(interval)), key=lambda entry: entry[0]
+        ):
+            if offset + interval.nbytes <= start:
+                break
+            offset = max(offset, _aligned(stop))
+        offsets[interval.name] = offset
+        placed.append((offset, offset + interval.nbytes, interval))
+    return Arena(offsets, _aligned(max((stop for _, stop, _ in placed), default=0)))
+
+
+def peak_alive(intervals: Iterable[Interval]) -> int:
+    """The most bytes alive at one step: what no plan can go below."""
+    known = list(intervals)
+    return max(
+        (sum(i.nbytes for i in known if i.first <= step <= i.last) for step in
+         {i.first for i in known}), default=0,
+    )  # fmt: skip
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+class Groups:
+    """Tensors at fixed distances of each other: a union-find with offsets."""
+
+    def __init__(self) -> None:
+        self._parent: dict[str, tuple[str, int]] = {}
+
+    def add(self, name: str) -> None:
+        self._parent.setdefault(name, (name, 0))
+
+    def find(self, name: str) -> tuple[str, int]:
+        """(representative of its group, distance of `name` from it in bytes)."""
+        self.add(name)
+        parent, distance = self._parent[name]
+        if parent == name:
+            return name, 0
+        root, further = self.find(parent)
+        self._parent[name] = (root, distance + further)
+        return self._parent[name]
+
+    def tie(self, name: str, base: str, offset: int) -> bool:
+        """Let `name` lie `offset` bytes after `base`; False if both are tied otherwise already."""
+        root, distance = self.find(name)
+        base_root, base_distance = self.find(base)
+        wanted = base_distance + offset - distance
+        if root == base_root:
+            return wanted == 0
+        self._parent[root] = (base_root, wanted)
+        return True
+
+    def names(self) -> Iterable[str]:
+        return self._parent.keys()

@@ -1,0 +1,93 @@
+"""Placement: where every tensor of a lowered graph lies when the graph runs.
+
+A tensor that a kernel, view or join touches lies in the arena; one that only host nodes touch is
+an array of its own; constants are arrays of the executable. Invariants: a view lies inside its source
+and the parts of a join inside its result, so neither costs a copy; a tensor stays in place from its
+write to its last read (to the end, for graph outputs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compiler.graph import Graph
+from compiler.memory import Arena, Groups, Interval, peak_alive, plan_arena
+from search_space.dtypes import size_of
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Byte offsets in the arena by tensor name, the arena's size, and the least it could be."""
+
+    offsets: Mapping[str, int]
+    nbytes: int
+    peak_alive: int
+
+
+def place(graph: Graph, nbytes: Mapping[str, int]) -> Placement:
+    """Plan the arena.
+
+    Args:
+        graph: lowered; view and join nodes tie tensors together.
+        nbytes: physical size of each tensor that lies in the arena (layout padding included).
+    """
+    groups = Groups()
+    for name in device_tensors(graph):
+        groups.add(name)
+    for node in graph.nodes:
+        if node.kind == "view" and node.inputs[0] not in graph.constants:
+            info = graph.info(node.inputs[0])
+            offset = int(node.attribute("offset", 0)) * size_of(info.dtype)
+            assert groups.tie(node.outputs[0], node.inputs[0], offset)
+        elif node.kind == "join":
+            offset = 0
+            for name in node.inputs:
+                assert groups.tie(name, node.outputs[0], offset), f"'{name}' is joined twice"
+                offset += nbytes[name]
+    intervals, starts = _intervals(graph, groups, nbytes)
+    arena: Arena = plan_arena(intervals)
+    offsets: dict[str, int] = {}
+    for name in groups.names():
+        root, distance = groups.find(name)
+        offsets[name] = arena.offsets[root] + distance - starts[root]
+    return Placement(offsets, arena.nbytes, peak_alive(intervals))
+
+
+def device_tensors(graph: Graph) -> set[str]:
+    """Tensors that kernels, views or joins touch, constants left out."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        if node.kind != "host":
+            found.update(node.reads, node.writes)
+    return found - graph.constants.keys()
+
+
+def _intervals(
+    graph: Graph, groups: Groups, nbytes: Mapping[str, int]
+) -> tuple[list[Interval], dict[str, int]]:
+    """Life and size of each group, and the distance of its lowest byte from its representative."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    low: dict[str, int] = {}
+    high: dict[str, int] = {}
+
+    def touch(name: str, step: int) -> None:
+        root, distance = groups.find(name)
+        first[root] = min(first.get(root, step), step)
+        last[root] = max(last.get(root, step), step)
+        low[root] = min(low.get(root, distance), distance)
+        high[root] = max(high.get(root, distance), distance + nbytes[name])
+
+    known = set(groups.names())
+    for info in graph.inputs:
+        if info.name in known:
+            touch(info.name, -1)
+    for step, node in enumerate(graph.nodes):
+        for name in (*node.reads, *node.writes):
+            if name in known:
+                touch(name, step)
+    for info in graph.outputs:
+        if info.name in known:
+            touch(info.name, len(graph.nodes))
+    return [Interval(r, high[r] - low[r], first[r], last[r]) for r in first], low
