@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from search_space.errors import InputError
 from search_space.registry import Registry
 
+RECENT = 4
+"""Best latencies remembered: enough for the gain of the last three batches."""
+
 
 @dataclass(frozen=True)
 class TaskProgress:
@@ -25,8 +28,8 @@ class TaskProgress:
         flops: operations of one run, 0 if unknown.
         trials: trials spent.
         cost: what they cost: seconds, or plain trials where the runner is deterministic.
-        history: best latency in seconds after each batch, oldest first; empty before the first
-            success.
+        batches: batches spent since the first success (the default's measurement counts as one).
+        recent: best latency in seconds after the last of these, at most `RECENT`, oldest first.
         done: exhausted or stopped early; gets no more trials.
     """
 
@@ -35,13 +38,14 @@ class TaskProgress:
     flops: int
     trials: int
     cost: float
-    history: tuple[float, ...]
+    batches: int
+    recent: tuple[float, ...]
     done: bool = False
 
     @property
     def best(self) -> float | None:
         """Best latency so far, seconds."""
-        return self.history[-1] if self.history else None
+        return self.recent[-1] if self.recent else None
 
 
 class Scheduler(ABC):

@@ -26,7 +26,7 @@ from tuner.ledger import Entry, Ledger
 from tuner.options import TaskReport, TuneOptions
 from tuner.predictor import FeatureSource, Predictor
 from tuner.runner import Runner
-from tuner.scheduler import TaskProgress, schedulers
+from tuner.scheduler import RECENT, TaskProgress, schedulers
 from tuner.strategy import Json, Strategy, generator_state, restored_generator, strategies
 from tuner.task import Trial, TuningState, TuningTask
 from tuner.transfer import carried_over
@@ -34,6 +34,8 @@ from tuner.transfer import carried_over
 _IMPROVEMENT = 1e-3
 """Relative gain that counts as one for early stopping."""
 _CARRIED_OVER = 8
+_SEEDS_SERVE = 32
+"""Trials after which a task's own results serve as starting points and seeds are dropped."""
 _SMALLEST_BATCH = 8
 """Batches grow with what is known, from this to what the runner likes: early results count most."""
 
@@ -47,7 +49,8 @@ class TaskSearch:
     layout_spaces: LayoutSpaces
     flops: int
     pending: list[Config] = field(default_factory=list)
-    history: list[float] = field(default_factory=list)
+    batches: int = 0
+    recent: list[float] = field(default_factory=list)
     trials: int = 0
     cost: float = 0.0
     since_best: int = 0
@@ -56,17 +59,31 @@ class TaskSearch:
     def progress(self) -> TaskProgress:
         task = self.state.task
         operator = task.workload.operator
-        history = tuple(self.history)
         return TaskProgress(
-            task.weight, operator, self.flops, self.trials, self.cost, history, self.done
+            task.weight,
+            operator,
+            self.flops,
+            self.trials,
+            self.cost,
+            self.batches,
+            tuple(self.recent),
+            self.done,
         )
+
+    def note_batch(self) -> None:
+        """Remember the best so far at the end of a batch; nothing before the first success."""
+        if (best := self.state.best) is not None:
+            self.batches += 1
+            self.recent = [*self.recent, best[1]][-RECENT:]
 
     def save(self) -> Json:
         return {
             "rng": generator_state(self.state.rng),
             "strategy": self.strategy.save(),
             "pending": [dict(config) for config in self.pending],
-            "history": self.history,
+            "seeds": [dict(config) for config in self.state.seeds],
+            "batches": self.batches,
+            "recent": self.recent,
             "trials": self.trials,
             "cost": self.cost,
             "since_best": self.since_best,
@@ -77,7 +94,9 @@ class TaskSearch:
         self.state.rng = restored_generator(saved["rng"])
         self.strategy.load(saved["strategy"])
         self.pending = [Config.of(values) for values in saved["pending"]]
-        self.history = [float(latency) for latency in saved["history"]]
+        self.state.seeds = tuple(Config.of(values) for values in saved["seeds"])
+        self.batches = saved["batches"]
+        self.recent = [float(latency) for latency in saved["recent"]]
         self.trials, self.cost = saved["trials"], saved["cost"]
         self.since_best, self.done = saved["since_best"], saved["done"]
 
@@ -129,8 +148,7 @@ class Search:
                 search.pending = [state.default]
             more = seeds[number] if seeds else ()
             state.seeds = tuple(dict.fromkeys([*state.seeds, *more]))
-            if state.best is not None:
-                search.history = [state.best[1]]
+            search.note_batch()
 
     def resume(self, saved: Json, entries: Sequence[Entry]) -> None:
         """Continue: results of earlier jobs and of this one up to the kill, and the saved state."""
@@ -141,21 +159,18 @@ class Search:
         for entry in mine:
             self._absorb(by_workload[entry.workload], [entry.trial])
             self._retrain_at(saved["fitted"])
-        for search in self.tasks:
-            key = search.state.task.workload.key
-            search.load(saved["tasks"][key])
-            search.state.seeds = tuple(Config.of(values) for values in saved["seeds"][key])
+        for search in self.tasks if saved["tasks"] else ():
+            search.load(saved["tasks"][search.state.task.workload.key])
         self.trials = saved["trials"]
 
-    def save(self) -> Json:
-        """What `resume` needs beside the committed trials."""
-        named = [(search.state.task.workload.key, search) for search in self.tasks]
+    def save(self, finished: bool) -> Json:
+        """What `resume` needs beside the committed trials; less for a search that is over."""
+        named = {search.state.task.workload.key: search for search in self.tasks}
         return {
             "trials": self.trials,
             "fitted": self.predictor.fitted,
             "earlier": self._earlier,
-            "tasks": {key: search.save() for key, search in named},
-            "seeds": {key: [dict(c) for c in search.state.seeds] for key, search in named},
+            "tasks": {} if finished else {key: search.save() for key, search in named.items()},
         }
 
     # -- rounds -----------------------------------------------------------------------------------
@@ -295,8 +310,10 @@ class Search:
         seconds = sum(trial.result.elapsed for trial in trials)
         search.cost += len(trials) if self.runner.deterministic else seconds
         best = search.state.best
-        if best is not None and not search.pending:
-            search.history.append(best[1])
+        if not search.pending:
+            search.note_batch()
+        if search.trials >= _SEEDS_SERVE:
+            search.state.seeds = ()
         if best is not None and best[1] < before * (1 - _IMPROVEMENT):
             search.since_best = 0
         else:

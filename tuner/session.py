@@ -15,12 +15,13 @@ not.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from search_space.config import Config
-from search_space.errors import InputError
+from search_space.errors import InputError, TilesmithError
 from search_space.target import Target
 from tuner.cancel import CancelToken
 from tuner.ledger import Ledger
@@ -76,7 +77,8 @@ def tune(
         job.open()
         job.run()
     except Exception as error:
-        ledger.finish("failed", str(error))
+        with contextlib.suppress(TilesmithError):  # the ledger itself may be what failed
+            ledger.finish("failed", str(error))
         raise
     summary = job.summary()
     ledger.finish("interrupted" if summary.ending == "cancelled" else "finished", summary.reason)
@@ -149,19 +151,19 @@ class _Job:
             raise InputError("the saved state is of a job with other tasks or another --measure")
         self._active = saved["active"]
         entries = self._ledger.of_job()
-        for phase, state in zip(self.phases, saved["searches"], strict=True):
-            if state is not None:
-                phase.search.resume(state, entries)
+        for phase, state in zip(self.phases, saved["searches"], strict=False):
+            phase.search.resume(state, entries)
 
     def save(self) -> Json:
         """The whole job's state, as JSON values."""
         searches = [phase.search for phase in self.phases]
+        begun = searches[: self._active + 1]
         return {
             "version": _STATE_VERSION,
             "measured_by": [search.runner.measured_by for search in searches],
             "workloads": [t.state.task.workload.key for t in searches[0].tasks],
             "active": self._active,
-            "searches": [s.save() if i <= self._active else None for i, s in enumerate(searches)],
+            "searches": [s.save(finished=i < self._active) for i, s in enumerate(begun)],
         }
 
     # -- running ----------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from collections.abc import Sequence
 
 from tuner.scheduler import Scheduler, TaskProgress, first_untried, schedulers
 
-_WINDOW = 3
 _LEAST_HEADROOM = 0.05
 _MOST_HEADROOM = 1.0
 
@@ -42,9 +41,9 @@ def _gain(task: TaskProgress, tasks: Sequence[TaskProgress]) -> float:
     """Seconds of model latency saved for each unit of cost, expected of the next batch."""
     if task.best is None:
         return 0.0
-    batches = len(task.history)
-    window = min(_WINDOW, batches - 1)
-    recent = math.log(task.history[-1 - window] / task.best) / window if window else 0.0
+    batches = task.batches
+    window = len(task.recent) - 1
+    recent = math.log(task.recent[0] / task.best) / window if window else 0.0
     relative = 0.5 * recent + 0.5 * _headroom(task, tasks) / (batches + 1)
     return task.weight * task.best * relative / max(task.cost / batches, 1e-9)
 

@@ -18,7 +18,6 @@ from tuner.scheduler import Scheduler, TaskProgress, first_untried, schedulers
 
 _ALPHA = 0.2
 _BETA = 2.0
-_WINDOW = 3
 
 
 @schedulers.register("gradient")
@@ -37,9 +36,9 @@ def _gradient(task: TaskProgress, tasks: Sequence[TaskProgress]) -> float:
     """|df/dt| of one task, in seconds a batch."""
     if task.best is None:
         return 0.0
-    best, batches = task.best, len(task.history)
-    window = min(_WINDOW, batches - 1)
-    past = (best - task.history[-1 - window]) / window if window else 0.0
+    best, batches = task.best, task.batches
+    window = len(task.recent) - 1
+    past = (best - task.recent[0]) / window if window else 0.0
     optimistic = -best / batches
     speeds = [
         other.flops / other.best

@@ -1,0 +1,117 @@
+"""Search problems whose answer is known: a synthetic space with an analytic cost, and a judge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codegen.host import cpu_target
+from search_space.config import Config
+from search_space.expression import var
+from search_space.knobs import Constraint, choice, tile
+from search_space.measure import MeasureResult
+from search_space.space import SearchSpace, Subspace
+from search_space.target import Target
+from search_space.workload import Workload
+from tuner.cost_models.xgboost_squared import XgboostSquared
+from tuner.predictor import KnobFeatures, Predictor
+from tuner.strategy import strategies
+from tuner.task import Trial, TuningState, TuningTask
+
+TARGET = cpu_target("test", "avx512", "x86_64-unknown-linux-gnu")
+WORKLOAD = Workload.parse("matmul m=64 n=64 k=64")
+
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+
+def space() -> SearchSpace:
+    """About 12,000 configurations in two algorithms, with a limit that couples knobs."""
+    limit = Constraint(var("x") * var("y"), 64, "product of x and y")
+    direct = Subspace(
+        (("algorithm", "direct"),),
+        (
+            tile("x", SIZES),
+            tile("y", SIZES),
+            tile("z", SIZES),
+            choice("order", ("xyz", "yxz", "zxy")),
+            choice("pack", ("yes", "no")),
+            tile("unroll", (1, 2, 4, 8)),
+        ),
+        (limit,),
+    )
+    other = Subspace((("algorithm", "other"),), (tile("x", SIZES), tile("w", SIZES)))
+    return SearchSpace((direct, other))
+
+
+def cost(config: Config) -> float:
+    """Seconds: smooth valleys that interact, a cliff, an algorithm that is mediocre everywhere."""
+    if config["algorithm"] == "other":
+        return 3e-3 * (1 + 0.1 * abs(math.log2(config.integer("x") / 4)))
+    x, y, z = (math.log2(config.integer(name)) for name in "xyz")
+    best_z = 2.0 if config["order"] == "yxz" else 4.0
+    value = 1.0 + 0.5 * (x - 2.58) ** 2 + 0.4 * (y - 3) ** 2 + 0.3 * (z - best_z) ** 2
+    value += 0.5 * (config["pack"] == "no") + 0.2 * (config["order"] == "xyz")
+    value += 0.15 * (math.log2(config.integer("unroll")) - 2) ** 2
+    cliff = 2.0 if config.integer("x") * config.integer("y") > 50 else 1.0
+    return 1e-3 * value * cliff
+
+
+def state(seed: int, searched: SearchSpace | None = None) -> TuningState:
+    searched = searched or space()
+    default = next(iter(searched))
+    return TuningState(
+        TuningTask(WORKLOAD), searched, default, "simulator", np.random.default_rng(seed)
+    )
+
+
+def ok(seconds: float) -> MeasureResult:
+    return MeasureResult("ok", "simulator", (seconds,))
+
+
+def run(name: str, trials: int, seed: int, batch: int = 16) -> list[Config]:
+    """Search the synthetic space with a strategy and a model trained on what it measured."""
+    searched = state(seed)
+    predictor = Predictor(KnobFeatures(), XgboostSquared)
+    searched.predict = predictor.bind(searched)
+    strategy = strategies[name]()
+    while len(searched.results) < trials:
+        if strategy.guided:
+            predictor.train_if_due()
+        proposed = strategy.propose(searched, min(batch, trials - len(searched.results)))
+        if not proposed:
+            break
+        found = [Trial(config, ok(cost(config))) for config in proposed]
+        searched.add(found)
+        strategy.observe(searched, found)
+        predictor.remember(searched, found)
+    return list(searched.results)
+
+
+def best_of(configs: Sequence[Config]) -> float:
+    return min(cost(config) for config in configs)
+
+
+@dataclass(frozen=True)
+class Judged:
+    latency: NDArray[np.float64]
+    features: NDArray[np.float32]
+    bound: list[str]
+
+
+def judge(workload: Workload, target: Target, configs: Sequence[Config]) -> Judged:
+    """A deterministic stand-in for the simulator on the real matmul space."""
+    tiles = np.array([[c.integer("m_tile"), c.integer("n_vectors")] for c in configs], float)
+    more = np.array([[c.integer("k_unroll"), c.integer("k_block")] for c in configs], float)
+    packed = np.array([c["pack_b"] == "panels" for c in configs], float)
+    area = tiles[:, 0] * tiles[:, 1]
+    spills = np.maximum(0.0, area + tiles[:, 1] - 31)
+    flops = 2.0 * math.prod(workload.integer(name) for name in "mnk")
+    ineffective = 1 + (1 - area / 30) ** 2 + 0.4 * spills + 0.2 * (1 - packed)
+    ineffective += 0.05 * np.abs(np.log2(more[:, 0]) - 2) + 0.1 / more[:, 1]
+    features = np.stack([*tiles.T, *more.T, packed, area, spills], axis=1)
+    latency = flops / 200e9 * ineffective
+    return Judged(latency, features.astype(np.float32), ["compute"] * len(configs))

@@ -1,0 +1,107 @@
+"""Every strategy keeps its contract; the good ones beat random search on a space with known optimum."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+from problems import best_of, cost, ok, run, space, state
+
+from search_space.errors import InputError
+from search_space.knobs import tile
+from search_space.space import SearchSpace, Subspace
+from tuner.strategy import generator_state, pick_diverse, restored_generator, strategies
+from tuner.task import Trial
+
+SEEDS = (0, 1, 2)
+
+
+@cache
+def optimum() -> float:
+    return min(cost(config) for config in space())
+
+
+@cache
+def found(name: str, trials: int) -> tuple[float, ...]:
+    return tuple(best_of(run(name, trials, seed)) / optimum() for seed in SEEDS)
+
+
+@pytest.mark.parametrize("name", list(strategies))
+def test_proposals_are_distinct_legal_and_new(name: str) -> None:
+    searched = state(0)
+    strategy = strategies[name]()
+    for _ in range(4):
+        proposed = strategy.propose(searched, 12)
+        assert len(proposed) == len(set(proposed)) == 12
+        assert all(config in searched.space for config in proposed)
+        assert all(searched.is_new(config) for config in proposed)
+        trials = [Trial(config, ok(cost(config))) for config in proposed]
+        searched.add(trials)
+        strategy.observe(searched, trials)
+    assert strategy.propose(searched, 0) == []
+
+
+@pytest.mark.parametrize("name", list(strategies))
+def test_a_space_is_exhausted_cleanly_with_excluded_ones_left_out(name: str) -> None:
+    small = SearchSpace((Subspace((("algorithm", "a"),), (tile("x", range(1, 8)), tile("y", range(1, 6)))),))
+    searched = state(0, small)
+    quarantined = list(small)[7]
+    searched.excluded = {quarantined}
+    strategy = strategies[name]()
+    while proposed := strategy.propose(searched, 8):
+        searched.add([Trial(config, ok(1.0 + config.integer("x"))) for config in proposed])
+        assert len(searched.results) <= small.size
+    assert set(searched.results) == set(small) - {quarantined}
+    assert searched.exhausted
+
+
+@pytest.mark.parametrize("name", list(strategies))
+def test_same_seed_same_proposals_and_another_seed_others(name: str) -> None:
+    assert run(name, 48, seed=5) == run(name, 48, seed=5)
+    if name != "exhaustive":
+        assert run(name, 48, seed=5) != run(name, 48, seed=6)
+
+
+@pytest.mark.parametrize("name", list(strategies))
+def test_a_saved_strategy_continues_as_if_never_interrupted(name: str) -> None:
+    searched = state(3)
+    strategy = strategies[name]()
+    for _ in range(2):
+        searched.add([Trial(c, ok(cost(c))) for c in strategy.propose(searched, 16)])
+    saved = json.loads(json.dumps([strategy.save(), generator_state(searched.rng)]))
+    expected = strategy.propose(searched, 16)
+    again = strategies[name]()
+    again.load(saved[0])
+    searched.rng = restored_generator(saved[1])
+    assert again.propose(searched, 16) == expected
+
+
+def test_exhaustive_search_visits_the_enumeration_in_order() -> None:
+    assert run("exhaustive", 100, seed=0) == [c for c, _ in zip(space(), range(100), strict=False)]
+
+
+@pytest.mark.parametrize("name", ["evolutionary", "annealing", "bayesian", "metaschedule"])
+def test_guided_search_comes_near_the_optimum_and_beats_random(name: str) -> None:
+    median = float(np.median(found(name, 160)))
+    assert median < float(np.median(found("random", 160)))
+    assert median < 1.10
+
+
+def test_the_default_strategy_is_within_three_percent_after_200_trials() -> None:
+    assert np.median(found("evolutionary", 200)) <= 1.03
+
+
+def test_batches_postpone_near_duplicates() -> None:
+    searched = state(0)
+    first, *rest = list(space())
+    near = next(c for c in rest if sum(c[k] != first[k] for k in c) == 1)
+    far = next(c for c in rest if len(c) == len(first) and sum(c[k] != first[k] for k in c) > 3)
+    assert pick_diverse(searched, [first, near, far], 2) == [first, far]
+    assert pick_diverse(searched, [first, near, far], 3) == [first, far, near]
+
+
+def test_an_unknown_strategy_is_refused_with_the_known_names() -> None:
+    with pytest.raises(InputError, match="unknown strategy 'magic'; one of annealing"):
+        strategies["magic"]

@@ -1,0 +1,127 @@
+"""`DatabaseLedger`: a tuning job's reading and writing, on `records.Database`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from records.database import Database
+from records.queries import Filter
+from records.record import TuningRecord
+from records.toolchain import calibration_of
+from search_space.config import Config
+from search_space.errors import InputError
+from search_space.measure import MeasuredBy
+from search_space.target import Target
+from search_space.workload import Workload
+from tuner.ledger import Entry, JobEnd
+from tuner.strategy import Json
+from tuner.task import Trial
+
+
+class DatabaseLedger:
+    """One job in a database. See `tuner.ledger.Ledger` for the guarantees.
+
+    Args:
+        database: open and writable.
+        target: what is tuned for; its facts are kept with the job.
+        job: number of the job, from `start` or `resume`.
+    """
+
+    def __init__(self, database: Database, target: Target, threads: int, job: int) -> None:
+        self._database = database
+        self._target = target
+        self._threads = threads
+        self.job = job
+
+    @classmethod
+    def start(
+        cls,
+        database: Database,
+        target: Target,
+        threads: int,
+        *,
+        command: str,
+        seed: int,
+        strategy: str,
+    ) -> DatabaseLedger:
+        """Register a new job; `command` is what asks for it again and finds it to resume."""
+        job = database.start_job(command, seed=seed, strategy=strategy, targets=[target])
+        return cls(database, target, threads, job)
+
+    @classmethod
+    def resume(
+        cls, database: Database, target: Target, threads: int, *, command: str
+    ) -> DatabaseLedger:
+        """The newest unfinished job of that command.
+
+        Raises:
+            InputError: there is none.
+        """
+        for job in database.jobs(command=command):
+            if job.has_state and job.status != "finished":
+                database.finish_job(job.id, "running")
+                return cls(database, target, threads, job.id)
+        raise InputError(
+            f"database '{database.name}' has no unfinished job of this command; "
+            "leave --resume out to start one"
+        )
+
+    def saved_state(self) -> Json:
+        text = self._database.job_state(self.job)
+        return None if text is None else json.loads(text)
+
+    def before(self, workload: Workload, measured_by: MeasuredBy) -> list[Trial]:
+        where = Filter(
+            workload=workload.key,
+            target=self._target.identity,
+            threads=self._threads,
+            measured_by=measured_by,
+            latest=True,
+        )
+        records = self._database.query(where, sort="oldest", limit=None)
+        return [
+            Trial(record.config, record.result)
+            for record in records
+            if record.workload_key == workload.key
+            and record.job != self.job
+            and self._is_valid(record)
+        ]
+
+    def of_job(self) -> list[Entry]:
+        records = self._database.query(Filter(job=self.job), sort="oldest", limit=None)
+        return [Entry(r.workload, Trial(r.config, r.result)) for r in records]
+
+    def similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
+        bests = self._database.nearest(
+            workload, self._target, self._threads, measured_by=measured_by
+        )
+        return [best.record.config for best in bests]
+
+    def quarantined(self, workload: Workload) -> list[Config]:
+        return [record.config for record in self._database.quarantined(workload, self._target)]
+
+    def commit(self, entries: Sequence[Entry], state: Json) -> None:
+        records = [
+            TuningRecord.of(
+                entry.workload,
+                self._target,
+                entry.trial.config,
+                entry.trial.result,
+                threads=self._threads,
+            )
+            for entry in entries
+        ]
+        self._database.add(records, job=self.job, job_state=json.dumps(state))
+
+    def finish(self, end: JobEnd, message: str) -> None:
+        self._database.finish_job(self.job, end, message)
+
+    def _is_valid(self, record: TuningRecord) -> bool:
+        """Whether the versions that decide about a result are still the installed ones."""
+        if record.toolchain is not None and record.toolchain.stale_because(
+            self._database.toolchain, record.result.measured_by
+        ):
+            return False
+        simulated = record.result.measured_by == "simulator"
+        return not simulated or record.calibration == calibration_of(self._target)

@@ -1,0 +1,100 @@
+"""The hardware worker's backend: our own code generator.
+
+Inputs travel from logical to the configuration's physical layouts here, weights are packed once,
+and all buffers lie in the arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codegen.native.kernel import NativeKernel, compile_config, concrete_shape
+from search_space.config import Config
+from search_space.dtypes import to_numpy
+from search_space.layout import Layout
+from search_space.target import Target
+from search_space.template import template_of
+from search_space.workload import Workload
+from tuner.arena import Arena
+
+
+class NativeBackend:
+    """Compiles for this machine."""
+
+    def __init__(self, target: Target, threads: int) -> None:
+        self._target = target
+        self._threads = threads
+
+    def load(
+        self,
+        workload: Workload,
+        config: Config,
+        inputs: Mapping[str, NDArray[Any]],
+        arena: Arena,
+    ) -> LoadedKernel:
+        """Compile a configuration and bind it to inputs (logical layouts)."""
+        kernel = compile_config(workload, self._target, config)
+        return LoadedKernel(kernel, workload, config, inputs, arena)
+
+
+class LoadedKernel:
+    """A native kernel with its buffers; fulfils `tuner.timing.Loaded`."""
+
+    def __init__(
+        self,
+        kernel: NativeKernel,
+        workload: Workload,
+        config: Config,
+        inputs: Mapping[str, NDArray[Any]],
+        arena: Arena,
+    ) -> None:
+        self._workload = workload
+        template = template_of(workload.operator)
+        self._layouts = template.layouts(workload, config)
+        constants = {n: inputs[n] for n in workload.constants if n in inputs}
+        prepared = {n: arena.copy(array) for n, array in kernel.prepare(constants).items()}
+        given = {
+            buffer.name: arena.copy(self._physical(buffer.name, inputs[buffer.name]))
+            for buffer in kernel.inputs
+        }
+        self._output = arena.empty(concrete_shape(kernel.output), to_numpy(kernel.output.dtype))
+        self._output[...] = 0
+        self._call = kernel.bind({**given, **prepared, kernel.output.name: self._output})
+        self._kernel = kernel
+        raw = [given[name] for name in workload.constants if name in given]
+        self.weights: Sequence[NDArray[Any]] = [*prepared.values(), *raw]
+
+    def call(self) -> None:
+        self._call()
+
+    def output(self) -> NDArray[Any]:
+        """The output in its logical layout."""
+        logical = template_of(self._workload.operator).output(self._workload).shape
+        if not self._layouts[1]:
+            return self._output.reshape(logical)
+        return Layout.parse(self._layouts[1]).unpack(self._output, logical)
+
+    def _physical(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
+        """An operand as the kernel reads it: data operands follow the configuration's layouts."""
+        template = template_of(self._workload.operator)
+        layout = ""
+        if name == template.inputs(self._workload)[0].name:
+            layout = self._layouts[0]
+        elif array.shape == template.output(self._workload).shape and name not in _own(
+            template.inputs(self._workload)
+        ):
+            layout = self._layouts[1]
+        return Layout.parse(layout).pack(array) if layout else np.ascontiguousarray(array)
+
+
+def _own(inputs: Sequence[Any]) -> set[str]:
+    return {operand.name for operand in inputs}
+
+
+def open_backend(target: Target, threads: int) -> NativeBackend:
+    """What the worker calls."""
+    return NativeBackend(target, threads)
