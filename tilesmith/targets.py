@@ -1,4 +1,5 @@
-"""Which hardware a user means: `cpu` (this machine), a shipped name, or a TOML file, with settings.
+"""Which hardware a user means: `cpu` (this machine), a shipped name, or a TOML file, with
+settings.
 
 The one place where target names are resolved, for the command line and the Python API alike.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from search_space.errors import TargetError
 from search_space.target import FactValue, Target, load_target, target_names
 
 HOST = "cpu"
@@ -33,7 +35,25 @@ def resolve_target(
         found = host_target()
     else:
         found = load_target(target)
-    return found.with_settings(settings) if settings else found
+    if not settings:
+        return found
+    if found.family == "cpu" and "isa.name" in settings:
+        found = _narrowed(found, str(settings["isa.name"]))
+        settings = {key: value for key, value in settings.items() if key != "isa.name"}
+    return found.with_settings(settings)
+
+
+def _narrowed(target: Target, isa: str) -> Target:
+    """A CPU with another vector instruction set, and the lanes and registers that go with it."""
+    from codegen.host import VECTOR_ISAS, cpu_target
+
+    if isa not in VECTOR_ISAS:
+        raise TargetError(
+            f"target '{target.name}': unknown isa.name '{isa}'; "
+            f"one of {', '.join(VECTOR_ISAS)} is expected"
+        )
+    processor = target.text("isa.processor")
+    return cpu_target(target.name, isa, target.text("isa.triple"), processor)
 
 
 def all_targets() -> list[Target]:

@@ -1,0 +1,54 @@
+"""The walks of CONTRIBUTING: each file shown works when it is put where it belongs."""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.docs.documents import ROOT, blocks, commands, run
+
+BLOCKS = blocks("CONTRIBUTING.md")
+COMMANDS = [c for block in BLOCKS if block.language == "console" for c in commands(block)]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the packages with the shown files added."""
+    folder = tmp_path_factory.mktemp("checkout")
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    for package in settings["root_packages"]:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
+    for block in BLOCKS:
+        if block.file:
+            path = folder / block.file
+            assert not path.exists(), f"{block.file} would overwrite a file"
+            path.write_text(block.text)
+    return folder
+
+
+def test_an_operator_a_target_and_a_cost_model_are_shown() -> None:
+    files = [block.file for block in BLOCKS if block.file]
+    assert [Path(file).parent.name for file in files] == ["operators", "", "cost_models"]
+    assert len(COMMANDS) >= 5
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[1:4]))
+def test_the_commands_shown_work(words: list[str], checkout: Path) -> None:
+    done = run(words, checkout, checkout)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_the_operator_computes_what_its_reference_does(checkout: Path) -> None:
+    """Tuning checks every candidate against the reference: none may be wrong."""
+    job = ["--op", "lerp n=1003 epilogue=relu", "--measure", "hardware", "--trials", "6"]
+    done = run(["tilesmith", "tune", "--database", "check.db", *job], checkout, checkout)
+    assert done.returncode == 0, done.stderr
+    exported = run(["tilesmith", "db", "query", "--database", "check.db", "--json"], checkout)
+    assert exported.returncode == 0, exported.stderr
+    assert '"wrong"' not in exported.stdout
+    assert '"ok"' in exported.stdout

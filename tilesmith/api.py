@@ -1,0 +1,176 @@
+"""The Python API: tune, compile, load and simulate, the same jobs as the command line's.
+
+    import tilesmith as ts
+    ts.tune("model.onnx", target="cpu", database="tuning.db", trials=2000)
+    model = ts.compile("model.onnx", target="cpu", database="tuning.db")
+    outputs = model.run({"input": x})
+    model.save("model.tsm"); model = ts.load("model.tsm")
+
+Every function raises `InputError` (and its kinds) for what the caller gave and `JobError` for a job
+that failed; messages are sentences for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from search_space.target import FactValue, Target
+from tilesmith.compiling import build_executable, workloads_in
+from tilesmith.targets import resolve_target
+
+if TYPE_CHECKING:
+    from compiler.executable import Executable
+    from simulator import SimulationResult
+    from tilesmith.reports import TuneReport
+    from tilesmith.subjects import Model, Subject
+    from tilesmith.tuning import Observer
+
+Shapes = Mapping[str, tuple[int, ...]]
+Settings = Mapping[str, str | FactValue]
+
+
+def tune(
+    subject: Subject,
+    target: str | Target = "cpu",
+    database: str | Path = "tuning.db",
+    *,
+    trials: int | None = None,
+    time_limit: float | None = None,
+    early_stopping: int | None = None,
+    measure: str | None = None,
+    threads: int = 1,
+    seed: int = 0,
+    resume: bool = False,
+    shapes: Shapes | None = None,
+    settings: Settings | None = None,
+    strategy: str = "evolutionary",
+    cost_model: str = "",
+    observer: Observer | None = None,
+) -> TuneReport:
+    """Search for the best schedules of a model, or of single operators.
+
+    Every trial is in the database as soon as it is finished; the untuned default is measured first
+    and stays a candidate, so that a tuned model is never slower than the default.
+
+    Args:
+        subject: path of an ONNX file, a loaded `onnx.ModelProto`, a `Workload`, or several.
+        target: see `resolve_target`.
+        database: SQLite file or SQLAlchemy URL; made if missing.
+        trials: configurations to try in all; 1000 if neither this nor a time limit is given.
+        time_limit: seconds after which to stop.
+        early_stopping: leave a workload after so many trials without a better one.
+        measure: "simulator", "hardware" or "both"; None: both on a CPU, else the simulator.
+        threads: threads a kernel may use.
+        seed: of all random choices.
+        resume: go on with the last unfinished job on the same input.
+        shapes: of inputs with symbolic dimensions, by input name.
+        settings: numbers of the target to change, by dotted name.
+        strategy, cost_model: registered names; cost_model "" chooses by the way of measuring.
+        observer: called with a `tuner.options.Progress` now and then.
+
+    Raises:
+        InputError: as the class says: model, workload, target, database, or an option.
+        JobError: interrupted (all finished trials are kept), no worker, a full disk.
+    """
+    from tilesmith.tuning import TuningJob, run_job, way_of_measuring
+    from tuner.options import TuneOptions
+
+    resolved = resolve_target(target, settings)
+    job = TuningJob(
+        workloads=workloads_in(subject, shapes, resolved)[0],
+        target=resolved,
+        threads=threads,
+        measure=way_of_measuring(measure, resolved),
+        resume=resume,
+    )
+    options = TuneOptions(
+        trials=1000 if trials is None and time_limit is None else trials,
+        time_limit_s=time_limit,
+        early_stopping=early_stopping,
+        seed=seed,
+        strategy=strategy,
+        cost_model=cost_model,
+    )
+    return run_job(job, str(database), options, observer)
+
+
+def compile(
+    model: Model,
+    target: str | Target = "cpu",
+    database: str | Path | None = None,
+    *,
+    shapes: Shapes | None = None,
+    settings: Settings | None = None,
+    threads: int = 1,
+    require_tuned: bool = False,
+) -> Executable:
+    """Compile a model with the best schedules of a database.
+
+    An operator the database does not know takes the schedule of the nearest tuned shape, or else
+    the default; one without a template runs on the host (`Executable.report` tells).
+
+    Args:
+        model: path of an ONNX file, or a loaded `onnx.ModelProto`.
+        database: None compiles everything with defaults.
+        require_tuned: refuse any schedule that is not the workload's own.
+
+    Raises:
+        InputError: model, target or database are wrong.
+        JobError: `require_tuned` and something is not tuned; or code generation failed.
+    """
+    resolved = resolve_target(target, settings)
+    return build_executable(model, resolved, database, shapes, threads, require_tuned)
+
+
+def load(path: str | Path) -> Executable:
+    """Load an artifact that `Executable.save` or `tilesmith compile` wrote.
+
+    Raises:
+        ModelError: no artifact, a damaged one, or one for another instruction set.
+    """
+    from compiler.artifact import load as load_artifact
+
+    return load_artifact(path)
+
+
+def simulate(
+    subject: Subject,
+    target: str | Target = "cpu",
+    database: str | Path | None = None,
+    *,
+    fidelity: str = "analytical",
+    trace: str | Path | None = None,
+    threads: int = 1,
+    shapes: Shapes | None = None,
+    settings: Settings | None = None,
+) -> SimulationResult:
+    """Predict latency and what bounds it, on this machine or on described hardware.
+
+    Args:
+        subject: as `tune`.
+        database: where tuned schedules are looked up; operators it lacks use the default.
+        fidelity: "roofline", "analytical" or "timeline".
+        trace: file for a Chrome/Perfetto trace of a single operator.
+
+    Raises:
+        InputError: subject, target, database or fidelity are wrong.
+    """
+    from tilesmith.simulation import Part, simulate_parts
+
+    resolved = resolve_target(target, settings)
+    found, notes = workloads_in(subject, shapes, resolved)
+    bests: Mapping[str, Any] = {}
+    if database is not None:
+        from records.database import Database
+
+        with Database.open(str(database), create=False) as opened:
+            bests = opened.bests([item.workload for item in found], resolved, threads)
+    parts = [
+        Part(item.workload, item.weight, best.record.config if best else None)
+        for item in found
+        for best in (bests.get(item.workload.key),)
+    ]
+    path = None if trace is None else Path(trace)
+    return simulate_parts(parts, resolved, fidelity, path, notes)  # type: ignore[arg-type]

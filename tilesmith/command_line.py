@@ -1,0 +1,99 @@
+"""The `tilesmith` command: a click group whose commands are imported when they are used.
+
+Invariants: results go to stdout, everything else (progress, notes, errors) to stderr; a failure is
+one sentence and an exit code (see `tilesmith.failures`), whichever way the command was started.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from tilesmith.failures import explain, termination_as_exception
+
+_COMMANDS = {
+    "tune": "tilesmith.commands.tune:tune",
+    "compile": "tilesmith.commands.compile:compile_model",
+    "run": "tilesmith.commands.run:run",
+    "bench": "tilesmith.commands.bench:bench",
+    "simulate": "tilesmith.commands.simulate:simulate",
+    "targets": "tilesmith.commands.targets:targets",
+    "operators": "tilesmith.commands.operators:operators",
+}
+"""Where each command lives, in the order `--help` lists them."""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module only to run it or to list it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name].partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command), cmd_name
+        return command
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run and exit: 0 done, 1 the job failed, 2 the input or usage is wrong."""
+        kwargs["standalone_mode"] = False
+        try:
+            code = super().main(*args, **kwargs)
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except click.ClickException as error:
+            sys.exit(_report(error))
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was named; whatever goes wrong in it is reported here."""
+        try:
+            with termination_as_exception():
+                super().invoke(ctx)
+                sys.stdout.flush()
+        except (click.exceptions.Exit, click.exceptions.NoArgsIsHelpError, SystemExit):
+            raise
+        except BaseException as error:
+            if ctx.params["show_traceback"]:
+                traceback.print_exception(error)
+            ctx.exit(_report(error))
+
+
+@click.group(cls=LazyGroup)
+@click.version_option(package_name="tilesmith")
+@click.option("--traceback", "show_traceback", is_flag=True, help="Show where an error arose.")
+def command_line(show_traceback: bool) -> None:
+    """Tune, compile and run ONNX models with schedules kept in a database."""
+
+
+def main() -> NoReturn:
+    """Entry point of the console script and of `python -m tilesmith`."""
+    command_line.main(prog_name="tilesmith")
+    raise AssertionError("click exits")
+
+
+def _report(error: BaseException) -> int:
+    """Print the failure as one sentence on stderr; return the exit code."""
+    failure = explain(error)
+    if isinstance(error, OSError) and error.filename is None:
+        _silence_stdout()  # it may be what failed: the flush at exit must not fail again
+    with suppress(OSError):  # where stderr is gone too, the exit code still tells
+        click.echo(f"tilesmith: {failure.message}", err=True)
+    return failure.exit_code
+
+
+def _silence_stdout() -> None:
+    with suppress(OSError, ValueError):  # a test's buffer is no real file: nothing to protect
+        descriptor = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(descriptor, sys.stdout.fileno())
+        os.close(descriptor)

@@ -1,0 +1,97 @@
+"""`tilesmith bench`: time a model, alone or in turns with other runtimes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tilesmith.options import (
+    NameList,
+    Shape,
+    database_option,
+    json_option,
+    shape_option,
+    target_option,
+    threads_option,
+)
+from tilesmith.output import note, print_json, table
+
+if TYPE_CHECKING:
+    from tilesmith.reports import Comparison
+
+
+@click.command()
+@click.argument("model", metavar="MODEL.onnx|MODEL.tsm")
+@click.option(
+    "--against",
+    type=NameList(("onnxruntime", "openvino")),
+    default=(),
+    help="Other runtimes to time in turns with us: onnxruntime,openvino.",
+)
+@click.option(
+    "--model",
+    "source",
+    metavar="MODEL.onnx",
+    help="The model that others run, where MODEL.tsm's own is gone or was moved.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0.1),
+    default=3.0,
+    show_default=True,
+    help="How long to measure.",
+)
+@target_option(required=False)
+@database_option(required=False)
+@threads_option
+@shape_option
+@json_option
+def bench(
+    model: str,
+    against: tuple[str, ...],
+    source: str | None,
+    seconds: float,
+    target: str,
+    settings: tuple[tuple[str, str], ...],
+    database: str | None,
+    threads: int,
+    shapes: tuple[tuple[str, Shape], ...],
+    as_json: bool,
+) -> None:
+    """Time MODEL on seeded random inputs, threads pinned to cores.
+
+    With --against all take turns within one run, on the same cores, and outputs are compared.
+    """
+    from tilesmith import api
+    from tilesmith.comparison import compare, source_of
+
+    executable = api.executable_of(
+        model,
+        target=target,
+        database=database,
+        threads=threads,
+        shapes=dict(shapes),
+        settings=dict(settings),
+    )
+    path = source_of(executable, model, source) if against else None
+    inputs = api.random_inputs(executable)
+    result = compare(executable, inputs, against, path, threads, seconds)
+    if as_json:
+        print_json(result.to_json())
+        return
+    click.echo(_summary(result))
+    if result.ratio is not None:
+        note(f"{result.ratio:.3f} of the fastest peer's time")
+
+
+def _summary(result: Comparison) -> str:
+    rows = [("tilesmith", result.own.median_ms, result.own.min_ms)]
+    rows += [(name, timing.median_ms, timing.min_ms) for name, timing in result.peers.items()]
+    lines = [table(("runtime", "median ms", "min ms"), rows)]
+    if result.max_abs_err is not None:
+        lines.append(
+            f"largest difference: {result.max_abs_err:.3g} absolute, "
+            f"{result.max_rel_err:.3g} relative"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,66 @@
+"""`tilesmith operators`: the operators that have a template, and what `--op` may say of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tilesmith.options import json_option
+from tilesmith.output import print_json, table
+
+if TYPE_CHECKING:
+    from search_space.template import Parameter, Template
+
+
+@click.command()
+@click.argument("name", required=False)
+@json_option
+def operators(name: str | None, as_json: bool) -> None:
+    """List the operators, or explain the parameters of the one called NAME."""
+    from search_space.dtypes import NAMES
+    from search_space.epilogue import STEPS
+    from search_space.template import template_of, templates
+
+    found = [template_of(known) for known in ([name] if name else sorted(templates))]
+    if as_json:
+        described = [describe(template) for template in found]
+        print_json({"operators": described, "epilogue_steps": list(STEPS), "dtypes": list(NAMES)})
+    elif name:
+        click.echo(_explanation(found[0]))
+    else:
+        rows = [(template.operator, template.summary) for template in found]
+        click.echo(table(("operator", "computes"), rows))
+        click.echo(
+            f"\nEvery operator also takes dtype= accumulate= const= and epilogue= "
+            f"({', '.join(STEPS)})."
+        )
+
+
+def describe(template: Template) -> dict[str, Any]:
+    """A template as plain data."""
+    return {
+        "name": template.operator,
+        "summary": template.summary,
+        "parameters": [_parameter(parameter) for parameter in template.parameters],
+    }
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "meaning": parameter.meaning,
+        "default": parameter.default,
+        "required": parameter.default is None,
+        "choices": list(parameter.choices),
+    }
+
+
+def _explanation(template: Template) -> str:
+    rows = [
+        (p.name, "required" if p.default is None else repr(p.default), p.meaning)
+        for p in template.parameters
+    ]
+    return f"{template.operator}: {template.summary}\n" + table(
+        ("parameter", "default", "meaning"), rows
+    )

@@ -1,0 +1,87 @@
+"""`tilesmith run`: run a model or an artifact once on arrays from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tilesmith.options import (
+    NamedFile,
+    Shape,
+    database_option,
+    json_option,
+    shape_option,
+    target_option,
+    threads_option,
+)
+from tilesmith.output import note, print_json, table
+
+if TYPE_CHECKING:
+    pass
+
+
+@click.command()
+@click.argument("model", metavar="MODEL.onnx|MODEL.tsm")
+@click.option(
+    "--input",
+    "inputs",
+    type=NamedFile(),
+    multiple=True,
+    help="An input's array; repeatable. Without any, seeded random numbers are used.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="OUT.npz",
+    help="Where to write the outputs, by name.",
+)
+@target_option(required=False)
+@database_option(required=False)
+@threads_option
+@shape_option
+@json_option
+def run(
+    model: str,
+    inputs: tuple[tuple[str, str], ...],
+    output: Path | None,
+    target: str,
+    settings: tuple[tuple[str, str], ...],
+    database: str | None,
+    threads: int,
+    shapes: tuple[tuple[str, Shape], ...],
+    as_json: bool,
+) -> None:
+    """Run MODEL once and print (or write) its outputs."""
+    from tilesmith import api
+    from tilesmith.arrays import read_arrays, summary_of, write_arrays
+
+    given = read_arrays(inputs)
+    executable = api.executable_of(
+        model,
+        target=target,
+        database=database,
+        threads=threads,
+        shapes=dict(shapes),
+        settings=dict(settings),
+    )
+    if not given:
+        given = api.random_inputs(executable)
+        note(f"no --input given: seeded random numbers for {', '.join(given)}")
+    outputs = executable.run(given)
+    if output is not None:
+        write_arrays(output, outputs)
+    described = {name: summary_of(value) for name, value in outputs.items()}
+    if as_json:
+        print_json({"outputs": described, "output": None if output is None else str(output)})
+    else:
+        click.echo(_summary(described))
+
+
+def _summary(described: dict[str, dict[str, Any]]) -> str:
+    rows = [
+        (name, d["dtype"], "x".join(map(str, d["shape"])), d["minimum"], d["mean"], d["maximum"])
+        for name, d in described.items()
+    ]
+    return table(("output", "dtype", "shape", "minimum", "mean", "maximum"), rows)

@@ -1,0 +1,124 @@
+"""`tilesmith tune`: search for the best schedules of a model or of single operators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tilesmith.options import (
+    Shape,
+    database_option,
+    json_option,
+    operator_option,
+    shape_option,
+    target_option,
+    threads_option,
+)
+from tilesmith.output import note, print_json, table
+
+if TYPE_CHECKING:
+    from tilesmith.reports import TuneReport
+
+
+@click.command()
+@click.argument("model", required=False, metavar="MODEL.onnx")
+@operator_option
+@target_option(required=False)
+@database_option(required=True)
+@click.option("--trials", type=click.IntRange(min=1), help="Configurations to try, in all.")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds after which to stop.",
+)
+@click.option(
+    "--early-stopping",
+    type=click.IntRange(min=1),
+    help="Leave a workload after this many trials without a better one.",
+)
+@click.option(
+    "--measure",
+    type=click.Choice(["simulator", "hardware", "both"]),
+    help="How to measure; 'both' on cpu and 'simulator' elsewhere unless given.",
+)
+@click.option("--strategy", default="evolutionary", show_default=True, help="Search strategy.")
+@click.option(
+    "--cost-model", default="", help="Cost model; chosen by how is measured unless given."
+)
+@threads_option
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--resume", is_flag=True, help="Go on where the last job on this input stopped.")
+@shape_option
+@json_option
+def tune(
+    model: str | None,
+    operators: tuple[str, ...],
+    target: str,
+    settings: tuple[tuple[str, str], ...],
+    database: str,
+    trials: int | None,
+    time_limit: float | None,
+    early_stopping: int | None,
+    measure: str | None,
+    strategy: str,
+    cost_model: str,
+    threads: int,
+    seed: int,
+    resume: bool,
+    shapes: tuple[tuple[str, Shape], ...],
+    as_json: bool,
+) -> None:
+    """Tune every operator of MODEL.onnx, or the operators given with --op.
+
+    Every trial is stored in the database as it finishes; a job that is interrupted loses none.
+    """
+    from search_space.errors import JobError
+    from tilesmith import api
+    from tilesmith.progress import progress_display
+    from tilesmith.subjects import subject_of
+
+    subject = subject_of(model, operators)
+    with progress_display() as observer:
+        report = api.tune(
+            subject,
+            target=target,
+            database=database,
+            trials=trials,
+            time_limit=time_limit,
+            early_stopping=early_stopping,
+            measure=measure,
+            threads=threads,
+            seed=seed,
+            resume=resume,
+            shapes=dict(shapes),
+            settings=dict(settings),
+            strategy=strategy,
+            cost_model=cost_model,
+            observer=observer,
+        )
+    if as_json:
+        print_json(report.to_json())
+    else:
+        click.echo(_summary(report))
+    failed = [task for task in report.tasks if task.best_us is None]
+    if failed:
+        raise JobError(
+            f"no schedule worked for {len(failed)} workloads, first {failed[0].workload}"
+        )
+    note(f"{report.trials} trials in {report.wall_s:.1f} s")
+
+
+def _summary(report: TuneReport) -> str:
+    rows = [
+        (task.workload, task.weight, task.default_us, task.best_us, task.gflops, task.measured_by)
+        for task in sorted(report.tasks, key=lambda task: -(task.best_us or 0) * task.weight)
+    ]
+    header = ("workload", "times", "default us", "best us", "GFLOP/s", "measured by")
+    lines = [table(header, rows)]
+    if report.default_us and report.best_us:
+        lines.append(
+            f"all together: {report.default_us / 1e3:.3f} ms -> {report.best_us / 1e3:.3f} ms "
+            f"({report.default_us / report.best_us:.2f} times as fast)"
+        )
+    return "\n".join(lines)

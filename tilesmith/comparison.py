@@ -1,0 +1,97 @@
+"""Time our executable in turns with other runtimes, and compare the numbers they give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.errors import ModelError
+from tilesmith.peers import PEERS, Contender
+from tilesmith.reports import Comparison
+from tilesmith.timing import interleave, pinned
+
+if TYPE_CHECKING:
+    from compiler.executable import Executable
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def compare(
+    executable: Executable,
+    inputs: Arrays,
+    against: Sequence[str] = (),
+    model: Path | None = None,
+    threads: int = 1,
+    budget_s: float = 3.0,
+) -> Comparison:
+    """Time the executable and its peers on the same inputs and pinned cores, in one run.
+
+    Args:
+        inputs: by name; all runtimes get the same arrays.
+        against: names in `PEERS`.
+        model: the ONNX file the peers run; needed with `against`.
+
+    Raises:
+        DependencyError: a peer is not installed.
+        ModelError: a peer cannot load the model.
+    """
+    assert model is not None or not against, "peers need the ONNX model"
+    with pinned(threads):
+        peers = [PEERS[name](model, inputs, threads) for name in against if model]
+        calls = {"tilesmith": lambda: executable.run(inputs), **{p.name: p.infer for p in peers}}
+        timings = interleave(calls, budget_s)
+        outputs = executable.run(inputs)
+    errors = [difference(outputs, peer) for peer in peers]
+    return Comparison(
+        own=timings.pop("tilesmith"),
+        threads=threads,
+        peers=timings,
+        versions={peer.name: peer.version for peer in peers},
+        max_abs_err=max((absolute for absolute, _ in errors), default=None),
+        max_rel_err=max((relative for _, relative in errors), default=None),
+    )
+
+
+def difference(ours: Arrays, peer: Contender) -> tuple[float, float]:
+    """Largest |a - b| of all outputs, and largest max|a - b| / max|b| of an output.
+
+    Infinite where one side has a number that is not finite.
+    """
+    theirs = peer.outputs()
+    absolute = relative = 0.0
+    for name, value in ours.items():
+        a, b = value.astype(np.float64), theirs[name].astype(np.float64)
+        if a.size == 0:
+            continue
+        error = float(np.nan_to_num(np.abs(a - b), nan=np.inf).max())
+        scale = float(np.abs(b).max())
+        absolute = max(absolute, error)
+        relative = max(relative, error / scale if scale else error)
+    return absolute, relative
+
+
+def source_of(executable: Executable, model: str, given: str | None) -> Path:
+    """The ONNX file that other runtimes are to run.
+
+    Args:
+        model: what was benchmarked: an ONNX file, or an artifact that remembers its source.
+        given: the user's word, if any.
+
+    Raises:
+        ModelError: the source is not known or not there.
+    """
+    if given is not None:
+        return Path(given)
+    if not model.endswith(".tsm"):
+        return Path(model)
+    remembered = executable.source
+    if not remembered or not Path(remembered).exists():
+        raise ModelError(
+            f"the model '{remembered}' that '{model}' was compiled from is not there; "
+            "name it with --model MODEL.onnx"
+        )
+    return Path(remembered)
