@@ -1,0 +1,309 @@
+"""Direct convolution, vectorised over output channels or over output width.
+
+`channels`: an accumulator tile of (rows x columns) pixels times n_vectors vectors of output channels;
+input pixels are broadcast, weights packed so that the tile reads them in one run. Works on plain and
+channel-blocked inputs, any stride and dilation.
+
+`width`: a tile of oc_tile output channels times n_vectors vectors of neighbouring pixels; weights are
+broadcast. Needs no channel blocking, so it is the natural form for NCHW in and out at stride 1.
+
+A pointwise convolution is flattened first: its pixels form one long row.
+"""
+
+from __future__ import annotations
+
+from search_space.compute import ComputeDefinition, Stage, Tensor, axis
+from search_space.config import Config
+from search_space.convolution.geometry import Geometry, layout_names, layout_of
+from search_space.expression import var
+from search_space.fusion import epilogue_stage, epilogue_tensors
+from search_space.knobs import Constraint, Knob, choice, layout, order, tile, tile_sizes
+from search_space.layout import Layout, LayoutDimension
+from search_space.scalar import call, load
+from search_space.schedule import Schedule
+from search_space.space import Subspace
+from search_space.target import Target
+from search_space.template import Template
+from search_space.workload import Workload
+
+SPILL_ALLOWANCE = 8
+"""Vector registers a tile may need beyond the target's."""
+
+
+def compute(template: Template, workload: Workload, g: Geometry) -> ComputeDefinition:
+    """Stages `padded` (if there is padding), `conv` and, with an epilogue, `out`."""
+    n, o = axis("n", g.batch), axis("o", g.out_channels)
+    y, x = axis("y", g.out_height), axis("x", g.out_width)
+    c, r, s = axis("c", g.channels), axis("r", g.kernel[0]), axis("s", g.kernel[1])
+    padded = any(g.pads)
+    source = "padded" if padded else "data"
+    row = y.var * g.stride[0] + r.var * g.dilation[0]
+    column = x.var * g.stride[1] + s.var * g.dilation[1]
+    product = call(
+        "multiply",
+        load(source, n.var, c.var, row, column),
+        load("weight", o.var, c.var, r.var, s.var),
+    )
+    conv = Stage("conv", (n, o, y, x), product, (c, r, s), "sum")
+    stages = [g.padding_stage(g.padded_height, g.padded_width)] if padded else []
+    tensors = (
+        Tensor("data", (g.batch, g.channels, g.height, g.width), workload.dtype),
+        Tensor(
+            "weight", (g.out_channels, g.channels, *g.kernel), workload.dtype,
+            workload.is_constant("weight"),
+        ),
+    )  # fmt: skip
+    extra = epilogue_tensors(template, workload)
+    flat = tuple(_flatten(t, g) for t in extra)
+    return ComputeDefinition(
+        "conv2d",
+        (*tensors, *flat),
+        (*stages, conv, *epilogue_stage(template, workload, conv)),
+    )
+
+
+def _flatten(tensor: Tensor, g: Geometry) -> Tensor:
+    """An epilogue tensor of the output's shape, in the geometry's view of it."""
+    if len(tensor.shape) != 4:
+        return tensor
+    shape = (g.batch, g.out_channels, g.out_height, g.out_width)
+    return Tensor(tensor.name, shape, tensor.dtype, tensor.constant)
+
+
+def channels_space(g: Geometry, target: Target) -> Subspace:
+    """Knobs of the form vectorised over output channels."""
+    lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
+    plain, blocked = layout_names(lanes)
+    vectors = -(-g.out_channels // lanes)
+    knobs: tuple[Knob, ...] = (
+        layout("input_layout", [plain, blocked]),
+        layout("output_layout", [plain, blocked]),
+        order("block_order", ("o", "y", "c")),
+        choice("reduction_order", ("c,r,s", "r,s,c")),
+        tile("y_tile", range(1, min(g.out_height, 4) + 1)),
+        tile("x_tile", range(1, min(g.out_width, 28) + 1)),
+        tile("n_vectors", range(1, min(vectors, 6) + 1)),
+        tile("c_unroll", [u for u in (1, 2, 4, 8, 16) if u <= min(g.channels, lanes)]),
+        tile("y_block", _counts(g.out_height)),
+        tile("x_block", _counts(-(-g.out_width // 4))),
+        tile("c_block", _counts(-(-g.channels // lanes))),
+    )
+    tile_size = var("y_tile") * var("x_tile") * var("n_vectors")
+    limit = Constraint(
+        tile_size + var("n_vectors"),
+        registers + SPILL_ALLOWANCE,
+        "vector registers of the accumulator tile (y_tile*x_tile*n_vectors + n_vectors)",
+    )
+    return Subspace((("algorithm", "channels"),), knobs, (limit,))
+
+
+def channels_default(g: Geometry, target: Target) -> Config:
+    """A row of pixels times two vectors, everything else innermost."""
+    lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
+    _, blocked = layout_names(lanes)
+    vectors = min(2, -(-g.out_channels // lanes))
+    columns = _even_tile(g.out_width, (registers - 2 - vectors) // vectors)
+    return Config.of(
+        algorithm="channels",
+        input_layout=blocked,
+        output_layout=blocked,
+        block_order="o,y,c",
+        reduction_order="c,r,s",
+        y_tile=1,
+        x_tile=columns,
+        n_vectors=vectors,
+        c_unroll=max(u for u in (1, 2, 4) if u <= min(g.channels, lanes)),
+        y_block=1,
+        x_block=_counts(-(-g.out_width // 4))[-1],
+        c_block=_counts(-(-g.channels // lanes))[-1],
+    )
+
+
+def _even_tile(extent: int, limit: int) -> int:
+    """The tile up to `limit` that wastes least: fewest tiles, then the most even."""
+    tiles = -(-extent // max(1, limit))
+    return -(-extent // tiles)
+
+
+def _counts(extent: int) -> list[int]:
+    """Numbers of tiles in a cache block: powers of two, or everything."""
+    return [*(1 << e for e in range(extent.bit_length()) if 1 << e < extent), extent]
+
+
+def channels_schedule(
+    template: Template, workload: Workload, target: Target, g: Geometry, structure: Config
+) -> Schedule:
+    """See the module's docstring."""
+    lanes = target.integer("vector.lanes")
+    schedule = Schedule(compute(template, workload, g))
+    schedule = set_layouts(schedule, workload, structure, g)
+    panel = var("n_vectors") * lanes
+    schedule = schedule.cache_read("weight", "conv", "weight.packed")
+    inner_channels = min(lanes, g.channels)
+    schedule = schedule.set_layout("weight.packed", packed_weights(panel, inner_channels))
+    schedule = schedule.split("weight.packed", "weight.packed.0", lanes, "pv", "pl")
+    schedule = schedule.split("weight.packed", "pv", var("n_vectors"), "pt", "pi")
+    others = [f"weight.packed.{d}" for d in (1, 2, 3)]
+    schedule = schedule.reorder("weight.packed", ("pt", *others, "pi", "pl"))
+    if workload.is_constant("weight"):
+        schedule = schedule.compile_time("weight.packed")
+    schedule = _split_blocked(schedule, "o", lanes, var("n_vectors"), None)
+    for name, size, block in (("y", "y_tile", "y_block"), ("x", "x_tile", "x_block")):
+        schedule = schedule.split("conv", name, var(size), f"{name}t", f"{name}i")
+        schedule = schedule.split("conv", f"{name}t", var(block), f"{name}o", f"{name}m")
+    schedule = schedule.split("conv", "c", inner_channels, "ct", "cl")
+    schedule = schedule.split("conv", "ct", var("c_block"), "co", "cm")
+    schedule = schedule.split("conv", "cl", var("c_unroll"), "cs", "ci")
+    place = {"o": "ot", "y": "yo", "c": "co"}
+    outer = [place[x] for x in structure.text("block_order").split(",")]
+    reduction = (
+        ["cm", "r", "s"] if structure.text("reduction_order") == "c,r,s" else ["r", "s", "cm"]
+    )
+    schedule = schedule.reorder(
+        "conv",
+        ("n", *outer, "xo", "ym", "xm", *reduction, "cs", "ci", "yi", "xi", "oi", "lane"),
+    )
+    schedule = schedule.unroll("conv", "ci", "yi", "xi", "oi").vectorize("conv", "lane")
+    return finish_tile(schedule, workload, ["n", *outer], "xm", g)
+
+
+def packed_weights(panel: object, inner: int) -> Layout:
+    """weight[o, c, r, s] -> [o/panel, c/inner, r, s, c%inner, o%panel]."""
+    from search_space.expression import Expr, as_expr
+
+    assert isinstance(panel, Expr | int)
+    wide, narrow = as_expr(panel), as_expr(inner)
+    return Layout(
+        (
+            LayoutDimension(0, "outer", wide),
+            LayoutDimension(1, "outer", narrow),
+            LayoutDimension(2),
+            LayoutDimension(3),
+            LayoutDimension(1, "inner", narrow),
+            LayoutDimension(0, "inner", wide),
+        )
+    )
+
+
+def _split_blocked(
+    schedule: Schedule, name: str, lanes: int, vectors: object, _block: None
+) -> Schedule:
+    """o -> ot (tiles), oi (vectors of a tile), lane."""
+    schedule = schedule.split("conv", name, lanes, f"{name}v", "lane")
+    return schedule.split("conv", f"{name}v", var("n_vectors"), f"{name}t", f"{name}i")
+
+
+def set_layouts(schedule: Schedule, workload: Workload, structure: Config, g: Geometry) -> Schedule:
+    """Physical layouts of data, padded data, output and full-size epilogue operands."""
+    source = layout_of(structure.text("input_layout"))
+    result = layout_of(structure.text("output_layout"))
+    schedule = schedule.set_layout("data", source)
+    if any(g.pads):
+        schedule = schedule.set_layout("padded", source)
+        schedule = pad_schedule(schedule, structure.text("input_layout"))
+    final = "out" if workload.epilogue else "conv"
+    for tensor in schedule.compute.inputs:
+        if tensor.name not in ("data", "weight") and len(tensor.shape) == 4:
+            schedule = schedule.set_layout(tensor.name, result)
+    if workload.epilogue:
+        schedule = schedule.set_layout("conv", result)
+    return schedule.set_layout(final, result)
+
+
+def pad_schedule(schedule: Schedule, name: str) -> Schedule:
+    """Loops of the padding copy: vector along whatever is contiguous."""
+    if name == "NCHW":
+        schedule = schedule.split("padded", "px", 16, "pxo", "pxi")
+        return schedule.vectorize("padded", "pxi").parallel("padded", "pn", "pc")
+    lanes = int(name.removeprefix("NCHW").removesuffix("c"))
+    schedule = schedule.split("padded", "pc", lanes, "pco", "pci")
+    schedule = schedule.reorder("padded", ("pn", "pco", "py", "px", "pci"))
+    return schedule.vectorize("padded", "pci").parallel("padded", "pn", "pco", "py")
+
+
+def finish_tile(
+    schedule: Schedule, workload: Workload, outer: list[str], at: str, g: Geometry
+) -> Schedule:
+    """Accumulators in registers at loop `at`, the epilogue behind them, threads outside."""
+    schedule = schedule.cache_write("conv", "register", at)
+    if workload.epilogue:
+        schedule = schedule.reverse_compute_at("out", "conv", at)
+    spatial = outer[: outer.index("co")] if "co" in outer else outer
+    return schedule.parallel("conv", *spatial)
+
+
+def width_space(g: Geometry, target: Target) -> Subspace:
+    """Knobs of the form vectorised over output width."""
+    lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
+    vectors = -(-g.out_width // lanes)
+    knobs: tuple[Knob, ...] = (
+        order("block_order", ("o", "y", "c")),
+        choice("reduction_order", ("c,r,s", "r,s,c")),
+        tile("o_tile", range(1, min(g.out_channels, 16) + 1)),
+        tile("n_vectors", range(1, min(vectors, 6) + 1)),
+        tile("c_unroll", [u for u in (1, 2, 4, 8) if u <= g.channels]),
+        tile("o_block", _counts(-(-g.out_channels // 4))),
+        tile("x_block", _counts(vectors)),
+        tile("c_block", tile_sizes(g.channels, g.channels)),
+    )
+    limit = Constraint(
+        var("o_tile") * var("n_vectors") + var("n_vectors"),
+        registers + SPILL_ALLOWANCE,
+        "vector registers of the accumulator tile (o_tile*n_vectors + n_vectors)",
+    )
+    fixed = (("algorithm", "width"), ("input_layout", "NCHW"), ("output_layout", "NCHW"))
+    return Subspace(fixed, knobs, (limit,))
+
+
+def width_default(g: Geometry, target: Target) -> Config:
+    """Two vectors of pixels times as many channels as the registers hold."""
+    lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
+    vectors = min(2, -(-g.out_width // lanes))
+    return Config.of(
+        algorithm="width",
+        input_layout="NCHW",
+        output_layout="NCHW",
+        block_order="o,y,c",
+        reduction_order="c,r,s",
+        o_tile=_even_tile(g.out_channels, min(12, (registers - 2 - vectors) // vectors)),
+        n_vectors=vectors,
+        c_unroll=1,
+        o_block=1,
+        x_block=_counts(-(-g.out_width // lanes))[-1],
+        c_block=g.channels,
+    )
+
+
+def width_schedule(
+    template: Template, workload: Workload, target: Target, g: Geometry, structure: Config
+) -> Schedule:
+    """See the module's docstring."""
+    lanes = target.integer("vector.lanes")
+    schedule = Schedule(compute(template, workload, g))
+    schedule = set_layouts(schedule, workload, structure, g)
+    schedule = schedule.cache_read("weight", "conv", "weight.packed")
+    schedule = schedule.set_layout(
+        "weight.packed", Layout.blocked(4, 0, var("o_tile"), (0, 1, 2, 3))
+    )
+    if workload.is_constant("weight"):
+        schedule = schedule.compile_time("weight.packed")
+    schedule = schedule.split("conv", "o", var("o_tile"), "ot", "oi")
+    schedule = schedule.split("conv", "ot", var("o_block"), "oo", "om")
+    schedule = schedule.split("conv", "x", lanes, "xv", "lane")
+    schedule = schedule.split("conv", "xv", var("n_vectors"), "xt", "xi")
+    schedule = schedule.split("conv", "xt", var("x_block"), "xo", "xm")
+    schedule = schedule.split("conv", "c", var("c_unroll"), "ct", "ci")
+    schedule = schedule.split("conv", "ct", var("c_block"), "co", "cm")
+    place = {"o": "oo", "y": "y", "c": "co"}
+    outer = [place[x] for x in structure.text("block_order").split(",")]
+    reduction = (
+        ["cm", "ci", "r", "s"]
+        if structure.text("reduction_order") == "c,r,s"
+        else ["r", "s", "cm", "ci"]
+    )
+    schedule = schedule.reorder(
+        "conv", ("n", *outer, "xo", "xm", "om", *reduction, "oi", "xi", "lane")
+    )
+    inner = ["ci", "oi", "xi"] if structure.text("reduction_order") == "r,s,c" else ["oi", "xi"]
+    schedule = schedule.unroll("conv", *inner).vectorize("conv", "lane")
+    return finish_tile(schedule, workload, ["n", *outer], "om", g)

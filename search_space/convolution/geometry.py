@@ -1,0 +1,159 @@
+"""Shapes of a convolution, and the stages every algorithm starts from.
+
+Logical layouts: data NCHW, weight OIHW (I per group), output NCHW. Pads are (top, left, bottom, right),
+as in ONNX.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from search_space.compute import Stage, axis
+from search_space.errors import WorkloadError
+from search_space.layout import Layout
+from search_space.scalar import Const, Load, Select, load
+from search_space.workload import Workload
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Every number of a 2-D convolution; pairs are (vertical, horizontal)."""
+
+    batch: int
+    channels: int
+    height: int
+    width: int
+    out_channels: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    dilation: tuple[int, int]
+    groups: int
+
+    @classmethod
+    def of(cls, workload: Workload) -> Geometry:
+        """Read a `conv2d` or `depthwise_conv2d` workload.
+
+        Raises:
+            WorkloadError: channels that the groups do not divide, or an empty output.
+        """
+        number = workload.integer
+        depthwise = workload.operator == "depthwise_conv2d"
+        channels = number("c")
+        found = cls(
+            number("n"),
+            channels,
+            number("h"),
+            number("w"),
+            channels if depthwise else number("oc"),
+            (number("kh"), number("kw")),
+            _pair(workload, "stride"),
+            _pads(workload),
+            _pair(workload, "dilation"),
+            channels if depthwise else number("groups"),
+        )
+        if found.channels % found.groups or found.out_channels % found.groups:
+            raise WorkloadError(
+                f"'{workload.operator}': groups={found.groups} must divide c={found.channels} "
+                f"and oc={found.out_channels}"
+            )
+        if min(found.out_height, found.out_width) < 1:
+            raise WorkloadError(
+                f"'{workload.operator}': a {found.kernel[0]}x{found.kernel[1]} kernel does not fit "
+                f"the padded {found.padded_height}x{found.padded_width} input"
+            )
+        return found
+
+    @property
+    def padded_height(self) -> int:
+        return self.height + self.pads[0] + self.pads[2]
+
+    @property
+    def padded_width(self) -> int:
+        return self.width + self.pads[1] + self.pads[3]
+
+    @property
+    def out_height(self) -> int:
+        reach = self.dilation[0] * (self.kernel[0] - 1) + 1
+        return (self.padded_height - reach) // self.stride[0] + 1
+
+    @property
+    def out_width(self) -> int:
+        reach = self.dilation[1] * (self.kernel[1] - 1) + 1
+        return (self.padded_width - reach) // self.stride[1] + 1
+
+    @property
+    def pointwise(self) -> bool:
+        """1x1, stride 1, no padding: a matrix product over flattened space."""
+        return self.kernel == (1, 1) and self.stride == (1, 1) and not any(self.pads)
+
+    @property
+    def winograd(self) -> bool:
+        """Whether F(m x m, 3 x 3) applies."""
+        return (
+            self.kernel == (3, 3)
+            and self.stride == (1, 1)
+            and self.dilation == (1, 1)
+            and self.groups == 1
+        )
+
+    def flat(self) -> Geometry:
+        """A pointwise convolution seen as 1 x (h*w) pixels."""
+        assert self.pointwise
+        return Geometry(
+            self.batch, self.channels, 1, self.height * self.width, self.out_channels,
+            (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), self.groups,
+        )  # fmt: skip
+
+    def flops(self) -> int:
+        """Operations of the direct form; a multiply-add counts two."""
+        outputs = self.batch * self.out_channels * self.out_height * self.out_width
+        return 2 * outputs * self.channels // self.groups * self.kernel[0] * self.kernel[1]
+
+    def padding_stage(self, height: int, width: int) -> Stage:
+        """`padded`: the input inside a frame of zeros, `height` x `width` from its top left corner."""
+        n, c = axis("pn", self.batch), axis("pc", self.channels)
+        y, x = axis("py", height), axis("px", width)
+        row, column = y.var - self.pads[0], x.var - self.pads[1]
+        inside = (row, column, self.height - 1 - row, self.width - 1 - column)
+        value = Select(inside, load("data", n.var, c.var, row, column), Const(0.0))
+        return Stage("padded", (n, c, y, x), value)
+
+
+def _pair(workload: Workload, name: str) -> tuple[int, int]:
+    """'2' -> (2, 2); '2x1' -> (2, 1)."""
+    sizes = workload.shape(name)
+    if len(sizes) not in (1, 2) or min(sizes) < 1:
+        raise WorkloadError(f"{name}={workload[name]}: one or two positive integers, as 2 or 2x1")
+    return (sizes[0], sizes[-1])
+
+
+def _pads(workload: Workload) -> tuple[int, int, int, int]:
+    """'1' -> all sides; '1x2' -> (vertical, horizontal); 'TxLxBxR' -> each side."""
+    sizes = workload.shape("pad")
+    match sizes:
+        case (p,):
+            return (p, p, p, p)
+        case (v, h):
+            return (v, h, v, h)
+        case (t, left, b, r):
+            return (t, left, b, r)
+        case _:
+            raise WorkloadError(
+                f"pad={workload['pad']}: one, two or four integers, as 1 or 0x1x0x1"
+            )
+
+
+def layout_names(lanes: int) -> tuple[str, str]:
+    """Names of the plain layout and of the one blocked by the vector width."""
+    return "NCHW", f"NCHW{lanes}c"
+
+
+def layout_of(name: str) -> Layout:
+    """A four-dimensional activation layout by name."""
+    return Layout.parse(name)
+
+
+def point(stage: Stage) -> Load:
+    """A stage's own element."""
+    return Load(stage.name, tuple(a.var for a in stage.axes))

@@ -1,0 +1,92 @@
+"""2-D convolution: any kernel, stride, padding, dilation and groups, with a fused epilogue.
+
+    out[n, o, y, x] = sum over c, r, s of data[n, c, y*stride + r*dilation - pad, ...] * weight[o, c, r, s]
+
+The algorithm is a knob: direct over output channels, direct over width, im2col, and Winograd
+F(2x2, 3x3) and F(4x4, 3x3); each is a file in `search_space/convolution/`. So are the layouts of data
+and output, NCHW or blocked by the vector width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.config import Config
+from search_space.convolution import direct
+from search_space.convolution.geometry import Geometry
+from search_space.convolution.reference import convolve
+from search_space.schedule import Schedule
+from search_space.space import SearchSpace
+from search_space.target import Target
+from search_space.template import Operand, Parameter, Template, templates
+from search_space.workload import Workload
+
+
+@templates.register("conv2d")
+class Conv2d(Template):
+    """See the module's docstring."""
+
+    operator = "conv2d"
+    summary = "2-D convolution, NCHW data, OIHW weights"
+    parameters = (
+        Parameter("n", "batch", 1),
+        Parameter("c", "input channels"),
+        Parameter("h", "input height"),
+        Parameter("w", "input width"),
+        Parameter("oc", "output channels"),
+        Parameter("kh", "kernel height"),
+        Parameter("kw", "kernel width"),
+        Parameter("stride", "step, as 2 or 2x1", "1"),
+        Parameter("pad", "zeros around, as 1, 0x1 or TOPxLEFTxBOTTOMxRIGHT", "0"),
+        Parameter("dilation", "distance of taps, as 1 or 2x1", "1"),
+        Parameter("groups", "independent groups of channels", 1),
+    )
+
+    def check(self, workload: Workload) -> None:
+        Geometry.of(workload)
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        g = Geometry.of(workload)
+        return (
+            Operand("data", (g.batch, g.channels, g.height, g.width), workload.dtype),
+            Operand("weight", (g.out_channels, g.channels // g.groups, *g.kernel), workload.dtype),
+        )
+
+    def output(self, workload: Workload) -> Operand:
+        g = Geometry.of(workload)
+        shape = (g.batch, g.out_channels, g.out_height, g.out_width)
+        return Operand("out", shape, workload.dtype, "output")
+
+    def channel_axis(self, workload: Workload) -> int:
+        return 1
+
+    def flops(self, workload: Workload) -> int:
+        return Geometry.of(workload).flops()
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        return convolve(Geometry.of(workload), inputs["data"], inputs["weight"])
+
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        g = _view(workload)
+        return SearchSpace((direct.channels_space(g, target), direct.width_space(g, target)))
+
+    def default(self, workload: Workload, target: Target) -> Config:
+        return direct.channels_default(_view(workload), target)
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        g = _view(workload)
+        match structure.text("algorithm"):
+            case "channels":
+                return direct.channels_schedule(self, workload, target, g, structure)
+            case _:
+                return direct.width_schedule(self, workload, target, g, structure)
+
+
+def _view(workload: Workload) -> Geometry:
+    """The geometry that is scheduled: a pointwise convolution is flattened."""
+    g = Geometry.of(workload)
+    return g.flat() if g.pointwise else g
