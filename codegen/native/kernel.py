@@ -147,7 +147,7 @@ class NativeKernel:
 
     def bind(self, arrays: Mapping[str, NDArray[Any]]) -> BoundCall:
         """A call with everything resolved, for timing and repeated use."""
-        return BoundCall(self._run, self.pointers(arrays), self._workspace, dict(arrays))
+        return BoundCall(self, self._run, self.pointers(arrays), self._workspace, dict(arrays))
 
     def __call__(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         """Pack constants, run once, return the output (convenience for tests)."""
@@ -166,6 +166,7 @@ class BoundCall:
 
     def __init__(
         self,
+        kernel: NativeKernel,
         function: Any,
         pointers: ctypes.Array[Any],
         workspace: Sequence[NDArray[np.uint8]],
@@ -174,7 +175,7 @@ class BoundCall:
         barrier, shared, local = (area.ctypes.data for area in workspace)
         self._function = function
         self._arguments = (pointers, 0, 1, barrier, shared, local)
-        self._keep = (pointers, workspace, keep)
+        self._keep = (kernel, pointers, workspace, keep)
 
     def __call__(self) -> None:
         self._function(*self._arguments)
