@@ -25,7 +25,7 @@ def peak_kernel(target: Target) -> tuple[NativeKernel, int]:
         for step: unroll i: vector lane: c[i, lane] += x[lane] * y[lane]
     """
     lanes = target.integer("vector.lanes")
-    chains = min(target.integer("vector.registers") - 6, 24)
+    chains = min(target.integer("vector.registers") - 4, 28)
     i, lane, step = axis("i", chains), axis("lane", lanes), axis("step", STEPS)
     chain = Stage(
         "c", (i, lane), call("multiply", load("x", lane.var), load("y", lane.var)), (step,), "sum"
