@@ -206,18 +206,17 @@ class ValueEmitter:
         for expression in value.condition:
             varies = lane is not None and lane.variable in expression.variables()
             (by_lane if varies else uniform).append(expression)
+        if uniform and by_lane:
+            rest = Select(tuple(uniform), value.then, value.otherwise)
+            return self._branch(rest, lane, mask, by_lane=tuple(by_lane))
         if lane is not None and by_lane:
             bits = self.lane_condition(tuple(by_lane), lane)
             inner = bits if mask is None else self.builder.and_(bits, mask)
-            then = self.splat(self.emit(value.then, lane, inner), lane.width)
             outside = self.builder.not_(bits)
             outside = outside if mask is None else self.builder.and_(outside, mask)
-            other = self.splat(self.emit(value.otherwise, lane, outside), lane.width)
-            chosen = self.builder.select(bits, then, other)
-            if not uniform:
-                return chosen
-            rest = Select(tuple(uniform), value.then, value.otherwise)
-            return self._branch(rest, lane, mask, by_lane=tuple(by_lane))
+            sides = [self.emit(value.then, lane, inner), self.emit(value.otherwise, lane, outside)]
+            then, other = (self.splat(side, lane.width) for side in same_kind(sides))
+            return self.builder.select(bits, then, other)
         return self._branch(value, lane, mask)
 
     def _branch(
@@ -242,6 +241,7 @@ class ValueEmitter:
                 two = self.splat(two, width) if width else two
                 self.index.pop()
                 from_two = self.builder.block
+        one, two = same_kind([one, two])
         merged = self.builder.phi(one.type)
         merged.add_incoming(one, from_one)
         merged.add_incoming(two, from_two)
@@ -290,6 +290,7 @@ class ValueEmitter:
     # -- functions ----------------------------------------------------------------------------
     def apply(self, function: str, values: list[ir.Value]) -> ir.Value:
         """A function of `scalar.FUNCTIONS` on values of one width, splatting uniform ones."""
+        values = same_kind(values)
         width = max(lanes_of(v) for v in values)
         if width:
             values = [self.splat(v, width) for v in values]
@@ -307,6 +308,11 @@ class ValueEmitter:
                 return builder.sub(*values)
             case "multiply":
                 return builder.mul(*values)
+            case "maximum" | "minimum":
+                sign = ">" if function == "maximum" else "<"
+                return builder.select(builder.icmp_signed(sign, *values), *values)
+            case "negate":
+                return builder.neg(*values)
             case _:
                 raise CodegenError(f"function '{function}' has no integer code")
 
@@ -351,6 +357,27 @@ class ValueEmitter:
         """maximum / minimum as one instruction: ordered comparison and select."""
         bits = self.builder.fcmp_ordered(">" if function == "maximum" else "<", left, right)
         return self.builder.select(bits, left, right, flags=("nsz",))
+
+
+def same_kind(values: list[ir.Value]) -> list[ir.Value]:
+    """Literals take the element type of the values they stand beside (they are float32 at first)."""
+    kinds = [v.type for v in values if not isinstance(v, ir.Constant)]
+    if not kinds:
+        return values
+    scalar = kinds[0].element if isinstance(kinds[0], ir.VectorType) else kinds[0]
+    return [_retyped(v, scalar) for v in values]
+
+
+def _retyped(value: ir.Value, scalar: ir.Type) -> ir.Value:
+    """A literal as one of `scalar` type; anything else as it is."""
+    own = value.type.element if isinstance(value.type, ir.VectorType) else value.type
+    if not isinstance(value, ir.Constant) or own == scalar:
+        return value
+    if lanes_of(value):
+        numbers = [part.constant for part in value.constant]
+        kind = ir.VectorType(scalar, len(numbers))
+        return ir.Constant(kind, [literal(scalar, number) for number in numbers])
+    return literal(scalar, value.constant)
 
 
 def _is_splat(value: ir.Constant, number: float) -> bool:
