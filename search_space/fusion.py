@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from search_space.compute import Stage, Tensor
 from search_space.epilogue import operand_name
+from search_space.expression import Expr
 from search_space.scalar import Load, Scalar, call
 from search_space.template import Template
 from search_space.workload import Workload
@@ -57,6 +58,11 @@ _POINTWISE: dict[str, Callable[..., Scalar]] = {
 }
 
 
+def pointwise(name: str, value: Scalar, *numbers: float) -> Scalar:
+    """A step that needs no operand, applied to any scalar."""
+    return _POINTWISE[name](value, *numbers)
+
+
 def epilogue_tensors(template: Template, workload: Workload) -> tuple[Tensor, ...]:
     """The tensors that the epilogue's steps read."""
     return tuple(
@@ -67,10 +73,9 @@ def epilogue_tensors(template: Template, workload: Workload) -> tuple[Tensor, ..
 
 
 def epilogue_value(
-    template: Template, workload: Workload, producer: Stage, value: Scalar
+    template: Template, workload: Workload, indices: tuple[Expr, ...], value: Scalar
 ) -> Scalar:
-    """Apply the epilogue's steps to `value`, an element of `producer` at the producer's axes."""
-    indices = tuple(a.var for a in producer.axes)
+    """Apply the epilogue's steps to `value`, the output element at logical `indices`."""
     channel = indices[template.channel_axis(workload)]
     for position, step in enumerate(workload.epilogue):
         name = operand_name(step, position)
@@ -92,4 +97,4 @@ def epilogue_stage(
     if not workload.epilogue:
         return ()
     element = Load(producer.name, tuple(a.var for a in producer.axes))
-    return (Stage(name, producer.axes, epilogue_value(template, workload, producer, element)),)
+    return (Stage(name, producer.axes, epilogue_value(template, workload, element.indices, element)),)

@@ -61,6 +61,8 @@ class Parameter:
             raise WorkloadError(f"operator '{operator}' needs {self.name}= ({self.meaning})")
         if isinstance(value, int) and isinstance(self.default, str):
             value = str(value)
+        if self.default is None and isinstance(value, str) and value.isdigit():
+            value = int(value)  # a shape of rank one, as `Workload.parse` reads it
         if isinstance(self.default, int) and not isinstance(value, int):
             raise WorkloadError(f"operator '{operator}': {self.name}={value!r} is not an integer")
         if isinstance(value, int) and value < self.minimum:
@@ -92,6 +94,8 @@ class Template(ABC):
     operator: ClassVar[str]
     summary: ClassVar[str]
     parameters: ClassVar[tuple[Parameter, ...]]
+    examples: ClassVar[tuple[str, ...]] = ()
+    """Workload texts, tiny, odd and prime shapes among them: what the conformance tests compile."""
 
     def check(self, workload: Workload) -> None:
         """Raise `WorkloadError` for parameters that contradict each other."""

@@ -46,6 +46,12 @@ class Matmul(Template):
         Parameter("ta", "1 if a is stored transposed, as [k, m]", 0, minimum=0),
         Parameter("tb", "1 if b is stored transposed, as [n, k]", 0, minimum=0),
     )
+    examples = (
+        "matmul m=13 n=37 k=11 const=b epilogue=bias,relu",
+        "matmul m=1 n=1 k=1",
+        "matmul m=5 n=16 k=7 batch=3 ta=1",
+        "matmul m=7 n=19 k=8 tb=1 const=b epilogue=residual,gelu",
+    )
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
         m, n, k = (workload.integer(name) for name in "mnk")

@@ -1,0 +1,77 @@
+"""Flattening: the fewest loops that walk several contiguous tensors together.
+
+A pointwise operator over 1x64x56x56 with full operands is one loop of 200704; with an operand that
+broadcasts along the last two axes it is two. Adjacent axes merge where every operand either runs
+through both without a gap or stays put in both. Templates use it so that vector loops are as long
+as the memory allows, whatever the shape looks like.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from search_space.errors import WorkloadError
+
+
+@dataclass(frozen=True)
+class Flattened:
+    """Merged axes and, for each operand, along which of them it varies.
+
+    Attributes:
+        shape: extents of the merged axes, outermost first; none is 1 unless it is alone.
+        varies: for each operand, one flag for each merged axis.
+    """
+
+    shape: tuple[int, ...]
+    varies: tuple[tuple[bool, ...], ...]
+
+    def operand_shape(self, operand: int) -> tuple[int, ...]:
+        """The operand's flattened shape: the merged axes it varies along (row-major, no gaps)."""
+        pairs = zip(self.shape, self.varies[operand], strict=True)
+        return tuple(extent for extent, moves in pairs if moves)
+
+
+def flatten(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> Flattened:
+    """Merge the axes of `shape` as far as the (right-aligned, broadcast) operand shapes allow."""
+    rank = len(shape)
+    padded = [(1,) * (rank - len(operand)) + tuple(operand) for operand in operands]
+    kept = [axis for axis in range(rank) if shape[axis] != 1]
+    sizes: list[int] = []
+    patterns: list[tuple[bool, ...]] = []
+    for axis in kept:
+        pattern = tuple(operand[axis] != 1 for operand in padded)
+        if patterns and patterns[-1] == pattern:
+            sizes[-1] *= shape[axis]
+        else:
+            sizes.append(shape[axis])
+            patterns.append(pattern)
+    if not sizes:
+        sizes, patterns = [1], [tuple(False for _ in padded)]
+    return Flattened(tuple(sizes), tuple(zip(*patterns, strict=True)) if padded else ())
+
+
+def check_broadcast(operator: str, name: str, shape: Sequence[int], full: Sequence[int]) -> None:
+    """Raise `WorkloadError` unless `shape` broadcasts to `full` (aligned right, 1 or equal)."""
+    tail = full[len(full) - len(shape) :]
+    if len(shape) > len(full) or any(
+        a not in (1, b) for a, b in zip(shape, tail, strict=len(shape) <= len(full))
+    ):
+        raise WorkloadError(
+            f"operator '{operator}': {name}={'x'.join(map(str, shape))} does not broadcast to "
+            f"{'x'.join(map(str, full))}"
+        )
+
+
+def check_extents(operator: str, name: str, shape: Sequence[int]) -> None:
+    """Raise `WorkloadError` for an extent below one."""
+    if any(extent < 1 for extent in shape):
+        raise WorkloadError(
+            f"operator '{operator}': {name}={'x'.join(map(str, shape))} has an extent below 1"
+        )
+
+
+def product(extents: Sequence[int]) -> int:
+    """Number of elements."""
+    return math.prod(extents)

@@ -1,0 +1,89 @@
+"""What every template must do, as one function of a workload and a configuration.
+
+Shared by the conformance tests (all templates, their own examples) and the property tests (drawn
+shapes). A kernel's result is compared with the template's numpy reference in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codegen.host import host_target
+from codegen.native.kernel import compile_config, concrete_shape
+from search_space.config import Config
+from search_space.dtypes import to_numpy
+from search_space.epilogue import reference as epilogue_reference
+from search_space.layout import Layout
+from search_space.template import Template, template_of
+from search_space.workload import Workload
+
+
+def random_inputs(workload: Workload, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+    """Operands by name, logical layouts; integers where the dtype says so."""
+    template = template_of(workload.operator)
+    if own := getattr(template, "sample_inputs", None):
+        return dict(own(workload, rng))
+    found = {}
+    for operand in template.operands(workload):
+        kind = to_numpy(operand.dtype)
+        if np.issubdtype(kind, np.integer):
+            found[operand.name] = rng.integers(-50, 50, operand.shape).astype(kind)
+        else:
+            found[operand.name] = rng.standard_normal(operand.shape).astype(kind)
+    return found
+
+
+def expected(workload: Workload, inputs: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    """Reference and epilogue in float64 (integers stay)."""
+    template = template_of(workload.operator)
+    wide = {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in inputs.items()}
+    result = np.asarray(template.reference(workload, wide))
+    axis = template.channel_axis(workload) if workload.epilogue else 0
+    return np.asarray(epilogue_reference(workload.epilogue, result, wide, axis))
+
+
+def physical(
+    template: Template, workload: Workload, config: Config, inputs: dict[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """Operands in the layouts the configuration reads: its first input, and full epilogue operands."""
+    first, out = template.layouts(workload, config)
+    own = {operand.name for operand in template.inputs(workload)}
+    shape = template.output(workload).shape
+    found = {}
+    for name, array in inputs.items():
+        layout = ""
+        if name == template.inputs(workload)[0].name:
+            layout = first
+        elif name not in own and array.shape == shape:
+            layout = out
+        found[name] = Layout.parse(layout).pack(array) if layout else array
+    return found
+
+
+def run(workload: Workload, config: Config, inputs: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    """Compile and run on this machine; the result in its logical layout."""
+    template = template_of(workload.operator)
+    kernel = compile_config(workload, host_target(), config)
+    assert kernel.output.dtype == template.output(workload).dtype
+    result = kernel(physical(template, workload, config, inputs))
+    assert result.shape == concrete_shape(kernel.output)
+    shape, layout = template.output(workload).shape, template.layouts(workload, config)[1]
+    return Layout.parse(layout).unpack(result, shape) if layout else result.reshape(shape)
+
+
+def check_config(workload: Workload, config: Config, rng: np.random.Generator) -> None:
+    """Compile, run and compare one configuration."""
+    inputs = random_inputs(workload, rng)
+    want, got = expected(workload, inputs), run(workload, config, inputs)
+    assert got.shape == want.shape, (workload.key, got.shape, want.shape)
+    if want.dtype.kind in "iub":
+        np.testing.assert_array_equal(got, want, err_msg=f"{workload.key} | {config}")
+        return
+    # float32 sums err in proportion to what was added up; 2e-5 of the largest is a few roundings.
+    scale = max(1.0, float(np.max(np.abs(want))))
+    np.testing.assert_allclose(
+        got, want, rtol=2e-5, atol=2e-5 * scale, err_msg=f"{workload.key} | {config}"
+    )

@@ -1,0 +1,76 @@
+"""Every registered template keeps its contract, on its own examples.
+
+The tests walk over the registry, so a new operator file is covered by being there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from codegen.host import host_target
+from codegen.structures import space_of
+from search_space.config import Config
+from search_space.errors import ConfigError, WorkloadError
+from search_space.template import template_of, templates
+from search_space.workload import Workload
+from tests.conformance.template_checks import check_config
+
+EXAMPLES = [text for name in templates for text in templates[name].examples]
+
+
+@pytest.mark.parametrize("name", list(templates))
+def test_every_template_has_examples_of_its_own(name: str) -> None:
+    assert templates[name].operator == name
+    assert templates[name].summary
+    assert templates[name].examples
+    assert all(text.split()[0] == name for text in templates[name].examples)
+
+
+@pytest.mark.parametrize("name", list(templates))
+def test_an_unknown_or_missing_parameter_is_named(name: str) -> None:
+    with pytest.raises(WorkloadError, match="no_such_parameter"):
+        Workload.of(name, {"no_such_parameter": 1})
+    required = [p.name for p in templates[name].parameters if p.default is None]
+    if required:
+        with pytest.raises(WorkloadError, match=f"needs {required[0]}="):
+            Workload.of(name, {})
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_the_key_gives_the_workload_back(text: str) -> None:
+    workload = Workload.parse(text)
+    assert Workload.parse(workload.key) == workload
+    assert Workload.parse(workload.key).digest == workload.digest
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_the_space_holds_the_default_and_what_it_samples(text: str) -> None:
+    workload, target = Workload.parse(text), host_target()
+    space = space_of(workload, target)
+    assert space.size > 0
+    space.validate(template_of(workload.operator).default(workload, target))
+    for config in space.sample(np.random.default_rng(1), 5):
+        space.validate(config)
+    with pytest.raises(ConfigError):
+        space.validate(Config.of(nonsense=1))
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_sizes_and_operations_are_sane(text: str) -> None:
+    workload = Workload.parse(text)
+    template = template_of(workload.operator)
+    assert template.flops(workload) >= 0
+    assert all(extent >= 1 for o in template.operands(workload) for extent in o.shape)
+    assert 0 <= template.channel_axis(workload) or not template.output(workload).shape
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_configurations_compute_the_reference(text: str) -> None:
+    workload, target = Workload.parse(text), host_target()
+    rng = np.random.default_rng(abs(hash(len(text))) % 1000)
+    template = template_of(workload.operator)
+    configs = {template.default(workload, target)}
+    configs.update(space_of(workload, target).sample(rng, 3))
+    for config in sorted(configs, key=lambda c: c.key):
+        check_config(workload, config, rng)
