@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,7 @@ class Function:
     arguments: tuple[Formula, ...]
 
 
-Formula = Union[Number, OperandName, Function]
+Formula = Number | OperandName | Function
 
 
 def function_names() -> tuple[str, ...]:

@@ -202,7 +202,8 @@ class ValueEmitter:
 
     def _select(self, value: Select, lane: Lane | None, mask: ir.Value | None) -> ir.Value:
         """Only the side that is taken touches memory."""
-        uniform, by_lane = [], []
+        uniform: list[Expr] = []
+        by_lane: list[Expr] = []
         for expression in value.condition:
             varies = lane is not None and lane.variable in expression.variables()
             (by_lane if varies else uniform).append(expression)
@@ -360,7 +361,7 @@ class ValueEmitter:
 
 
 def same_kind(values: list[ir.Value]) -> list[ir.Value]:
-    """Literals take the element type of the values they stand beside (they are float32 at first)."""
+    """Literals (float32 at first) take the element type of the values they stand beside."""
     kinds = [v.type for v in values if not isinstance(v, ir.Constant)]
     if not kinds:
         return values

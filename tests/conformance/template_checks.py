@@ -48,7 +48,8 @@ def expected(workload: Workload, inputs: dict[str, NDArray[Any]]) -> NDArray[Any
 def physical(
     template: Template, workload: Workload, config: Config, inputs: dict[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
-    """Operands in the layouts the configuration reads: its first input, and full epilogue operands."""
+    """Operands as the configuration reads them: its layouts hold for the first input and for the
+    epilogue's full operands."""
     first, out = template.layouts(workload, config)
     own = {operand.name for operand in template.inputs(workload)}
     shape = template.output(workload).shape
