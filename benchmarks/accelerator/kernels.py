@@ -1,8 +1,8 @@
 """The kernels AWS hardware was measured with, written by hand in the schedules that were measured.
 
-Each function returns the finished instruction stream of one kernel; sizes are parameters, so that the
-tests can run small ones functionally. Tiles that are loaded are double-buffered where SBUF has room;
-temporaries stand in one place each, worked on in place, as the published kernels do.
+Each function returns the finished instruction stream of one kernel; sizes are parameters, so that
+the tests can run small ones functionally. Tiles that are loaded are double-buffered where SBUF has
+room; temporaries stand in one place each, worked on in place, as the published kernels do.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ def swiglu(
 ) -> InstructionStream:
     """out = (silu(x @ gate) * (x @ up)) @ down, the hidden activations spilled to HBM.
 
-    x is transposed with the first block of the hidden size and its transpose spilled for the others:
-    the one way to arrive at the traffic that was measured.
+    x is transposed with the first block of the hidden size and its transpose spilled for the
+    others: the one way to arrive at the traffic that was measured.
     """
     kernel = Kernel("swiglu", core)
     x = kernel.input("x", (rows, model))

@@ -1,11 +1,12 @@
-"""Simulated against published kernels on trn1: latency, HBM traffic and engine activity, misses included.
+"""Simulated against published kernels on trn1: latency, HBM traffic and engine activity, misses
+included.
 
     python benchmarks/accelerator/published.py [--calibrate] [--set KEY=VALUE ...]
 
 The published numbers are profiles of five kernels on real hardware (zhang677/AccelOpt,
-profile_results.csv). `silu` and `transpose_matmul` calibrate the constants that the target file marks
-calibratable; the other three only judge. `--calibrate` fits those constants anew and prints them (to be
-written into the target file, with what is not fitted left alone).
+profile_results.csv). `silu` and `transpose_matmul` calibrate the constants that the target file
+marks calibratable; the other three only judge. `--calibrate` fits those constants anew and prints
+them (to be written into the target file, with what is not fitted left alone).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Instruction streams for Trainium-like accelerators: instruction set, builder, passes, verifier."""
+"""Instruction streams for Trainium-like cores: instruction set, builder, passes, verifier."""

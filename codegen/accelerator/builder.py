@@ -9,12 +9,13 @@
     stream = kernel.finish()
 
 Each method appends one instruction; engines run their instructions in this order, and overlap where
-data allows. Nothing is synchronised by hand: `finish` derives the semaphores from the data, verifies
-the program, and fixes the order in which shared resources are granted.
+data allows. Nothing is synchronised by hand: `finish` derives the semaphores from the data,
+verifies the program, and fixes the order in which shared resources are granted.
 
-Tiles come from an allocator (`sbuf`, `psum`, given back with `free`) or stand at an explicit address.
-`buffers` rotates over several places: a tile may be filled while the one before it is still read.
-Invariant: a tile handle is used only until its place is given to another (the verifier checks).
+Tiles come from an allocator (`sbuf`, `psum`, given back with `free`) or stand at an explicit
+address. `buffers` rotates over several places: a tile may be filled while the one before it is
+still read. Invariant: a tile handle is used only until its place is given to another (the verifier
+checks).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from codegen.accelerator.core import DMA_QUEUES, ENGINES, FIRST_DMA_QUEUE, Core
 from codegen.accelerator.instructions import (
     ACCESS_COLUMNS,
     ACTIVATIONS,
+    DIMENSIONS,
     DTYPES,
     ENGINES_OF,
     INSTRUCTION_COLUMNS,
@@ -107,7 +109,9 @@ class Kernel:
         address: int | None = None,
         partition: int = 0,
     ) -> Tile:
-        """A tile in SBUF: shape (partitions, free...); at byte `address` of each partition if given."""
+        """A tile in SBUF: shape (partitions, free...); at byte `address` of each partition if
+        given.
+        """
         return self._tile(Space.SBUF, shape, dtype, name, address, partition)
 
     def psum(
@@ -242,16 +246,15 @@ class Kernel:
         """`out = (a op0 s) op1 b`."""
         self._emit(
             Op.SCALAR_TENSOR_TENSOR, engine, out, a, b, _tile_or_none(s),
-            function=_operation(op0), function2=_operation(op1), immediates=(_immediate(s), 0.0, 0.0),
+            function=_operation(op0), function2=_operation(op1),
+            immediates=(_immediate(s), 0.0, 0.0),
         )  # fmt: skip
 
     def reduce(self, out: Tile, a: Tile, op: str, engine: str = "vector") -> None:
         """`out = reduce(a)` by add, max, min or multiply, over the axes that `out` lacks."""
         self._emit(Op.REDUCE, engine, out, a, function=_operation(op))
 
-    def scan(
-        self, out: Tile, a: Tile, op0: str, b: Tile, op1: str, initial: Scalar = 0.0
-    ) -> None:
+    def scan(self, out: Tile, a: Tile, op0: str, b: Tile, op1: str, initial: Scalar = 0.0) -> None:
         """`out[:, i] = (a[:, i] op0 out[:, i-1]) op1 b[:, i]`, starting from `initial`."""
         self._emit(
             Op.SCAN, "vector", out, a, b, _tile_or_none(initial), function=_operation(op0),
@@ -270,9 +273,7 @@ class Kernel:
         """`out = value`."""
         self._emit(Op.MEMSET, engine, out, immediates=(value, 0.0, 0.0))
 
-    def select(
-        self, out: Tile, a: Tile, base: int, channel: int, step: int, fill: float
-    ) -> None:
+    def select(self, out: Tile, a: Tile, base: int, channel: int, step: int, fill: float) -> None:
         """`out[p, f] = a[p, f] if base + channel*p + step*f >= 0 else fill` (masks, on gpsimd)."""
         _dense_tile(out)
         self._emit(
@@ -340,6 +341,8 @@ class Kernel:
         accesses = {
             name: np.array([key[i] for key in keys], dtype=np.int64) for i, name in enumerate(names)
         }
+        for name in ("count", "stride"):
+            accesses[name] = accesses[name].reshape(-1, DIMENSIONS)
         return InstructionStream(
             name=self.name,
             core=self.core,

@@ -1,15 +1,16 @@
 """`@compiled`: loops over instruction tables, written in plain Python, run as native code.
 
 The passes over instruction streams (dependences, grant order, timeline) look at a hundred thousand
-instructions or more, each step depending on the last, so numpy cannot batch them. They are written as
-ordinary Python functions in a small subset, compiled through llvmlite on first use, and remain callable
-as Python (`.python`), which the tests use as the reference.
+instructions or more, each step depending on the last, so numpy cannot batch them. They are written
+as ordinary Python functions in a small subset, compiled through llvmlite on first use, and remain
+callable as Python (`.python`), which the tests use as the reference.
 
-The subset: parameters annotated `int`, `float`, `Ints` (int64 array) or `Floats` (float64 array); locals
-of type int or float, fixed by their first assignment; `for i in range(...)`, `while`, `if`, `break`,
-`continue`, `return` of an int; arithmetic `+ - * // %` (`/` on floats), comparisons, `and`, `or`, `not`,
-`min`, `max`, `float`, `int`; indexing of arrays. `//` and `%` take non-negative operands; `and` and `or`
-do not short-circuit, so both sides must be safe to evaluate. Indices are not checked.
+The subset: parameters annotated `int`, `float`, `Ints` (int64 array) or `Floats` (float64 array);
+locals of type int or float, fixed by their first assignment; `for i in range(...)`, `while`, `if`,
+`break`, `continue`, `return` of an int; arithmetic `+ - * // %` (`/` on floats), comparisons,
+`and`, `or`, `not`, `min`, `max`, `float`, `int`; indexing of arrays. `//` and `%` take
+non-negative operands; `and` and `or` do not short-circuit, so both sides must be safe to evaluate.
+Indices are not checked.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _build(function: Callable[..., Any]) -> tuple[Any, list[str]]:
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     types = {"int": ctypes.c_int64, "float": ctypes.c_double}
-    signature = [types.get(kind, ctypes.c_void_p) for kind in translator.kinds]
+    signature: list[Any] = [types.get(kind, ctypes.c_void_p) for kind in translator.kinds]
     native = ctypes.CFUNCTYPE(ctypes.c_int64, *signature)(engine.get_function_address(tree.name))
     native.engine = engine  # type: ignore[attr-defined]  # keeps the code alive
     return native, translator.kinds
@@ -211,7 +212,8 @@ class _Translator:
     def of_Constant(self, node: ast.Constant) -> Any:  # noqa: N802
         if isinstance(node.value, float):
             return self.float_(node.value)
-        return self.int_(int(node.value))  # type: ignore[arg-type]
+        assert isinstance(node.value, int)
+        return self.int_(node.value)
 
     def of_Name(self, node: ast.Name) -> Any:  # noqa: N802
         return self.at.load(self.locals[node.id])
@@ -237,7 +239,7 @@ class _Translator:
             ast.Mod: (self.at.srem, None),
             ast.Div: (None, self.at.fdiv),
         }
-        make = table[type(operator)][real]  # type: ignore[index]
+        make = table[type(operator)][real]
         assert make is not None
         return make(left, right)
 
@@ -251,7 +253,14 @@ class _Translator:
     def of_Compare(self, node: ast.Compare) -> Any:  # noqa: N802
         assert len(node.ops) == 1
         left, right = self.same(self.value(node.left), self.value(node.comparators[0]))
-        signs = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+        signs = {
+            ast.Lt: "<",
+            ast.LtE: "<=",
+            ast.Gt: ">",
+            ast.GtE: ">=",
+            ast.Eq: "==",
+            ast.NotEq: "!=",
+        }
         sign = signs[type(node.ops[0])]
         if left.type == self.float_:
             return self.at.fcmp_ordered(sign, left, right)

@@ -1,7 +1,8 @@
 """`Core`: the facts of a Trainium-like target that code generation and simulation read, typed.
 
-A target is data by dotted name; this is the same data with units fixed (nanoseconds, bytes), derived
-sizes worked out, and anything missing or impossible refused at once. One `Core` is one NeuronCore.
+A target is data by dotted name; this is the same data with units fixed (nanoseconds, bytes),
+derived sizes worked out, and anything missing or impossible refused at once. One `Core` is one
+NeuronCore.
 """
 
 from __future__ import annotations

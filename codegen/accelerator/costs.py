@@ -1,14 +1,16 @@
-"""What one instruction costs: issue time, latency, DMA work. The scheduling model of the instruction set.
+"""What one instruction costs: issue time, latency, DMA work. The scheduling model of the
+instruction set.
 
-All formulas are evaluated for a whole stream at once, as numpy arrays. Sources are those of the target
-files: ISA = NKI instruction reference 2.26, A1 = NKI architecture guide, DMA = NKI DMA guides.
+All formulas are evaluated for a whole stream at once, as numpy arrays. Sources are those of the
+target files: ISA = NKI instruction reference 2.26, A1 = NKI architecture guide, DMA = NKI DMA
+guides.
 
 - tensor: `max(min_ii, N)` cycles for N moving columns (A1; the ISA's `min(64, stationary columns)`
-  differs only for narrow stationaries); fp32 takes four passes, each a little longer (fitted). A new stationary tile loads in the
-  background, 4 times as fast as it would move; it shows only where it takes longer than what it hides
-  behind.
-- vector, scalar: `max(64, N)` for N elements a partition; tensor-tensor 2 N, unless an operand is in
-  PSUM or all are bf16 (ISA); scan 2 N; gpsimd 150 + N.
+  differs only for narrow stationaries); fp32 takes four passes, each a little longer (fitted). A
+  new stationary tile loads in the background, 4 times as fast as it would move; it shows only
+  where it takes longer than what it hides behind.
+- vector, scalar: `max(64, N)` for N elements a partition; tensor-tensor 2 N, unless an operand
+  is in PSUM or all are bf16 (ISA); scan 2 N; gpsimd 150 + N.
 - DMA: `max(floor, bytes + overhead) / bandwidth` for each contiguous run in HBM, runs spread evenly
   over the engines (long ones cut), plus a start time that overlaps with earlier transfers.
 """
@@ -21,7 +23,7 @@ from functools import cached_property
 import numpy as np
 
 from codegen.accelerator.core import ENGINES, FIRST_DMA_QUEUE, ROW_MINIMUM_BYTES, Core
-from codegen.accelerator.instructions import DTYPE_BYTES, Floats, Ints, InstructionStream, Op, Space
+from codegen.accelerator.instructions import DTYPE_BYTES, Floats, InstructionStream, Ints, Op, Space
 
 TENSOR, VECTOR, SCALAR, GPSIMD = range(len(ENGINES))
 
@@ -32,7 +34,8 @@ class Costs:
 
     Attributes:
         issue: how long the engine is occupied (0 for DMA).
-        latency: from the end of issue until the result is visible (DMA: the start time, before data).
+        latency: from the end of issue until the result is visible (DMA: the start time, before
+            data).
         stationary: load time of a new stationary tile (0 where it is the one already there).
         dma_engines: DMA engines a transfer uses (0 for others).
         dma_work: time each of these is busy.
@@ -158,9 +161,7 @@ def _tensor(stream: InstructionStream, core: Core) -> tuple[Floats, Floats]:
     return stationary, np.where(rows["op"] == Op.MATMUL, product, 0.0)
 
 
-def _dma(
-    stream: InstructionStream, core: Core, is_dma: np.ndarray
-) -> tuple[Ints, Floats, Ints]:
+def _dma(stream: InstructionStream, core: Core, is_dma: np.ndarray) -> tuple[Ints, Floats, Ints]:
     """DMA engines used, work of each in ns, and bytes of every row."""
     rows, n = stream.rows, len(stream)
     engines, work = np.zeros(n, dtype=np.int64), np.zeros(n)
@@ -193,7 +194,9 @@ def contiguous_runs(stream: InstructionStream, accesses: Ints) -> tuple[Ints, In
 
 
 def transfer_time(runs: Ints, length: Ints, core: Core) -> tuple[Ints, Floats]:
-    """DMA engines that transfers of `runs` runs of `length` bytes use, and the time each takes (ns)."""
+    """DMA engines that transfers of `runs` runs of `length` bytes use, and the time each takes
+    (ns).
+    """
     pieces = np.clip(core.dma_engines // np.maximum(runs, 1), 1, None)
     pieces = np.minimum(pieces, np.maximum(length // ROW_MINIMUM_BYTES, 1))
     rows = runs * pieces

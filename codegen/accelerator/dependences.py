@@ -1,13 +1,15 @@
 """Data dependences of an instruction stream, and the semaphores they imply.
 
-An instruction waits for the last writer of what it reads, and for the last readers and writer of what it
-overwrites. Memory is looked at in granules (the largest that keeps the program's tiles apart), HBM in
-strided boxes; where boxes cannot be told apart cheaply they count as overlapping, which is safe.
+An instruction waits for the last writer of what it reads, and for the last readers and writer of
+what it overwrites. Memory is looked at in granules (the largest that keeps the program's tiles
+apart), HBM in strided boxes; where boxes cannot be told apart cheaply they count as overlapping,
+which is safe.
 
-A queue's semaphore counts its finished instructions, in order, so waiting for one instruction is waiting
-for all before it in its queue: at most one wait for each other queue is kept, and none that an earlier
-wait of the same queue already covers. A compute engine needs no wait to overwrite what it read or wrote
-itself (it works in order), but one to read its own result, which takes a latency to appear.
+A queue's semaphore counts its finished instructions, in order, so waiting for one instruction is
+waiting for all before it in its queue: at most one wait for each other queue is kept, and none
+that an earlier wait of the same queue already covers. A compute engine needs no wait to overwrite
+what it read or wrote itself (it works in order), but one to read its own result, which takes a
+latency to appear.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ class Footprints:
     """What each access touches, as the compiled passes read it. All int64 of shape (accesses,).
 
     On-chip accesses: cells `first` to `stop` of each partition group `group` to `group_stop`. HBM:
-    bytes `first` to `stop` of tensor `tensor` (else -1); where `pitch` is positive, only those whose
-    offset modulo `pitch` is in [column, column_stop).
+    bytes `first` to `stop` of tensor `tensor` (else -1); where `pitch` is positive, only those
+    whose offset modulo `pitch` is in [column, column_stop).
     """
 
     tensor: Ints
@@ -104,7 +106,11 @@ def _columns(stream: InstructionStream, low: Ints) -> tuple[Ints, Ints, Ints]:
     stop = column + inner * size
     usable = (pitch > 0) & (stop <= safe) & ((strides == pitch[:, None]).sum(axis=1) == 1)
     zero = np.zeros_like(pitch)
-    return np.where(usable, safe, zero), np.where(usable, column, zero), np.where(usable, stop, zero)
+    return (
+        np.where(usable, safe, zero),
+        np.where(usable, column, zero),
+        np.where(usable, stop, zero),
+    )
 
 
 @compiled
@@ -115,8 +121,7 @@ def _derive(
     cells: int,
     prune: int,
     queue: Ints,
-    reads: Ints,
-    writes: Ints,
+    touched: Ints,
     relaxed: Ints,
     tensor: Ints,
     first: Ints,
@@ -144,8 +149,8 @@ def _derive(
 ) -> int:
     """Fill `wait_start` and `waits`; the number of waits, or -1 if they exceed `capacity`.
 
-    `reads` holds three accesses a row, `writes` two (-1: none); `relaxed` rows (the tensor engine's)
-    may read their own engine's results without a wait. `shared` tensors are tracked.
+    `touched` holds five accesses a row, three read and two written (-1: none); `relaxed` rows (the tensor
+    engine's) may read their own engine's results without a wait. `shared` tensors are tracked.
     """
     total = 0
     links = 0
@@ -156,11 +161,7 @@ def _derive(
             latest[q] = -1
         for slot in range(5):
             is_write = slot >= 3
-            access = -1
-            if slot < 3:
-                access = reads[i * 3 + slot]
-            else:
-                access = writes[i * 2 + slot - 3]
+            access = touched[i * 5 + slot]
             if access < 0:
                 continue
             t = tensor[access]
@@ -195,11 +196,7 @@ def _derive(
                                 q = reader_queue[r]
                                 latest[q] = max(latest[q], reader_row[r])
         for slot in range(5):
-            access = -1
-            if slot < 3:
-                access = reads[i * 3 + slot]
-            else:
-                access = writes[i * 2 + slot - 3]
+            access = touched[i * 5 + slot]
             if access < 0:
                 continue
             t = tensor[access]
@@ -259,7 +256,7 @@ def dependences(stream: InstructionStream, prune: bool) -> tuple[Ints, Ints]:
     """
     n = len(stream)
     feet = footprints(stream)
-    reads, writes = operand_tables(stream)
+    touched = np.concatenate(operand_tables(stream), axis=1)
     rows = stream.rows
     stored = rows["out"][rows["op"] == Op.STORE]
     shared = np.zeros(max(len(stream.tensors), 1), dtype=np.int64)
@@ -272,7 +269,7 @@ def dependences(stream: InstructionStream, prune: bool) -> tuple[Ints, Ints]:
         links = np.zeros((4, n * len(OPERANDS) + 1), dtype=np.int64)
         total = _derive(
             n, QUEUES, FIRST_DMA_QUEUE, feet.cells, int(prune), rows["queue"],
-            reads.reshape(-1), writes.reshape(-1), relaxed, feet.tensor, feet.first, feet.stop,
+    touched.reshape(-1), relaxed, feet.tensor, feet.first, feet.stop,
             feet.group, feet.group_stop, feet.pitch, feet.column, feet.column_stop, shared,
             np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=np.int64),
             np.zeros(size * QUEUES, dtype=np.int64), np.zeros(size * QUEUES, dtype=np.int64),

@@ -5,19 +5,19 @@
     TRANSPOSE               psum[F, P] = sbuf[P, F].T, a pass against an identity    tensor
     ACTIVATION              out = f(in * scale + bias), optionally its row sums      scalar
     TENSOR_TENSOR           out = a op b                                             vector, gpsimd
-    TENSOR_SCALAR           out = (a op0 s0) op1 s1                                  vector, scalar, gpsimd
-    SCALAR_TENSOR_TENSOR    out = (a op0 s) op1 b                                    vector, gpsimd
-    REDUCE                  out[P, 1] = reduce(in[P, ...])                           vector, gpsimd
-    SCAN                    out[:, i] = (a[:, i] op0 out[:, i-1]) op1 b[:, i]        vector
-    RECIPROCAL, COPY, MEMSET
-    SELECT                  out = in where base + p*channel + f*step >= 0, else fill gpsimd
+    TENSOR_SCALAR           out = (a op0 s0) op1 s1                                  vector,
+    scalar, gpsimd SCALAR_TENSOR_TENSOR    out = (a op0 s) op1 b
+    vector, gpsimd REDUCE                  out[P, 1] = reduce(in[P, ...])
+    vector, gpsimd SCAN                    out[:, i] = (a[:, i] op0 out[:, i-1]) op1 b[:, i]
+    vector RECIPROCAL, COPY, MEMSET SELECT                  out = in where base + p*channel +
+    f*step >= 0, else fill gpsimd
 
 A scalar operand is a number or a [P, 1] tile. Every operand is an access: memory, address and up to
 four strided dimensions (partition first). The program is a structure of arrays, so that a hundred
 thousand instructions are one pass of a compiled loop; `stream[i]` gives a frozen view of one.
 
-Invariants: rows stand in the order in which shared resources are granted; each queue executes its rows
-in this order; `waits` name earlier rows only.
+Invariants: rows stand in the order in which shared resources are granted; each queue executes its
+rows in this order; `waits` name earlier rows only.
 """
 
 from __future__ import annotations
@@ -234,7 +234,9 @@ class InstructionStream:
 
     @cached_property
     def semaphores(self) -> Ints:
-        """The count of each row in its queue, from 1: what its queue's semaphore shows when it is done."""
+        """The count of each row in its queue, from 1: what its queue's semaphore shows when it is
+        done.
+        """
         counts = np.zeros(len(self), dtype=np.int64)
         for queue in np.unique(self.rows["queue"]):
             mine = self.rows["queue"] == queue

@@ -1,10 +1,10 @@
 """Handles for operands (`HbmView`, `Tile`) and the allocators that place tiles in SBUF and PSUM.
 
-Both handles are views: slicing gives another view of the same memory, as numpy does, and never copies.
-The first axis of a tile is the partition; an access has up to four free axes beside it.
+Both handles are views: slicing gives another view of the same memory, as numpy does, and never
+copies. The first axis of a tile is the partition; an access has up to four free axes beside it.
 
-Invariants: views are frozen and stay inside their tensor or tile; allocators never hand out bytes that
-are in use, and say what is in use when a request does not fit.
+Invariants: views are frozen and stay inside their tensor or tile; allocators never hand out bytes
+that are in use, and say what is in use when a request does not fit.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ ALIGNMENT = 64
 
 
 def _slice(dims: Dims, index: Any, what: str) -> tuple[int, list[tuple[int, int] | None]]:
-    """Apply a numpy-style index: (offset in strides, dims with None where an integer dropped one)."""
+    """Apply a numpy-style index: (offset, dims with None where an integer dropped one)."""
     parts = index if isinstance(index, tuple) else (index,)
     if len(parts) > len(dims):
         raise CodegenError(f"{what} has {len(dims)} axes; {len(parts)} indices were given")
-    offset, kept = 0, []
+    offset = 0
+    kept: list[tuple[int, int] | None] = []
     for axis, (count, stride) in enumerate(dims):
         part = parts[axis] if axis < len(parts) else slice(None)
         if isinstance(part, slice):
@@ -40,7 +41,9 @@ def _slice(dims: Dims, index: Any, what: str) -> tuple[int, list[tuple[int, int]
         else:
             place = int(part)
             if not 0 <= place < count:
-                raise CodegenError(f"{what}: index {place} is outside axis {axis} of {count} elements")
+                raise CodegenError(
+                    f"{what}: index {place} is outside axis {axis} of {count} elements"
+                )
             kept.append(None)
             offset += place * stride
     return offset, kept

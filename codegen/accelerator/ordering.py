@@ -1,10 +1,12 @@
-"""The order in which shared resources (DMA engines, memory ports) are granted, fixed at compile time.
+"""The order in which shared resources (DMA engines, memory ports) are granted, fixed at compile
+time.
 
-Queues are in order each, but a program written loop by loop has a tile's store before the next tile's
-load, and granting in that order would never overlap the two. So the compiler plays the program once on
-the nominal machine, always granting the queue head that is ready first, and writes that order down. From
-then on it is part of the program: the machine (and the timeline) grant in it, whatever their speed,
-which makes the program a max-plus system: a faster part never makes it slower.
+Queues are in order each, but a program written loop by loop has a tile's store before the next
+tile's load, and granting in that order would never overlap the two. So the compiler plays the
+program once on the nominal machine, always granting the queue head that is ready first, and writes
+that order down. From then on it is part of the program: the machine (and the timeline) grant in
+it, whatever their speed, which makes the program a max-plus system: a faster part never makes it
+slower.
 
 Invariant: only rows of different queues change places; every wait still names an earlier row.
 """

@@ -3,8 +3,9 @@
     12  scalar  activation exp   sbuf[0:128, 4096 512 f32] <- sbuf[0:128, 0 512 f32] bias 0 scale -1
                                  when dma0 >= 3
 
-An access reads memory[partitions, byte offset, count:stride ..., dtype] (stride 1 left out), a tensor in
-HBM name[byte offset, ...]; `when` names the semaphores it waits for, with the count each must show.
+An access reads memory[partitions, byte offset, count:stride ..., dtype] (stride 1 left out), a
+tensor in HBM name[byte offset, ...]; `when` names the semaphores it waits for, with the count each
+must show.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def access_text(stream: InstructionStream, access: Access) -> str:
     kind = _SHORT[access.dtype]
     if access.space == Space.HBM:
         count, stride = access.dims[0]
-        return f"{stream.tensors[access.tensor].name}[{access.offset}, {count}:{stride} {dims} {kind}]"
+        return (
+            f"{stream.tensors[access.tensor].name}[{access.offset}, {count}:{stride} {dims} {kind}]"
+        )
     rows = f"{access.partition}:{access.partition + access.dims[0][0]}"
     memory = access.space.name.lower()
     if access.space == Space.PSUM:
@@ -111,5 +114,3 @@ def lines(stream: InstructionStream) -> Iterator[str]:
 def to_text(stream: InstructionStream) -> str:
     """The program as text."""
     return "\n".join(lines(stream)) + "\n"
-
-

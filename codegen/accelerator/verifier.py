@@ -1,10 +1,12 @@
-"""Every rule an instruction stream must keep; each broken one is an error naming instruction and limit.
+"""Every rule an instruction stream must keep; each broken one is an error naming instruction and
+limit.
 
 `verify_shapes`: operands inside their memory, a matmul inside K, M and N limits and one PSUM bank,
-operand shapes that fit each other, operands in memories their engine can reach, and tiles that do not
-share bytes while both are in use. `verify`: nothing is read before it was written; every data dependence
-is covered by a semaphore (directly or through other waits); engines that exclude each other on a memory
-hold its port. A stream that passes both computes the same on any timing of the machine.
+operand shapes that fit each other, operands in memories their engine can reach, and tiles that do
+not share bytes while both are in use. `verify`: nothing is read before it was written; every data
+dependence is covered by a semaphore (directly or through other waits); engines that exclude each
+other on a memory hold its port. A stream that passes both computes the same on any timing of the
+machine.
 """
 
 from __future__ import annotations
@@ -54,8 +56,8 @@ def verify_shapes(stream: InstructionStream) -> None:
     Raises:
         VerificationError: naming the instruction, the limit and the value that breaks it.
     """
-    _memories(stream)
     _tensor_engine(stream)
+    _memories(stream)
     _elementwise(stream)
     _live_ranges(stream)
 
@@ -64,8 +66,11 @@ def _users(stream: InstructionStream, access_wrong: Mask) -> Iterator[tuple[str,
     """For each operand column: the rows whose access there is wrong."""
     for operand in OPERANDS:
         index = stream.rows[operand]
-        yield operand, np.where(index >= 0, access_wrong[index], False) if len(access_wrong) else (
-            np.zeros(len(index), dtype=bool)
+        yield (
+            operand,
+            np.where(index >= 0, access_wrong[index], False)
+            if len(access_wrong)
+            else (np.zeros(len(index), dtype=bool)),
         )
 
 
@@ -127,27 +132,56 @@ def _tensor_engine(stream: InstructionStream) -> None:
     m, n = elements(stream, "in0"), elements(stream, "in1")
     out_p, out_f = _partitions(stream, "out"), elements(stream, "out")
     either = matmul | transpose
-    _fail(stream, either & (k > core.rows), lambda r: (
-        f"K = {k[r]} partitions exceeds the array's {core.rows} rows"))
-    _fail(stream, either & (m > core.cols), lambda r: (
-        f"M = {m[r]} stationary columns exceeds the array's {core.cols}"))
-    _fail(stream, matmul & (n > core.moving_free), lambda r: (
-        f"N = {n[r]} moving columns exceeds {core.moving_free}"))
-    _fail(stream, matmul & (k != other_k), lambda r: (
-        f"stationary has K = {k[r]} partitions and moving {other_k[r]}; they must be equal"))
+    _fail(
+        stream,
+        either & (k > core.rows),
+        lambda r: f"K = {k[r]} partitions exceeds the array's {core.rows} rows",
+    )
+    _fail(
+        stream,
+        either & (m > core.cols),
+        lambda r: f"M = {m[r]} stationary columns exceeds the array's {core.cols}",
+    )
+    _fail(
+        stream,
+        matmul & (n > core.moving_free),
+        lambda r: f"N = {n[r]} moving columns exceeds {core.moving_free}",
+    )
+    _fail(
+        stream,
+        matmul & (k != other_k),
+        lambda r: (
+            f"stationary has K = {k[r]} partitions and moving {other_k[r]}; they must be equal"
+        ),
+    )
     wrong = matmul & ((out_p != m) | (out_f != n)) | transpose & ((out_p != m) | (out_f != k))
-    _fail(stream, wrong, lambda r: (
-        f"out is {out_p[r]} x {out_f[r]}; {m[r]} x {n[r] if matmul[r] else k[r]} is computed"))
+    _fail(
+        stream,
+        wrong,
+        lambda r: (
+            f"out is {out_p[r]} x {out_f[r]}; {m[r]} x {n[r] if matmul[r] else k[r]} is computed"
+        ),
+    )
     for operand, space in (("out", Space.PSUM), ("in0", Space.SBUF), ("in1", Space.SBUF)):
         found = _column(stream, operand, "space", missing=int(space))
-        _fail(stream, either & (found != space), lambda r, o=operand, s=space: (  # type: ignore[misc]
-            f"{o} of the tensor engine must be in {s.name}"))
+        _fail(
+            stream,
+            either & (found != space),
+            lambda r, o=operand, s=space: (  # type: ignore[misc]
+                f"{o} of the tensor engine must be in {s.name}"
+            ),
+        )
     low, high = extents(stream)
     bank = core.bank_bytes
     crosses = (low // bank != (high - 1) // bank)[rows["out"]]
-    _fail(stream, either & crosses, lambda r: (
-        f"out takes bytes {low[rows['out'][r]]} to {high[rows['out'][r]]} of PSUM and leaves its "
-        f"bank of {bank} bytes a partition"))
+    _fail(
+        stream,
+        either & crosses,
+        lambda r: (
+            f"out takes bytes {low[rows['out'][r]]} to {high[rows['out'][r]]} of PSUM and leaves "
+            f"its bank of {bank} bytes a partition"
+        ),
+    )
 
 
 def _elementwise(stream: InstructionStream) -> None:
@@ -158,20 +192,43 @@ def _elementwise(stream: InstructionStream) -> None:
     for operand in ("in0", "in1", "in2", "out2"):
         p, f = _partitions(stream, operand), elements(stream, operand)
         present = rows[operand] >= 0
-        _fail(stream, (op >= Op.ACTIVATION) & present & (p != out_p), lambda r, o=operand, q=p: (  # type: ignore[misc]
-            f"{o} has {q[r]} partitions and out {out_p[r]}; they must be equal"))
+        _fail(
+            stream,
+            (op >= Op.ACTIVATION) & present & (p != out_p),
+            lambda r, o=operand, q=p: (  # type: ignore[misc]
+                f"{o} has {q[r]} partitions and out {out_p[r]}; they must be equal"
+            ),
+        )
         column = present & simple & _takes_column(op, operand)
-        _fail(stream, column & (f != 1), lambda r, o=operand, e=f: (  # type: ignore[misc]
-            f"{o} must have one element a partition, not {e[r]}"))
-        _fail(stream, present & simple & ~column & (f != out_f), lambda r, o=operand, e=f: (  # type: ignore[misc]
-            f"{o} has {e[r]} elements a partition and out {out_f[r]}; they must be equal"))
+        _fail(
+            stream,
+            column & (f != 1),
+            lambda r, o=operand, e=f: (  # type: ignore[misc]
+                f"{o} must have one element a partition, not {e[r]}"
+            ),
+        )
+        _fail(
+            stream,
+            present & simple & ~column & (f != out_f),
+            lambda r, o=operand, e=f: (  # type: ignore[misc]
+                f"{o} has {e[r]} elements a partition and out {out_f[r]}; they must be equal"
+            ),
+        )
     size = elements(stream, "in0")
-    _fail(stream, (op == Op.REDUCE) & (size % np.maximum(out_f, 1) != 0), lambda r: (
-        f"{size[r]} elements a partition do not reduce to {out_f[r]}"))
+    _fail(
+        stream,
+        (op == Op.REDUCE) & (size % np.maximum(out_f, 1) != 0),
+        lambda r: f"{size[r]} elements a partition do not reduce to {out_f[r]}",
+    )
     dma = rows["queue"] >= FIRST_DMA_QUEUE
     other_p = _partitions(stream, "in0")
-    _fail(stream, dma & ((other_p != out_p) | (size != out_f)), lambda r: (
-        f"moves {other_p[r]} x {size[r]} elements to {out_p[r]} x {out_f[r]}; they must be equal"))
+    _fail(
+        stream,
+        dma & ((other_p != out_p) | (size != out_f)),
+        lambda r: (
+            f"moves {other_p[r]} x {size[r]} elements to {out_p[r]} x {out_f[r]}; they must be equal"
+        ),
+    )
 
 
 def _takes_column(op: Ints, operand: str) -> Mask:
@@ -200,12 +257,21 @@ def _live_ranges(stream: InstructionStream) -> None:
         active = [other for other in active if last[other] >= first[tile]]
         for other in active:
             if _share(stream, tile, other):
-                a, b = stream.allocations[tile], stream.allocations[other]
-                _fail(stream, np.arange(len(stream)) == first[tile], lambda r: (
-                    f"tile '{a.name}' (bytes {a.offset} to {a.offset + a.bytes} of {a.space.name}) "
-                    f"overlaps tile '{b.name}' (bytes {b.offset} to {b.offset + b.bytes}), which is "
-                    f"in use until instruction {last[other]}"))
+                _fail(
+                    stream,
+                    np.arange(len(stream)) == first[tile],
+                    lambda _, t=tile, o=other: (  # type: ignore[misc]
+                        f"{_place(stream, t)} overlaps {_place(stream, o)}, which is in use "
+                        f"until instruction {last[o]}"
+                    ),
+                )
         active.append(tile)
+
+
+def _place(stream: InstructionStream, tile: int) -> str:
+    found = stream.allocations[tile]
+    stop = found.offset + found.bytes
+    return f"tile '{found.name}' (bytes {found.offset} to {stop} of {found.space.name})"
 
 
 def _share(stream: InstructionStream, one: int, two: int) -> bool:
@@ -280,9 +346,14 @@ def verify(stream: InstructionStream) -> None:
         row = int(np.searchsorted(need_start, bad, side="right")) - 1
         other = int(needs[bad])
         wrong = np.arange(n) == row
-        _fail(stream, wrong, lambda _: (
-            f"touches what instruction {other} ({instruction_text(stream, other)}) may not have "
-            "finished with; a semaphore is missing"))
+        _fail(
+            stream,
+            wrong,
+            lambda _: (
+                f"touches what instruction {other} ({instruction_text(stream, other)}) may not have "
+                "finished with; a semaphore is missing"
+            ),
+        )
 
 
 def _written_first(stream: InstructionStream) -> None:
@@ -299,9 +370,14 @@ def _written_first(stream: InstructionStream) -> None:
                 feet.group[access] : feet.group_stop[access], feet.first[access] : feet.stop[access]
             ]
             if not box.any():
-                _fail(stream, np.arange(len(stream)) == row, lambda r, a=int(access): (  # type: ignore[misc]
-                    f"reads {stream.access(a).space.name} at byte {stream.access(a).offset}, "
-                    "which nothing has written"))
+                _fail(
+                    stream,
+                    np.arange(len(stream)) == row,
+                    lambda r, a=int(access): (  # type: ignore[misc]
+                        f"reads {stream.access(a).space.name} at byte {stream.access(a).offset}, "
+                        "which nothing has written"
+                    ),
+                )
             known.add(int(access))
         for access in writes[row]:
             if access >= 0 and feet.tensor[access] < 0 and int(access) not in known:
@@ -327,5 +403,10 @@ def _ports(stream: InstructionStream) -> None:
     for exclusive, space, engines, bit, names in pairs:
         if exclusive:
             wrong = touches[space] & np.isin(rows["queue"], engines) & ((rows["lock"] & bit) == 0)
-            _fail(stream, wrong, lambda _, s=space, e=names: (  # type: ignore[misc]
-                f"uses {s.name} without holding its port, which {e} exclude each other from"))
+            _fail(
+                stream,
+                wrong,
+                lambda _, s=space, e=names: (  # type: ignore[misc]
+                    f"uses {s.name} without holding its port, which {e} exclude each other from"
+                ),
+            )

@@ -1,9 +1,9 @@
 """Functional execution: what an instruction stream computes, instruction by instruction, in numpy.
 
-It runs the very stream that the timeline times. Memories are raw bytes, so that a wrong address reads
-what really lies there; they start as NaNs, so that reading what nothing wrote shows. Arithmetic is fp32
-in the engines, PSUM accumulates in fp32, and results are rounded to the dtype of what they are written
-to (bf16, fp16, fp8 through ml_dtypes).
+It runs the very stream that the timeline times. Memories are raw bytes, so that a wrong address
+reads what really lies there; they start as NaNs, so that reading what nothing wrote shows.
+Arithmetic is fp32 in the engines, PSUM accumulates in fp32, and results are rounded to the dtype
+of what they are written to (bf16, fp16, fp8 through ml_dtypes).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _erf = np.vectorize(math.erf, otypes=[np.float32])
 
 
 def _gelu_tanh(x: Array) -> Array:
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    cubic: Array = x + 0.044715 * x**3
+    return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * cubic)))
 
 
 _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
@@ -123,7 +124,7 @@ class _Machine:
         return np.ndarray(
             (rows, *(count for count, _ in free)),
             to_numpy(access.dtype),
-            buffer=memory,  # type: ignore[arg-type]
+            buffer=memory,
             offset=first,
             strides=(pitch, *(stride for _, stride in free)),
         )

@@ -1,16 +1,16 @@
 """The event timeline: when each instruction of a stream starts and ends, in one compiled pass.
 
-Every engine and queue is a resource that is free from some time on; an instruction starts when its queue,
-its port and everything it waits for allow, and moves those times on. Only `max` and `+` of non-negative
-numbers occur and resources are granted in the stream's own order, so the whole is a max-plus system: a
-faster engine or more bandwidth can never make a program later.
+Every engine and queue is a resource that is free from some time on; an instruction starts when its
+queue, its port and everything it waits for allow, and moves those times on. Only `max` and `+` of
+non-negative numbers occur and resources are granted in the stream's own order, so the whole is a
+max-plus system: a faster engine or more bandwidth can never make a program later.
 
-- issue (how long the engine is occupied) and latency (until the result shows) are apart: independent
-  instructions follow each other at the issue rate, dependent ones pay the latency too;
+- issue (how long the engine is occupied) and latency (until the result shows) are apart:
+  independent instructions follow each other at the issue rate, dependent ones pay the latency too;
 - results appear in a queue's order; another engine sees a semaphore `semaphore_ns` later;
 - the tensor engine loads a new stationary tile behind the pass before;
-- a DMA transfer begins `dma.start_ns` after its semaphore and is spread over the DMA engines, which, as
-  HBM itself, serve transfers in grant order.
+- a DMA transfer begins `dma.start_ns` after its semaphore and is spread over the DMA engines,
+  which, as HBM itself, serve transfers in grant order.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _run(
             time = time + latency[i]
             hbm_free = max(hbm_free, time) + hbm[i]
             finish = max(hbm_free, shown[q])
-            for k in range(dma_engines[i]):
+            for _ in range(dma_engines[i]):
                 done = max(time, dma_free[turn]) + dma_work[i]
                 dma_free[turn] = done
                 finish = max(finish, done)
@@ -141,9 +141,7 @@ class Timeline:
         """ns each resource was occupied and could take nothing else: the roofs of this program."""
         queue = self.stream.rows["queue"]
         return {
-            **{
-                name: float(self.costs.issue[queue == i].sum()) for i, name in enumerate(ENGINES)
-            },
+            **{name: float(self.costs.issue[queue == i].sum()) for i, name in enumerate(ENGINES)},
             "dma": self.dma_busy,
             "hbm": float(self.costs.hbm.sum()),
         }

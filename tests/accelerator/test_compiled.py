@@ -1,0 +1,45 @@
+"""The compiled subset of Python computes what Python computes."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codegen.accelerator.compiled import Floats, Ints, compiled
+
+
+@compiled
+def collatz(n: int, seeds: Ints, lengths: Ints, mean: Floats) -> int:
+    """Steps to 1 of each seed (at most 50); the number of odd seeds."""
+    odd = 0
+    total = 0.0
+    for i in range(n):
+        value = seeds[i]
+        if value % 2 == 1 and value > 0:
+            odd += 1
+        steps = 0
+        while value != 1:
+            odd_value = value % 2
+            value = odd_value * (3 * value + 1) + (1 - odd_value) * (value // 2)
+            steps += 1
+            if steps >= 50 or value < 0:
+                break
+        if not steps > 0:
+            continue
+        lengths[i] = steps
+        total += float(steps)
+        mean[0] = max(mean[0], total / (i + 1))
+    return odd
+
+
+@given(st.lists(st.integers(1, 10_000), max_size=20))
+@settings(max_examples=30, deadline=None)
+def test_native_equals_python(values):
+    seeds = np.array(values, dtype=np.int64)
+    results = []
+    for function in (collatz, collatz.python):
+        lengths, mean = np.zeros(len(seeds), dtype=np.int64), np.zeros(1)
+        odd = function(len(seeds), seeds, lengths, mean)
+        results.append((odd, lengths.tolist(), mean.tolist()))
+    assert results[0] == results[1]
