@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_space.target import FactValue, Target
 from tilesmith.compiling import build_executable, workloads_in
+from tilesmith.subjects import subject_words
 from tilesmith.targets import resolve_target
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def tune(
 
     resolved = resolve_target(target, settings)
     job = TuningJob(
+        subject=subject_words(subject),
         workloads=workloads_in(subject, shapes, resolved)[0],
         target=resolved,
         threads=threads,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_space.errors import InputError, ModelError
+from search_space.errors import InputError
 from search_space.workload import Workload
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ def is_model(subject: Subject) -> bool:
     return not isinstance(subject, Workload | list | tuple)
 
 
-def model_path(model: object) -> Path:
-    """The path of a model given as a path.
-
-    Raises:
-        ModelError: it is a model in memory, which other runtimes cannot open.
-    """
-    if not isinstance(model, str | Path):
-        raise ModelError("save the model to a file first")
-    return Path(model)
+def subject_words(subject: Subject) -> tuple[str, ...]:
+    """How a command line names the subject; a model in memory by its graph's name."""
+    if isinstance(subject, str | Path):
+        return (str(subject),)
+    if isinstance(subject, Workload):
+        return ("--op", subject.key)
+    if isinstance(subject, list | tuple):
+        return tuple(word for workload in subject for word in ("--op", workload.key))
+    return (subject.graph.name or "model",)  # type: ignore[union-attr]

@@ -5,6 +5,8 @@ The one place where tuner, records, simulator and compiler meet; each knows the 
 
 from __future__ import annotations
 
+import hashlib
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -30,8 +32,14 @@ Observer = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class TuningJob:
-    """What to tune, for what, and how to measure it."""
+    """What to tune, for what, and how to measure it.
 
+    Attributes:
+        subject: the words by which a command line names what is tuned.
+        workloads: what that comes to.
+    """
+
+    subject: tuple[str, ...]
     workloads: Sequence[WeightedWorkload]
     target: Target
     threads: int
@@ -68,14 +76,21 @@ def run_job(
     """
     tasks = [TuningTask(found.workload, found.weight) for found in job.workloads]
     token = CancelToken()
+    judged = judge if job.target.family in simulators else None
     with Database.open(database) as opened, cancel_on_signals(token):
         ledger = _ledger(job, options, opened)
         measuring = _runners(job)
         try:
             summary = tune(
-                tasks, job.target, ledger, measuring, options,
-                judge=judge if job.target.family in simulators else None, on_progress=observer, cancel=token,
-            )  # fmt: skip
+                tasks,
+                job.target,
+                ledger,
+                measuring,
+                options,
+                judge=judged,
+                on_progress=observer,
+                cancel=token,
+            )
         finally:
             for runner in measuring:
                 runner.close()
@@ -104,13 +119,13 @@ def _runners(job: TuningJob) -> list[Runner]:
 
 
 def _signature(job: TuningJob, options: TuneOptions) -> str:
-    """What a job must share with another to be resumed by it."""
-    words = [
-        f"tune --target {job.target.identity} --threads {job.threads} --measure {job.measure}",
-        f"--seed {options.seed} --strategy {options.strategy}",
-        *(f"--op '{found.workload.key}'" for found in job.workloads),
-    ]
-    return " ".join(words)
+    """The command that asks for the job again, and in a comment what must be equal to resume it."""
+    keys = "\n".join(f"{found.weight:g} {found.workload.key}" for found in job.workloads)
+    digest = hashlib.sha256(keys.encode()).hexdigest()[:16]
+    words = ["tilesmith", "tune", *job.subject, "--target", job.target.name]
+    words += ["--threads", str(job.threads), "--measure", job.measure]
+    words += ["--seed", str(options.seed), "--strategy", options.strategy]
+    return f"{shlex.join(words)}  # {job.target.identity}, workloads {digest}"
 
 
 def _report(summary: TuningSummary) -> TuneReport:
