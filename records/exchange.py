@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from statistics import median
 from typing import Any, get_args
@@ -53,10 +53,10 @@ _TRIAL_COLUMNS = (
     TrialRow.host,
     TrialRow.created_at,
 )
-_SUBJECT = {"workload", "target", "threads", "measured_by", "input_layout", "output_layout"}
-_OUTCOME = {"config", "status", "latency_s", "samples", "warm_samples", "message", "bound"}
-_ORIGIN = {"toolchain", "calibration", "elapsed_s", "host", "created_at"}
-_KNOWN = _SUBJECT | _OUTCOME | _ORIGIN
+_SUBJECT = ("workload", "target", "threads", "measured_by", "input_layout", "output_layout")
+_SERIES = (*_SUBJECT, "calibration")
+_OUTCOME = ("config", "status", "latency_s", "samples", "warm_samples", "message", "bound")
+_KNOWN = {*_SERIES, *_OUTCOME, "toolchain", "elapsed_s", "host", "created_at"}
 _VERSIONS = frozenset(f.name for f in fields(Toolchain))
 _canonical = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 
@@ -80,64 +80,68 @@ class ImportReport:
     bad_lines: tuple[tuple[int, str], ...] = ()
 
 
-@dataclass
 class _Reader:
-    """Reads lines; remembers what repeats from line to line."""
+    """Reads lines; a series that was met before is not checked anew."""
 
-    now: datetime
-    toolchains: dict[tuple[tuple[str, str], ...], Toolchain] = field(default_factory=dict)
+    def __init__(self, now: datetime) -> None:
+        self._now = now
+        self._series: dict[tuple[Any, ...], SeriesKey] = {}
 
     def trial(self, text: str) -> Incoming:
         """One line as a trial on its way in; `ValueError` says what is wrong with it."""
         line = _object(text)
-        if unknown := line.keys() - _KNOWN:
-            raise ValueError(f"has the unknown key '{min(unknown)}'")
-        series = SeriesKey(
-            _text(line, "workload"),
-            _text(line, "target"),
-            _threads(line),
-            _one_of(line, "measured_by", get_args(MeasuredBy)),
-            _text(line, "input_layout", ""),
-            _text(line, "output_layout", ""),
-            self._toolchain(line.get("toolchain", {})),
-            _text(line, "calibration", ""),
-        )
+        if not line.keys() <= _KNOWN:
+            raise ValueError(f"has the unknown key '{min(line.keys() - _KNOWN)}'")
         status = _one_of(line, "status", STATUSES)
         samples = _samples(line, "samples")
         config = _config(line)
-        return Incoming(
-            series,
-            {
-                "config": config,
-                "config_digest": config_digest(config),
-                "status": status,
-                "message": storable(_text(line, "message", "")),
-                "latency_s": _latency(line, status, samples),
-                "samples": samples_text(samples),
-                "warm_samples": samples_text(_samples(line, "warm_samples")),
-                "bound": _text(line, "bound", ""),
-                "elapsed_s": _number(line.get("elapsed_s", 0.0), "elapsed_s"),
-                "job_id": None,
-                "host": _text(line, "host", ""),
-                "created_at": self._time(line),
-            },
-        )
+        values = {
+            "config": config,
+            "config_digest": config_digest(config),
+            "status": status,
+            "message": storable(_text(line, "message", "")),
+            "latency_s": _latency(line, status, samples),
+            "samples": samples_text(samples),
+            "warm_samples": samples_text(_samples(line, "warm_samples")),
+            "bound": _text(line, "bound", ""),
+            "elapsed_s": _number(line.get("elapsed_s", 0.0), "elapsed_s"),
+            "job_id": None,
+            "host": _text(line, "host", ""),
+            "created_at": self._time(line),
+        }
+        return Incoming(self._series_of(line), values)
 
-    def _toolchain(self, given: Any) -> Toolchain:
-        if not isinstance(given, dict):
+    def _series_of(self, line: dict[str, Any]) -> SeriesKey:
+        toolchain = line.get("toolchain", {})
+        if not isinstance(toolchain, dict):
             raise ValueError("'toolchain' is not an object")
-        key = tuple(given.items())
-        if key not in self.toolchains:
-            if given.keys() - _VERSIONS or not all(isinstance(v, str) for v in given.values()):
-                raise ValueError(f"'toolchain' names {', '.join(sorted(_VERSIONS))}, as texts")
-            self.toolchains[key] = Toolchain(**given)
-        return self.toolchains[key]
+        seen = (*map(line.get, _SERIES), *toolchain.items())
+        try:
+            return self._series[seen]
+        except (KeyError, TypeError):  # new, or with a list where a text belongs
+            key = SeriesKey(
+                _text(line, "workload"),
+                _text(line, "target"),
+                _threads(line),
+                _one_of(line, "measured_by", get_args(MeasuredBy)),
+                _text(line, "input_layout", ""),
+                _text(line, "output_layout", ""),
+                _toolchain(toolchain),
+                _text(line, "calibration", ""),
+            )
+        return self._series.setdefault(seen, key)
 
     def _time(self, line: dict[str, Any]) -> datetime:
         if "created_at" not in line:
-            return self.now
+            return self._now
         moment = datetime.fromisoformat(_text(line, "created_at"))
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _toolchain(given: dict[str, Any]) -> Toolchain:
+    if given.keys() - _VERSIONS or not all(isinstance(value, str) for value in given.values()):
+        raise ValueError(f"'toolchain' names {', '.join(sorted(_VERSIONS))}, as texts")
+    return Toolchain(**given)
 
 
 def import_lines(

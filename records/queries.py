@@ -10,12 +10,14 @@ and the newest trials are those with the highest numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any, Literal, get_args
 
-from sqlalchemy import Connection, func, or_, select, text
+from sqlalchemy import Connection, bindparam, func, or_, select, text
+from sqlalchemy.orm import aliased
 
 from records.bests import Scope, in_scope
 from records.models import JobRow, SeriesRow, TargetRow, TrialRow, WorkloadRow
@@ -28,6 +30,8 @@ from search_space.template import template_of
 from search_space.workload import Workload
 
 Sort = Literal["newest", "oldest", "fastest", "slowest", "workload"]
+"""By number (order of arrival), by median latency (working trials only), or by series."""
+
 SORTS: tuple[str, ...] = get_args(Sort)
 
 _OTHER_WORD = math.log(8.0)  # a differing name (layout, mode) counts like an eightfold extent
@@ -77,6 +81,12 @@ def query(
     """Trials that pass `where`: first their numbers, over narrow index rows, then the rest."""
     if sort not in SORTS:
         raise DatabaseError(f"cannot sort by '{sort}'; one of {', '.join(SORTS)} is expected")
+    stop = None if limit is None else limit + offset
+    if sort in ("fastest", "slowest"):
+        numbers = _by_latency(connection, where, stop, descending=sort == "slowest")
+        return by_number(connection, numbers[offset:])
+    if sort == "workload":
+        return by_number(connection, list(islice(_by_series(connection, where), offset, stop)))
     about_series, about_trials = conditions(where)
     narrow = (
         select(TrialRow.id)
@@ -84,12 +94,60 @@ def query(
         .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
         .join(TargetRow, TargetRow.id == SeriesRow.target_id)
         .where(*about_series, *about_trials)
-        .order_by(*_order(sort))
+        .order_by(TrialRow.id if sort == "oldest" else TrialRow.id.desc())
         .limit(limit)
         .offset(offset or None)
     )
-    numbers = [int(number) for number in connection.execute(narrow).scalars()]
-    return by_number(connection, numbers)
+    return by_number(connection, list(connection.execute(narrow).scalars()))
+
+
+def _by_series(connection: Connection, where: Filter) -> Iterator[int]:
+    """Numbers of trials by workload, target and series, the fastest first, failures last."""
+    about_series, about_trials = conditions(where)
+    series = connection.execute(
+        select(SeriesRow.id)
+        .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
+        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
+        .where(*about_series)
+        .order_by(WorkloadRow.key, TargetRow.identity, SeriesRow.id)
+    )
+    trials = (
+        select(TrialRow.id)
+        .where(TrialRow.series_id == bindparam("series"), *about_trials)
+        .order_by(TrialRow.latency_s.is_(None), TrialRow.latency_s, TrialRow.id)
+    )
+    for number in series.scalars().all():
+        yield from connection.execute(trials, {"series": number}).scalars()
+
+
+def _by_latency(
+    connection: Connection, where: Filter, count: int | None, *, descending: bool
+) -> list[int]:
+    """Numbers of the fastest (or slowest) working trials: each series' first, merged."""
+    about_series, _ = conditions(where)
+    found: list[tuple[float, str, int]] = []
+    sign = -1 if descending else 1
+    for latest in (True,) if where.latest else (True, False):
+        trial = aliased(TrialRow)
+        latency = trial.latency_s.desc() if descending else trial.latency_s
+        first = (
+            select(trial.id)
+            .where(trial.series_id == SeriesRow.id, trial.latest == latest)
+            .where(trial.latency_s.is_not(None), *_about_trials(where, trial))
+            .order_by(latency, trial.config_digest)
+            .limit(count)
+            .correlate(SeriesRow)
+        )
+        rows = connection.execute(
+            select(TrialRow.latency_s, TrialRow.config_digest, TrialRow.id)
+            .select_from(SeriesRow)
+            .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
+            .join(TargetRow, TargetRow.id == SeriesRow.target_id)
+            .join(TrialRow, TrialRow.id.in_(first))
+            .where(*about_series)
+        )
+        found += [(sign * (row[0] or 0.0), row[1], row[2]) for row in rows.tuples()]
+    return [number for _, _, number in sorted(found)[:count]]
 
 
 def by_number(connection: Connection, numbers: Sequence[int]) -> list[TuningRecord]:
@@ -114,55 +172,41 @@ def conditions(where: Filter) -> tuple[list[Any], list[Any]]:
         about_series.append(WorkloadRow.key.ilike(_pattern(where.workload), escape="\\"))
     if where.target:
         about_series.append(or_(TargetRow.name == where.target, TargetRow.identity == where.target))
-    return about_series, _about_trials(where)
+    return about_series, _about_trials(where, TrialRow)
 
 
-def _about_trials(where: Filter) -> list[Any]:
+def _about_trials(where: Filter, trial: Any) -> list[Any]:
     found: list[Any] = [
         column.ilike(_pattern(part), escape="\\")
         for column, part in (
-            (TrialRow.config, where.config),
-            (TrialRow.message, where.message),
-            (TrialRow.host, where.host),
+            (trial.config, where.config),
+            (trial.message, where.message),
+            (trial.host, where.host),
         )
         if part
     ]
     if where.status == "failed":
-        found.append(TrialRow.latency_s.is_(None))
+        found.append(trial.latency_s.is_(None))
     elif where.status is not None:
-        found.append(TrialRow.status == where.status)
+        found.append(trial.status == where.status)
         if where.status != "ok":  # lets the index of latencies find failures
-            found.append(TrialRow.latency_s.is_(None))
+            found.append(trial.latency_s.is_(None))
     for condition, bound in (
-        (TrialRow.job_id.__eq__, where.job),
-        (TrialRow.latency_s.__le__, where.faster_than),
-        (TrialRow.latency_s.__ge__, where.slower_than),
-        (TrialRow.created_at.__ge__, where.since),
-        (TrialRow.created_at.__le__, where.until),
+        (trial.job_id.__eq__, where.job),
+        (trial.latency_s.__le__, where.faster_than),
+        (trial.latency_s.__ge__, where.slower_than),
+        (trial.created_at.__ge__, where.since),
+        (trial.created_at.__le__, where.until),
     ):
         if bound is not None:
             found.append(condition(bound))
-    return [*found, TrialRow.latest] if where.latest else found
+    return [*found, trial.latest] if where.latest else found
 
 
 def _pattern(part: str) -> str:
     for special in ("\\", "%", "_"):
         part = part.replace(special, f"\\{special}")
     return f"%{part.replace('*', '%')}%"
-
-
-def _order(sort: Sort) -> tuple[Any, ...]:
-    match sort:
-        case "newest":
-            return (TrialRow.id.desc(),)
-        case "oldest":
-            return (TrialRow.id,)
-        case "fastest":
-            return (TrialRow.latency_s.is_(None), TrialRow.latency_s, TrialRow.id)
-        case "slowest":
-            return (TrialRow.latency_s.is_(None), TrialRow.latency_s.desc(), TrialRow.id)
-        case _:
-            return (WorkloadRow.key, TargetRow.identity, TrialRow.latency_s, TrialRow.id)
 
 
 def fastest(connection: Connection, series: Sequence[int], limit: int) -> list[TuningRecord]:

@@ -11,20 +11,20 @@ between two transactions, and SQLite hands a freed number out again.
 from __future__ import annotations
 
 import hashlib
-import json
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, WorkloadRow
-from records.reading import Rows
 from records.record import TuningRecord
 from records.toolchain import Toolchain
+from search_space.errors import DatabaseError
 from search_space.target import Target
 
 BATCH = 5000
@@ -33,8 +33,32 @@ BATCH = 5000
 DRIFT = 0.10
 """Two hardware medians of one configuration further apart than this are reported as a conflict."""
 
-_FEW_SERIES = 64
 _CONFLICTS_KEPT = 1000
+
+
+_LOCK_SERIES = (
+    select(SeriesRow.id)
+    .where(SeriesRow.id.in_(bindparam("series", expanding=True)))
+    .order_by(SeriesRow.id)
+    .with_for_update()
+)
+
+_LOOK_UP = (
+    select(
+        TrialRow.id,
+        TrialRow.config_digest,
+        TrialRow.status,
+        TrialRow.latency_s,
+        TrialRow.samples,
+        TrialRow.host,
+        TrialRow.created_at,
+        TrialRow.latest,
+    )
+    .where(TrialRow.config_digest.in_(bindparam("digests", expanding=True)))
+    .where(TrialRow.series_id == bindparam("series"))
+    .order_by(TrialRow.id)
+)
+"""Walks `ix_trials_config`."""
 
 
 class SeriesKey(NamedTuple):
@@ -119,8 +143,10 @@ def incoming(record: TuningRecord, toolchain: Toolchain, host: str, now: datetim
 
 
 def samples_text(samples: Sequence[float]) -> str:
-    """Samples as a JSON list; infinities and NaN are refused (`ValueError`)."""
-    return json.dumps([float(s) for s in samples], separators=(",", ":"), allow_nan=False)
+    """Samples as a JSON list; infinities and NaN are refused (`DatabaseError`)."""
+    if not all(map(math.isfinite, samples)):
+        raise DatabaseError(f"a sample of {samples} is not a number of seconds")
+    return f"[{','.join(map(repr, map(float, samples)))}]"
 
 
 def storable(text: str) -> str:
@@ -135,6 +161,7 @@ class Writer:
         self.tally = Tally()
         self._connection = connection
         self._ids: dict[Any, int] = {}
+        self._new: set[int] = set()
 
     def insert(self, batch: Sequence[Incoming], *, deduplicate: bool) -> None:
         """Write trials in the order given and count them in `tally`.
@@ -144,13 +171,13 @@ class Writer:
                 configuration
                 and samples; on hardware also the same time and host), and report contradictions.
         """
-        numbers = {key: self.series_id(key) for key in {item.series for item in batch}}
-        known = self._known(numbers.values(), batch)
+        numbers = [self.series_id(item.series) for item in batch]
+        known = self._known(numbers, batch)
         rows: list[dict[str, Any]] = []
         demoted: list[int] = []
-        for item in batch:
-            row = {**item.values, "series_id": numbers[item.series], "latest": True}
-            earlier = known[row["series_id"], row["config_digest"]]
+        for item, number in zip(batch, numbers, strict=True):
+            row = {**item.values, "series_id": number, "latest": True}
+            earlier = known[number, row["config_digest"]]
             if deduplicate and any(_same(item, other) for other in earlier):
                 self.tally.duplicates += 1
                 continue
@@ -164,6 +191,7 @@ class Writer:
             )
         if rows:
             self._connection.execute(insert(TrialRow), rows)
+            self._new.difference_update(numbers)
         self.tally.added += len(rows)
 
     def _settle(
@@ -182,21 +210,19 @@ class Writer:
         return [last["id"]] if "id" in last else []
 
     def _known(
-        self, series: Iterable[int], batch: Sequence[Incoming]
+        self, numbers: Sequence[int], batch: Sequence[Incoming]
     ) -> defaultdict[tuple[int, str], list[dict[str, Any]]]:
         """Trials already there of a batch's configurations, by series and digest, oldest first."""
         found: defaultdict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
-        wanted = sorted(set(series))
+        digests: dict[int, set[str]] = {number: set() for number in numbers}
+        for number, item in zip(numbers, batch, strict=True):
+            digests[number].add(item.values["config_digest"])
         # Another server's writers take turns here; SQLite's already did when they began.
-        self._connection.execute(
-            select(SeriesRow.id)
-            .where(SeriesRow.id.in_(wanted))
-            .order_by(SeriesRow.id)
-            .with_for_update()
-        )
-        for query in _lookups(wanted, sorted({item.values["config_digest"] for item in batch})):
-            for row in self._connection.execute(query).mappings():
-                found[row["series_id"], row["config_digest"]].append(dict(row))
+        self._connection.execute(_LOCK_SERIES, {"series": sorted(digests)})
+        for number in sorted(digests.keys() - self._new):
+            asked = {"series": number, "digests": sorted(digests[number])}
+            for row in self._connection.execute(_LOOK_UP, asked).mappings():
+                found[number, row["config_digest"]].append(dict(row))
         return found
 
     # -- the rows that trials point to ----------------------------------------------------------
@@ -264,28 +290,9 @@ class Writer:
             return int(self._connection.execute(query).scalar_one())
         key = made.inserted_primary_key
         assert key is not None
+        if table is SeriesRow:
+            self._new.add(int(key[0]))
         return int(key[0])
-
-
-def _lookups(series: list[int], digests: list[str]) -> Iterable[Rows]:
-    """Queries along `ix_trials_config`: by series and digest, or by digest if series are many."""
-    query: Rows = select(
-        TrialRow.id,
-        TrialRow.series_id,
-        TrialRow.config_digest,
-        TrialRow.status,
-        TrialRow.latency_s,
-        TrialRow.samples,
-        TrialRow.host,
-        TrialRow.created_at,
-        TrialRow.latest,
-    ).order_by(TrialRow.id)
-    for start in range(0, len(digests), BATCH):
-        part = query.where(TrialRow.config_digest.in_(digests[start : start + BATCH]))
-        if len(series) <= _FEW_SERIES:
-            yield from (part.where(TrialRow.series_id == number) for number in series)
-        else:
-            yield part
 
 
 def _same(item: Incoming, other: dict[str, Any]) -> bool:
