@@ -31,7 +31,7 @@ def progress_display() -> Iterator[Callable[[Progress], None]]:
     from rich.live import Live
 
     with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
-        yield lambda progress: live.update(_panel(progress))
+        yield lambda progress: live.update(panel(progress))
 
 
 class _Lines:
@@ -67,7 +67,8 @@ def headline(progress: Progress) -> str:
     return ", ".join(parts)
 
 
-def _panel(progress: Progress) -> RenderableType:
+def panel(progress: Progress) -> RenderableType:
+    """The headline and the workloads that cost most."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

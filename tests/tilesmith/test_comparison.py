@@ -1,0 +1,50 @@
+"""Comparing outputs with a peer's: errors are measured, never lost."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from search_space.errors import DependencyError, ModelError
+from tilesmith import peers
+from tilesmith.comparison import difference
+from tilesmith.peers import Contender
+
+
+def contender(**outputs: NDArray[Any]) -> Contender:
+    return Contender("peer", "1", lambda: None, lambda: outputs)
+
+
+def test_errors_are_the_largest_over_outputs() -> None:
+    ours = {"y": np.array([1.0, 2.5]), "z": np.array([100.0, 101.0])}
+    theirs = contender(y=np.array([1.0, 2.0]), z=np.array([100.0, 100.0]))
+    assert difference(ours, theirs) == (1.0, 0.25)
+
+
+def test_a_number_that_is_not_finite_is_an_infinite_error() -> None:
+    absolute, relative = difference({"y": np.array([math.nan])}, contender(y=np.array([1.0])))
+    assert (absolute, relative) == (math.inf, math.inf)
+
+
+def test_an_output_of_zeros_and_an_empty_one() -> None:
+    ours = {"y": np.array([0.5]), "none": np.empty((0, 3))}
+    theirs = contender(y=np.array([0.0]), none=np.empty((0, 3)))
+    assert difference(ours, theirs) == (0.5, 0.5)
+
+
+def test_a_peer_that_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "openvino", None)
+    with pytest.raises(DependencyError, match=r"tilesmith\[peers\]"):
+        peers.openvino(Path("model.onnx"), {}, 1)
+
+
+def test_a_model_the_peer_refuses_is_named(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.onnx"
+    bad.write_bytes(b"nothing")
+    with pytest.raises(ModelError, match=r"onnxruntime cannot load .*bad\.onnx"):
+        peers.onnxruntime(bad, {}, 1)

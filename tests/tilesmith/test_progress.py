@@ -1,0 +1,51 @@
+"""The progress line says what matters, also before anything is known."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from search_space.workload import Workload
+from tilesmith.progress import headline, panel, progress_display
+from tuner.options import Progress, TaskReport
+
+
+def task(default_s: float | None, best_s: float | None, weight: float = 1.0) -> TaskReport:
+    workload = Workload.parse("matmul m=8 n=8 k=8")
+    return TaskReport(workload, weight, default_s, best_s, None, ("", ""), "hardware", 4)
+
+
+def test_headline_sums_the_model_up() -> None:
+    tasks = (task(0.002, 0.001, weight=2), task(0.004, 0.004))
+    progress = Progress("hardware", 40, 100, 65.4, 125.0, tasks)
+    assert headline(progress) == (
+        "hardware, 2 of 2 tasks, 40 of 100 trials, 8.000 -> 6.000 ms (1.33x), 1:05 gone, 2:05 left"
+    )
+
+
+def test_headline_before_anything_is_known() -> None:
+    progress = Progress("simulator", 0, None, 0.0, None, (task(None, None),))
+    assert headline(progress) == "simulator, 0 of 1 tasks, 0 trials, 0:00 gone"
+
+
+def test_away_from_a_terminal_progress_is_lines_on_stderr(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with progress_display() as observer:
+        for trials in range(5):
+            observer(Progress("hardware", trials, 9, 0.0, None, (task(1e-3, 1e-3),)))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1  # the rest would come ten seconds later
+
+
+def test_on_a_terminal_progress_is_a_table() -> None:
+    console = Console(width=100, record=True, file=io.StringIO())
+    tasks = (task(0.002, 0.001), task(None, None))
+    console.print(panel(Progress("hardware", 40, None, 1.0, None, tasks)))
+    text = console.export_text()
+    assert "2000.0" in text
+    assert "1000.0" in text
+    assert "2.00x" in text
