@@ -36,10 +36,12 @@ class Booster:
         """Train from scratch; `groups` are query numbers for a ranking objective (sorted here)."""
         import xgboost
 
-        data = xgboost.DMatrix(_finite(features), labels)
+        data = xgboost.DMatrix(_finite(features), labels, nthread=1)
         if groups is not None:
             order = np.argsort(groups, kind="stable")
-            data = xgboost.DMatrix(_finite(features[order]), labels[order], qid=groups[order])
+            data = xgboost.DMatrix(
+                _finite(features[order]), labels[order], qid=groups[order], nthread=1
+            )
         self._booster = xgboost.train(self._parameters, data, self._rounds)
 
     def predict(self, features: NDArray[np.float32]) -> NDArray[np.float64]:

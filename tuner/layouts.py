@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from search_space.config import Config
 from search_space.space import SearchSpace, Subspace
 from tuner.evolution import Evolution, evolve
@@ -37,8 +39,9 @@ def layout_spaces(space: SearchSpace, layouts: Callable[[Config], Layouts]) -> L
     for subspace in space.subspaces:
         for part in _fixed_layouts(subspace):
             if part.size:
-                first = next(iter(SearchSpace((part,))))
-                parts.setdefault(layouts(first), []).append(part)
+                whole = SearchSpace((part,))
+                any_config = whole.sample(np.random.default_rng(0))[0]
+                parts.setdefault(layouts(any_config), []).append(part)
     return {pair: SearchSpace(tuple(found)) for pair, found in parts.items()}
 
 

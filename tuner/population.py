@@ -111,6 +111,7 @@ class Breeder:
                     break
                 moved = self._moved(kind, parents.rows[waiting], rng)
                 legal = subspace.legal(moved[:, : len(subspace.knobs)])
+                legal &= (moved != parents.rows[waiting]).any(axis=1)
                 rows[waiting[legal]] = moved[legal]
                 waiting = waiting[~legal]
         return Population(parents.kinds.copy(), rows)

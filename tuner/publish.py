@@ -3,9 +3,8 @@
 The fastest of many noisy measurements is partly the luckiest. So the top candidates of a task,
 over all and for each layout pair that counts, and the default if it is among them, are measured
 again in turns, where drift hits all alike; their new samples take the place of the old ones. That
-repeats until the fastest on record is one that was measured again. Medians within 1 % are a tie
-and go to the canonical choice: the lowest configuration key, the same rule by which the database
-    answers.
+repeats until the choice is one that was measured again. Medians within 1 % are a tie and go to the
+canonical choice: the lowest configuration key, the same rule by which the database answers.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ NEAR_TIE = 0.01
 """Relative difference below which two medians are the same on hardware."""
 _LAYOUT_RELEVANCE = 1.25
 """Layout pairs within this factor of the best have their own two top candidates measured again."""
-_ROUNDS = 3
+_ROUNDS = 5
 
 
 def confirm(search: Search, task: TaskSearch, rivals: int, cancel: CancelToken | None) -> None:
@@ -32,9 +31,11 @@ def confirm(search: Search, task: TaskSearch, rivals: int, cancel: CancelToken |
     workload = task.state.task.workload
     confirmed: set[Config] = set()
     for _ in range(_ROUNDS):
-        chosen = [c for c in _rivals(task.state, rivals) if c not in confirmed]
-        if not chosen or (confirmed and _leader(task.state) in confirmed):
+        best = canonical_best(task.state.results, NEAR_TIE)
+        if best is None or best[0] in confirmed:
             return
+        chosen = [c for c in _rivals(task.state, rivals) if c not in confirmed]
+        chosen = list(dict.fromkeys([*chosen, best[0]]))
         results = search.runner.compare([(workload, config) for config in chosen], cancel)
         trials = [Trial(c, r) for c, r in zip(chosen, results, strict=False)]
         confirmed |= {trial.config for trial in trials}
@@ -59,10 +60,6 @@ def canonical_best(
         ((latency, c) for latency, c in found if latency <= bound), key=lambda pair: pair[1].key
     )
     return config, latency
-
-
-def _leader(state: TuningState) -> Config | None:
-    return state.best[0] if state.best else None
 
 
 def _rivals(state: TuningState, count: int) -> list[Config]:

@@ -188,7 +188,8 @@ class Search:
         state = search.state
         count = min(self.runner.batch, max(_SMALLEST_BATCH, len(state.results) // 4))
         count = count if limit is None else min(count, limit)
-        self.predictor.train_if_due()
+        if search.strategy.guided:
+            self.predictor.train_if_due()
         chosen = propose_for_layouts(
             state, search.layout_spaces, -(-count // 2), self.options.layout_trials,
             self._logarithmic,

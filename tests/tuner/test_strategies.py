@@ -1,4 +1,6 @@
-"""Every strategy keeps its contract; the good ones beat random search on a space with known optimum."""
+"""Every strategy keeps its contract; the good ones beat random search on a space with known
+optimum.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def test_proposals_are_distinct_legal_and_new(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(strategies))
 def test_a_space_is_exhausted_cleanly_with_excluded_ones_left_out(name: str) -> None:
-    small = SearchSpace((Subspace((("algorithm", "a"),), (tile("x", range(1, 8)), tile("y", range(1, 6)))),))
+    small = SearchSpace(
+        (Subspace((("algorithm", "a"),), (tile("x", range(1, 8)), tile("y", range(1, 6)))),)
+    )
     searched = state(0, small)
     quarantined = list(small)[7]
     searched.excluded = {quarantined}

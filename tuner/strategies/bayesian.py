@@ -108,8 +108,9 @@ def _process(count: int, seed: int) -> Any:
 
 def _fit(process: Any, inputs: NDArray[np.float64], targets: NDArray[np.float64]) -> None:
     from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore", ConvergenceWarning)
         process.fit(inputs, targets)
     if process.optimizer is not None:

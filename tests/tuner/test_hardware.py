@@ -1,0 +1,139 @@
+"""The hardware runner: whatever a candidate does costs one trial. Workers are real processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_backend import (
+    ABORT,
+    CHATTY,
+    CRASH,
+    GREEDY,
+    HANG,
+    NAN,
+    REFUSED,
+    SLOW,
+    WRONG,
+)
+from problems import TARGET
+
+from search_space.config import Config
+from search_space.errors import JobError
+from search_space.workload import Workload
+from tuner.cancel import CancelToken
+from tuner.runner import RunnerOptions
+from tuner.runners.hardware import HardwareRunner
+from tuner.worker_process import WorkerProcess
+
+WORKLOAD = Workload.parse("matmul m=24 n=16 k=32 const=b")
+FINE = 16
+OPTIONS = RunnerOptions(TARGET, timeout_s=1.0, memory_mib=2048, backend="fake_backend")
+
+
+def config(kind: int) -> Config:
+    return Config.of(m_tile=kind)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[HardwareRunner]:
+    opened = HardwareRunner(OPTIONS)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "message"),
+    [
+        (CRASH, "crash", "the worker died .signal SIGSEGV."),
+        (ABORT, "crash", "the worker died .signal SIGABRT."),
+        (HANG, "timeout", "no result within 1 s"),
+        (GREEDY, "crash", "out of memory"),
+        (WRONG, "wrong", r"1 of 384 elements are wrong; at \(3, 5\) it computed"),
+        (NAN, "wrong", r"at \(0, 0\) it computed nan"),
+        (REFUSED, "compile", "no code came of it"),
+    ],
+)
+def test_a_bad_candidate_costs_exactly_one_trial(
+    runner: HardwareRunner, kind: int, status: str, message: str
+) -> None:
+    before, bad, after = runner.measure([(WORKLOAD, config(k)) for k in (FINE, kind, FINE)])
+    assert (before.status, bad.status, after.status) == ("ok", status, "ok")
+    assert re.search(message, bad.message), bad.message
+    assert bad.latency is None and bad.measured_by == "hardware"
+
+
+def test_both_cache_states_are_recorded_and_output_of_candidates_is_harmless(
+    runner: HardwareRunner,
+) -> None:
+    (result,) = runner.measure([(WORKLOAD, config(CHATTY))])
+    assert result.ok and len(result.samples) >= 5 and len(result.warm_samples) >= 5
+    assert result.latency is not None and 0 < result.latency < result.elapsed
+
+
+def test_a_candidate_three_times_slower_than_the_best_is_aborted(runner: HardwareRunner) -> None:
+    runner.expect(WORKLOAD, 1e-3)
+    (result,) = runner.measure([(WORKLOAD, config(SLOW))])
+    assert result.status == "slow" and result.samples[0] >= 0.02
+    assert result.latency is None and "over 3 x the best known" in result.message
+
+
+def test_rivals_are_compared_in_turns_and_a_failure_stays_one(runner: HardwareRunner) -> None:
+    batch = [(WORKLOAD, config(kind)) for kind in (FINE, WRONG, CHATTY)]
+    first, wrong, second = runner.compare(batch)
+    assert len(first.samples) == len(second.samples) >= 10
+    assert wrong.status == "wrong"
+    assert runner.compare([]) == []
+
+
+def test_a_crashing_rival_does_not_take_the_others_with_it(runner: HardwareRunner) -> None:
+    results = runner.compare([(WORKLOAD, config(kind)) for kind in (FINE, CRASH, FINE)])
+    assert [result.status for result in results] == ["ok", "crash", "ok"]
+
+
+def test_cancelling_ends_a_hanging_trial_at_once_and_keeps_the_finished(
+    runner: HardwareRunner,
+) -> None:
+    token = CancelToken()
+    patient = HardwareRunner(replace(OPTIONS, timeout_s=600))
+    threading.Timer(1.5, token.cancel).start()
+    start = time.monotonic()
+    results = patient.measure([(WORKLOAD, config(k)) for k in (FINE, HANG, FINE)], token)
+    assert [result.status for result in results] == ["ok"]
+    assert time.monotonic() - start < 30
+    assert patient.measure([(WORKLOAD, config(FINE))], token) == []
+    patient.close()
+
+
+def test_workers_are_renewed_and_leave_no_process_behind(tmp_path: Path) -> None:
+    setup = {
+        "backend": "fake_backend",
+        "target": TARGET.to_json(),
+        "threads": 1,
+        "folder": str(tmp_path),
+        "memory_mib": 2048,
+    }
+    worker = WorkerProcess(setup, renew_after=2)
+    request = {"measure": {"workload": WORKLOAD.key, "config": {"m_tile": FINE}, "incumbent": None}}
+    seen = set()
+    for _ in range(4):
+        worker.ask(request, 20)
+        seen.add(worker.process_id)
+    assert worker.started == 2
+    worker.close()
+    for process in seen - {None}:
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+
+
+def test_a_worker_that_cannot_start_is_a_job_error() -> None:
+    broken = HardwareRunner(replace(OPTIONS, backend="no_such_backend"))
+    with pytest.raises(JobError, match=r"could not be started: .*no_such_backend"):
+        broken.measure([(WORKLOAD, config(FINE))])
+    broken.close()

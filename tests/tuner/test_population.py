@@ -1,0 +1,105 @@
+"""Populations: every move gives legal individuals of the same space, reproducibly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import space
+
+from search_space.config import Config
+from search_space.errors import ConfigError
+from search_space.expression import var
+from search_space.knobs import Constraint, choice, layout, tile
+from search_space.space import SearchSpace, Subspace
+from tuner.layouts import layout_spaces
+from tuner.population import Breeder
+from tuner.task import plain_layouts
+from tuner.transfer import carried_over
+
+SPACE = space()
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40))
+def test_sampled_mutated_and_crossed_individuals_are_legal(seed: int, count: int) -> None:
+    rng, breeder = np.random.default_rng(seed), Breeder(SPACE)
+    parents = breeder.sample(rng, count, balanced=seed % 2 == 0)
+    mutants = breeder.mutate(parents, rng)
+    children = breeder.cross(parents, mutants, rng)
+    for population in (parents, mutants, children):
+        assert all(config in SPACE for config in breeder.decode(population))
+    for parent, mutant in zip(breeder.decode(parents), breeder.decode(mutants), strict=True):
+        assert sum(parent[k] != mutant[k] for k in parent) <= 2
+    for parent, mutant, child in zip(
+        *(breeder.decode(p) for p in (parents, mutants, children)), strict=True
+    ):
+        assert all(child[k] in (parent[k], mutant[k]) for k in child)
+
+
+def test_nearly_every_mutant_differs_from_its_parent() -> None:
+    rng, breeder = np.random.default_rng(0), Breeder(SPACE)
+    parents = breeder.sample(rng, 500)
+    mutants = breeder.mutate(parents, rng)
+    assert (parents.rows != mutants.rows).any(axis=1).mean() > 0.99
+
+
+def test_encoding_undoes_decoding_and_passes_over_strangers() -> None:
+    breeder = Breeder(SPACE)
+    configs = breeder.decode(breeder.sample(np.random.default_rng(0), 50))
+    stranger = Config.of(algorithm="unheard of", x=1)
+    assert breeder.decode(breeder.encode([stranger, *configs])) == configs
+
+
+def test_samples_are_uniform_over_the_space() -> None:
+    small = SearchSpace(
+        (
+            Subspace((("a", "one"),), (tile("x", (1, 2, 3)), tile("y", (1, 2))),
+                     (Constraint(var("x") * var("y"), 4, "product"),)),
+            Subspace((("a", "two"),), (tile("x", (1,)),)),
+        )
+    )  # fmt: skip
+    breeder = Breeder(small)
+    drawn = breeder.decode(breeder.sample(np.random.default_rng(0), 6000))
+    counts = [drawn.count(config) for config in small]
+    assert sum(counts) == 6000 and small.size == len(counts) == 6
+    assert max(counts) < 1.15 * 1000 and min(counts) > 0.85 * 1000
+
+
+def test_an_empty_space_is_refused_with_a_sentence() -> None:
+    impossible = Constraint(var("x"), 0, "x")
+    empty = SearchSpace((Subspace((), (tile("x", (1, 2)),), (impossible,)),))
+    with pytest.raises(ConfigError, match="search space is empty"):
+        Breeder(empty).sample(np.random.default_rng(0), 1)
+
+
+def test_knob_features_tell_all_configurations_apart() -> None:
+    breeder = Breeder(SPACE)
+    population = breeder.encode(list(SPACE))
+    features = breeder.features(population)
+    assert len(np.unique(features, axis=0)) == len(population) == SPACE.size
+
+
+def test_a_space_is_cut_by_layout_pairs() -> None:
+    knobs = (layout("input_layout", ("NCHW", "NHWC")), tile("x", (1, 2, 4)))
+    fixed = Subspace((("algorithm", "a"), ("output_layout", "NCHW")), knobs)
+    free = Subspace((("algorithm", "b"),), (*knobs, layout("output_layout", ("NCHW", "NHWC"))))
+    whole = SearchSpace((fixed, free))
+    parts = layout_spaces(whole, plain_layouts)
+    assert set(parts) == {(i, o) for i in ("NCHW", "NHWC") for o in ("NCHW", "NHWC")}
+    assert parts["NCHW", "NCHW"].size == 6 and parts["NCHW", "NHWC"].size == 3
+    assert {c for part in parts.values() for c in part} == set(whole)
+    assert all(plain_layouts(c) == pair for pair, part in parts.items() for c in part)
+
+
+def test_carrying_over_takes_the_nearest_legal_values() -> None:
+    knobs = (tile("x", (1, 2, 4, 8)), tile("y", (1, 3, 9)), choice("order", ("ab", "ba")))
+    limit = Constraint(var("x") * var("y"), 12, "product")
+    target = SearchSpace((Subspace((("algorithm", "a"),), knobs, (limit,)),))
+    given_config = Config.of(algorithm="a", x=5, y=3, order="ba")
+    assert carried_over(given_config, target) == Config.of(algorithm="a", x=4, y=3, order="ba")
+    big = Config.of(algorithm="a", x=8, y=9, order="ab")
+    moved = carried_over(big, target)
+    assert moved is not None and moved in target
+    assert carried_over(Config.of(algorithm="z", x=1), target) is None
+    assert carried_over(Config.of(algorithm="a", x=1, y=1, order="cd"), target) is None
