@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-import onnx_models as models
+import operator_models as models
 
 import tilesmith
 from tilesmith.comparison import compare

@@ -4,11 +4,11 @@
     python benchmarks/whole_models.py [--only NAME ...] [--minutes-each 5] [--models FOLDER]
     [--json]
 
-ResNet-50 and SqueezeNet are onnx's light graphs with seeded weights; MobileNetV2 and the
-transformer encoder are read from FOLDER, where `benchmarks/export_models.py` puts them (left out
-if absent); the MLP is made here. Every model is tuned from an empty database. All runtimes run
-fp32 on one pinned core, in turns within one run. The error is max|a - b| / max|b| against ONNX
-Runtime, of the model without its final softmax, which would hide it.
+The models are those of `benchmarks/models.py`; where FOLDER holds one that
+`benchmarks/export_models.py` exported (MobileNetV2, the encoder), that one is taken. Every model is
+tuned from an empty database. All runtimes run fp32 on one pinned core, in turns within one run. The
+error is max|a - b| / max|b| against ONNX Runtime, of the model without its final softmax, which
+would hide it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import onnx
-import onnx_models as models
+from models import write_models
 from peers import meets, report
 
 import tilesmith
 from tilesmith.api import random_inputs
 from tilesmith.comparison import compare
-from tilesmith.light_models import save_light_model
 from tilesmith.output import note
 from tilesmith.reports import Comparison
 
@@ -40,15 +39,10 @@ LIMITS: dict[str, float | None] = {
 }
 
 
-def model_file(name: str, folder: Path, exported: Path) -> Path | None:
-    """The ONNX file of a model, made if need be; None if it has to be exported first."""
-    path = folder / f"{name}.onnx"
-    if name in ("resnet50", "squeezenet"):
-        return save_light_model(name, path)
-    if name == "mlp":
-        return models.save(models.mlp(64, (784, 512, 512, 10)), path)
+def model_file(name: str, folder: Path, exported: Path) -> Path:
+    """The ONNX file of a model: the exported one if there is one, else made here."""
     path = exported / f"{name}.onnx"
-    return path if path.exists() else None
+    return path if path.exists() else write_models(folder, [name])[0]
 
 
 def without_final_softmax(path: Path) -> Path:
@@ -101,9 +95,6 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         for name in arguments.only:
             path = model_file(name, folder, arguments.models)
-            if path is None:
-                note(f"{name}: left out; export it with benchmarks/export_models.py")
-                continue
             note(f"{name} ...")
             results[name] = measure(
                 path, folder / f"{name}.db", arguments.minutes_each,

@@ -1,4 +1,4 @@
-"""ONNX models for the benchmarks: one-operator models, and an MLP, with seeded constant weights.
+"""ONNX models of one operator each, with seeded constant weights, for the benchmarks.
 
 Weights are initialisers, so that every runtime may pack or transform them ahead of time; inputs and
 outputs are plain row-major (NCHW for images), so that a runtime's own layout conversions are
@@ -8,7 +8,6 @@ counted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -72,22 +71,6 @@ def softmax(rows: int, columns: int) -> onnx.ModelProto:
     return model(
         [helper.make_node("Softmax", ["x"], ["y"], axis=-1)], {"x": (rows, columns)}, "y", {}
     )
-
-
-def mlp(batch: int, widths: Sequence[int]) -> onnx.ModelProto:
-    """Fully connected layers (Gemm), ReLU between them."""
-    rng = np.random.default_rng(0)
-    nodes, weights, value = [], {}, "x"
-    for layer, (inner, outer) in enumerate(pairwise(widths)):
-        weights[f"w{layer}"] = weight(rng, outer, inner)
-        weights[f"b{layer}"] = rng.standard_normal(outer).astype(np.float32)
-        operands = [value, f"w{layer}", f"b{layer}"]
-        nodes.append(helper.make_node("Gemm", operands, [f"h{layer}"], transB=1))
-        value = f"h{layer}"
-        if layer < len(widths) - 2:
-            nodes.append(helper.make_node("Relu", [value], [f"r{layer}"]))
-            value = f"r{layer}"
-    return model(nodes, {"x": (batch, widths[0])}, value, weights)
 
 
 def save(proto: onnx.ModelProto, path: Path) -> Path:
