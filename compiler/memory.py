@@ -44,7 +44,7 @@ def plan_arena(intervals: Iterable[Interval]) -> Arena:
     offsets: dict[str, int] = {}
     for interval in sorted(intervals, key=lambda i: (-i.nbytes, i.first, i.name)):
         offset = 0
-        for start, stop, other in sorted(
+        for start, stop, _ in sorted(
             (entry for entry in placed if entry[2].meets(interval)), key=lambda entry: entry[0]
         ):
             if offset + interval.nbytes <= start:

@@ -1,8 +1,7 @@
 """The order of the passes, in one place.
 
 `simplify` works on ONNX operators and makes the graph say what is computed in as few of them as can
-be; `compiler.lower` then turns operators into kernels. Every pass keeps the values (up to
-roundings).
+be; `to_kernels` turns operators into kernels. Every pass keeps the values (up to roundings).
 """
 
 from __future__ import annotations
@@ -10,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compiler.graph import Graph
+from compiler.lower import lower
 from compiler.passes.activations import recognise_activations
 from compiler.passes.affine import fold_affine
 from compiler.passes.batch_norm import expand_batch_norm
 from compiler.passes.canonical import canonicalise
 from compiler.passes.constant_folding import fold_constants
 from compiler.passes.dead_code import remove_dead_code
+from compiler.passes.elementwise import lower_elementwise
+from compiler.passes.epilogues import fuse_epilogues
 from compiler.passes.normalisation import recognise_normalisations
 from compiler.passes.scales import move_scales
 from compiler.passes.views import make_views
@@ -36,6 +38,8 @@ SIMPLIFICATIONS: tuple[Pass, ...] = (
     remove_dead_code,
 )
 
+LOWERING: tuple[Pass, ...] = (lower, fuse_epilogues, lower_elementwise, remove_dead_code)
+
 
 def apply(graph: Graph, passes: tuple[Pass, ...]) -> Graph:
     """Run passes in order."""
@@ -47,3 +51,8 @@ def apply(graph: Graph, passes: tuple[Pass, ...]) -> Graph:
 def simplify(graph: Graph) -> Graph:
     """The graph in as few, as plain ONNX operators as can be."""
     return apply(graph, SIMPLIFICATIONS)
+
+
+def to_kernels(graph: Graph) -> Graph:
+    """A simplified graph with everything the templates can compute as kernels."""
+    return apply(graph, LOWERING)

@@ -64,11 +64,6 @@ class Rewriter:
         readers = self.consumers(name)
         return readers[0] if len(readers) == 1 and not self.is_output(name) else None
 
-    def place(self, name: str) -> float:
-        """Where the producer of a tensor stands among the nodes; -1 for inputs and constants."""
-        node = self.producer(name)
-        return -1.0 if node is None else self._order[node]
-
     # -- changes ------------------------------------------------------------------------------
     def fresh(self, base: str) -> str:
         """A tensor name not in use, made from `base`."""

@@ -30,17 +30,27 @@ Fused = tuple[EpilogueStep, str]
 def fuse_epilogues(graph: Graph) -> Graph:
     """Fuse until nothing more fits."""
     rewriter = Rewriter(graph)
+    depths = _depths(graph)
     for node in rewriter.nodes():
         if node.kind == "host" and len(node.writes) == 1:
-            _fuse(rewriter, node)
+            _fuse(rewriter, node, depths)
     return rewriter.finish()
 
 
-def _fuse(rewriter: Rewriter, node: Node) -> None:
+def _depths(graph: Graph) -> dict[str, int]:
+    """How many nodes lie on the longest way to each tensor."""
+    depths: dict[str, int] = {}
+    for node in graph.nodes:
+        depth = 1 + max((depths.get(name, 0) for name in node.reads), default=0)
+        depths.update(dict.fromkeys(node.writes, depth))
+    return depths
+
+
+def _fuse(rewriter: Rewriter, node: Node, depths: dict[str, int]) -> None:
     if not is_computable(rewriter.info(node.outputs[0])):
         return
     sources = [name for name in dict.fromkeys(node.reads) if _can_take(rewriter, name, node)]
-    for source in sorted(sources, key=lambda name: rewriter.place(name), reverse=True):
+    for source in sorted(sources, key=lambda name: depths.get(name, 0), reverse=True):
         before = rewriter.producer(source)
         assert before is not None and before.workload is not None
         fused = step_of(rewriter, node, source, before.workload)
@@ -59,6 +69,8 @@ def _fuse(rewriter: Rewriter, node: Node) -> None:
 def _can_take(rewriter: Rewriter, name: str, node: Node) -> bool:
     before = rewriter.producer(name)
     if before is None or before.workload is None or rewriter.only_consumer(name) is not node:
+        return False
+    if before.workload.operator == "elementwise":  # grows by its formula instead
         return False
     return rewriter.info(name).elements == rewriter.info(node.outputs[0]).elements
 

@@ -1,0 +1,77 @@
+"""Conv -> `conv2d` or `depthwise_conv2d`.
+
+One spatial axis is taken as an image of height one; three stay on the host. Padding may differ on
+each side; a bias becomes the first step of the epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.graph import Node
+from compiler.lower import is_computable, make_kernel, rules
+from compiler.onnx_access import pads, spatial
+from compiler.rewrite import Rewriter
+from search_space.epilogue import EpilogueStep
+from search_space.workload import ParameterValue
+
+
+@rules.register("Conv")
+def lower_conv(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    data, weight, bias = node.inputs[0], node.inputs[1], node.input(2)
+    if not all(is_computable(rewriter.info(name)) for name in node.reads):
+        return None
+    shape, kernel_shape = rewriter.info(data).dims, rewriter.info(weight).dims
+    rank = len(shape) - 2
+    if rank not in (1, 2):
+        return None
+    geometry = window(node, shape[2:], kernel_shape[2:])
+    channels, out_channels = shape[1], kernel_shape[0]
+    groups = int(node.attribute("group", 1))
+    parameters: dict[str, ParameterValue] = {"n": shape[0], "c": channels, **geometry}
+    operator = "conv2d"
+    if groups > 1 and groups == channels == out_channels:
+        operator = "depthwise_conv2d"
+    else:
+        parameters |= {"oc": out_channels, "groups": groups}
+    epilogue = [(EpilogueStep("bias"), bias)] if bias else []
+    return [
+        make_kernel(
+            rewriter, operator, parameters, (data, weight), node, names=("", "weight"),
+            epilogue=epilogue,
+        )
+    ]  # fmt: skip
+
+
+def window(
+    node: Node, extents: tuple[int, ...], kernel: tuple[int, ...], pad_name: str = "pad"
+) -> dict[str, ParameterValue]:
+    """Parameters h, w, kh, kw, stride, pad and dilation of a sliding window over 1 or 2 axes."""
+    rank = len(extents)
+    sides = pads(node, extents, kernel)
+    strides, dilations = spatial(node, "strides", rank), spatial(node, "dilations", rank)
+    if rank == 1:
+        extents, kernel, strides = (1, *extents), (1, *kernel), (1, *strides)
+        sides, dilations = ((0, 0), *sides), (1, *dilations)
+    return {
+        "h": extents[0],
+        "w": extents[1],
+        "kh": kernel[0],
+        "kw": kernel[1],
+        "stride": pair_text(strides),
+        pad_name: pad_text(sides),
+        "dilation": pair_text(dilations),
+    }
+
+
+def pair_text(values: tuple[int, ...]) -> str:
+    """'2' for equal steps, else '2x1'."""
+    return str(values[0]) if values[0] == values[1] else f"{values[0]}x{values[1]}"
+
+
+def pad_text(sides: tuple[tuple[int, int], ...]) -> str:
+    """'1', '1x0', or 'TOPxLEFTxBOTTOMxRIGHT': the shortest that says it."""
+    (top, bottom), (left, right) = sides
+    if (top, left) == (bottom, right):
+        return pair_text((top, left))
+    return f"{top}x{left}x{bottom}x{right}"
