@@ -180,15 +180,9 @@ class Emitter:
 
     def _limits(self, nest: Nest) -> list[Expr]:
         """The largest region of each axis that an attached stage ever covers."""
-        bounds = nest.bounds()
-        return (
-            [
-                (nest.axis_values[a.name] - nest.bases[a.name]).upper(bounds) + 1
-                for a in nest.stage.axes
-            ]
-            if nest.stage.store is None
-            else list(nest.stage.tensor_shape)
-        )
+        if nest.stage.store is not None:
+            return list(nest.stage.tensor_shape)
+        return [nest.limits[axis.name] for axis in nest.stage.axes]
 
     # -- accumulator tiles --------------------------------------------------------------------
     def _outer_reduction(self, stage: Stage) -> list[NestLoop]:

@@ -355,7 +355,8 @@ def _minmax(kind: Literal["min", "max"], left: Expr, right: Expr) -> Expr:
     return _operation(kind, left, right)
 
 
-def _apply(kind: AtomKind, left: Expr, right: Expr) -> Expr:
+def apply(kind: AtomKind, left: Expr, right: Expr) -> Expr:
+    """An operation by the name of its atom, simplified."""
     match kind:
         case "floordiv":
             return floordiv(left, right)
@@ -371,7 +372,7 @@ def _substitute_atom(atom: Atom, values: Mapping[str, ExprLike]) -> Expr:
     if atom.kind == "var":
         return as_expr(values[atom.name]) if atom.name in values else var(atom.name)
     left, right = _operands(atom)
-    return _apply(atom.kind, left.substitute(values), right.substitute(values))
+    return apply(atom.kind, left.substitute(values), right.substitute(values))
 
 
 def _evaluate_atom(atom: Atom, values: Mapping[str, Any]) -> Any:
@@ -408,4 +409,4 @@ def _extreme_atom(atom: Atom, bounds: Bounds, up: bool) -> Expr:
         return floordiv(_extreme(left, bounds, up), right)
     if atom.kind == "mod":
         return right - 1 if up else ZERO
-    return _apply(atom.kind, _extreme(left, bounds, up), _extreme(right, bounds, up))
+    return apply(atom.kind, _extreme(left, bounds, up), _extreme(right, bounds, up))

@@ -1,11 +1,11 @@
 """The interpreter: what a bound program means, point by point, in plain Python.
 
 It is slow and literal on purpose: the independent meaning of the loop IR that lowering and code
-generators are tested against. Every loop kind runs its iterations in order, an intrinsic runs its body,
-multiple buffering changes nothing. Values are double precision until they are stored in a buffer.
+generators are tested against. Every loop kind runs its iterations in order, an intrinsic runs its
+body, multiple buffering changes nothing. Values are double precision until they are stored.
 
-It is stricter than hardware: memory nobody has written reads as NaN (or as a large negative integer),
-and an index outside its buffer raises instead of reaching a neighbour.
+It is stricter than hardware: memory nobody has written reads as NaN (or as the least integer), and an
+index outside its buffer raises instead of reaching a neighbour.
 """
 
 from __future__ import annotations
@@ -132,7 +132,8 @@ class _Machine:
     def run(self, statement: Statement) -> None:
         match statement:
             case Loop(variable, extent, _, body):
-                for self.variables[variable] in range(self._index(extent)):
+                for iteration in range(self._index(extent)):
+                    self.variables[variable] = iteration
                     self.run(body)
                 self.variables.pop(variable, None)
             case Sequence(statements):
@@ -181,7 +182,7 @@ class _Machine:
         )
         if not inside:
             raise VerificationError(
-                f"{access} is {list(place)}, outside the shape {array.shape}, where {self.variables}"
+                f"{access} is {list(place)}, outside the shape {array.shape}, at {self.variables}"
             )
         return array, place
 

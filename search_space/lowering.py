@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from search_space.compute import ComputeDefinition, Stage
 from search_space.emission import Emitter
 from search_space.errors import ScheduleError
-from search_space.expression import ZERO, Expr, maximum, minimum
+from search_space.expression import ONE, ZERO, Expr, maximum, minimum
 from search_space.layout import Layout
 from search_space.nest import Nest
 from search_space.program import Program
@@ -154,12 +154,13 @@ def _region(plan: Plan, stage: Stage) -> dict[str, tuple[Expr, Expr, Expr]]:
     bases: list[Expr] | None = None
     tops: list[Expr] = []
     for consumer in _consumers(plan, stage.name):
-        nest = plan.nests[consumer.name]
-        moving = {v: top for v, top in _all_bounds(plan, consumer.name).items() if v not in fixed}
+        values, own = plan.nests[consumer.name].spans(fixed)
+        around = _all_bounds(plan, consumer.name)
+        moving = {**{v: top for v, top in around.items() if v not in fixed}, **own}
         for found in loads(consumer.value):
             if found.buffer != stage.name:
                 continue
-            indices = [index.substitute(nest.axis_values) for index in found.indices]
+            indices = [index.substitute(values) for index in found.indices]
             low = [index.lower(moving) for index in indices]
             high = [index.upper(moving) for index in indices]
             if bases is None:
@@ -175,8 +176,8 @@ def _region(plan: Plan, stage: Stage) -> dict[str, tuple[Expr, Expr, Expr]]:
         whole = base == ZERO and (limit - axis.extent).constant is not None
         if whole and ((limit - axis.extent).constant or 0) >= 0:
             regions[axis.name] = (ZERO, axis.extent, axis.extent)
-        elif base == ZERO and limit.constant is not None:
-            regions[axis.name] = (ZERO, limit, limit)
+        elif limit == ONE or (base == ZERO and limit.constant is not None):
+            regions[axis.name] = (base, limit, limit)
         else:
             regions[axis.name] = (base, minimum(limit, axis.extent - base), limit)
     return regions

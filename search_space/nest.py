@@ -49,6 +49,8 @@ class Nest:
     """Variable names in use in the whole program."""
     bases: dict[str, Expr] = field(default_factory=dict)
     """First index of each axis inside an attached region (zero at the root)."""
+    limits: dict[str, Expr] = field(default_factory=dict)
+    """The most points of each axis that are ever covered."""
 
     @classmethod
     def of(
@@ -65,6 +67,7 @@ class Nest:
                 nest.loops.append(NestLoop(axis.name, variable, extent, limit, reduce))
                 nest.axis_values[axis.name] = base + var(variable)
                 nest.bases[axis.name] = base
+                nest.limits[axis.name] = limit
         return nest
 
     def _fresh(self, name: str) -> str:
@@ -135,6 +138,21 @@ class Nest:
     def write_indices(self) -> tuple[Expr, ...]:
         """Logical indices of the element written, in loop variables."""
         return tuple(index.substitute(self.axis_values) for index in self.stage.indices)
+
+    def spans(self, fixed: set[str]) -> tuple[dict[str, Expr], dict[str, Expr]]:
+        """(axis values, bounds) for region inference, `fixed` loop variables held.
+
+        An axis none of whose loops is fixed is one variable bounded by its own limit: tighter than
+        the sum over its loops, whose tiles may overhang.
+        """
+        values, bounds = {}, self.bounds()
+        for axis, value in self.axis_values.items():
+            base = self.bases[axis]
+            if fixed.isdisjoint((value - base).variables()):
+                bounds[f"{self.stage.name}:{axis}"] = self.limits[axis] - 1
+                value = base + var(f"{self.stage.name}:{axis}")
+            values[axis] = value
+        return values, {v: top for v, top in bounds.items() if v not in fixed}
 
     def bounds(self) -> dict[str, Expr]:
         """Inclusive upper bound of every loop variable."""

@@ -15,10 +15,10 @@ vector loop is a constant.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from search_space.expression import Atom, Bounds, Expr, const, minimum, var
+from search_space.expression import Atom, Bounds, Expr, apply, const, minimum, var
 from search_space.program import (
     Allocate,
     If,
@@ -33,13 +33,14 @@ from search_space.program import (
     transform,
     walk,
 )
+from search_space.specialisation import decide, specialise
 
 
 def finish(program: Program) -> Program:
-    """Both passes, over prologue and body."""
+    """All passes, over prologue and body: trivial loops, tails, then conditions."""
 
     def both(statement: Statement) -> Statement:
-        return simplify(peel_tails(simplify(statement)))
+        return specialise(decide(simplify(peel_tails(simplify(statement)))))
 
     prologue = both(program.prologue) if program.prologue is not None else None
     return replace(program, body=both(program.body), prologue=prologue)
@@ -157,11 +158,12 @@ def _peel_loop(loop: Loop) -> Statement:
         cut, exact = _cut(loop, remainder)
         if cut is None:
             continue
-        main = replace(loop, body=_fold(loop.body, atom))
+        # Folding may leave inner loops with tails that are constant only now.
+        main = replace(loop, body=peel_tails(_fold(loop.body, atom)))
         if exact:
             return _peel_loop(main)
         # Substituting the last iteration turns the remainder into a constant by itself.
-        short = simplify(substitute(loop.body, {loop.variable: cut}))
+        short = peel_tails(simplify(substitute(loop.body, {loop.variable: cut})))
         if loop.kind == "parallel":  # one loop, so that threads share the short iteration too
             whole = simplify_if((cut - 1 - var(loop.variable),), main.body, short)
             return _peel_loop(replace(loop, body=whole))
@@ -176,13 +178,22 @@ def _unrolled(statement: Statement) -> Iterator[Loop]:
 
 
 def _remainders(loop: Loop) -> Iterator[tuple[Atom, Expr]]:
-    """Each `min(f, n - f*t)` in an unrolled extent that depends on the loop's variable."""
+    """Each `min(f, n - f*t)` in an unrolled extent, t the loop's variable; those within others too."""
     for inner in _unrolled(loop.body):
-        for atom in inner.extent.atoms():
+        for atom in _minima(inner.extent):
+            for side in (atom.left, atom.right):
+                if side is not None and loop.variable in side.variables():
+                    yield atom, side
+
+
+def _minima(expression: Expr) -> Iterator[Atom]:
+    """Every `min` in an expression, outermost first."""
+    for atom in expression.atoms():
+        if atom.left is not None and atom.right is not None:
             if atom.kind == "min":
-                for side in (atom.left, atom.right):
-                    if side is not None and loop.variable in side.variables():
-                        yield atom, side
+                yield atom
+            yield from _minima(atom.left)
+            yield from _minima(atom.right)
 
 
 def _cut(loop: Loop, remainder: Expr) -> tuple[Expr | None, bool]:
@@ -214,14 +225,21 @@ def _fold(body: Statement, atom: Atom) -> Statement:
     whole = atom.left if atom.left.constant is not None else atom.right
 
     def index(expression: Expr) -> Expr:
-        if not any(found == atom for found in expression.atoms()):
+        if not any(found == atom for found in _minima(expression)):
             return expression
         total = const(0)
         for monomial, number in expression.terms:
             product = const(number)
             for found in monomial:
-                product = product * (whole if found == atom else Expr((((found,), 1),)))
+                product = product * (whole if found == atom else _fold_inside(found, index))
             total = total + product
         return total
 
     return transform(body, index)
+
+
+def _fold_inside(atom: Atom, index: Callable[[Expr], Expr]) -> Expr:
+    """An atom with `index` applied to its operands."""
+    if atom.left is None or atom.right is None:
+        return Expr((((atom,), 1),))
+    return apply(atom.kind, index(atom.left), index(atom.right))

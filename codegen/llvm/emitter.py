@@ -424,7 +424,7 @@ class FunctionEmitter:
 
 
 def _vector_registers(statement: Statement) -> frozenset[str]:
-    """Register buffers whose last index moves with a vector lane somewhere."""
+    """Register buffers that are accessed along a vector lane somewhere."""
     registers = {
         s.buffer.name
         for s in walk(statement)
@@ -436,7 +436,8 @@ def _vector_registers(statement: Statement) -> frozenset[str]:
             continue
         for block in blocks(loop.body):
             for access in (block.write, *loads(block.value)):
-                if access.buffer in registers and loop.variable in access.indices[-1].variables():
+                moves = any(loop.variable in index.variables() for index in access.indices)
+                if access.buffer in registers and moves:
                     found.add(access.buffer)
     return frozenset(found)
 

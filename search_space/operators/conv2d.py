@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.config import Config
-from search_space.convolution import direct
+from search_space.convolution import direct, winograd
 from search_space.convolution.geometry import Geometry
 from search_space.convolution.reference import convolve
 from search_space.schedule import Schedule
@@ -72,7 +72,10 @@ class Conv2d(Template):
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         g = _view(workload)
-        return SearchSpace((direct.channels_space(g, target), direct.width_space(g, target)))
+        found = [direct.channels_space(g, target), direct.width_space(g, target)]
+        if g.winograd:
+            found += [winograd.space(g, target, m) for m in winograd.SIZES]
+        return SearchSpace(tuple(found))
 
     def default(self, workload: Workload, target: Target) -> Config:
         return direct.channels_default(_view(workload), target)
@@ -82,6 +85,9 @@ class Conv2d(Template):
         match structure.text("algorithm"):
             case "channels":
                 return direct.channels_schedule(self, workload, target, g, structure)
+            case "winograd2" | "winograd4" as name:
+                m = int(name[-1])
+                return winograd.schedule(self, workload, target, g, structure, m)
             case _:
                 return direct.width_schedule(self, workload, target, g, structure)
 
