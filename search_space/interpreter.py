@@ -4,8 +4,8 @@ It is slow and literal on purpose: the independent meaning of the loop IR that l
 generators are tested against. Every loop kind runs its iterations in order, an intrinsic runs its
 body, multiple buffering changes nothing. Values are double precision until they are stored.
 
-It is stricter than hardware: memory nobody has written reads as NaN (or as the least integer), and an
-index outside its buffer raises instead of reaching a neighbour.
+It is stricter than hardware: memory nobody has written reads as NaN (or as the least integer), and
+an index outside its buffer raises instead of reaching a neighbour.
 """
 
 from __future__ import annotations
