@@ -1,7 +1,12 @@
 """The tuning database: what was tried, what came of it, and what was best (docs/database.md)."""
 
+from typing import TYPE_CHECKING
+
 from records.record import Best, Job, TuningRecord, config_digest
 from records.toolchain import Toolchain, calibration_of
+
+if TYPE_CHECKING:
+    from records.database import Database
 
 __all__ = [
     "Best",

@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import metadata
 
+from search_space import versions
 from search_space.measure import MeasuredBy
 from search_space.target import Target
 
@@ -33,7 +34,7 @@ class Toolchain:
 
     Attributes:
         tilesmith: version of the product (for people; it decides nothing).
-        llvm: version of the code generator's LLVM.
+        llvm: version of llvmlite, which brings LLVM with it.
         codegen: version of our code generator; changes when generated code does.
         simulator: version of the simulators; changes when their latencies do.
         space: version of templates and lowering; changes when a configuration's meaning does.
@@ -48,9 +49,15 @@ class Toolchain:
     schema: str = ""
 
     @classmethod
-    def installed(cls, codegen: str = "", simulator: str = "", space: str = "") -> Toolchain:
-        """The versions of this installation; the packages' own are the caller's to name."""
-        return cls(_version("tilesmith"), _version("llvmlite"), codegen, simulator, space)
+    def installed(cls) -> Toolchain:
+        """The versions of this installation."""
+        return cls(
+            _version("tilesmith"),
+            _version("llvmlite"),
+            versions.CODEGEN,
+            versions.SIMULATOR,
+            versions.SPACE,
+        )
 
     def stale_because(self, current: Toolchain, measured_by: MeasuredBy) -> tuple[str, ...]:
         """Why a record of this toolchain is stale under `current`, in phrases; () if it is not."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, WorkloadRow
@@ -162,6 +162,7 @@ class Writer:
         self._connection = connection
         self._ids: dict[Any, int] = {}
         self._new: set[int] = set()
+        self._newest: int | None = None
 
     def insert(self, batch: Sequence[Incoming], *, deduplicate: bool) -> None:
         """Write trials in the order given and count them in `tally`.
@@ -171,6 +172,8 @@ class Writer:
                 configuration
                 and samples; on hardware also the same time and host), and report contradictions.
         """
+        if deduplicate:
+            self._newest_before()
         numbers = [self.series_id(item.series) for item in batch]
         known = self._known(numbers, batch)
         rows: list[dict[str, Any]] = []
@@ -199,7 +202,8 @@ class Writer:
     ) -> list[int]:
         """Decide which trial of a configuration counts; numbers of rows that no longer do."""
         last = next(other for other in earlier if other["latest"])
-        if report and (reason := _contradiction(item, last)):
+        here_before = last.get("id", math.inf) <= self._newest_before()
+        if report and here_before and (reason := _contradiction(item, last)):
             self.tally.conflict_count += 1
             if len(self.tally.conflicts) < _CONFLICTS_KEPT:
                 self.tally.conflicts.append(_conflict(item, last, reason))
@@ -208,6 +212,12 @@ class Writer:
             return []
         last["latest"] = False
         return [last["id"]] if "id" in last else []
+
+    def _newest_before(self) -> int:
+        """The highest trial number from before this writer: what it wrote itself is its history."""
+        if self._newest is None:
+            self._newest = self._connection.execute(select(func.max(TrialRow.id))).scalar() or 0
+        return self._newest
 
     def _known(
         self, numbers: Sequence[int], batch: Sequence[Incoming]

@@ -1,0 +1,15 @@
+"""Versions that decide whether an old measurement still holds; raise one when its text applies.
+
+They are kept with every record (`records.toolchain`): a record of another version is *stale*: it is
+reported, and measured again before it is believed. Raising one costs every user that time, so leave
+them alone when only names, comments or the speed of our own code change.
+"""
+
+SPACE = "1"
+"""Raise when a configuration means another program than before (templates, schedules, lowering)."""
+
+CODEGEN = "1"
+"""Raise when the same program becomes other native code (LLVM's own version is kept apart)."""
+
+SIMULATOR = "1"
+"""Raise when a simulator gives the same program another latency."""
