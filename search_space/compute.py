@@ -131,6 +131,13 @@ class ComputeDefinition:
                 return tensor.constant
         return all(self.is_constant(read) for read in self.stage(name).reads)
 
+    def dtype(self, name: str) -> str:
+        """Element type of an input or of a stage's tensor."""
+        for tensor in self.inputs:
+            if tensor.name == name:
+                return tensor.dtype
+        return self.stage(name).dtype
+
     def tensor_shape(self, name: str) -> tuple[Expr, ...]:
         for tensor in self.inputs:
             if tensor.name == name:

@@ -62,7 +62,8 @@ def cache_read(compute: ComputeDefinition, primitive: CacheRead) -> ComputeDefin
         raise ScheduleError(f"stage '{reader.name}' does not read '{primitive.tensor}'")
     shape = compute.tensor_shape(primitive.tensor)
     axes = tuple(Axis(f"{primitive.name}.{d}", extent) for d, extent in enumerate(shape))
-    copy = Stage(primitive.name, axes, Load(primitive.tensor, tuple(a.var for a in axes)))
+    element = Load(primitive.tensor, tuple(a.var for a in axes))
+    copy = Stage(primitive.name, axes, element, dtype=compute.dtype(primitive.tensor))
     changed = replace(reader, value=_redirect(reader.value, primitive.tensor, primitive.name))
     return _replace_stage(compute, reader.name, copy, changed)
 
