@@ -42,6 +42,11 @@ class Layout:
         return cls(tuple(LayoutDimension(axis) for axis in range(rank)))
 
     @classmethod
+    def permuted(cls, order: Sequence[int]) -> Layout:
+        """Whole axes in another order, outermost first."""
+        return cls(tuple(LayoutDimension(axis) for axis in order))
+
+    @classmethod
     def parse(cls, text: str, axes: str = "NCHW") -> Layout:
         """Read a layout name: upper-case letters are axes of `axes`, '16c' an inner block of C.
 

@@ -1,0 +1,377 @@
+"""2-D pooling: maximum, average, and over the whole image.
+
+    y[n, c, i, j] = max over r, s of x[n, c, i*step + r*dilation - top, j*step + s*dilation - left]
+
+or the mean of the same window. Cells outside the image are no candidates for a maximum; a mean
+counts them only with count_include_pad=1. Vectors run along channels in the blocked layout, along
+the output's rows in NCHW; a window over the whole image (global=1) is a reduction of its own. The
+number of cells a mean divides by factors into rows and columns; both are made at compile time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.compute import Axis, ComputeDefinition, Stage, Tensor, axis
+from search_space.config import Config
+from search_space.errors import WorkloadError
+from search_space.expression import Expr, var
+from search_space.fusion import epilogue_tensors, epilogue_value
+from search_space.knobs import Knob, choice, tile
+from search_space.layout import Layout
+from search_space.row_reduction import accumulator_counts, reduce_row
+from search_space.scalar import REDUCERS, Const, Scalar, Select, call, load
+from search_space.schedule import Schedule
+from search_space.space import SearchSpace, Subspace
+from search_space.target import Target
+from search_space.template import Operand, Parameter, Template, templates
+from search_space.workload import Workload
+
+UNROLLED_WINDOW = 16
+"""Cells: windows up to this size are unrolled by default."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """One spatial direction: extents, window and padding, in elements."""
+
+    extent: int
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+    ceil: bool
+
+    @property
+    def reach(self) -> int:
+        """Cells from a window's first to its last, inclusive."""
+        return (self.kernel - 1) * self.dilation + 1
+
+    @property
+    def out(self) -> int:
+        """Windows; rounded up with `ceil`, but none may start behind the image."""
+        room = self.extent + self.before + self.after - self.reach
+        if room < 0:
+            return 0
+        count = (room + (self.stride - 1 if self.ceil else 0)) // self.stride + 1
+        while self.ceil and count > 1 and (count - 1) * self.stride >= self.extent + self.before:
+            count -= 1
+        return count
+
+    def position(self, index: Expr, cell: Expr) -> Expr:
+        """Place in the image of a cell of a window; may lie outside."""
+        return index * self.stride + cell * self.dilation - self.before
+
+    def limits(self, include_pad: bool) -> tuple[int, int]:
+        """First and last place that a mean counts."""
+        return (-self.before, self.extent + self.after - 1) if include_pad else (0, self.extent - 1)
+
+    def count_varies(self, include_pad: bool) -> bool:
+        """Whether a mean counts fewer cells in some windows."""
+        low, high = self.limits(include_pad)
+        last = (self.out - 1) * self.stride - self.before + self.reach - 1
+        return -self.before < low or last > high
+
+
+@templates.register("pool2d")
+class Pool2d(Template):
+    """See the module's docstring."""
+
+    operator = "pool2d"
+    summary = "2-D pooling: maximum or average, windows or the whole image"
+    parameters = (
+        Parameter("kind", "what is done over a window", choices=("max", "average")),
+        Parameter("n", "batch", 1),
+        Parameter("c", "channels"),
+        Parameter("h", "input height"),
+        Parameter("w", "input width"),
+        Parameter("kh", "window height", 1),
+        Parameter("kw", "window width", 1),
+        Parameter("stride", "step, as 2 or 2x1", "1"),
+        Parameter("pad", "padding, as 1, 0x1 or TOPxLEFTxBOTTOMxRIGHT", "0"),
+        Parameter("dilation", "distance of cells, as 1 or 2x1", "1"),
+        Parameter("ceil", "1 rounds the output's size up", 0, minimum=0),
+        Parameter("count_include_pad", "1 counts padding in an average", 0, minimum=0),
+        Parameter("global", "1 makes the whole image one window", 0, minimum=0),
+    )
+    examples = (
+        "pool2d kind=max c=19 h=9 w=11 kh=3 kw=3 stride=2 pad=1",
+        "pool2d kind=max n=2 c=3 h=7 w=37 kh=2 kw=3 stride=1x2 pad=0x1x1x0 dilation=2x1 ceil=1",
+        "pool2d kind=average c=16 h=7 w=5 kh=3 kw=3 pad=1 count_include_pad=1 epilogue=relu",
+        "pool2d kind=average c=5 h=8 w=35 kh=3 kw=2 stride=2 pad=1 ceil=1",
+        "pool2d kind=average c=33 h=1 w=1 kh=1 kw=1 epilogue=bias,residual",
+        "pool2d kind=average n=2 c=21 h=7 w=7 global=1",
+        "pool2d kind=max c=16 h=5 w=13 global=1 epilogue=scale",
+    )
+
+    def windows(self, workload: Workload) -> tuple[Window, Window]:
+        """Vertical and horizontal."""
+        height, width = workload.integer("h"), workload.integer("w")
+        if workload.integer("global"):
+            return Window(height, height, 1, 1, 0, 0, False), Window(
+                width, width, 1, 1, 0, 0, False
+            )
+        top, left, bottom, right = _pads(workload)
+        stride, dilation = _pair(workload, "stride"), _pair(workload, "dilation")
+        ceil = bool(workload.integer("ceil"))
+        kernel = workload.integer("kh"), workload.integer("kw")
+        return (
+            Window(height, kernel[0], stride[0], dilation[0], top, bottom, ceil),
+            Window(width, kernel[1], stride[1], dilation[1], left, right, ceil),
+        )
+
+    def check(self, workload: Workload) -> None:
+        for window, name in zip(self.windows(workload), ("height", "width"), strict=True):
+            if window.out < 1:
+                raise WorkloadError(
+                    f"operator 'pool2d': a window of {window.reach} does not fit the padded "
+                    f"{name} of {window.extent + window.before + window.after}"
+                )
+            if max(window.before, window.after) >= window.reach:
+                raise WorkloadError(
+                    f"operator 'pool2d': pad={workload['pad']} must be smaller than the window"
+                )
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        shape = tuple(workload.integer(name) for name in "nchw")
+        return (Operand("x", shape, workload.dtype),)
+
+    def output(self, workload: Workload) -> Operand:
+        vertical, horizontal = self.windows(workload)
+        lead = workload.integer("n"), workload.integer("c")
+        return Operand("y", (*lead, vertical.out, horizontal.out), workload.dtype, "output")
+
+    def channel_axis(self, workload: Workload) -> int:
+        return 1
+
+    def flops(self, workload: Workload) -> int:
+        vertical, horizontal = self.windows(workload)
+        outputs = vertical.out * horizontal.out * workload.integer("n") * workload.integer("c")
+        return outputs * vertical.kernel * horizontal.kernel
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        maximum = workload.text("kind") == "max"
+        vertical, horizontal = self.windows(workload)
+        x = inputs["x"]
+        result = np.empty(self.output(workload).shape, x.dtype)
+        counted = bool(workload.integer("count_include_pad"))
+        for i in range(vertical.out):
+            rows, row_count = _cells(vertical, i, counted)
+            for j in range(horizontal.out):
+                columns, column_count = _cells(horizontal, j, counted)
+                cells = x[:, :, rows][:, :, :, columns]
+                if maximum:
+                    result[:, :, i, j] = cells.max(axis=(2, 3))
+                else:
+                    result[:, :, i, j] = cells.sum(axis=(2, 3)) / (row_count * column_count)
+        return result
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        """`window` reduces; `y` scales a mean and applies the epilogue (absent if neither)."""
+        output = self.output(workload)
+        axes = tuple(axis(a, e) for a, e in zip("ncij", output.shape, strict=True))
+        reducer = "max" if workload.text("kind") == "max" else "sum"
+        value, cells = self._cell(workload, axes, reducer)
+        stages = [Stage("window", axes, value, cells, reducer, dtype=workload.dtype)]
+        value = load("window", *(a.var for a in axes))
+        if reducer == "sum":
+            extra, value = self._mean(workload, value, (axes[2].var, axes[3].var))
+            stages = [*extra, *stages]
+        if reducer == "sum" or workload.epilogue:
+            value = epilogue_value(self, workload, tuple(a.var for a in axes), value)
+            stages.append(Stage("y", axes, value, dtype=workload.dtype))
+        shape = self.inputs(workload)[0].shape
+        if workload.integer("global"):
+            shape = (*shape[:2], shape[2] * shape[3])
+        tensors = (Tensor("x", shape, workload.dtype), *epilogue_tensors(self, workload))
+        return ComputeDefinition("pool2d", tensors, tuple(stages))
+
+    def _cell(
+        self, workload: Workload, axes: tuple[Axis, ...], reducer: str
+    ) -> tuple[Scalar, tuple[Axis, ...]]:
+        """A cell of a window and the axes over the window; a global one has a single axis."""
+        n, c, i, j = (a.var for a in axes)
+        if workload.integer("global"):
+            k = axis("k", workload.integer("h") * workload.integer("w"))
+            return load("x", n, c, k.var), (k,)
+        vertical, horizontal = self.windows(workload)
+        r, s = axis("r", vertical.kernel), axis("s", horizontal.kernel)
+        row, column = vertical.position(i, r.var), horizontal.position(j, s.var)
+        value: Scalar = load("x", n, c, row, column)
+        tests = (*_tests(row, vertical), *_tests(column, horizontal))
+        if tests:
+            value = Select(tests, value, Const(REDUCERS[reducer]))
+        return value, (r, s)
+
+    def _mean(
+        self, workload: Workload, value: Scalar, place: tuple[Expr, Expr]
+    ) -> tuple[list[Stage], Scalar]:
+        """The sum divided by its count, and the stages that count where counts differ."""
+        counted = bool(workload.integer("count_include_pad"))
+        stages: list[Stage] = []
+        fixed = 1.0
+        for window, index, name in zip(self.windows(workload), place, "rc", strict=True):
+            if not window.count_varies(counted):
+                fixed /= window.kernel
+                continue
+            out, cell = axis(f"{name}o", window.out), axis(f"{name}k", window.kernel)
+            position = window.position(out.var, cell.var)
+            low, high = window.limits(counted)
+            one = Select((position - low, high - position), Const(1.0), Const(0.0))
+            count, share = f"{name}.count", f"{name}.share"
+            stages.append(Stage(count, (out,), one, (cell,), "sum"))
+            stages.append(Stage(share, (out,), call("reciprocal", load(count, out.var))))
+            value = call("multiply", value, load(share, index))
+        return stages, call("multiply", value, fixed) if fixed != 1.0 else value
+
+    # -- CPU ----------------------------------------------------------------------------------
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        lanes = target.integer("vector.lanes")
+        blocked = _fixed("channels", f"NCHW{lanes}c")
+        if workload.integer("global"):
+            counts = self._accumulators(workload, target)
+            rows = tile("accumulators", counts[0]), tile("accumulators", counts[1])
+            plain = _fixed("width", "NCHW")
+            return SearchSpace((Subspace(blocked, (rows[0],)), Subspace(plain, (rows[1],))))
+        vertical, horizontal = self.windows(workload)
+        window: list[Knob] = [choice("window", ["rows", "unrolled"])]
+        if vertical.kernel == 1 or vertical.kernel * horizontal.kernel > 64:
+            window = [choice("window", ["rows"])]
+        most = horizontal.out
+        columns = [t for t in (1, 2, 3, 4, 6, 7, 8, 12, 14) if t <= most]
+        vectors = [t for t in (1, 2, 3, 4) if t <= -(-most // lanes)]
+        return SearchSpace(
+            (
+                Subspace(blocked, (*window, tile("w_tile", columns))),
+                Subspace(_fixed("width", "NCHW"), (*window, tile("w_tile", vectors))),
+            )
+        )
+
+    def _accumulators(self, workload: Workload, target: Target) -> tuple[list[int], list[int]]:
+        """Numbers of accumulators of a global window: blocked by channels, and along the image."""
+        cells = workload.integer("h") * workload.integer("w")
+        lanes = target.integer("vector.lanes")
+        return accumulator_counts(cells, 1), accumulator_counts(cells, lanes)
+
+    def default(self, workload: Workload, target: Target) -> Config:
+        lanes = target.integer("vector.lanes")
+        blocked = workload.integer("c") >= lanes
+        fixed = dict(_fixed("channels", f"NCHW{lanes}c") if blocked else _fixed("width", "NCHW"))
+        if workload.integer("global"):
+            counts = self._accumulators(workload, target)[0 if blocked else 1]
+            return Config.of({**fixed, "accumulators": max(a for a in counts if a <= 4)})
+        vertical, horizontal = self.windows(workload)
+        small = vertical.kernel * horizontal.kernel <= UNROLLED_WINDOW and vertical.kernel > 1
+        size = min(4, horizontal.out) if blocked else 1
+        return Config.of({**fixed, "window": "unrolled" if small else "rows", "w_tile": size})
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        lanes = target.integer("vector.lanes")
+        compute = self.compute(workload)
+        schedule = Schedule(compute)
+        for stage in compute.stages:
+            if stage.name.endswith((".count", ".share")):
+                schedule = schedule.compile_time(stage.name)
+        layout = Layout.parse(structure.text("input_layout"))
+        for tensor in compute.inputs:
+            if len(tensor.shape) == 4:
+                schedule = schedule.set_layout(tensor.name, layout)
+            elif tensor.name == "x":  # the image as one axis
+                flat = structure.text("input_layout").replace("HW", "P")
+                schedule = schedule.set_layout("x", Layout.parse(flat, "NCP"))
+        schedule = schedule.set_layout(compute.output.name, layout)
+        blocked = structure.text("algorithm") == "channels"
+        if workload.integer("global"):
+            return self._global(schedule, workload, lanes, blocked)
+        return self._windows(schedule, structure, lanes, blocked)
+
+    def _windows(
+        self, schedule: Schedule, structure: Config, lanes: int, blocked: bool
+    ) -> Schedule:
+        """A tile of w_tile columns (or vectors of columns) in registers."""
+        if blocked:
+            schedule = schedule.split("window", "c", lanes, "cv", "lane")
+            schedule = schedule.split("window", "j", var("w_tile"), "jt", "ji")
+            outer = ["n", "cv", "i", "jt"]
+        else:
+            schedule = schedule.split("window", "j", lanes, "jv", "lane")
+            schedule = schedule.split("window", "jv", var("w_tile"), "jt", "ji")
+            outer = ["n", "c", "i", "jt"]
+        schedule = schedule.reorder("window", (*outer, "r", "s", "ji", "lane"))
+        schedule = schedule.vectorize("window", "lane").unroll("window", "s", "ji")
+        if structure.text("window") == "unrolled":
+            schedule = schedule.unroll("window", "r")
+        schedule = schedule.cache_write("window", "register", "jt")
+        if schedule.compute.output.name == "y":
+            schedule = schedule.reverse_compute_at("y", "window", "jt")
+        return schedule.parallel("window", *outer[:3])
+
+    def _global(
+        self, schedule: Schedule, workload: Workload, lanes: int, blocked: bool
+    ) -> Schedule:
+        """One window a channel; the image is one row."""
+        loop = "c"
+        if blocked:
+            loop, wide = "cv", "window.wide"
+            schedule = schedule.rfactor("window", "k", var("accumulators"), wide)
+            schedule = schedule.set_layout(wide, Layout.permuted((0, 2, 3, 4, 1)))
+            schedule = schedule.reorder(wide, ("k.step", "k.lane", "c"))
+            schedule = schedule.unroll(wide, "k.lane").vectorize(wide, "c")
+            schedule = schedule.split("window", "c", lanes, "cv", "lane")
+            schedule = schedule.reorder("window", ("n", "cv", "i", "j", "k.lane", "lane"))
+            schedule = schedule.unroll("window", "k.lane").vectorize("window", "lane")
+            schedule = schedule.compute_at(wide, "window", "cv", scope="register")
+        else:
+            place = ("window", "c")
+            schedule = reduce_row(schedule, "window", "k", var("accumulators"), lanes, place)
+        schedule = schedule.cache_write("window", "register", loop)
+        if schedule.compute.output.name == "y":
+            schedule = schedule.reverse_compute_at("y", "window", loop)
+        return schedule.parallel("window", "n", loop)
+
+
+def _fixed(algorithm: str, layout: str) -> tuple[tuple[str, str], ...]:
+    return (("algorithm", algorithm), ("input_layout", layout), ("output_layout", layout))
+
+
+def _tests(place: Expr, window: Window) -> tuple[Expr, ...]:
+    """What is >= 0 where a place lies in the image; only what can fail."""
+    last = (window.out - 1) * window.stride - window.before + window.reach - 1
+    low = (place,) if window.before else ()
+    return (*low, window.extent - 1 - place) if last >= window.extent else low
+
+
+def _cells(window: Window, index: int, counted: bool) -> tuple[list[int], int]:
+    """Places of one window inside the image, and how many cells a mean counts."""
+    start = index * window.stride - window.before
+    places = [start + cell * window.dilation for cell in range(window.kernel)]
+    low, high = (-window.before, window.extent + window.after) if counted else (0, window.extent)
+    inside = [place for place in places if 0 <= place < window.extent]
+    return inside, sum(low <= place < high for place in places)
+
+
+def _pair(workload: Workload, name: str) -> tuple[int, int]:
+    sizes = workload.shape(name)
+    if len(sizes) not in (1, 2) or min(sizes) < 1:
+        raise WorkloadError(f"{name}={workload[name]}: one or two positive integers, as 2 or 2x1")
+    return sizes[0], sizes[-1]
+
+
+def _pads(workload: Workload) -> tuple[int, int, int, int]:
+    match workload.shape("pad"):
+        case (every,):
+            return every, every, every, every
+        case (vertical, horizontal):
+            return vertical, horizontal, vertical, horizontal
+        case (top, left, bottom, right):
+            return top, left, bottom, right
+        case _:
+            raise WorkloadError(
+                f"pad={workload['pad']}: one, two or four integers, as 1 or 0x1x0x1"
+            )
