@@ -32,14 +32,19 @@ class Surroundings:
     Attributes:
         extents: of the loops around, outermost first; their variables start at 0.
         facts: expressions known to be >= 0.
+        tops: largest value of each variable whose extent has an evident bound.
     """
 
     extents: dict[str, Expr] = field(default_factory=dict)
     facts: Condition = ()
+    tops: dict[str, int] = field(default_factory=dict)
 
     def inside(self, variable: str, extent: Expr) -> Surroundings:
         """In a loop's body."""
-        return replace(self, extents={**self.extents, variable: extent})
+        ends = [self._evident(-end) for end in _ends(extent)]
+        known = [-end - 1 for end in ends if end is not None]
+        tops = {**self.tops, variable: min(known)} if known else self.tops
+        return replace(self, extents={**self.extents, variable: extent}, tops=tops)
 
     def knowing(self, facts: Condition) -> Surroundings:
         """Where more conditions hold."""
@@ -51,11 +56,29 @@ class Surroundings:
 
     def proves(self, expression: Expr) -> bool:
         """Whether `expression >= 0` can be proved; symbols are taken to be >= 1."""
-        return self._prove(expression, self.facts)
+        evident = self._evident(expression)
+        return (evident is not None and evident >= 0) or self._prove(expression, self.facts)
 
     def holds(self, expression: Expr) -> bool:
         """Whether `expression >= 0` in every iteration; all extents must be numbers when bound."""
         return self.proves(expression) or self._counted(expression)
+
+    def _evident(self, expression: Expr) -> int | None:
+        """A lower bound term by term: quick, and enough wherever there is no tail."""
+        total = 0
+        for monomial, factor in expression.terms:
+            if not monomial:
+                total += factor
+            elif len(monomial) > 1 or monomial[0].kind != "var":
+                return None
+            elif factor < 0:
+                top = self.tops.get(monomial[0].name)
+                if top is None:
+                    return None
+                total += factor * top
+            elif monomial[0].name not in self.extents:
+                return None
+        return total
 
     # -- proof --------------------------------------------------------------------------------
     def _prove(self, expression: Expr, facts: Condition) -> bool:

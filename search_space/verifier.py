@@ -75,6 +75,7 @@ class _Checker:
         limits: of the target's instructions, by name; empty on a CPU.
         used: bytes in use in each partition of each on-chip memory.
         instruction: name of the intrinsic around.
+        proved: index ranges decided before.
     """
 
     target: Target | None
@@ -86,6 +87,7 @@ class _Checker:
     kinds: dict[str, str] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=dict)
     instruction: str = ""
+    proved: dict[object, bool] = field(default_factory=dict)
 
     @classmethod
     def of(cls, program: Program, target: Target | None) -> _Checker:
@@ -265,11 +267,20 @@ class _Checker:
         for position, (index, extent) in enumerate(zip(access.indices, buffer.shape, strict=True)):
             if self._free(index, around) or self._free(extent, around):
                 continue
-            if not (around.holds(index) and around.holds(extent - 1 - index)):
+            if not self._inside(index, extent, around):
                 raise VerificationError(
                     f"{where}: index {position} of {access} can leave 0..{extent - 1}, the range "
                     f"of buffer '{buffer.name}'"
                 )
+
+    def _inside(self, index: Expr, extent: Expr, around: Surroundings) -> bool:
+        """Whether `0 <= index < extent` in every iteration (remembered: accesses repeat)."""
+        key = (index, extent, around.facts, tuple(around.extents.items()))
+        known = self.proved.get(key)
+        if known is None:
+            known = around.holds(index) and around.holds(extent - 1 - index)
+            self.proved[key] = known
+        return known
 
     def _register(self, access: Load, around: Surroundings, where: str) -> None:
         """Registers have no addresses: their indices must be known while code is emitted."""
