@@ -73,10 +73,18 @@ def epilogue_tensors(template: Template, workload: Workload) -> tuple[Tensor, ..
 
 
 def epilogue_value(
-    template: Template, workload: Workload, indices: tuple[Expr, ...], value: Scalar
+    template: Template,
+    workload: Workload,
+    indices: tuple[Expr, ...],
+    value: Scalar,
+    channel: Expr | None = None,
 ) -> Scalar:
-    """Apply the epilogue's steps to `value`, the output element at logical `indices`."""
-    channel = indices[template.channel_axis(workload)]
+    """Apply the epilogue's steps to `value`, the output element at logical `indices`.
+
+    `channel` overrides the index of channel operands, where a view hides the channel axis.
+    """
+    if channel is None:
+        channel = indices[template.channel_axis(workload)]
     for position, step in enumerate(workload.epilogue):
         name = operand_name(step, position)
         operands: tuple[Scalar | float, ...] = ()
@@ -88,13 +96,19 @@ def epilogue_value(
 
 
 def epilogue_stage(
-    template: Template, workload: Workload, producer: Stage, name: str = "out"
+    template: Template,
+    workload: Workload,
+    producer: Stage,
+    name: str = "out",
+    channel: Expr | None = None,
 ) -> tuple[Stage, ...]:
     """The stage that applies the epilogue to `producer`'s tensor; empty if there is none.
 
-    The producer's axes must be the output's logical axes, in order.
+    The producer's axes must be the output's logical axes, in order (or a view of them, with the
+    `channel` index given).
     """
     if not workload.epilogue:
         return ()
     element = Load(producer.name, tuple(a.var for a in producer.axes))
-    return (Stage(name, producer.axes, epilogue_value(template, workload, element.indices, element)),)
+    value = epilogue_value(template, workload, element.indices, element, channel)
+    return (Stage(name, producer.axes, value),)

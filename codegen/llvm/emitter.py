@@ -263,8 +263,9 @@ class FunctionEmitter:
         used = self.local.used
         if size <= STACK_LIMIT:
             kind = ir.ArrayType(element_type(buffer.dtype), elements(buffer))
-            pointer = self.entry.alloca(kind)
-            pointer.align = ALIGNMENT
+            slot = self.entry.alloca(kind)
+            slot.align = ALIGNMENT
+            pointer = self.entry.bitcast(slot, POINTER)
         else:
             offset = INDEX(self.local.take(size))
             pointer = self.entry.gep(self.local_base, [offset], source_etype=ir.IntType(8))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from search_space.compute import ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
 from search_space.convolution.geometry import Geometry, layout_names, layout_of
-from search_space.expression import var
+from search_space.expression import Expr, as_expr, var
 from search_space.fusion import epilogue_stage, epilogue_tensors
 from search_space.knobs import Constraint, Knob, choice, layout, order, tile, tile_sizes
 from search_space.layout import Layout, LayoutDimension
@@ -30,40 +30,57 @@ SPILL_ALLOWANCE = 8
 """Vector registers a tile may need beyond the target's."""
 
 
-def compute(template: Template, workload: Workload, g: Geometry) -> ComputeDefinition:
-    """Stages `padded` (if there is padding), `conv` and, with an epilogue, `out`."""
+def compute(
+    template: Template,
+    workload: Workload,
+    g: Geometry,
+    leading: tuple[Stage, ...] = (),
+    data: Tensor | None = None,
+) -> ComputeDefinition:
+    """Stages `padded` (if there is padding), `conv` and, with an epilogue, `out`.
+
+    Args:
+        g: a view (`Geometry.view`); with groups, its batch runs over images and groups.
+        leading: stages before these, the last of which is convolved instead of `data`.
+        data: the input tensor, where it is not of the view's shape.
+    """
     n, o = axis("n", g.batch), axis("o", g.out_channels)
     y, x = axis("y", g.out_height), axis("x", g.out_width)
     c, r, s = axis("c", g.channels), axis("r", g.kernel[0]), axis("s", g.kernel[1])
-    padded = any(g.pads)
-    source = "padded" if padded else "data"
+    stages = leading
+    if any(g.pads):
+        stages = (*stages, g.padding_stage(g.padded_height, g.padded_width))
+    source = stages[-1].name if stages else "data"
     row = y.var * g.stride[0] + r.var * g.dilation[0]
     column = x.var * g.stride[1] + s.var * g.dilation[1]
+    group = () if g.groups == 1 else (_group(g, n.var),)
     product = call(
         "multiply",
         load(source, n.var, c.var, row, column),
-        load("weight", o.var, c.var, r.var, s.var),
+        load("weight", *group, o.var, c.var, r.var, s.var),
     )
     conv = Stage("conv", (n, o, y, x), product, (c, r, s), "sum")
-    stages = [g.padding_stage(g.padded_height, g.padded_width)] if padded else []
-    tensors = (
-        Tensor("data", (g.batch, g.channels, g.height, g.width), workload.dtype),
-        Tensor(
-            "weight", (g.out_channels, g.channels, *g.kernel), workload.dtype,
-            workload.is_constant("weight"),
-        ),
-    )  # fmt: skip
-    extra = epilogue_tensors(template, workload)
-    flat = tuple(_flatten(t, g) for t in extra)
-    return ComputeDefinition(
-        "conv2d",
-        (*tensors, *flat),
-        (*stages, conv, *epilogue_stage(template, workload, conv)),
+    lead = () if g.groups == 1 else (g.groups,)
+    weight = Tensor(
+        "weight",
+        (*lead, g.out_channels, g.channels, *g.kernel),
+        workload.dtype,
+        workload.is_constant("weight"),
     )
+    data = data or Tensor("data", (g.batch, g.channels, g.height, g.width), workload.dtype)
+    extra = tuple(_view_of(t, g) for t in epilogue_tensors(template, workload))
+    channel = o.var if g.groups == 1 else _group(g, n.var) * g.out_channels + o.var
+    out = epilogue_stage(template, workload, conv, channel=channel)
+    return ComputeDefinition("conv2d", (data, weight, *extra), (*stages, conv, *out))
 
 
-def _flatten(tensor: Tensor, g: Geometry) -> Tensor:
-    """An epilogue tensor of the output's shape, in the geometry's view of it."""
+def _group(g: Geometry, n: Expr) -> Expr:
+    """Which group an image-and-group index belongs to."""
+    return n if g.batch == g.groups else n % g.groups
+
+
+def _view_of(tensor: Tensor, g: Geometry) -> Tensor:
+    """An epilogue tensor of the output's shape, in the view's shape."""
     if len(tensor.shape) != 4:
         return tensor
     shape = (g.batch, g.out_channels, g.out_height, g.out_width)
@@ -73,11 +90,11 @@ def _flatten(tensor: Tensor, g: Geometry) -> Tensor:
 def channels_space(g: Geometry, target: Target) -> Subspace:
     """Knobs of the form vectorised over output channels."""
     lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
-    plain, blocked = layout_names(lanes)
+    names = layout_names(lanes) if g.blocks(lanes) else layout_names(lanes)[:1]
     vectors = -(-g.out_channels // lanes)
     knobs: tuple[Knob, ...] = (
-        layout("input_layout", [plain, blocked]),
-        layout("output_layout", [plain, blocked]),
+        layout("input_layout", names),
+        layout("output_layout", names),
         order("block_order", ("o", "y", "c")),
         choice("reduction_order", ("c,r,s", "r,s,c")),
         tile("y_tile", range(1, min(g.out_height, 4) + 1)),
@@ -100,13 +117,13 @@ def channels_space(g: Geometry, target: Target) -> Subspace:
 def channels_default(g: Geometry, target: Target) -> Config:
     """A row of pixels times two vectors, everything else innermost."""
     lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
-    _, blocked = layout_names(lanes)
+    name = layout_names(lanes)[1 if g.blocks(lanes) else 0]
     vectors = min(2, -(-g.out_channels // lanes))
     columns = _even_tile(g.out_width, (registers - 2 - vectors) // vectors)
     return Config.of(
         algorithm="channels",
-        input_layout=blocked,
-        output_layout=blocked,
+        input_layout=name,
+        output_layout=name,
         block_order="o,y,c",
         reduction_order="c,r,s",
         y_tile=1,
@@ -137,17 +154,10 @@ def channels_schedule(
     lanes = target.integer("vector.lanes")
     schedule = Schedule(compute(template, workload, g))
     schedule = set_layouts(schedule, workload, structure, g)
-    panel = var("n_vectors") * lanes
-    schedule = schedule.cache_read("weight", "conv", "weight.packed")
     inner_channels = min(lanes, g.channels)
-    schedule = schedule.set_layout("weight.packed", packed_weights(panel, inner_channels))
-    schedule = schedule.split("weight.packed", "weight.packed.0", lanes, "pv", "pl")
-    schedule = schedule.split("weight.packed", "pv", var("n_vectors"), "pt", "pi")
-    others = [f"weight.packed.{d}" for d in (1, 2, 3)]
-    schedule = schedule.reorder("weight.packed", ("pt", *others, "pi", "pl"))
-    if workload.is_constant("weight"):
-        schedule = schedule.compile_time("weight.packed")
-    schedule = _split_blocked(schedule, "o", lanes, var("n_vectors"), None)
+    schedule = _pack_panels(schedule, workload, g, lanes, inner_channels)
+    schedule = schedule.split("conv", "o", lanes, "ov", "lane")
+    schedule = schedule.split("conv", "ov", var("n_vectors"), "ot", "oi")
     for name, size, block in (("y", "y_tile", "y_block"), ("x", "x_tile", "x_block")):
         schedule = schedule.split("conv", name, var(size), f"{name}t", f"{name}i")
         schedule = schedule.split("conv", f"{name}t", var(block), f"{name}o", f"{name}m")
@@ -167,30 +177,36 @@ def channels_schedule(
     return finish_tile(schedule, workload, ["n", *outer], "xm", g)
 
 
-def packed_weights(panel: object, inner: int) -> Layout:
-    """weight[o, c, r, s] -> [o/panel, c/inner, r, s, c%inner, o%panel]."""
-    from search_space.expression import Expr, as_expr
-
-    assert isinstance(panel, Expr | int)
-    wide, narrow = as_expr(panel), as_expr(inner)
-    return Layout(
-        (
-            LayoutDimension(0, "outer", wide),
-            LayoutDimension(1, "outer", narrow),
-            LayoutDimension(2),
-            LayoutDimension(3),
-            LayoutDimension(1, "inner", narrow),
-            LayoutDimension(0, "inner", wide),
-        )
-    )
-
-
-def _split_blocked(
-    schedule: Schedule, name: str, lanes: int, vectors: object, _block: None
+def _pack_panels(
+    schedule: Schedule, workload: Workload, g: Geometry, lanes: int, inner: int
 ) -> Schedule:
-    """o -> ot (tiles), oi (vectors of a tile), lane."""
-    schedule = schedule.split("conv", name, lanes, f"{name}v", "lane")
-    return schedule.split("conv", f"{name}v", var("n_vectors"), f"{name}t", f"{name}i")
+    """weight[o, c, r, s] -> weight.packed[o/panel, c/inner, r, s, c%inner, o%panel], groups first."""
+    panel, narrow = var("n_vectors") * lanes, as_expr(inner)
+    first = 0 if g.groups == 1 else 1
+    dimensions = (
+        LayoutDimension(first, "outer", panel),
+        LayoutDimension(first + 1, "outer", narrow),
+        LayoutDimension(first + 2),
+        LayoutDimension(first + 3),
+        LayoutDimension(first + 1, "inner", narrow),
+        LayoutDimension(first, "inner", panel),
+    )
+    lead = (LayoutDimension(0),) if first else ()
+    schedule = schedule.cache_read("weight", "conv", "weight.packed")
+    schedule = schedule.set_layout("weight.packed", Layout((*lead, *dimensions)))
+    names = [f"weight.packed.{d}" for d in range(first + 4)]
+    schedule = schedule.split("weight.packed", names[first], lanes, "pv", "pl")
+    schedule = schedule.split("weight.packed", "pv", var("n_vectors"), "pt", "pi")
+    moved = (*names[:first], "pt", *names[first + 1 :], "pi", "pl")
+    schedule = schedule.reorder("weight.packed", moved)
+    return _once(schedule, workload, "pt")
+
+
+def _once(schedule: Schedule, workload: Workload, loop: str) -> Schedule:
+    """Packing happens at compile time for constant weights, else on all threads."""
+    if workload.is_constant("weight"):
+        return schedule.compile_time("weight.packed")
+    return schedule.parallel("weight.packed", loop)
 
 
 def set_layouts(schedule: Schedule, workload: Workload, structure: Config, g: Geometry) -> Schedule:
@@ -278,15 +294,21 @@ def width_schedule(
     template: Template, workload: Workload, target: Target, g: Geometry, structure: Config
 ) -> Schedule:
     """See the module's docstring."""
-    lanes = target.integer("vector.lanes")
     schedule = Schedule(compute(template, workload, g))
     schedule = set_layouts(schedule, workload, structure, g)
+    return width_loops(schedule, workload, target, g, structure)
+
+
+def width_loops(
+    schedule: Schedule, workload: Workload, target: Target, g: Geometry, structure: Config
+) -> Schedule:
+    """The loops of the `width` form around a stage `conv`."""
+    lanes = target.integer("vector.lanes")
     schedule = schedule.cache_read("weight", "conv", "weight.packed")
-    schedule = schedule.set_layout(
-        "weight.packed", Layout.blocked(4, 0, var("o_tile"), (0, 1, 2, 3))
-    )
-    if workload.is_constant("weight"):
-        schedule = schedule.compile_time("weight.packed")
+    first = 0 if g.groups == 1 else 1
+    packed = Layout.blocked(first + 4, first, var("o_tile"), range(first + 4))
+    schedule = schedule.set_layout("weight.packed", packed)
+    schedule = _once(schedule, workload, f"weight.packed.{first}")
     schedule = schedule.split("conv", "o", var("o_tile"), "ot", "oi")
     schedule = schedule.split("conv", "ot", var("o_block"), "oo", "om")
     schedule = schedule.split("conv", "x", lanes, "xv", "lane")

@@ -6,7 +6,7 @@ as in ONNX.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from search_space.compute import Stage, axis
 from search_space.errors import WorkloadError
@@ -97,18 +97,39 @@ class Geometry:
             and self.groups == 1
         )
 
+    def view(self) -> Geometry:
+        """The geometry that is scheduled, over the same memory.
+
+        Groups become part of the batch (each is a convolution of its own channels); a pointwise
+        convolution becomes 1 x (h*w) pixels.
+        """
+        g = self
+        if g.groups > 1:
+            g = replace(
+                g,
+                batch=g.batch * g.groups,
+                channels=g.channels // g.groups,
+                out_channels=g.out_channels // g.groups,
+            )
+        return g.flat() if g.pointwise else g
+
+    def blocks(self, lanes: int) -> bool:
+        """Whether channel-blocked layouts fit: with groups, each must be whole vectors."""
+        return self.groups == 1 or (self.channels % lanes == 0 and self.out_channels % lanes == 0)
+
     def flat(self) -> Geometry:
         """A pointwise convolution seen as 1 x (h*w) pixels."""
         assert self.pointwise
-        return Geometry(
-            self.batch, self.channels, 1, self.height * self.width, self.out_channels,
-            (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), self.groups,
-        )  # fmt: skip
+        return replace(self, height=1, width=self.height * self.width)
 
     def flops(self) -> int:
         """Operations of the direct form; a multiply-add counts two."""
         outputs = self.batch * self.out_channels * self.out_height * self.out_width
-        return 2 * outputs * self.channels // self.groups * self.kernel[0] * self.kernel[1]
+        return 2 * outputs * self.channels // self.groups * self.taps()
+
+    def taps(self) -> int:
+        """Kernel positions."""
+        return self.kernel[0] * self.kernel[1]
 
     def padding_stage(self, height: int, width: int) -> Stage:
         """`padded`: the input inside a frame of zeros, `height` x `width` from its top left corner."""

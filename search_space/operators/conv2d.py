@@ -1,10 +1,11 @@
 """2-D convolution: any kernel, stride, padding, dilation and groups, with a fused epilogue.
 
-    out[n, o, y, x] = sum over c, r, s of data[n, c, y*stride + r*dilation - pad, ...] * weight[o, c, r, s]
+    out[n, o, y, x] = sum over c, r, s of weight[o, c, r, s]
+                      * data[n, c, y*stride + r*dilation - pad, x*stride + s*dilation - pad]
 
 The algorithm is a knob: direct over output channels, direct over width, im2col, and Winograd
-F(2x2, 3x3) and F(4x4, 3x3); each is a file in `search_space/convolution/`. So are the layouts of data
-and output, NCHW or blocked by the vector width.
+F(2x2, 3x3) and F(4x4, 3x3); each is a file in `search_space/convolution/`. So are the layouts of
+data and output, NCHW or blocked by the vector width.
 """
 
 from __future__ import annotations
@@ -12,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from search_space.config import Config
-from search_space.convolution import direct, winograd
+from search_space.convolution import direct, im2col, winograd
 from search_space.convolution.geometry import Geometry
 from search_space.convolution.reference import convolve
 from search_space.schedule import Schedule
@@ -32,6 +32,12 @@ class Conv2d(Template):
 
     operator = "conv2d"
     summary = "2-D convolution, NCHW data, OIHW weights"
+    examples = (
+        "conv2d c=5 h=9 w=11 oc=20 kh=3 kw=3 pad=1 const=weight epilogue=bias,relu",
+        "conv2d n=2 c=3 h=15 w=13 oc=7 kh=5 kw=3 stride=2 pad=2x1 dilation=2x1 const=weight",
+        "conv2d c=32 h=7 w=7 oc=48 kh=1 kw=1 const=weight epilogue=bias,residual,relu",
+        "conv2d n=2 c=6 h=9 w=9 oc=9 kh=3 kw=3 groups=3 pad=1x0x0x1 epilogue=bias",
+    )
     parameters = (
         Parameter("n", "batch", 1),
         Parameter("c", "input channels"),
@@ -71,28 +77,26 @@ class Conv2d(Template):
         return convolve(Geometry.of(workload), inputs["data"], inputs["weight"])
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
-        g = _view(workload)
+        g = Geometry.of(workload).view()
         found = [direct.channels_space(g, target), direct.width_space(g, target)]
+        if not g.pointwise:
+            found.append(im2col.space(g, target))
         if g.winograd:
             found += [winograd.space(g, target, m) for m in winograd.SIZES]
         return SearchSpace(tuple(found))
 
     def default(self, workload: Workload, target: Target) -> Config:
-        return direct.channels_default(_view(workload), target)
+        return direct.channels_default(Geometry.of(workload).view(), target)
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        g = _view(workload)
+        g = Geometry.of(workload).view()
         match structure.text("algorithm"):
             case "channels":
                 return direct.channels_schedule(self, workload, target, g, structure)
             case "winograd2" | "winograd4" as name:
                 m = int(name[-1])
                 return winograd.schedule(self, workload, target, g, structure, m)
+            case "im2col":
+                return im2col.schedule(self, workload, target, g, structure)
             case _:
                 return direct.width_schedule(self, workload, target, g, structure)
-
-
-def _view(workload: Workload) -> Geometry:
-    """The geometry that is scheduled: a pointwise convolution is flattened."""
-    g = Geometry.of(workload)
-    return g.flat() if g.pointwise else g

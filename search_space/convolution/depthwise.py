@@ -1,0 +1,179 @@
+"""Depthwise convolution on a CPU, vectorised over channels or over width.
+
+`channels` (blocked layouts): a tile of y_tile x x_tile pixels of one vector of channels; every tap is
+one load of input, its weights stay in registers.
+
+`width` (NCHW): a tile of y_tile rows times n_vectors vectors of pixels of one channel; weights are
+broadcast. Rows shared by neighbouring outputs are loaded once and kept.
+
+The zero frame is made where it is used: a strip of rows (`channels`) or one channel (`width`) at a
+time, so that it never leaves the nearest cache.
+"""
+
+from __future__ import annotations
+
+from search_space.compute import ComputeDefinition, Stage, Tensor, axis
+from search_space.config import Config
+from search_space.convolution.geometry import Geometry, layout_names, layout_of
+from search_space.expression import as_expr, var
+from search_space.fusion import epilogue_stage, epilogue_tensors
+from search_space.knobs import Constraint, Knob, choice, layout, tile
+from search_space.layout import Layout, LayoutDimension
+from search_space.scalar import call, load
+from search_space.schedule import Schedule
+from search_space.space import Subspace
+from search_space.target import Target
+from search_space.template import Template
+from search_space.workload import Workload
+
+
+def compute(template: Template, workload: Workload, g: Geometry) -> ComputeDefinition:
+    """Stages `padded` (if there is padding), `conv` and, with an epilogue, `out`."""
+    n, c = axis("n", g.batch), axis("c", g.channels)
+    y, x = axis("y", g.out_height), axis("x", g.out_width)
+    r, s = axis("r", g.kernel[0]), axis("s", g.kernel[1])
+    padded = any(g.pads)
+    row = y.var * g.stride[0] + r.var * g.dilation[0]
+    column = x.var * g.stride[1] + s.var * g.dilation[1]
+    pixel = load("padded" if padded else "data", n.var, c.var, row, column)
+    product = call("multiply", pixel, load("weight", c.var, 0, r.var, s.var))
+    conv = Stage("conv", (n, c, y, x), product, (r, s), "sum")
+    frame = (g.padding_stage(g.padded_height, g.padded_width),) if padded else ()
+    tensors = (
+        Tensor("data", (g.batch, g.channels, g.height, g.width), workload.dtype),
+        Tensor(
+            "weight", (g.channels, 1, *g.kernel), workload.dtype, workload.is_constant("weight")
+        ),
+        *epilogue_tensors(template, workload),
+    )
+    stages = (*frame, conv, *epilogue_stage(template, workload, conv))
+    return ComputeDefinition("depthwise_conv2d", tensors, stages)
+
+
+def spaces(g: Geometry, target: Target) -> tuple[Subspace, Subspace]:
+    """The knobs of both forms."""
+    lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
+    plain, blocked = layout_names(lanes)
+    rows = tile("y_tile", range(1, min(g.out_height, 8) + 1))
+    channels: tuple[Knob, ...] = (
+        layout("input_layout", [blocked]),
+        layout("output_layout", [blocked, plain]),
+        rows,
+        tile("x_tile", range(1, min(g.out_width, 28) + 1)),
+        tile("y_block", _strip_sizes(g.out_height)),
+        choice("unroll_taps", ("all", "row")),
+    )
+    pixels = Constraint(
+        var("y_tile") * var("x_tile") + 2,
+        registers + 4,
+        "vector registers of the accumulator tile (y_tile*x_tile + 2)",
+    )
+    vectors = -(-g.out_width // lanes)
+    width: tuple[Knob, ...] = (
+        rows,
+        tile("n_vectors", range(1, min(vectors, 8) + 1)),
+        choice("unroll_taps", ("all", "row")),
+    )
+    lines = Constraint(
+        var("y_tile") * var("n_vectors") + 2,
+        registers + 4,
+        "vector registers of the accumulator tile (y_tile*n_vectors + 2)",
+    )
+    plainly = (("algorithm", "width"), ("input_layout", plain), ("output_layout", plain))
+    return (
+        Subspace((("algorithm", "channels"),), channels, (pixels,)),
+        Subspace(plainly, width, (lines,)),
+    )
+
+
+def _strip_sizes(rows: int) -> list[int]:
+    """Row tiles in a strip: powers of two, or all."""
+    return [*(1 << e for e in range(rows.bit_length()) if 1 << e < rows), rows]
+
+
+def default(g: Geometry, target: Target) -> Config:
+    """Blocked layouts, a tile of two rows that fills half the registers."""
+    lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
+    _, blocked = layout_names(lanes)
+    rows = min(2, g.out_height)
+    return Config.of(
+        algorithm="channels",
+        input_layout=blocked,
+        output_layout=blocked,
+        y_tile=rows,
+        x_tile=min(g.out_width, max(1, (registers // 2 - 2) // rows)),
+        y_block=max(s for s in _strip_sizes(g.out_height) if s <= 8),
+        unroll_taps="all",
+    )
+
+
+def schedule(
+    template: Template, workload: Workload, target: Target, g: Geometry, structure: Config
+) -> Schedule:
+    """See the module's docstring."""
+    lanes = target.integer("vector.lanes")
+    s = Schedule(compute(template, workload, g))
+    s = _layouts(s, workload, structure)
+    if structure.text("algorithm") == "channels":
+        return _channels(s, workload, g, structure, lanes)
+    return _width(s, workload, g, structure, lanes)
+
+
+def _layouts(s: Schedule, workload: Workload, structure: Config) -> Schedule:
+    source = layout_of(structure.text("input_layout"))
+    result = layout_of(structure.text("output_layout"))
+    s = s.set_layout("data", source)
+    for tensor in s.compute.inputs:
+        if tensor.name not in ("data", "weight") and len(tensor.shape) == 4:
+            s = s.set_layout(tensor.name, result)
+    return s.set_layout("out" if workload.epilogue else "conv", result)
+
+
+def _taps(structure: Config) -> tuple[str, ...]:
+    """Loops over taps that are unrolled."""
+    return ("r", "s") if structure.text("unroll_taps") == "all" else ("s",)
+
+
+def _channels(
+    s: Schedule, workload: Workload, g: Geometry, structure: Config, lanes: int
+) -> Schedule:
+    s = s.cache_read("weight", "conv", "weight.packed")
+    whole = (LayoutDimension(1), LayoutDimension(2), LayoutDimension(3))
+    outer = LayoutDimension(0, "outer", as_expr(lanes))
+    inner = LayoutDimension(0, "inner", as_expr(lanes))
+    s = s.set_layout("weight.packed", Layout((outer, *whole, inner)))
+    s = s.split("weight.packed", "weight.packed.0", lanes, "pt", "pl")
+    s = s.reorder("weight.packed", ("pt", *(f"weight.packed.{d}" for d in (1, 2, 3)), "pl"))
+    s = s.vectorize("weight.packed", "pl")
+    constant = workload.is_constant("weight")
+    s = s.compile_time("weight.packed") if constant else s.parallel("weight.packed", "pt")
+    s = s.split("conv", "c", lanes, "ct", "lane")
+    s = s.split("conv", "y", var("y_tile"), "yt", "yi").split(
+        "conv", "yt", var("y_block"), "yo", "ym"
+    )
+    s = s.split("conv", "x", var("x_tile"), "xt", "xi")
+    s = s.reorder("conv", ("n", "ct", "yo", "ym", "xt", "r", "s", "yi", "xi", "lane"))
+    s = s.unroll("conv", *_taps(structure), "yi", "xi").vectorize("conv", "lane")
+    if any(g.pads):
+        s = s.set_layout("padded", layout_of(structure.text("input_layout")))
+        s = s.compute_at("padded", "conv", "yo").split("padded", "pc", lanes, "pcv", "pcl")
+        s = s.reorder("padded", ("pn", "pcv", "py", "px", "pcl")).vectorize("padded", "pcl")
+    return _tile(s, workload, "xt", ("n", "ct", "yo"))
+
+
+def _width(s: Schedule, workload: Workload, g: Geometry, structure: Config, lanes: int) -> Schedule:
+    s = s.split("conv", "y", var("y_tile"), "yt", "yi").split("conv", "x", lanes, "xv", "lane")
+    s = s.split("conv", "xv", var("n_vectors"), "xt", "xi")
+    s = s.reorder("conv", ("n", "c", "yt", "xt", "r", "s", "yi", "xi", "lane"))
+    s = s.unroll("conv", *_taps(structure), "yi", "xi").vectorize("conv", "lane")
+    if any(g.pads):
+        s = s.compute_at("padded", "conv", "c").split("padded", "px", lanes, "pxo", "pxi")
+        s = s.vectorize("padded", "pxi")
+    return _tile(s, workload, "xt", ("n", "c"))
+
+
+def _tile(s: Schedule, workload: Workload, at: str, parallel: tuple[str, ...]) -> Schedule:
+    s = s.cache_write("conv", "register", at)
+    if workload.epilogue:
+        s = s.reverse_compute_at("out", "conv", at)
+    return s.parallel("conv", *parallel)

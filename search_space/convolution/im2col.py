@@ -1,0 +1,77 @@
+"""Convolution as one matrix product over unfolded patches (im2col).
+
+    col[n, (c, r, s), (y, x)] = data[n, c, y*stride + r*dilation - pad, x*stride + s*dilation - pad]
+    conv[n, o, (y, x)]        = sum over (c, r, s) of weight[o, (c, r, s)] * col
+
+The unfolded input costs kernel-size times the memory, but its rows are contiguous whatever the stride,
+so that the product is the `width` form of a pointwise convolution. Plain NCHW in and out.
+
+Chellapilla, Puri and Simard, "High Performance Convolutional Neural Networks for Document Processing"
+(2006).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from search_space.compute import Stage, Tensor, axis
+from search_space.config import Config
+from search_space.convolution import direct
+from search_space.convolution.geometry import Geometry
+from search_space.expression import const
+from search_space.scalar import Const, Select, load
+from search_space.schedule import Schedule
+from search_space.space import Subspace
+from search_space.target import Target
+from search_space.template import Template
+from search_space.workload import Workload
+
+
+def unfolded(g: Geometry) -> Geometry:
+    """The pointwise convolution over patches."""
+    return replace(
+        g,
+        channels=g.channels * g.taps(),
+        height=1,
+        width=g.out_height * g.out_width,
+        kernel=(1, 1),
+        stride=(1, 1),
+        pads=(0, 0, 0, 0),
+        dilation=(1, 1),
+    )
+
+
+def space(g: Geometry, target: Target) -> Subspace:
+    """The knobs of the product; the patches have none."""
+    found = direct.width_space(unfolded(g), target)
+    return replace(found, fixed=(("algorithm", "im2col"), *found.fixed[1:]))
+
+
+def _patches(g: Geometry) -> Stage:
+    n, c = axis("pn", g.batch), axis("pc", g.channels)
+    r, s = axis("pr", g.kernel[0]), axis("ps", g.kernel[1])
+    y, x = axis("py", g.out_height), axis("px", g.out_width)
+    row = y.var * g.stride[0] + r.var * g.dilation[0] - g.pads[0]
+    column = x.var * g.stride[1] + s.var * g.dilation[1] - g.pads[1]
+    inside = (row, column, g.height - 1 - row, g.width - 1 - column)
+    pixel = load("data", n.var, c.var, row, column)
+    value = Select(inside, pixel, Const(0.0)) if any(g.pads) else pixel
+    patch = (c.var * g.kernel[0] + r.var) * g.kernel[1] + s.var
+    store = (n.var, patch, const(0), y.var * g.out_width + x.var)
+    product = unfolded(g)
+    shape = (g.batch, product.channels, 1, product.width)
+    return Stage(
+        "col", (n, c, r, s, y, x), value, store=store, shape=tuple(const(e) for e in shape)
+    )
+
+
+def schedule(
+    template: Template, workload: Workload, target: Target, g: Geometry, structure: Config
+) -> Schedule:
+    """Patches first, on all threads; then the product."""
+    product = unfolded(g)
+    data = Tensor("data", (g.batch, g.channels, g.height, g.width), workload.dtype)
+    found = Schedule(direct.compute(template, workload, product, (_patches(g),), data))
+    found = found.split("col", "px", target.integer("vector.lanes"), "pxo", "pxi")
+    found = found.vectorize("col", "pxi").parallel("col", "pn", "pc")
+    return direct.width_loops(found, workload, target, product, structure)
