@@ -23,6 +23,7 @@ _COMMANDS = {
     "run": "tilesmith.commands.run:run",
     "bench": "tilesmith.commands.bench:bench",
     "simulate": "tilesmith.commands.simulate:simulate",
+    "db": "tilesmith.database_commands:database_group",
     "targets": "tilesmith.commands.targets:targets",
     "operators": "tilesmith.commands.operators:operators",
 }

@@ -53,16 +53,18 @@ def way_of_measuring(asked: str | None, target: Target) -> Measure:
     Raises:
         InputError: no such way, or hardware that is not here.
     """
-    runs_here = target.family == "cpu"
+    ways = ["simulator"] if target.family in simulators else []
+    if target.family == "cpu":
+        ways.append("hardware")
+    allowed = [*ways, *(["both"] if len(ways) == 2 else [])]
     if asked is None:
-        return "both" if runs_here else "simulator"
-    if asked == "simulator" or (runs_here and asked in ("hardware", "both")):
-        return asked  # type: ignore[return-value]
-    if asked in ("hardware", "both"):
+        return allowed[-1]  # type: ignore[return-value]
+    if asked not in allowed:
         raise InputError(
-            f"target '{target.name}' is not this machine; measure it with the simulator"
+            f"target '{target.name}' cannot be measured by '{asked}'; "
+            f"one of {', '.join(allowed)} is expected"
         )
-    raise InputError(f"cannot measure by '{asked}'; one of simulator, hardware, both is expected")
+    return asked  # type: ignore[return-value]
 
 
 def run_job(
