@@ -147,7 +147,7 @@ class Search:
             if state.default not in state.results:
                 search.pending = [state.default]
             more = seeds[number] if seeds else ()
-            state.seeds = tuple(dict.fromkeys([*state.seeds, *more]))
+            state.seeds = tuple(dict.fromkeys([*more, *state.seeds]))
             search.note_batch()
 
     def resume(self, saved: Json, entries: Sequence[Entry]) -> None:

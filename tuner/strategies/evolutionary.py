@@ -1,20 +1,30 @@
 """Evolutionary search guided by the cost model: the default.
 
 Each round breeds a population from the best measured configurations, the default, starting points
-carried over from similar workloads, and random ones; the best predicted new configurations are
-measured, a share `epsilon` of the batch is random, so that a wrong model is found out.
+carried over from similar workloads, and random ones, and measures the best predicted new ones. Two
+shares of a batch do not trust the model as far: a share `_LOCAL` goes to unmeasured neighbours of the
+very best measured configurations (where the model cannot tell siblings apart, trying them does), and a
+share `_EPSILON` is random, so that a wrong model is found out.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from search_space.config import Config
 from tuner.evolution import Evolution, evolve
+from tuner.population import Breeder
 from tuner.strategy import Strategy, new_random, pick_diverse, strategies
 from tuner.task import TuningState
 
 _BREEDING = Evolution()
-_EPSILON = 0.1
+_EPSILON = 0.05
+_LOCAL = 0.25
 _MEASURED_SEEDS = 48
+_ELITE = 3
+"""Best measured configurations whose neighbours are tried."""
+_NEIGHBOURS = 24
+"""Neighbours drawn of each."""
 
 
 @strategies.register("evolutionary")
@@ -24,11 +34,26 @@ class Evolutionary(Strategy):
     def propose(self, state: TuningState, count: int) -> list[Config]:
         if not count or state.exhausted:
             return []
-        best = [config for config, _ in state.ranked()[:_MEASURED_SEEDS]]
-        seeds = list(dict.fromkeys([*best, state.default, *state.seeds]))
-        first = pick_diverse(state, state.seeds, count // 2) if not state.results else []
-        exploring = int(state.rng.binomial(count, _EPSILON))
+        ranked = [config for config, _ in state.ranked()[:_MEASURED_SEEDS]]
+        seeds = list(dict.fromkeys([*ranked, state.default, *state.seeds]))
+        picked = pick_diverse(state, state.seeds, count // 2)
+        exploring = int(state.rng.binomial(count - len(picked), _EPSILON))
+        local = int(state.rng.binomial(count - len(picked) - exploring, _LOCAL))
+        picked += _neighbours(state, ranked[:_ELITE], local, picked)
         ordered = evolve(state, seeds, _BREEDING)
-        exploiting = max(0, count - exploring - len(first))
-        picked = first + pick_diverse(state, ordered, exploiting, taken=first)
+        picked += pick_diverse(state, ordered, count - len(picked) - exploring, taken=picked)
         return picked + new_random(state, count - len(picked), taken=picked)
+
+
+def _neighbours(
+    state: TuningState, elite: list[Config], count: int, taken: list[Config]
+) -> list[Config]:
+    """Up to `count` new mutants of the elite, best predicted first."""
+    breeder = Breeder(state.space)
+    parents = breeder.encode(elite)
+    if not count or not len(parents):
+        return []
+    family = parents.take(np.repeat(np.arange(len(parents)), _NEIGHBOURS))
+    mutants = list(dict.fromkeys(breeder.decode(breeder.mutate(family, state.rng))))
+    order = np.argsort(state.predict(mutants), kind="stable")
+    return pick_diverse(state, [mutants[i] for i in order], count, taken)
