@@ -265,7 +265,7 @@ class FunctionEmitter:
             kind = ir.ArrayType(element_type(buffer.dtype), elements(buffer))
             slot = self.entry.alloca(kind)
             slot.align = ALIGNMENT
-            pointer = self.entry.gep(slot, [INDEX(0)], source_etype=ir.IntType(8))
+            pointer = self.entry.bitcast(slot, POINTER)
         else:
             offset = INDEX(self.local.take(size))
             pointer = self.entry.gep(self.local_base, [offset], source_etype=ir.IntType(8))
