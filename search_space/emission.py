@@ -14,7 +14,7 @@ attached at a loop is allocated there and indexed relative to its base.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from search_space.compute import Stage, Tensor
@@ -100,7 +100,7 @@ class Emitter:
         layout = self.layout(tensor.name, len(tensor.shape))
         role: Role = "input" if tensor.values is None else "literal"
         shape = layout.shape(list(tensor.shape))
-        scope = self.plan.scopes.get(tensor.name, "global")
+        scope = self.plan.homes.get(tensor.name, "global")
         return Buffer(tensor.name, shape, tensor.dtype, scope, role, tensor.values)
 
     def _needs_memory(self, stage: Stage) -> bool:
@@ -117,10 +117,9 @@ class Emitter:
         """The buffer of a stage's tensor at the root."""
         stage = self.plan.compute.stage(name)
         shape = self.layout(name, len(stage.tensor_shape)).shape(list(stage.tensor_shape))
-        scope = "packed" if role == "prepared" else self.plan.scopes.get(name, "global")
-        if role == "output" and name in self.plan.reverse_at:
-            scope = "global"
-        return Buffer(name, shape, stage.dtype, scope, role)
+        usual = {"prepared": "packed", "output": "global"}.get(role)
+        scope = usual or self.plan.scopes.get(name, "global")
+        return Buffer(name, shape, stage.dtype, self.plan.homes.get(name, scope), role)
 
     # -- one stage ----------------------------------------------------------------------------
     def stage(self, stage: Stage) -> Statement:
@@ -168,15 +167,19 @@ class Emitter:
         if not producers:
             return inside
         whole = sequence(*(self.stage(p) for p in producers), inside)
+        nest = self.plan.nests[stage]
+        versions = nest.loops[nest.position(loop)].stages
         for producer in reversed(producers):
-            whole = Allocate(self._region_buffer(producer), whole)
+            whole = Allocate(self._region_buffer(producer, versions), whole)
         return whole
 
-    def _region_buffer(self, stage: Stage) -> Buffer:
+    def _region_buffer(self, stage: Stage, versions: int) -> Buffer:
+        """A pipelined loop keeps a version of what it allocates for each iteration in flight."""
         nest = self.plan.nests[stage.name]
         limits = self._limits(nest)
         shape = self.layout(stage.name, len(limits)).shape(limits)
-        return Buffer(stage.name, shape, stage.dtype, self.plan.scopes[stage.name], "temporary")
+        scope = self.plan.scopes[stage.name]
+        return Buffer(stage.name, shape, stage.dtype, scope, versions=versions)
 
     def _limits(self, nest: Nest) -> list[Expr]:
         """The largest region of each axis that an attached stage ever covers."""
@@ -197,13 +200,14 @@ class Emitter:
         cached = self.plan.cache_write.get(nest.stage.name)
         if cached is None:
             return None
-        inner = nest.loops[nest.position(cached.loop) + 1 :]
-        loops = tuple(loop for loop in inner if not loop.reduce)
+        at = nest.position(cached.loop)
+        inner = nest.loops[at + 1 :]
+        loops = tuple(replace(loop, intrinsic="") for loop in inner if not loop.reduce)
         outer = self._outer_reduction(nest.stage)
         shape = tuple(loop.limit for loop in loops)
         name = f"{nest.stage.name}.{cached.scope}"
         return Tile(
-            Buffer(name, shape, nest.stage.dtype, cached.scope),
+            Buffer(name, shape, nest.stage.dtype, cached.scope, versions=nest.loops[at].stages),
             loops,
             tuple(-_variable(loop) for loop in outer),
             tuple(_variable(loop) - loop.extent + 1 for loop in outer),
@@ -223,6 +227,8 @@ class Emitter:
             initial = simplify_if(tile.first, _wrap(tile.loops, initial), _wrap(tile.loops, again))
         else:
             initial = _wrap(tile.loops, initial)
+        named = next((loop.initial for loop in nest.loops if loop.initial), "")
+        initial = Intrinsic(named, initial) if named else initial
         value = self._value(nest, stage.value)
         update = Block(
             stage.name, tile.buffer.name, tile.indices, value, stage.reducer,
@@ -239,8 +245,7 @@ class Emitter:
         inside = sequence(initial, self._loops(nest, cut, update), final)
         inside = Allocate(tile.buffer, inside)
         inside = self._attach(stage.name, nest.loops[cut - 1].name, inside)
-        outer = self._loops_outside(nest, cut, inside)
-        return outer
+        return self._loops_outside(nest, cut, inside)
 
     def _loops_outside(self, nest: Nest, cut: int, inside: Statement) -> Statement:
         for position in range(cut - 1, -1, -1):
@@ -261,7 +266,10 @@ class Emitter:
                 return _wrap(nest.loops, self._block(nest, None))
             loops = tuple(nest.loops)
             shape = tuple(loop.limit for loop in loops)
-            buffer = Buffer(f"{name}.{attached.scope}", shape, nest.stage.dtype, attached.scope)
+            buffer = Buffer(
+                f"{name}.{attached.scope}", shape, nest.stage.dtype, attached.scope,
+                versions=self.tiles[producer].buffer.versions,
+            )  # fmt: skip
             self.tiles[name] = Tile(buffer, loops, (), ())
             block = Block(
                 name, buffer.name, self.tiles[name].indices, self._value(nest, nest.stage.value),
@@ -355,4 +363,5 @@ def _wrap(loops: list[NestLoop] | tuple[NestLoop, ...], leaf: Statement) -> Stat
     """Plain loops around a leaf (initialisation, write-back, epilogue)."""
     for loop in reversed(loops):
         leaf = Loop(loop.variable, loop.extent, loop.kind, leaf)
+        leaf = Intrinsic(loop.intrinsic, leaf) if loop.intrinsic else leaf
     return leaf

@@ -13,7 +13,7 @@ A structure is lowered once: factors may be symbols, `Program.bind` gives them n
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from search_space.compute import ComputeDefinition, Stage
 from search_space.emission import Emitter
@@ -33,6 +33,7 @@ from search_space.schedule import (
     ReverseComputeAt,
     Schedule,
     SetLayout,
+    SetScope,
 )
 
 
@@ -45,6 +46,7 @@ class Plan:
         reverse_at: epilogue stage -> where it is attached.
         cache_write: stage -> its accumulator tile.
         scopes: memory scope of a stage's tensor (where a primitive names one).
+        homes: memory scope of a tensor outside the loops (parameters, root stages).
     """
 
     compute: ComputeDefinition
@@ -54,6 +56,7 @@ class Plan:
     cache_write: dict[str, CacheWrite] = field(default_factory=dict)
     layouts: dict[str, Layout] = field(default_factory=dict)
     scopes: dict[str, str] = field(default_factory=dict)
+    homes: dict[str, str] = field(default_factory=dict)
     engines: dict[str, str] = field(default_factory=dict)
     compile_time: set[str] = field(default_factory=set)
 
@@ -74,6 +77,8 @@ class Plan:
                     plan.scopes.setdefault(name, scope)
                 case SetLayout(tensor, layout):
                     plan.layouts[tensor] = layout
+                case SetScope(tensor, scope):
+                    plan.homes[tensor] = scope
                 case AssignEngine(stage, engine):
                     plan.engines[stage] = engine
                 case CompileTime(stage):
@@ -91,9 +96,9 @@ class Plan:
         for name in (*named, *self.engines):
             if name not in known:
                 raise ScheduleError(f"'{self.compute.name}' has no stage '{name}'; it has {known}")
-        for name in self.layouts:
+        for name in (*self.layouts, *self.homes):
             if name not in tensors:
-                raise ScheduleError(f"'{self.compute.name}' has no tensor '{name}' to lay out")
+                raise ScheduleError(f"'{self.compute.name}' has no tensor '{name}' to place")
         for name in self.compile_time:
             if not self.compute.is_constant(name):
                 raise ScheduleError(f"stage '{name}' depends on inputs that are not constant")
@@ -128,17 +133,29 @@ def lower(schedule: Schedule) -> Program:
     for stage in reversed(plan.compute.stages):
         _make_nest(plan, stage, schedule, taken)
     for name in plan.reverse_at:
-        _mirror(plan, name)
+        _mirror(plan, name, schedule)
     return Emitter(plan).program()
 
 
 def _make_nest(plan: Plan, stage: Stage, schedule: Schedule, taken: set[str]) -> None:
-    """Loops of one stage, its region cut to what the consumers at its place read."""
+    """Loops of one stage, its region cut to what the consumers at its place read.
+
+    An epilogue follows its producer, so that what is attached for its sake knows its loops.
+    """
+    if stage.name in plan.nests:
+        return
     regions = {}
     if stage.name in plan.compute_at:
         regions = _region(plan, stage)
+    attached = plan.reverse_at.get(stage.name)
+    if attached is not None and attached.producer not in plan.compute_at:
+        _make_nest(plan, plan.compute.stage(attached.producer), schedule, taken)
     nest = Nest.of(stage, regions, taken)
     plan.nests[stage.name] = nest
+    if attached is not None:
+        if attached.producer in plan.nests:
+            _mirror(plan, stage.name, schedule)
+        return
     for primitive in schedule.primitives:
         if getattr(primitive, "stage", None) == stage.name:
             nest.apply(primitive)
@@ -190,10 +207,11 @@ def _all_bounds(plan: Plan, name: str) -> dict[str, Expr]:
     return {**_all_bounds(plan, host[0]), **bounds} if host else bounds
 
 
-def _mirror(plan: Plan, name: str) -> None:
+def _mirror(plan: Plan, name: str, schedule: Schedule) -> None:
     """Give an epilogue its producer's tile loops: the spatial loops inside the attachment.
 
-    Its axes take the values of the producer's axes, which it must read one to one.
+    Its axes take the values of the producer's axes, which it must read one to one. Primitives on an
+    epilogue speak of these loops.
     """
     attached = plan.reverse_at[name]
     producer, nest = plan.nests[attached.producer], plan.nests[name]
@@ -205,6 +223,9 @@ def _mirror(plan: Plan, name: str) -> None:
     while source.stage.name in plan.reverse_at:
         source = plan.nests[plan.reverse_at[source.stage.name].producer]
     inner = source.loops[source.position(attached.loop) + 1 :]
-    nest.loops = [loop for loop in inner if not loop.reduce]
+    nest.loops = [replace(loop, intrinsic="", initial="") for loop in inner if not loop.reduce]
+    for primitive in schedule.primitives:
+        if getattr(primitive, "stage", None) == name:
+            nest.apply(primitive)
     for axis, ours in zip(source.stage.axes, nest.stage.axes, strict=True):
         nest.axis_values[ours.name] = source.axis_values[axis.name]

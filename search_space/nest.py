@@ -26,6 +26,8 @@ class NestLoop:
         variable: its variable in the program, unique there.
         extent: iterations, perhaps a `min` of a tail.
         limit: the most iterations it ever has (sizes buffers, bounds indices).
+        intrinsic: the instruction that the loop and all inside it are.
+        initial: the one that initialises the stage's accumulator tile.
     """
 
     name: str
@@ -36,6 +38,7 @@ class NestLoop:
     kind: LoopKind = "serial"
     stages: int = 1
     intrinsic: str = ""
+    initial: str = ""
 
 
 @dataclass
@@ -99,8 +102,8 @@ class Nest:
                 self._change(loop, kind=kind)
             case Pipeline(_, loop, depth):
                 self._change(loop, stages=depth)
-            case Tensorize(_, loop, intrinsic):
-                self._change(loop, intrinsic=intrinsic)
+            case Tensorize(_, loop, intrinsic, initial):
+                self._change(loop, intrinsic=intrinsic, initial=initial)
             case _:
                 pass
 

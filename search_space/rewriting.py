@@ -1,4 +1,4 @@
-"""Primitives that change the graph of stages: cache_read, inline, rfactor.
+"""Primitives that change the graph of stages: cache_read, cache_result, inline, rfactor.
 
 They run before any loop exists; each takes a compute definition and returns another that computes the
 same output. (Primitives that only arrange loops are in `nest.py`.)
@@ -12,7 +12,7 @@ from search_space.compute import Axis, ComputeDefinition, Stage
 from search_space.errors import ScheduleError
 from search_space.expression import ceildiv, var
 from search_space.scalar import REDUCERS, Const, Load, Scalar, Select, rewrite
-from search_space.schedule import CacheRead, Inline, Primitive, Rfactor
+from search_space.schedule import CacheRead, CacheResult, Inline, Primitive, Rfactor
 
 
 def rewrite_stages(
@@ -23,6 +23,8 @@ def rewrite_stages(
         match primitive:
             case CacheRead():
                 compute = cache_read(compute, primitive)
+            case CacheResult():
+                compute = cache_result(compute, primitive)
             case Inline():
                 compute = inline(compute, primitive)
             case Rfactor():
@@ -66,6 +68,19 @@ def cache_read(compute: ComputeDefinition, primitive: CacheRead) -> ComputeDefin
     copy = Stage(primitive.name, axes, element, dtype=compute.dtype(primitive.tensor))
     changed = replace(reader, value=_redirect(reader.value, primitive.tensor, primitive.name))
     return _replace_stage(compute, reader.name, copy, changed)
+
+
+def cache_result(compute: ComputeDefinition, primitive: CacheResult) -> ComputeDefinition:
+    """Compute a stage under another name and copy it into its tensor.
+
+    c[i] = sum_k f(i, k)  -->  name[i] = sum_k f(i, k); c[i] = name[i]
+    """
+    stage = _find(compute, primitive.stage)
+    if stage.store is not None or stage.guard:
+        raise ScheduleError(f"stage '{stage.name}' does not write all of its tensor point by point")
+    element = Load(primitive.name, tuple(a.var for a in stage.axes))
+    copy = Stage(stage.name, stage.axes, element, dtype=stage.dtype)
+    return _replace_stage(compute, stage.name, replace(stage, name=primitive.name), copy)
 
 
 def inline(compute: ComputeDefinition, primitive: Inline) -> ComputeDefinition:

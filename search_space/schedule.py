@@ -106,6 +106,14 @@ class CacheRead:
 
 
 @dataclass(frozen=True)
+class CacheResult:
+    """p[i] = f(i)  -->  name[i] = f(i); p[i] = name[i]   (name: a stage in p's place)"""
+
+    stage: str
+    name: str
+
+
+@dataclass(frozen=True)
 class Inline:
     """p[i] = f(i); c[i] = g(p[i])  -->  c[i] = g(f(i))"""
 
@@ -131,6 +139,14 @@ class SetLayout:
 
 
 @dataclass(frozen=True)
+class SetScope:
+    """t in global memory  -->  t in the named memory (`hbm`, `sbuf`)"""
+
+    tensor: str
+    scope: str
+
+
+@dataclass(frozen=True)
 class CompileTime:
     """run: p = f(weights); use p  -->  once, at compile time: p = f(weights);  run: use p"""
 
@@ -139,16 +155,20 @@ class CompileTime:
 
 @dataclass(frozen=True)
 class Tensorize:
-    """for i: for j: for k: s  -->  intrinsic: for i: for j: for k: s   (one target instruction)"""
+    """for i: for j: for k: s  -->  intrinsic: for i: for j: for k: s   (one target instruction)
+
+    `initial` is the instruction that initialises an accumulator tile, where the stage has one.
+    """
 
     stage: str
     loop: str
     intrinsic: str
+    initial: str = ""
 
 
 Primitive = Union[
     Split, Reorder, Annotate, Pipeline, AssignEngine, ComputeAt, ReverseComputeAt, CacheWrite,
-    CacheRead, Inline, Rfactor, SetLayout, CompileTime, Tensorize,
+    CacheRead, CacheResult, Inline, Rfactor, SetLayout, SetScope, CompileTime, Tensorize,
 ]  # fmt: skip
 
 
@@ -197,6 +217,9 @@ class Schedule:
     def cache_read(self, tensor: str, reader: str, name: str, scope: str = "global") -> Schedule:
         return self._with(CacheRead(tensor, reader, name, scope))
 
+    def cache_result(self, stage: str, name: str) -> Schedule:
+        return self._with(CacheResult(stage, name))
+
     def inline(self, stage: str) -> Schedule:
         return self._with(Inline(stage))
 
@@ -206,11 +229,14 @@ class Schedule:
     def set_layout(self, tensor: str, layout: Layout) -> Schedule:
         return self._with(SetLayout(tensor, layout))
 
+    def set_scope(self, tensor: str, scope: str) -> Schedule:
+        return self._with(SetScope(tensor, scope))
+
     def compile_time(self, stage: str) -> Schedule:
         return self._with(CompileTime(stage))
 
-    def tensorize(self, stage: str, loop: str, intrinsic: str) -> Schedule:
-        return self._with(Tensorize(stage, loop, intrinsic))
+    def tensorize(self, stage: str, loop: str, intrinsic: str, initial: str = "") -> Schedule:
+        return self._with(Tensorize(stage, loop, intrinsic, initial))
 
     def __str__(self) -> str:
         return "\n".join(str(primitive) for primitive in self.primitives)
