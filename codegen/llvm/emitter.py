@@ -263,9 +263,9 @@ class FunctionEmitter:
         used = self.local.used
         if size <= STACK_LIMIT:
             kind = ir.ArrayType(element_type(buffer.dtype), elements(buffer))
-            slot = self.entry.alloca(kind)
-            slot.align = ALIGNMENT
-            pointer = self.entry.bitcast(slot, POINTER)
+            pointer = self.entry.alloca(kind)
+            pointer.align = ALIGNMENT
+            pointer.type = POINTER  # llvmlite types it; vectors of any length are stored there
         else:
             offset = INDEX(self.local.take(size))
             pointer = self.entry.gep(self.local_base, [offset], source_etype=ir.IntType(8))
