@@ -3,10 +3,10 @@
     python benchmarks/database.py [--trials 2000000] [--folder FOLDER] [--json]
 
 Writers: 8 processes add 5,000 trials each, in transactions of 50, to one SQLite file; every row
-must be there and no writer may meet a lock. Import: an export of generated trials is read into an empty
-database. Questions: `--trials` trials of 60 workloads (three layout pairs, hardware and simulator),
-then the best schedule of one workload, of all 60 at once, and what `tilesmith db top` asks; medians
-of repeated questions, statement building and value construction included.
+must be there and no writer may meet a lock. Import: an export of generated trials is read into an
+empty database. Questions: `--trials` trials of 60 workloads (three layout pairs, both ways to
+measure), then the best schedule of one workload, of all 60 at once, and what `tilesmith db top`
+asks; medians of repeated questions, statement building and value construction included.
 """
 
 from __future__ import annotations

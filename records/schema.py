@@ -51,7 +51,7 @@ def prepare(engine: Engine, name: str, *, writable: bool) -> None:
             if engine.dialect.name == "postgresql":
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))
             if _revision(connection, name) != REVISIONS[-1]:
-                _upgrade(connection)
+                upgrade(connection)
 
 
 def _revision(connection: Connection, name: str) -> str | None:
@@ -77,7 +77,8 @@ def _revision(connection: Connection, name: str) -> str | None:
     return None if found is None else str(found)
 
 
-def _upgrade(connection: Connection) -> None:
+def upgrade(connection: Connection, revision: str = "head") -> None:
+    """Run the missing migrations up to `revision` on an open write transaction."""
     # Imported here: Alembic is needed once in a database's life, not on every start.
     from alembic import command
     from alembic.config import Config
@@ -86,4 +87,4 @@ def _upgrade(connection: Connection) -> None:
     folder = str(resources.files("records") / "migrations").replace("%", "%%")
     config.set_main_option("script_location", folder)
     config.attributes.update(connection=connection, version_table=VERSION_TABLE)
-    command.upgrade(config, "head")
+    command.upgrade(config, revision)

@@ -1,0 +1,177 @@
+"""Databases to test on (an SQLite file, a PostgreSQL server) and records to put into them.
+
+PostgreSQL is the server that `TILESMITH_TEST_POSTGRES_URL` names (a database that may be emptied), else
+one started here from the system's own binaries, else these tests are skipped with that message.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+
+from records import Database, Toolchain, TuningRecord
+from search_space.config import Config
+from search_space.measure import MeasureResult
+
+TARGET = "cpu-0123abcd"
+NOW = Toolchain("0.1.0", "22", "1", "1", "1")
+THEN = Toolchain("0.0.9", "21", "0", "0", "0")
+KEY = "matmul m=64 n=64 k=64"
+
+MakeRecord = Callable[..., TuningRecord]
+
+
+def _make_record(
+    config: dict[str, Any] | int = 1,
+    latency: float | tuple[float, ...] = 1e-3,
+    *,
+    workload: str = KEY,
+    status: str = "ok",
+    measured_by: str = "hardware",
+    message: str = "it failed",
+    **more: Any,
+) -> TuningRecord:
+    knobs = {"tile": config} if isinstance(config, int) else config
+    samples = latency if isinstance(latency, tuple) else (latency,)
+    ok = status == "ok"
+    result = MeasureResult(
+        status,  # type: ignore[arg-type]
+        measured_by,  # type: ignore[arg-type]
+        samples if ok else (),
+        "" if ok else message,
+    )
+    return TuningRecord(workload, TARGET, Config.of(knobs), result, **more)
+
+
+@pytest.fixture
+def make_record() -> MakeRecord:
+    """A record from as little as a tile size and a latency in seconds."""
+    return _make_record
+
+
+@pytest.fixture
+def at() -> Callable[[int], datetime]:
+    """A point in time, `n` seconds after another."""
+    return lambda n: datetime(2026, 1, 1, 0, n // 60, n % 60, tzinfo=UTC)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """URL of a PostgreSQL database that tests may empty."""
+    given = os.environ.get("TILESMITH_TEST_POSTGRES_URL")
+    if given:
+        yield given
+        return
+    binaries = _binaries()
+    if binaries is None:
+        pytest.skip("no PostgreSQL: neither TILESMITH_TEST_POSTGRES_URL nor a server's binaries")
+    yield from _serve(binaries)
+
+
+def _binaries() -> Path | None:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    on_path = shutil.which("initdb")
+    if found:
+        return found[-1].parent
+    return Path(on_path).resolve().parent if on_path else None
+
+
+def _serve(binaries: Path) -> Iterator[str]:
+    folder = Path(tempfile.mkdtemp(prefix="tilesmith-postgres-"))
+    user = _server_user(folder)
+    options = "-c listen_addresses= -c fsync=off -c max_connections=40"
+    try:
+        _run(
+            binaries / "initdb",
+            "-D",
+            f"{folder}/data",
+            "-U",
+            "tester",
+            "-A",
+            "trust",
+            "-N",
+            user=user,
+        )
+        control = (binaries / "pg_ctl", "-D", f"{folder}/data", "-w", "-l", f"{folder}/log")
+        _run(*control, "-o", f"{options} -k {folder}", "start", user=user)
+        try:
+            yield f"postgresql://tester@/postgres?host={folder}"
+        finally:
+            _run(*control, "-m", "immediate", "stop", user=user)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _server_user(folder: Path) -> str | None:
+    """The server refuses to run as root: then another user gets the folder."""
+    if os.geteuid() != 0:
+        return None
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    user = "postgres" if "postgres" in names else "nobody"
+    shutil.chown(folder, user)
+    return user
+
+
+def _run(*command: object, user: str | None) -> None:
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words, user=user, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd="/"
+    )
+    if done.returncode:
+        pytest.skip(f"PostgreSQL could not be started: {done.stderr.strip()[-300:]}")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where an empty database is, once for each backend."""
+    if request.param == "sqlite":
+        return str(tmp_path / "tuning.db")
+    url = request.getfixturevalue("postgres")
+    engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"))
+    with engine.begin() as connection:
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+        connection.execute(text("CREATE SCHEMA public"))
+    engine.dispose()
+    return str(url)
+
+
+@pytest.fixture
+def database(location: str) -> Iterator[Database]:
+    """An empty database of today's versions, on each backend."""
+    with Database.open(location, toolchain=NOW) as opened:
+        yield opened
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Iterator[Database]:
+    """An empty SQLite database, where the backend does not matter."""
+    with Database.open(str(tmp_path / "own.db"), toolchain=NOW) as opened:
+        yield opened
+
+
+@pytest.fixture
+def versions() -> tuple[Toolchain, Toolchain]:
+    """The versions the databases here are opened with, and older ones."""
+    return NOW, THEN
+
+
+@pytest.fixture
+def target() -> str:
+    """The target of every record made here."""
+    return TARGET
+
+
+@pytest.fixture
+def key() -> str:
+    """The workload of records that name none."""
+    return KEY
