@@ -9,7 +9,6 @@ formulas of epilogue steps and the others are ONNX's at its newest opset.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -67,21 +66,37 @@ def _attribute(name: str, value: Any, kind: Any) -> onnx.AttributeProto:
 
 
 class HostFunction:
-    """One node, ready to be run on arrays."""
+    """One node, ready to be run on arrays.
 
-    def __init__(self, node: Node, opsets: Sequence[tuple[str, int]]) -> None:
-        self.node = node
+    Args:
+        proto: the node.
+        reads: names of every tensor it reads, those read by its subgraphs included.
+        opsets: (domain, version) pairs of the model it is from.
+    """
+
+    def __init__(
+        self, proto: onnx.NodeProto, reads: Sequence[str], opsets: Sequence[tuple[str, int]]
+    ) -> None:
+        self._proto = proto
+        self._reads = tuple(dict.fromkeys(reads))
+        self._writes = tuple(name for name in proto.output if name)
         self._opsets = dict(opsets)
+
+    @classmethod
+    def of(cls, node: Node, opsets: Sequence[tuple[str, int]]) -> HostFunction:
+        return cls(node_proto(node, dict(opsets)), node.reads, opsets)
 
     @cached_property
     def _evaluator(self) -> ReferenceEvaluator:
-        node, known = self.node, self._opsets
-        if node.domain == INTERNAL_DOMAIN:
-            node, known = replace(node, domain=""), {"": onnx.defs.onnx_opset_version()}
+        proto, known = self._proto, self._opsets
+        if proto.domain == INTERNAL_DOMAIN:
+            proto, known = onnx.NodeProto(), {"": onnx.defs.onnx_opset_version()}
+            proto.CopyFrom(self._proto)
+            proto.domain = ""
         unknown = onnx.TypeProto()
-        inputs = [helper.make_value_info(name, unknown) for name in dict.fromkeys(node.reads)]
-        outputs = [helper.make_value_info(name, unknown) for name in node.writes]
-        graph = helper.make_graph([node_proto(node, known)], "host", inputs, outputs)
+        inputs = [helper.make_value_info(name, unknown) for name in self._reads]
+        outputs = [helper.make_value_info(name, unknown) for name in self._writes]
+        graph = helper.make_graph([proto], "host", inputs, outputs)
         domains = {"": 1, **known}
         opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
         return ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
@@ -92,17 +107,18 @@ class HostFunction:
         Raises:
             JobError: the reference implementation failed on these inputs.
         """
-        node = self.node
-        if node.domain == INTERNAL_DOMAIN and node.operator in STEPS:
-            return {node.writes[0]: run_activation(node, arrays[node.inputs[0]])}
+        proto = self._proto
+        if proto.domain == INTERNAL_DOMAIN and proto.op_type in STEPS:
+            return {self._writes[0]: _run_activation(proto, arrays[proto.input[0]])}
         try:
             with np.errstate(all="ignore"):
-                results = self._evaluator.run(None, {name: arrays[name] for name in node.reads})
+                results = self._evaluator.run(None, {name: arrays[name] for name in self._reads})
         except Exception as error:
             raise JobError(
-                f"{node.describe()} failed on the host (onnx.reference): {error}"
+                f"{proto.op_type} '{proto.name or self._writes[0]}' failed on the host "
+                f"(onnx.reference): {error}"
             ) from error
-        return {n: _as_array(r) for n, r in zip(node.writes, results, strict=True)}
+        return {n: _as_array(r) for n, r in zip(self._writes, results, strict=True)}
 
 
 def _as_array(result: Any) -> Any:
@@ -114,9 +130,10 @@ def activation_step(node: Node) -> EpilogueStep:
     return EpilogueStep(node.operator, tuple(node.attribute("arguments", ())))
 
 
-def run_activation(node: Node, value: NDArray[Any]) -> NDArray[Any]:
+def _run_activation(proto: onnx.NodeProto, value: NDArray[Any]) -> NDArray[Any]:
     """An internal activation in numpy, keeping the dtype."""
-    step = activation_step(node)
+    arguments = tuple(n for a in proto.attribute if a.name == "arguments" for n in a.floats)
+    step = EpilogueStep(proto.op_type, arguments)
     with np.errstate(all="ignore"):
         result = STEPS[step.name].formula(value, None, *step.arguments)
     return np.asarray(result, dtype=value.dtype)

@@ -114,7 +114,7 @@ def known_values(
     if not all(name in values and values[name].size <= _SMALL for name in node.reads):
         return {}
     try:
-        results = HostFunction(node, tuple(opsets.items())).run(values)
+        results = HostFunction.of(node, tuple(opsets.items())).run(values)
     except JobError:
         return {}
     small = all(isinstance(r, np.ndarray) and r.size <= _SMALL for r in results.values())

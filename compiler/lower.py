@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from compiler.graph import INTERNAL_DOMAIN, Graph, Node, TensorInfo, kernel
+from compiler.graph import INTERNAL_DOMAIN, Graph, Node, TensorInfo, kernel, view
 from compiler.rewrite import Rewriter
 from search_space.epilogue import EpilogueStep
 from search_space.errors import WorkloadError
@@ -82,3 +82,23 @@ def make_kernel(
     )
     extra = [tensor for _, tensor in epilogue if tensor]
     return kernel(workload, (*inputs, *extra), output or node.outputs[0], node.name)
+
+
+def as_image(rewriter: Rewriter, name: str) -> tuple[list[Node], str]:
+    """(views needed, tensor of four axes): a tensor of one spatial axis gets a height of one."""
+    info = rewriter.info(name)
+    if len(info.dims) == 4:
+        return [], name
+    batch, channels, width = info.dims
+    image = rewriter.add_tensor(name, info.dtype, (batch, channels, 1, width))
+    return [view(name, image)], image
+
+
+def from_image(rewriter: Rewriter, name: str) -> tuple[list[Node], str]:
+    """(views needed, tensor of four axes to write) so that `name` comes of it."""
+    info = rewriter.info(name)
+    if len(info.dims) == 4:
+        return [], name
+    batch, channels, width = info.dims
+    image = rewriter.add_tensor(name, info.dtype, (batch, channels, 1, width))
+    return [view(image, name)], image

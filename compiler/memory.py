@@ -1,10 +1,10 @@
 """Memory planning: which activations may share bytes, and where each lies in one arena.
 
 Tensors that are views of each other form a *group*, which lives from its first write to its last
-read. Groups whose lives don't meet may overlap in memory; offsets are chosen first fit, largest group
-first (the greedy-by-size rule of Pisarchyk and Lee, "Efficient Memory Management for Deep Neural
-Net Inference", 2020). Invariants: two groups alive at the same step never overlap; offsets are
-multiples of a cache line; the arena is never smaller than the most bytes alive at once.
+read. Groups whose lives don't meet may overlap in memory; offsets are chosen first fit, largest
+group first (the greedy-by-size rule of Pisarchyk and Lee, "Efficient Memory Management for Deep
+Neural Net Inference", 2020). Invariants: two groups alive at the same step never overlap; offsets
+are multiples of a cache line; the arena is never smaller than the most bytes alive at once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Placement: where every tensor of a lowered graph lies when the graph runs.
 
 A tensor that a kernel, view or join touches lies in the arena; one that only host nodes touch is
-an array of its own; constants are arrays of the executable. Invariants: a view lies inside its source
-and the parts of a join inside its result, so neither costs a copy; a tensor stays in place from its
-write to its last read (to the end, for graph outputs).
+an array of its own; constants are arrays of the executable. Invariants: a view lies inside its
+source and the parts of a join inside its result, so neither costs a copy; a tensor stays in place
+from its write to its last read (to the end, for graph outputs).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def run_reference(graph: Graph, inputs: Arrays) -> dict[str, NDArray[Any]]:
 
 def _run_node(graph: Graph, node: Node, values: Mapping[str, Any]) -> dict[str, Any]:
     if node.kind == "host":
-        return HostFunction(node, graph.opsets).run(values)
+        return HostFunction.of(node, graph.opsets).run(values)
     result = graph.info(node.outputs[0])
     if node.kind == "view":
         flat = values[node.inputs[0]].reshape(-1)

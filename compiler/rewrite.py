@@ -111,6 +111,7 @@ class Rewriter:
     def make_constant(self, name: str, value: NDArray[Any]) -> None:
         """Turn a tensor whose producer is gone into a constant."""
         assert name not in self._producers
+        value = value.view()
         value.setflags(write=False)
         self.constants[name] = value
         self.changed = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.graph import Node
-from compiler.lower import is_computable, make_kernel, rules
+from compiler.lower import as_image, from_image, is_computable, make_kernel, rules
 from compiler.onnx_access import pads, spatial
 from compiler.rewrite import Rewriter
 from search_space.epilogue import EpilogueStep
@@ -34,17 +34,17 @@ def lower_conv(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
         operator = "depthwise_conv2d"
     else:
         parameters |= {"oc": out_channels, "groups": groups}
-    epilogue = [(EpilogueStep("bias"), bias)] if bias else []
-    return [
-        make_kernel(
-            rewriter, operator, parameters, (data, weight), node, names=("", "weight"),
-            epilogue=epilogue,
-        )
-    ]  # fmt: skip
+    before, source = as_image(rewriter, data)
+    after, result = from_image(rewriter, node.outputs[0])
+    made = make_kernel(
+        rewriter, operator, parameters, (source, weight), node, output=result,
+        names=("", "weight"), epilogue=[(EpilogueStep("bias"), bias)] if bias else [],
+    )  # fmt: skip
+    return [*before, made, *after]
 
 
 def window(
-    node: Node, extents: tuple[int, ...], kernel: tuple[int, ...], pad_name: str = "pad"
+    node: Node, extents: tuple[int, ...], kernel: tuple[int, ...]
 ) -> dict[str, ParameterValue]:
     """Parameters h, w, kh, kw, stride, pad and dilation of a sliding window over 1 or 2 axes."""
     rank = len(extents)
@@ -59,7 +59,7 @@ def window(
         "kh": kernel[0],
         "kw": kernel[1],
         "stride": pair_text(strides),
-        pad_name: pad_text(sides),
+        "pad": pad_text(sides),
         "dilation": pair_text(dilations),
     }
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from compiler.graph import Graph, Node
 from compiler.host import HostFunction, foldable
+from compiler.passes.views import is_view
 from compiler.rewrite import Rewriter
 from search_space.errors import JobError
 
@@ -21,12 +22,24 @@ _LIMIT = 1 << 30
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """Replace nodes that read constants only by their results."""
+    """Replace nodes (views included) that read constants only by their results."""
     rewriter = Rewriter(graph)
     for node in rewriter.nodes():
-        if foldable(node) and all(name in rewriter.constants for name in node.reads):
+        if not all(name in rewriter.constants for name in node.reads):
+            continue
+        if is_view(node):
+            _fold_view(rewriter, node)
+        elif foldable(node):
             _fold(rewriter, node)
     return rewriter.finish()
+
+
+def _fold_view(rewriter: Rewriter, node: Node) -> None:
+    result = rewriter.info(node.outputs[0])
+    flat = rewriter.constants[node.inputs[0]].reshape(-1)
+    start = int(node.attribute("offset", 0))
+    rewriter.remove(node)
+    rewriter.make_constant(result.name, flat[start : start + result.elements].reshape(result.dims))
 
 
 def _fold(rewriter: Rewriter, node: Node) -> None:
@@ -34,7 +47,7 @@ def _fold(rewriter: Rewriter, node: Node) -> None:
     if any(not info.known or info.nbytes > _LIMIT for info in infos):
         return
     try:
-        results = HostFunction(node, rewriter.graph.opsets).run(rewriter.constants)
+        results = HostFunction.of(node, rewriter.graph.opsets).run(rewriter.constants)
     except JobError:
         return
     if not all(isinstance(value, np.ndarray) for value in results.values()):

@@ -1,0 +1,242 @@
+"""The artifact: a compiled model as one `.tsm` file.
+
+A zip archive, stored without compression:
+
+    manifest.json      format version, name, target, threads, tensors, steps, report
+    constants.bin      packed weights
+    code/N.o           code objects
+    host/N.onnx        host nodes
+
+Reading trusts nothing: members are read by the names above only (nothing is ever extracted to
+disk), every size is checked against the manifest, every offset against its region, and whatever
+does not fit is refused with a sentence. The code inside runs natively: load artifacts only from
+people you would run a program from. Invariant: `read_artifact(write_artifact(r))` equals `r`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from codegen.native.memory import aligned_bytes
+from compiler.graph import TensorInfo
+from compiler.program import (
+    CodeObject,
+    HostStep,
+    KernelStep,
+    Place,
+    Recipe,
+    Report,
+    Step,
+    TensorRef,
+)
+from search_space.dtypes import NAMES
+from search_space.errors import JobError, ModelError, TargetError, TilesmithError
+from search_space.target import Target
+
+FORMAT = 1
+"""Version of the layout described above."""
+
+_LIMIT = 1 << 36
+"""Bytes: no member may claim to be larger."""
+
+
+def write_artifact(recipe: Recipe, path: Path) -> None:
+    """Write a recipe; the file appears whole or not at all.
+
+    Raises:
+        JobError: the file cannot be written.
+    """
+    temporary = ""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.absolute().parent, suffix=".tmp")
+        with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(stream, "w") as archive:
+            _write(recipe, archive)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except OSError as error:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        raise JobError(f"artifact '{path}' cannot be written: {error.strerror}") from error
+
+
+def _write(recipe: Recipe, archive: zipfile.ZipFile) -> None:
+    hosts = [step for step in recipe.steps if isinstance(step, HostStep)]
+    archive.writestr("manifest.json", json.dumps(_manifest(recipe), indent=1))
+    with archive.open(zipfile.ZipInfo("constants.bin"), "w", force_zip64=True) as stream:
+        stream.write(recipe.constants.data)
+    for number, code in enumerate(recipe.codes):
+        archive.writestr(zipfile.ZipInfo(f"code/{number}.o"), code.code)
+    for number, step in enumerate(hosts):
+        archive.writestr(zipfile.ZipInfo(f"host/{number}.onnx"), step.proto)
+
+
+def _manifest(recipe: Recipe) -> dict[str, Any]:
+    report = dict(vars(recipe.report))
+    report["host_nodes"] = list(recipe.report.host_nodes)
+    return {
+        "format": FORMAT,
+        "name": recipe.name,
+        "target": json.loads(recipe.target.to_json()),
+        "threads": recipe.threads,
+        "arena_bytes": recipe.arena_bytes,
+        "constant_bytes": int(recipe.constants.size),
+        "opsets": [list(pair) for pair in recipe.opsets],
+        "inputs": [_ref_json(ref) for ref in recipe.inputs],
+        "outputs": [_ref_json(ref) for ref in recipe.outputs],
+        "codes": [[len(c.code), c.shared_bytes, c.local_bytes] for c in recipe.codes],
+        "steps": [_step_json(step) for step in recipe.steps],
+        "report": report,
+    }
+
+
+def _ref_json(ref: TensorRef) -> dict[str, Any]:
+    shape = None if ref.info.shape is None else list(ref.info.shape)
+    place = [ref.place.region, ref.place.offset]
+    return {"name": ref.info.name, "dtype": ref.info.dtype, "shape": shape, "place": place}
+
+
+def _step_json(step: Step) -> dict[str, Any]:
+    if isinstance(step, KernelStep):
+        places = [[place.region, place.offset] for place in step.arguments]
+        return {
+            "kernel": step.name, "workload": step.workload, "config": step.config,
+            "origin": step.origin, "code": step.code, "arguments": places,
+        }  # fmt: skip
+    return {
+        "host": step.name,
+        "operator": step.operator,
+        "bytes": len(step.proto),
+        "inputs": [_ref_json(ref) for ref in step.inputs],
+        "outputs": [_ref_json(ref) for ref in step.outputs],
+    }
+
+
+def read_artifact(path: Path) -> Recipe:
+    """Read a recipe.
+
+    Raises:
+        ModelError: the file is missing, damaged, no artifact, or of a newer format.
+    """
+    if not path.exists():
+        raise ModelError(f"artifact '{path}' does not exist")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _Reader(archive, path.name).recipe()
+    except OSError as error:
+        raise ModelError(f"artifact '{path}' cannot be read: {error.strerror}") from error
+    except TilesmithError as error:
+        if isinstance(error, TargetError):
+            raise ModelError(f"artifact '{path}' is damaged: {error}") from error
+        raise
+    except Exception as error:  # a zip, JSON or field that is not what it should be
+        raise ModelError(
+            f"'{path}' is not a compiled model, or it is damaged "
+            f"({type(error).__name__}: {' '.join(str(error).split())[:120]})"
+        ) from error
+
+
+class _Reader:
+    """One artifact being read; every check that fails says what was wrong."""
+
+    def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
+        self.archive = archive
+        self.name = name
+        self.manifest = json.loads(archive.read("manifest.json"))
+        version = self.manifest["format"]
+        if version != FORMAT:
+            raise ModelError(
+                f"artifact '{name}' has the format {version}; this version reads {FORMAT}; "
+                "compile the model again"
+            )
+        self.arena = self._natural(self.manifest["arena_bytes"], "arena_bytes")
+        self.constants = self._natural(self.manifest["constant_bytes"], "constant_bytes")
+
+    def recipe(self) -> Recipe:
+        found = self.manifest
+        codes = tuple(
+            CodeObject(
+                self._member(f"code/{number}.o", self._natural(size, "code")),
+                self._natural(shared, "workspace"),
+                self._natural(local, "workspace"),
+            )
+            for number, (size, shared, local) in enumerate(found["codes"])
+        )
+        numbers = iter(range(len(found["steps"])))
+        steps = tuple(self._step(step, numbers, len(codes)) for step in found["steps"])
+        report = {**found["report"], "host_nodes": tuple(found["report"]["host_nodes"])}
+        return Recipe(
+            str(found["name"]), Target.from_json(json.dumps(found["target"])),
+            max(1, self._natural(found["threads"], "threads")),
+            tuple(self._ref(ref) for ref in found["inputs"]),
+            tuple(self._ref(ref) for ref in found["outputs"]), steps, codes, self._weights(),
+            self.arena, tuple((str(d), int(v)) for d, v in found["opsets"]), Report(**report),
+        )  # fmt: skip
+
+    def _damaged(self, what: str) -> ModelError:
+        return ModelError(f"artifact '{self.name}' is damaged: {what}; compile the model again")
+
+    def _natural(self, value: Any, what: str) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LIMIT:
+            raise self._damaged(f"{what} = {value!r} is out of range")
+        return value
+
+    def _member(self, name: str, size: int) -> bytes:
+        self._check_size(name, size)
+        return self.archive.read(name)
+
+    def _check_size(self, name: str, size: int) -> None:
+        found = self.archive.getinfo(name).file_size
+        if found != size:
+            raise self._damaged(f"{name} has {found} bytes where {size} are declared")
+
+    def _weights(self) -> Any:
+        """The constants, read straight into aligned memory."""
+        self._check_size("constants.bin", self.constants)
+        memory = aligned_bytes(max(64, self.constants))[: self.constants]
+        view, position = memory.data, 0
+        with self.archive.open("constants.bin") as stream:
+            while chunk := stream.read(1 << 22):
+                view[position : position + len(chunk)] = chunk
+                position += len(chunk)
+        return memory
+
+    def _place(self, raw: Any, nbytes: int) -> Place:
+        region, offset = raw
+        offset = self._natural(offset, "an offset")
+        sizes = {"arena": self.arena, "constant": self.constants, "value": 0, "none": 0}
+        if region not in sizes:
+            raise self._damaged(f"it names the region {region!r}")
+        if region in ("arena", "constant") and offset + nbytes > sizes[region]:
+            raise self._damaged(f"a tensor ends behind the {region}")
+        return Place(region, offset)
+
+    def _ref(self, raw: Any) -> TensorRef:
+        shape = raw["shape"]
+        dims = None if shape is None else tuple(self._natural(s, "an extent") for s in shape)
+        if raw["dtype"] not in (*NAMES, ""):
+            raise self._damaged(f"tensor '{raw['name']}' has the dtype {raw['dtype']!r}")
+        info = TensorInfo(str(raw["name"]), raw["dtype"], dims)
+        place = self._place(raw["place"], info.nbytes if info.known else 0)
+        if place.region in ("arena", "constant") and not info.known:
+            raise self._damaged(f"tensor '{info.name}' has no shape")
+        return TensorRef(info, place)
+
+    def _step(self, raw: Any, numbers: Any, codes: int) -> Step:
+        if "kernel" in raw:
+            code = self._natural(raw["code"], "a code number")
+            if code >= codes:
+                raise self._damaged(f"it names the code object {code} of {codes}")
+            places = tuple(self._place(place, 0) for place in raw["arguments"])
+            name, workload, config = (str(raw[key]) for key in ("kernel", "workload", "config"))
+            return KernelStep(name, workload, config, str(raw["origin"]), code, places)
+        proto = self._member(f"host/{next(numbers)}.onnx", self._natural(raw["bytes"], "a size"))
+        return HostStep(
+            str(raw["host"]), str(raw["operator"]), proto,
+            tuple(self._ref(ref) for ref in raw["inputs"]),
+            tuple(self._ref(ref) for ref in raw["outputs"]),
+        )  # fmt: skip

@@ -1,0 +1,199 @@
+"""Assembly: a settled graph and compiled kernels become a `Recipe`.
+
+Weights are packed here, once; every operand gets its place in the arena or among the constants.
+Invariant: each distinct constant is stored once, on a cache line, and those that no code reads any
+more (weights that were packed) are not stored at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.backend import Compiled
+from compiler.graph import Graph, Node, TensorInfo
+from compiler.host import node_proto
+from compiler.layouts import PLAIN, pack, physical_bytes
+from compiler.memory import ALIGNMENT
+from compiler.options import Option
+from compiler.placement import Placement, device_tensors, place
+from compiler.program import (
+    NOWHERE,
+    CodeObject,
+    HostStep,
+    KernelStep,
+    Place,
+    Recipe,
+    Report,
+    Step,
+    TensorRef,
+    count_origins,
+)
+from compiler.settlement import TRANSFORM, Settled
+from search_space.config import Config
+from search_space.target import Target
+from search_space.template import template_of
+from search_space.workload import Workload
+
+Kernels = Mapping[tuple[Workload, Config], Compiled]
+
+
+def assemble(settled: Settled, kernels: Kernels, target: Target, threads: int) -> Recipe:
+    """Put everything in its place.
+
+    Args:
+        kernels: compiled code of every (workload, configuration) that the graph runs.
+    """
+    return _Assembler(settled, kernels).recipe(target, threads)
+
+
+class _Constants:
+    """Weights, one after the other."""
+
+    def __init__(self) -> None:
+        self.chunks: list[NDArray[np.uint8]] = []
+        self.size = 0
+        self.known: dict[tuple[str, str], Place] = {}
+
+    def add(self, key: tuple[str, str], array: NDArray[Any]) -> Place:
+        """The place of an array, stored the first time `key` is seen."""
+        if key not in self.known:
+            flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            self.known[key] = Place("constant", self.size)
+            self.chunks.append(flat)
+            padding = -flat.size % ALIGNMENT
+            self.chunks.append(np.zeros(padding, dtype=np.uint8))
+            self.size += flat.size + padding
+        return self.known[key]
+
+    def joined(self) -> NDArray[np.uint8]:
+        return np.concatenate(self.chunks) if self.chunks else np.zeros(0, dtype=np.uint8)
+
+
+class _Assembler:
+    def __init__(self, settled: Settled, kernels: Kernels) -> None:
+        self.settled = settled
+        self.graph: Graph = settled.graph
+        self.kernels = kernels
+        self.constants = _Constants()
+        self.codes: dict[bytes, int] = {}
+        self.code_list: list[CodeObject] = []
+        self.placement: Placement = place(self.graph, self._sizes())
+
+    def _sizes(self) -> dict[str, int]:
+        sizes = {}
+        for name in device_tensors(self.graph):
+            info = self.graph.info(name)
+            layout = self.settled.layouts.get(name, PLAIN)
+            sizes[name] = physical_bytes(layout, info.dims, info.dtype)
+        return sizes
+
+    def recipe(self, target: Target, threads: int) -> Recipe:
+        graph = self.graph
+        steps: list[Step] = []
+        for node in graph.nodes:
+            if node.kind == "kernel":
+                steps.append(self._kernel(node, self.settled.options[node]))
+            elif node.kind == "host":
+                steps.append(self._host(node))
+        done = tuple(steps)
+        inputs = tuple(self._ref(info) for info in graph.inputs)
+        outputs = tuple(self._ref(info) for info in graph.outputs)
+        return Recipe(
+            graph.name, target, threads, inputs, outputs, done, tuple(self.code_list),
+            self.constants.joined(), self.placement.nbytes, graph.opsets, self._report(done),
+        )  # fmt: skip
+
+    def _kernel(self, node: Node, option: Option) -> KernelStep:
+        workload, config = option.workload, option.config
+        assert workload is not None and config is not None
+        compiled = self.kernels[workload, config]
+        operands = dict(
+            zip((o.name for o in template_of(workload.operator).operands(workload)), node.inputs,
+                strict=True)
+        )  # fmt: skip
+        layouts = dict(zip(operands, option.operands, strict=True))
+        prepared = self._prepared(node, workload, compiled, operands)
+        places = []
+        for parameter in compiled.parameters:
+            if parameter == compiled.output:
+                places.append(self._arena(node.outputs[0], compiled.nbytes[parameter]))
+            elif parameter in prepared:
+                key = (f"{node.outputs[0]}\0{parameter}", "prepared")
+                places.append(self.constants.add(key, prepared[parameter]))
+            elif parameter in compiled.unread:
+                places.append(NOWHERE)
+            elif operands[parameter] in self.graph.constants:
+                name, layout = operands[parameter], layouts[parameter]
+                shape = _shape(workload, parameter)
+                array = self.graph.constants[name].reshape(shape)
+                places.append(self.constants.add((name, layout), pack(layout, array)))
+            else:
+                places.append(self._arena(operands[parameter], compiled.nbytes[parameter]))
+        return KernelStep(
+            node.name, workload.key, config.key, option.origin, self._code(compiled.code),
+            tuple(places),
+        )  # fmt: skip
+
+    def _prepared(
+        self, node: Node, workload: Workload, compiled: Compiled, operands: Mapping[str, str]
+    ) -> Mapping[str, NDArray[Any]]:
+        known = {
+            operand: self.graph.constants[name].reshape(_shape(workload, operand))
+            for operand, name in operands.items()
+            if workload.is_constant(operand)
+        }
+        return compiled.prepare(known)
+
+    def _arena(self, name: str, nbytes: int) -> Place:
+        layout = self.settled.layouts.get(name, PLAIN)
+        info = self.graph.info(name)
+        size = physical_bytes(layout, info.dims, info.dtype)
+        assert size == nbytes, f"'{name}' has {size} bytes; its kernel expects {nbytes}"
+        return Place("arena", self.placement.offsets[name])
+
+    def _code(self, code: CodeObject) -> int:
+        if code.code not in self.codes:
+            self.codes[code.code] = len(self.code_list)
+            self.code_list.append(code)
+        return self.codes[code.code]
+
+    def _host(self, node: Node) -> HostStep:
+        proto = node_proto(node, dict(self.graph.opsets)).SerializeToString()
+        names = dict.fromkeys(node.reads)
+        return HostStep(
+            node.describe(),
+            node.operator,
+            proto,
+            tuple(self._ref(self.graph.info(name)) for name in names),
+            tuple(self._ref(self.graph.info(name)) for name in node.writes),
+        )
+
+    def _ref(self, info: TensorInfo) -> TensorRef:
+        if info.name in self.graph.constants:
+            array = self.graph.constants[info.name]
+            return TensorRef(info, self.constants.add((info.name, PLAIN), array))
+        if info.name in self.placement.offsets:
+            return TensorRef(info, Place("arena", self.placement.offsets[info.name]))
+        return TensorRef(info, Place("value"))
+
+    def _report(self, steps: tuple[Step, ...]) -> Report:
+        origins = count_origins(steps)
+        hosts = [step.name for step in steps if isinstance(step, HostStep)]
+        conversions = sum(
+            isinstance(step, KernelStep) and step.workload.split()[0] == TRANSFORM for step in steps
+        )
+        return Report(
+            origins["tuned"], origins["stale"], origins["fallback"], origins["default"],
+            len(hosts), tuple(hosts), conversions, self.placement.nbytes, self.constants.size,
+            self.settled.seconds,
+        )  # fmt: skip
+
+
+def _shape(workload: Workload, operand: str) -> tuple[int, ...]:
+    """Logical shape of an operand in its template."""
+    operands = template_of(workload.operator).operands(workload)
+    return next(o.shape for o in operands if o.name == operand)

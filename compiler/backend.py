@@ -1,0 +1,77 @@
+"""`Backend`: what a target family has to offer so that whole models run on it.
+
+The compiler decides *what* runs in which order, with which schedule, layouts and memory; a backend
+turns one workload and configuration into code, and a run of kernel steps into something callable. A
+backend is found by the target's family in `backends`; adding one is one file.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.program import CodeObject, KernelStep, Recipe
+from search_space.config import Config
+from search_space.errors import TargetError
+from search_space.registry import Registry
+from search_space.target import Target
+from search_space.workload import Workload
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One compiled configuration.
+
+    Attributes:
+        code: what is stored and loaded.
+        parameters: names of the code's parameters in order: operands, prepared buffers, the output
+            last.
+        nbytes: physical size of each parameter.
+        output: name of the output parameter.
+        unread: operands that the code never reads (weights that were packed).
+        prepare: packs constant operands (logical arrays by name) into prepared buffers by name.
+    """
+
+    code: CodeObject
+    parameters: tuple[str, ...]
+    nbytes: Mapping[str, int]
+    output: str
+    unread: frozenset[str]
+    prepare: Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]
+
+
+class Backend(ABC):
+    """Code generation and execution for one family of targets."""
+
+    family: ClassVar[str]
+
+    @abstractmethod
+    def check(self, target: Target) -> None:
+        """Raise `TargetError` if code for `target` cannot run here, saying why."""
+
+    @abstractmethod
+    def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
+        """Generate code for one configuration; `CodegenError` if none came of it."""
+
+    @abstractmethod
+    def link(
+        self,
+        recipe: Recipe,
+        steps: Sequence[KernelStep],
+        arena: NDArray[np.uint8],
+        constants: NDArray[np.uint8],
+    ) -> Callable[[], None]:
+        """A callable that runs kernel steps one after another on the given memory."""
+
+
+backends: Registry[Backend] = Registry("target family", "compiler.backends", TargetError)
+
+
+def backend_of(target: Target) -> Backend:
+    """The backend of a target's family; `TargetError` if models cannot run on it."""
+    return backends[target.family]

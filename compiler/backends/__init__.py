@@ -1,0 +1,1 @@
+"""Backends, one file for each family of targets."""

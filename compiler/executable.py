@@ -1,0 +1,175 @@
+"""`Executable`: a compiled model, ready to run, save and load.
+
+    outputs = executable.run({"input": x})
+
+Runs of kernels are one native call each; host nodes run between them. Invariants: inputs are
+checked before anything runs; outputs are new arrays; calls from several threads run one after
+another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codegen.native.memory import aligned_bytes
+from compiler.backend import backend_of
+from compiler.graph import TensorInfo
+from compiler.program import HostStep, KernelStep, Recipe, Report, TensorRef, view_of
+from search_space.dtypes import to_numpy
+from search_space.errors import ModelError
+from search_space.workload import shape_text
+
+Arrays = Mapping[str, NDArray[Any]]
+_Run = Callable[[dict[str, Any]], None]
+
+
+def _ignoring_values(call: Callable[[], None]) -> _Run:
+    return lambda values: call()
+
+
+class Executable:
+    """See the module's docstring.
+
+    Raises (on construction):
+        TargetError: this machine cannot run code for the recipe's target.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self._lock = threading.Lock()
+        backend = backend_of(recipe.target)
+        backend.check(recipe.target)
+        self._arena = aligned_bytes(max(64, recipe.arena_bytes))
+        self._constants = aligned_bytes(max(64, recipe.constants.size))
+        self._constants[: recipe.constants.size] = recipe.constants
+        self._segments: list[_Run] = []
+        for is_kernel, steps in groupby(recipe.steps, lambda s: isinstance(s, KernelStep)):
+            if is_kernel:
+                kernels = [step for step in steps if isinstance(step, KernelStep)]
+                call = backend.link(recipe, kernels, self._arena, self._constants)
+                self._segments.append(_ignoring_values(call))
+            else:
+                hosts = (step for step in steps if isinstance(step, HostStep))
+                self._segments += [self._host_segment(step) for step in hosts]
+
+    # -- questions ------------------------------------------------------------------------------
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.recipe.name
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """What `run` takes, in order."""
+        return tuple(ref.info for ref in self.recipe.inputs)
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """What `run` gives, in order."""
+        return tuple(ref.info for ref in self.recipe.outputs)
+
+    @property
+    def report(self) -> Report:
+        """How many kernels are tuned, fell back, are untuned; what runs on the host; memory."""
+        return self.recipe.report
+
+    # -- running --------------------------------------------------------------------------------
+    def run(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
+        """Run the model.
+
+        Args:
+            inputs: an array for every input, by name; exact shapes and dtypes.
+
+        Returns:
+            a new array for every output, by name.
+
+        Raises:
+            ModelError: an input is missing, unknown, or of the wrong shape or dtype.
+            JobError: a host node failed on these inputs.
+        """
+        self._check(inputs)
+        with self._lock:
+            values: dict[str, Any] = {}
+            for ref in self.recipe.inputs:
+                self._put(ref, inputs[ref.info.name], values)
+            for segment in self._segments:
+                segment(values)
+            return {r.info.name: np.array(self._get(r, values)) for r in self.recipe.outputs}
+
+    def _check(self, inputs: Arrays) -> None:
+        known = {info.name: info for info in self.inputs}
+        names = ", ".join(known)
+        if unknown := [name for name in inputs if name not in known]:
+            raise ModelError(f"'{self.name}' has no input '{unknown[0]}'; its inputs are {names}")
+        for name, info in known.items():
+            if name not in inputs:
+                raise ModelError(f"input '{name}' of '{self.name}' is missing; it takes {names}")
+            array = np.asarray(inputs[name])
+            if array.shape != info.shape:
+                raise ModelError(
+                    f"input '{name}' of '{self.name}' has the shape {shape_text(array.shape)}; "
+                    f"{shape_text(info.dims)} is expected"
+                )
+            if array.dtype != to_numpy(info.dtype):
+                raise ModelError(
+                    f"input '{name}' of '{self.name}' is of dtype {array.dtype}; "
+                    f"{info.dtype} is expected"
+                )
+
+    def _memory(self, ref: TensorRef) -> NDArray[Any]:
+        """The bytes of a tensor in the arena or among the constants, as an array."""
+        memory = self._arena if ref.place.region == "arena" else self._constants
+        return view_of(memory, ref.place.offset, to_numpy(ref.info.dtype), ref.info.dims)
+
+    def _put(self, ref: TensorRef, array: Any, values: dict[str, Any]) -> None:
+        if ref.place.region == "arena":
+            self._memory(ref)[...] = array
+        else:
+            values[ref.info.name] = array
+
+    def _get(self, ref: TensorRef, values: Mapping[str, Any]) -> Any:
+        return values[ref.info.name] if ref.place.region == "value" else self._memory(ref)
+
+    def _host_segment(self, step: HostStep) -> _Run:
+        import onnx
+
+        from compiler.host import HostFunction
+
+        proto = onnx.NodeProto()
+        proto.ParseFromString(step.proto)
+        names = [ref.info.name for ref in step.inputs]
+        function = HostFunction(proto, names, self.recipe.opsets)
+
+        def run(values: dict[str, Any]) -> None:
+            given = {ref.info.name: self._get(ref, values) for ref in step.inputs}
+            results = function.run(given)
+            for ref in step.outputs:
+                self._put(ref, results[ref.info.name], values)
+
+        return run
+
+    # -- files ----------------------------------------------------------------------------------
+    def save(self, path: str | Path) -> None:
+        """Write the executable as one file (`.tsm`); `JobError` if it cannot be written."""
+        from compiler.artifact import write_artifact
+
+        write_artifact(self.recipe, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Executable:
+        """Read what `save` wrote.
+
+        Raises:
+            ModelError: missing, damaged, not an artifact, or of a newer format.
+            TargetError: it needs an instruction set this machine does not have.
+        """
+        from compiler.artifact import read_artifact
+
+        return cls(read_artifact(Path(path)))

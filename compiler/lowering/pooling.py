@@ -1,0 +1,75 @@
+"""MaxPool, AveragePool and the global ones -> `pool2d`.
+
+A window as large as an unpadded image is the global form. One spatial axis is taken as an image of
+height one, between views; MaxPool with indices stays on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.graph import Node
+from compiler.lower import as_image, from_image, is_computable, make_kernel, rules
+from compiler.lowering.convolution import window
+from compiler.rewrite import Rewriter
+from search_space.workload import ParameterValue
+
+
+@rules.register("MaxPool")
+def lower_max_pool(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    return _pool(rewriter, node, "max") if len(node.writes) == 1 else None
+
+
+@rules.register("AveragePool")
+def lower_average_pool(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    return _pool(rewriter, node, "average")
+
+
+def _pool(rewriter: Rewriter, node: Node, kind: str) -> Sequence[Node] | None:
+    info = rewriter.info(node.inputs[0])
+    if not is_computable(info) or len(info.dims) not in (3, 4):
+        return None
+    geometry = window(node, info.dims[2:], tuple(node.attribute("kernel_shape")))
+    whole = (geometry["h"], geometry["w"]) == (geometry["kh"], geometry["kw"])
+    if whole and geometry["pad"] == "0" and geometry["dilation"] == "1":
+        return _global(rewriter, node, kind)
+    parameters: dict[str, ParameterValue] = {
+        "kind": kind,
+        "n": info.dims[0],
+        "c": info.dims[1],
+        **geometry,
+        "ceil": int(node.attribute("ceil_mode", 0)),
+    }
+    if kind == "average":
+        parameters["count_include_pad"] = int(node.attribute("count_include_pad", 0))
+    return _image_kernel(rewriter, node, parameters)
+
+
+@rules.register("GlobalAveragePool")
+def lower_global_average_pool(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    return _global(rewriter, node, "average")
+
+
+@rules.register("GlobalMaxPool")
+def lower_global_max_pool(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    return _global(rewriter, node, "max")
+
+
+def _global(rewriter: Rewriter, node: Node, kind: str) -> Sequence[Node] | None:
+    info = rewriter.info(node.inputs[0])
+    if not is_computable(info) or len(info.dims) not in (3, 4):
+        return None
+    height, width = info.dims[2:] if len(info.dims) == 4 else (1, info.dims[2])
+    parameters: dict[str, ParameterValue] = {
+        "kind": kind, "n": info.dims[0], "c": info.dims[1], "h": height, "w": width, "global": 1,
+    }  # fmt: skip
+    return _image_kernel(rewriter, node, parameters)
+
+
+def _image_kernel(
+    rewriter: Rewriter, node: Node, parameters: dict[str, ParameterValue]
+) -> Sequence[Node]:
+    before, source = as_image(rewriter, node.inputs[0])
+    after, result = from_image(rewriter, node.outputs[0])
+    made = make_kernel(rewriter, "pool2d", parameters, (source,), node, output=result)
+    return [*before, made, *after]

@@ -1,0 +1,327 @@
+"""What each kernel could be run as: schedules with the layouts they read and write, and their cost.
+
+A kernel's options come from the database (the best record of every layout pair), else from the
+nearest tuned shape, else from the template's default; layouts nobody measured are offered as
+variants of the best. Invariants: every option is legal in its workload's space; the seconds of
+measured options are measurements, of all others estimates that never undercut a measurement.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from compiler.graph import Graph, Node
+from compiler.layouts import PLAIN, block, normal, physical_shape
+from compiler.passes.elementwise import elementwise_workload, is_elementwise
+from search_space.config import Config
+from search_space.dtypes import size_of
+from search_space.space import SearchSpace
+from search_space.target import Target
+from search_space.template import template_of
+from search_space.workload import Workload
+
+Origin = Literal["tuned", "stale", "fallback", "default"]
+"""tuned | tuned by other versions | from the nearest tuned shape or other layouts | untuned."""
+
+_DOUBT = 1.3
+"""Factor on the seconds of a schedule that was not measured but derived from one that was."""
+
+_BYTES_PER_SECOND = 20e9
+"""Of one core copying; an assumption that only unmeasured costs rest on."""
+
+_ASSUMED_CLOCK = 3e9
+
+
+class Records(Protocol):
+    """What the compiler asks of a tuning database (`records.Database`)."""
+
+    def layout_bests(
+        self, workloads: Iterable[Workload | str], target: Target | str, threads: int = 1
+    ) -> Mapping[str, Mapping[tuple[str, str], BestRecord]]: ...
+
+    def nearest(
+        self, workload: Workload, target: Target | str, threads: int | None = None
+    ) -> Iterable[BestRecord]: ...
+
+
+class BestRecord(Protocol):
+    """What the compiler asks of a best record (`records.Best`)."""
+
+    @property
+    def record(self) -> RecordedConfig: ...
+    @property
+    def stale(self) -> bool: ...
+    @property
+    def latency(self) -> float: ...
+
+
+class RecordedConfig(Protocol):
+    """What the compiler asks of a trial (`records.TuningRecord`)."""
+
+    @property
+    def config(self) -> Config: ...
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to run a node.
+
+    Attributes:
+        operands: layout of each operand, `PLAIN` where the template does not ask for one.
+        output: layout of the output.
+        seconds: measured or estimated latency.
+        workload, config: what is compiled; None for joins, which cost nothing.
+    """
+
+    operands: tuple[str, ...]
+    output: str
+    seconds: float = 0.0
+    origin: Origin = "default"
+    workload: Workload | None = None
+    config: Config | None = None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A configuration of a workload and what is known of it."""
+
+    config: Config
+    origin: Origin
+    seconds: float
+
+
+class Chooser:
+    """Finds options; one for each compilation."""
+
+    def __init__(
+        self, target: Target, database: Records | None, threads: int, require_tuned: bool = False
+    ) -> None:
+        self.target = target
+        self.threads = threads
+        self._database = database
+        self._known: dict[Workload, dict[tuple[str, str], Schedule]] = {}
+        self._spaces: dict[Workload, SearchSpace] = {}
+
+    def prepare(self, workloads: Iterable[Workload]) -> None:
+        """Look many workloads up at once (one query instead of one each)."""
+        missing = [w for w in dict.fromkeys(workloads) if w not in self._known]
+        bests: Mapping[str, Mapping[tuple[str, str], BestRecord]] = {}
+        if self._database is not None and missing:
+            bests = self._database.layout_bests(missing, self.target, self.threads)
+        for workload in missing:
+            self._known[workload] = self._schedules(workload, bests.get(workload.key, {}))
+
+    def schedules(self, workload: Workload) -> Mapping[tuple[str, str], Schedule]:
+        """The best schedule known for each (input, output) layout pair of a workload."""
+        self.prepare([workload])
+        return self._known[workload]
+
+    def best(self, workload: Workload) -> Schedule:
+        """The fastest of them."""
+        return min(self.schedules(workload).values(), key=lambda found: found.seconds)
+
+    def space(self, workload: Workload) -> SearchSpace:
+        if workload not in self._spaces:
+            template = template_of(workload.operator)
+            self._spaces[workload] = template.space(workload, self.target)
+        return self._spaces[workload]
+
+    def _schedules(
+        self, workload: Workload, bests: Mapping[tuple[str, str], BestRecord]
+    ) -> dict[tuple[str, str], Schedule]:
+        space = self.space(workload)
+        found: dict[tuple[str, str], Schedule] = {}
+        for best in bests.values():
+            if best.record.config in space:
+                origin: Origin = "stale" if best.stale else "tuned"
+                schedule = Schedule(best.record.config, origin, best.latency)
+                found[self.layouts(workload, schedule.config)] = schedule
+        if not found:
+            schedule = self._untuned(workload, space)
+            found[self.layouts(workload, schedule.config)] = schedule
+        self._add_variants(workload, space, found)
+        return found
+
+    def layouts(self, workload: Workload, config: Config) -> tuple[str, str]:
+        source, result = template_of(workload.operator).layouts(workload, config)
+        return normal(source), normal(result)
+
+    def _untuned(self, workload: Workload, space: SearchSpace) -> Schedule:
+        seconds = estimate(workload, self.target)
+        if self._database is not None:
+            for near in self._database.nearest(workload, self.target, self.threads):
+                if near.record.config in space:
+                    return Schedule(near.record.config, "fallback", seconds)
+        template = template_of(workload.operator)
+        return Schedule(template.default(workload, self.target), "default", seconds)
+
+    def _add_variants(
+        self, workload: Workload, space: SearchSpace, found: dict[tuple[str, str], Schedule]
+    ) -> None:
+        """Offer the best schedule in the layouts nobody measured."""
+        best = min(found.values(), key=lambda schedule: schedule.seconds)
+        derived: Origin = "default" if best.origin == "default" else "fallback"
+        factor = 1.0 if best.origin == "default" else _DOUBT
+        slowest = max(schedule.seconds for schedule in found.values())
+        for config in layout_variants(space, best.config):
+            pair = self.layouts(workload, config)
+            if pair not in found:
+                seconds = max(best.seconds * factor, slowest if factor > 1 else 0.0)
+                found[pair] = Schedule(config, derived, seconds)
+
+    # -- options of nodes -----------------------------------------------------------------------
+    def options(self, graph: Graph, node: Node) -> list[Option]:
+        """Every way to run a kernel or join node."""
+        if node.kind == "join":
+            return self._join_options(graph, node)
+        assert node.workload is not None
+        if is_elementwise(node):
+            return self._elementwise_options(graph, node)
+        return [
+            self._option(graph, node, pair, schedule)
+            for pair, schedule in self.schedules(node.workload).items()
+            if self._fits(graph, node, pair)
+        ]
+
+    def _fits(self, graph: Graph, node: Node, pair: tuple[str, str]) -> bool:
+        """Whether the tensors have the four axes that layouts other than plain speak of."""
+        tensors = (node.inputs[0], node.outputs[0])
+        return all(
+            layout == PLAIN or len(graph.info(name).dims) == 4
+            for layout, name in zip(pair, tensors, strict=True)
+        )
+
+    def _option(
+        self, graph: Graph, node: Node, pair: tuple[str, str], schedule: Schedule
+    ) -> Option:
+        workload = node.workload
+        assert workload is not None
+        template = template_of(workload.operator)
+        full = template.output(workload).shape
+        operands = tuple(
+            pair[0]
+            if position == 0
+            else pair[1]
+            if operand.role == "epilogue" and operand.shape == full
+            else PLAIN
+            for position, operand in enumerate(template.operands(workload))
+        )
+        return Option(
+            operands, pair[1], schedule.seconds, schedule.origin, workload, schedule.config
+        )
+
+    def _elementwise_options(self, graph: Graph, node: Node) -> list[Option]:
+        """Elementwise work is the same in every layout that all full operands share."""
+        workload = node.workload
+        assert workload is not None
+        found = []
+        for layout in (PLAIN, *self.image_layouts()):
+            inner = blocked_elementwise(graph, node, layout)
+            if inner is None:
+                continue
+            changed, operands = inner
+            schedule = self.best(changed)
+            found.append(
+                Option(
+                    operands, layout, schedule.seconds, schedule.origin, changed, schedule.config
+                )
+            )
+        return found
+
+    def image_layouts(self) -> tuple[str, ...]:
+        """Blocked layouts of this target's vectors."""
+        if "vector.lanes" not in self.target:
+            return ()
+        return (f"NCHW{self.target.integer('vector.lanes')}c",)
+
+    def _join_options(self, graph: Graph, node: Node) -> list[Option]:
+        """A join works in a blocked layout too if it is of whole blocks of channels."""
+        result = graph.info(node.outputs[0]).dims
+        shapes = [graph.info(name).dims for name in node.inputs]
+        found = []
+        for layout in (PLAIN, *self.image_layouts()):
+            size = block(layout)
+            along_channels = (
+                len(result) == 4
+                and result[0] == 1
+                and all(len(s) == 4 and s[2:] == result[2:] and s[1] % size == 0 for s in shapes)
+            )
+            if layout == PLAIN or along_channels:
+                found.append(Option((layout,) * len(node.inputs), layout))
+        return found
+
+
+def layout_variants(space: SearchSpace, config: Config) -> list[Config]:
+    """`config` with every other legal combination of its layout knobs."""
+    knobs = [name for name in config if name.endswith("layout")]
+    values: dict[str, dict[str, None]] = {name: {} for name in knobs}
+    for subspace in space.subspaces:
+        fixed = dict(subspace.fixed)
+        if fixed.get("algorithm") != config.get("algorithm"):
+            continue
+        for name in knobs:
+            if name in fixed:
+                values[name][str(fixed[name])] = None
+        for knob in subspace.knobs:
+            if knob.name in values:
+                values[knob.name].update(dict.fromkeys(map(str, knob.values)))
+    found = []
+    for chosen in itertools.product(*values.values()):
+        variant = Config.of({**config, **dict(zip(values, chosen, strict=True))})
+        if variant != config and variant in space:
+            found.append(variant)
+    return found
+
+
+def blocked_elementwise(
+    graph: Graph, node: Node, layout: str
+) -> tuple[Workload, tuple[str, ...]] | None:
+    """An elementwise kernel's workload where its full operands are in `layout`, and all layouts.
+
+    None where it cannot be said: operands that broadcast otherwise than along whole channels.
+    """
+    workload = node.workload
+    assert workload is not None
+    if layout == PLAIN:
+        return workload, (PLAIN,) * len(node.inputs)
+    dims = graph.info(node.outputs[0]).dims
+    size = block(layout)
+    if len(dims) != 4 or dims[1] % size:
+        return None
+    shapes: list[tuple[int, ...]] = []
+    layouts: list[str] = []
+    for name in node.inputs:
+        shape = graph.info(name).dims
+        padded = (1,) * (4 - len(shape)) + shape
+        if padded == dims:
+            shapes.append(physical_shape(layout, dims))
+            layouts.append(layout)
+        elif padded in ((1, dims[1], 1, 1), (dims[0], dims[1], 1, 1)):
+            shapes.append((padded[0], dims[1] // size, 1, 1, size))
+            layouts.append(PLAIN)
+        elif math.prod(padded) == 1:
+            shapes.append((1,))
+            layouts.append(PLAIN)
+        else:
+            return None
+    text = workload.text("expression")
+    changed = elementwise_workload(text, shapes, physical_shape(layout, dims))
+    return replace(changed, constants=workload.constants), tuple(layouts)
+
+
+def estimate(workload: Workload, target: Target) -> float:
+    """Seconds of a schedule nobody measured: half of peak, and memory at a copy's speed."""
+    template = template_of(workload.operator)
+    operands = (*template.operands(workload), template.output(workload))
+    nbytes = sum(math.prod(o.shape) * size_of(o.dtype) for o in operands)
+    lanes = target.integer("vector.lanes") if "vector.lanes" in target else 4
+    return template.flops(workload) / (2 * lanes * _ASSUMED_CLOCK) + nbytes / _BYTES_PER_SECOND
+
+
+def copy_seconds(nbytes: int) -> float:
+    """Seconds to read and write `nbytes` once, for conversions nobody measured."""
+    return 2 * nbytes / _BYTES_PER_SECOND

@@ -1,0 +1,159 @@
+"""`Recipe`: everything an executable is made of, as plain data: what an artifact stores.
+
+Kernels are compiled code with resolved arguments, host nodes are ONNX nodes, tensors are places.
+Invariants: frozen; no pointer and no object of a backend in it; offsets are inside the arena or the
+constants.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.graph import TensorInfo
+from search_space.target import Target
+
+Region = Literal["arena", "constant", "value", "none"]
+"""arena: activations | constant: weights | value: a host node's own array | none: no argument."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor lies: a region and a byte offset in it."""
+
+    region: Region
+    offset: int = 0
+
+
+NOWHERE = Place("none")
+
+
+@dataclass(frozen=True)
+class TensorRef:
+    """A tensor that a host node or the caller sees: its info and its place; plain layout."""
+
+    info: TensorInfo
+    place: Place
+
+
+@dataclass(frozen=True)
+class CodeObject:
+    """A kernel's code for the target's family.
+
+    Attributes:
+        code: what the family's backend loads (a relocatable object file on CPUs).
+        shared_bytes, local_bytes: workspace for all threads, and for each.
+    """
+
+    code: bytes
+    shared_bytes: int = 0
+    local_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class KernelStep:
+    """Runs code on places.
+
+    Attributes:
+        name: of the node.
+        workload, config: keys of what was compiled.
+        origin: where the schedule came from (`options.Origin`).
+        code: number of its `CodeObject`.
+        arguments: in the code's parameter order.
+    """
+
+    name: str
+    workload: str
+    config: str
+    origin: str
+    code: int
+    arguments: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class HostStep:
+    """Runs a serialised ONNX node at the recipe's opsets with `onnx.reference`."""
+
+    name: str
+    operator: str
+    proto: bytes
+    inputs: tuple[TensorRef, ...]
+    outputs: tuple[TensorRef, ...]
+
+
+Step = KernelStep | HostStep
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of a model.
+
+    Attributes:
+        tuned, stale, fallback, default: how many kernels run a schedule from the database, one
+        tuned
+            by other versions, one of the nearest tuned shape (or of other layouts), the default.
+        host: how many nodes run on the host.
+        host_nodes: their descriptions.
+        conversions: how many layout conversions there are among the kernels.
+        peak_bytes: of the activations' arena.
+        constant_bytes: of packed weights.
+        estimated_s: seconds of all kernels, by measurement or estimate.
+    """
+
+    tuned: int
+    stale: int
+    fallback: int
+    default: int
+    host: int
+    host_nodes: tuple[str, ...]
+    conversions: int
+    peak_bytes: int
+    constant_bytes: int
+    estimated_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """A compiled model as data.
+
+    Attributes:
+        name: of the model.
+        target: what it was compiled for.
+        threads: how many threads run a kernel.
+        inputs, outputs: what the caller gives and gets, in order.
+        steps: in order.
+        codes: code objects that kernel steps name by number.
+        constants: all weights, one after the other, each on a cache line.
+        arena_bytes: size of the activations' arena.
+        opsets: of host nodes.
+        report: what became of the model.
+    """
+
+    name: str
+    target: Target
+    threads: int
+    inputs: tuple[TensorRef, ...]
+    outputs: tuple[TensorRef, ...]
+    steps: tuple[Step, ...]
+    codes: tuple[CodeObject, ...]
+    constants: NDArray[np.uint8]
+    arena_bytes: int
+    opsets: tuple[tuple[str, int], ...]
+    report: Report
+
+
+def count_origins(steps: tuple[Step, ...]) -> Counter[str]:
+    """How many kernels have each origin."""
+    return Counter(step.origin for step in steps if isinstance(step, KernelStep))
+
+
+def view_of(
+    memory: NDArray[np.uint8], offset: int, dtype: np.dtype[Any], shape: Any
+) -> NDArray[Any]:
+    """An array over `memory` from byte `offset` on."""
+    count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    return memory[offset : offset + count].view(dtype).reshape(shape)
