@@ -25,8 +25,8 @@ from models import write_models
 from peers import meets, report
 
 import tilesmith
-from tilesmith.api import random_inputs
 from tilesmith.comparison import compare
+from tilesmith.compiling import random_inputs
 from tilesmith.output import note
 from tilesmith.reports import Comparison
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 import tilesmith
 from search_space.errors import DependencyError
-from tilesmith.api import random_inputs
+from tilesmith.compiling import random_inputs
 from tilesmith.light_models import light_model_names, save_light_model
 from tilesmith.peers import onnxruntime
 from tilesmith.progress import progress_display

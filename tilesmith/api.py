@@ -81,7 +81,7 @@ def tune(
     resolved = resolve_target(target, settings)
     job = TuningJob(
         subject=subject_words(subject),
-        workloads=workloads_in(subject, shapes, resolved)[0],
+        workloads=workloads_in(subject, shapes)[0],
         target=resolved,
         threads=threads,
         measure=way_of_measuring(measure, resolved),
@@ -132,9 +132,9 @@ def load(path: str | Path) -> Executable:
     Raises:
         ModelError: no artifact, a damaged one, or one for another instruction set.
     """
-    from compiler.artifact import load as load_artifact
+    from compiler.executable import Executable
 
-    return load_artifact(path)
+    return Executable.load(path)
 
 
 def simulate(
@@ -162,7 +162,7 @@ def simulate(
     from tilesmith.simulation import Part, simulate_parts
 
     resolved = resolve_target(target, settings)
-    found, notes = workloads_in(subject, shapes, resolved)
+    found, notes = workloads_in(subject, shapes)
     bests: Mapping[str, Any] = {}
     if database is not None:
         from records.database import Database

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.dtypes import to_numpy
+from search_space.errors import ModelError
 from search_space.target import Target
+from tilesmith.reports import CompileReport
 from tilesmith.subjects import WeightedWorkload, is_model, workloads_of
 
 if TYPE_CHECKING:
@@ -20,7 +28,7 @@ ARTIFACT_SUFFIX = ".tsm"
 
 
 def workloads_in(
-    subject: Subject, shapes: Shapes | None, target: Target
+    subject: Subject, shapes: Shapes | None
 ) -> tuple[list[WeightedWorkload], tuple[str, ...]]:
     """The distinct workloads of a model (or those given), and notes for the reader.
 
@@ -29,7 +37,16 @@ def workloads_in(
     """
     if not is_model(subject):
         return workloads_of(subject), ()  # type: ignore[arg-type]
-    raise AssertionError
+    from compiler.build import prepared
+    from compiler.onnx_import import import_model
+
+    graph = prepared(import_model(subject, shapes))  # type: ignore[arg-type]
+    counts = Counter(node.workload for node in graph.nodes if node.workload is not None)
+    if not counts:
+        raise ModelError(f"no operator of '{graph.name}' has a template; nothing to work on")
+    host = Counter(node.operator for node in graph.nodes if node.kind == "host")
+    notes = tuple(f"{count} {name} on the host, not counted" for name, count in host.items())
+    return [WeightedWorkload(w, float(count)) for w, count in counts.items()], notes
 
 
 def build_executable(
@@ -52,3 +69,58 @@ def build_executable(
 
             opened = stack.enter_context(Database.open(str(database), create=False))
         return build(graph, target, opened, threads=threads, require_tuned=require_tuned)
+
+
+def executable_of(
+    model: str | Path,
+    target: Target,
+    database: str | Path | None,
+    shapes: Shapes | None = None,
+    threads: int = 1,
+) -> Executable:
+    """Load an artifact, or compile a model (by its suffix it is known which)."""
+    if str(model).endswith(ARTIFACT_SUFFIX):
+        from compiler.executable import Executable
+
+        return Executable.load(model)
+    return build_executable(model, target, database, shapes, threads)
+
+
+def compile_to(
+    model: str | Path,
+    artifact: Path,
+    target: Target,
+    database: str | Path | None,
+    shapes: Shapes | None = None,
+    threads: int = 1,
+    require_tuned: bool = False,
+) -> CompileReport:
+    """Compile a model and write the artifact; says what became of each operator."""
+    start = time.perf_counter()
+    executable = build_executable(model, target, database, shapes, threads, require_tuned)
+    executable.save(artifact)
+    report = executable.report
+    return CompileReport(
+        tuned=report.tuned,
+        nearest=report.fallback,
+        default=report.default,
+        stale=report.stale,
+        host_operators=report.host_nodes,
+        conversions=report.conversions,
+        artifact=str(artifact),
+        compile_s=time.perf_counter() - start,
+        peak_bytes=report.peak_bytes,
+    )
+
+
+def random_inputs(executable: Executable, seed: int = 0) -> dict[str, NDArray[Any]]:
+    """Seeded inputs that fit: normal numbers, small positive integers, or flags."""
+    rng = np.random.default_rng(seed)
+    found: dict[str, NDArray[Any]] = {}
+    for info in executable.inputs:
+        dtype = to_numpy(info.dtype)
+        if np.issubdtype(dtype, np.integer) or dtype == np.bool_:
+            found[info.name] = rng.integers(0, 2, info.dims).astype(dtype)
+        else:
+            found[info.name] = rng.standard_normal(info.dims).astype(dtype)
+    return found

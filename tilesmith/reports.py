@@ -101,8 +101,9 @@ class CompileReport:
     Attributes:
         tuned: kernels with a schedule tuned for their own workload.
         nearest, default: kernels with the nearest tuned shape's schedule, or the default.
-        stale: of the tuned ones, those tuned by another version.
-        host: operators that run on the host; `host_operators` names them.
+        stale: kernels with a schedule of their own that another version tuned.
+        host_operators: operators that run on the host.
+        conversions: layout conversions between kernels.
         artifact: the file written.
         compile_s: seconds from file to file.
         peak_bytes: memory planned for intermediate tensors.
@@ -113,6 +114,7 @@ class CompileReport:
     default: int
     stale: int
     host_operators: tuple[str, ...]
+    conversions: int
     artifact: str
     compile_s: float
     peak_bytes: int
@@ -126,6 +128,7 @@ class CompileReport:
             "stale": self.stale,
             "host": self.host,
             "host_operators": list(self.host_operators),
+            "conversions": self.conversions,
             "artifact": self.artifact,
             "compile_s": self.compile_s,
             "peak_bytes": self.peak_bytes,

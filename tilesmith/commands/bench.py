@@ -63,20 +63,17 @@ def bench(
 
     With --against all take turns within one run, on the same cores, and outputs are compared.
     """
-    from tilesmith import api
     from tilesmith.comparison import compare, source_of
+    from tilesmith.compiling import executable_of, random_inputs
+    from tilesmith.targets import resolve_target
+    from tilesmith.timing import pinned
 
-    executable = api.executable_of(
-        model,
-        target=target,
-        database=database,
-        threads=threads,
-        shapes=dict(shapes),
-        settings=dict(settings),
-    )
-    path = source_of(executable, model, source) if against else None
-    inputs = api.random_inputs(executable)
-    result = compare(executable, inputs, against, path, threads, seconds)
+    resolved = resolve_target(target, dict(settings))
+    with pinned(threads):  # threads that are started here stay on these cores too
+        executable = executable_of(model, resolved, database, dict(shapes), threads)
+        path = source_of(executable, model, source) if against else None
+        inputs = random_inputs(executable)
+        result = compare(executable, inputs, against, path, threads, seconds)
     if as_json:
         print_json(result.to_json())
         return

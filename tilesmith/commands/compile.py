@@ -56,18 +56,11 @@ def compile_model(
     An operator the database does not know takes the schedule of the nearest tuned shape, or else
     the default; one without a template runs on the host. The report says how many of each.
     """
-    from tilesmith import api
+    from tilesmith.compiling import compile_to
+    from tilesmith.targets import resolve_target
 
-    report = api.compile_to(
-        model,
-        artifact,
-        target=target,
-        database=database,
-        shapes=dict(shapes),
-        settings=dict(settings),
-        threads=threads,
-        require_tuned=require_tuned,
-    )
+    resolved = resolve_target(target, dict(settings))
+    report = compile_to(model, artifact, resolved, database, dict(shapes), threads, require_tuned)
     if as_json:
         print_json(report.to_json())
     else:

@@ -54,20 +54,15 @@ def run(
     as_json: bool,
 ) -> None:
     """Run MODEL once and print (or write) its outputs."""
-    from tilesmith import api
     from tilesmith.arrays import read_arrays, summary_of, write_arrays
+    from tilesmith.compiling import executable_of, random_inputs
+    from tilesmith.targets import resolve_target
 
     given = read_arrays(inputs)
-    executable = api.executable_of(
-        model,
-        target=target,
-        database=database,
-        threads=threads,
-        shapes=dict(shapes),
-        settings=dict(settings),
-    )
+    resolved = resolve_target(target, dict(settings))
+    executable = executable_of(model, resolved, database, dict(shapes), threads)
     if not given:
-        given = api.random_inputs(executable)
+        given = random_inputs(executable)
         note(f"no --input given: seeded random numbers for {', '.join(given)}")
     outputs = executable.run(given)
     if output is not None:
