@@ -6,12 +6,13 @@ and all buffers lie in the arena.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from codegen.native.driver import Call, NativeProgram
 from codegen.native.kernel import NativeKernel, compile_config, concrete_shape
 from search_space.config import Config
 from search_space.dtypes import to_numpy
@@ -38,7 +39,7 @@ class NativeBackend:
     ) -> LoadedKernel:
         """Compile a configuration and bind it to inputs (logical layouts)."""
         kernel = compile_config(workload, self._target, config)
-        return LoadedKernel(kernel, workload, config, inputs, arena)
+        return LoadedKernel(kernel, workload, config, inputs, arena, self._threads)
 
 
 class LoadedKernel:
@@ -51,6 +52,7 @@ class LoadedKernel:
         config: Config,
         inputs: Mapping[str, NDArray[Any]],
         arena: Arena,
+        threads: int,
     ) -> None:
         self._workload = workload
         template = template_of(workload.operator)
@@ -63,7 +65,8 @@ class LoadedKernel:
         }
         self._output = arena.empty(concrete_shape(kernel.output), to_numpy(kernel.output.dtype))
         self._output[...] = 0
-        self._call = kernel.bind({**given, **prepared, kernel.output.name: self._output})
+        arrays = {**given, **prepared, kernel.output.name: self._output}
+        self._call = kernel.bind(arrays) if threads == 1 else _team_call(kernel, arrays, threads)
         self._kernel = kernel
         raw = [given[name] for name in workload.constants if name in given]
         self.weights: Sequence[NDArray[Any]] = [*prepared.values(), *raw]
@@ -89,6 +92,15 @@ class LoadedKernel:
         ):
             layout = self._layouts[1]
         return Layout.parse(layout).pack(array) if layout else np.ascontiguousarray(array)
+
+
+def _team_call(
+    kernel: NativeKernel, arrays: Mapping[str, NDArray[Any]], threads: int
+) -> Callable[[], None]:
+    """A call on several threads. Waking them is in the time of every candidate alike."""
+    call = Call(kernel.address, tuple(int(p or 0) for p in kernel.pointers(arrays)))
+    shared, local = kernel.code.shared_bytes, kernel.code.local_bytes
+    return NativeProgram([call], threads, shared, local, keep=(kernel, dict(arrays))).run
 
 
 def _own(inputs: Sequence[Any]) -> set[str]:

@@ -2,9 +2,10 @@
 
 Each round breeds a population from the best measured configurations, the default, starting points
 carried over from similar workloads, and random ones, and measures the best predicted new ones. Two
-shares of a batch do not trust the model as far: a share `_LOCAL` goes to unmeasured neighbours of the
-very best measured configurations (where the model cannot tell siblings apart, trying them does), and a
-share `_EPSILON` is random, so that a wrong model is found out.
+shares of a batch do not trust the model as far: a share `_LOCAL` goes to unmeasured neighbours
+    of the
+very best measured configurations (where the model cannot tell siblings apart, trying them does),
+and a share `_EPSILON` is random, so that a wrong model is found out.
 """
 
 from __future__ import annotations

@@ -1,0 +1,119 @@
+"""How fast and how well the tuner works on this CPU.
+
+    python benchmarks/tuning.py                       matmul 512^3 from a cold start
+    python benchmarks/tuning.py --op "conv2d ..."     another workload
+
+Prints one JSON object: what a hardware trial costs (median milliseconds, and how it is spent), the
+share of the time that went into choosing what to measure, the speed reached as a share of the FMA
+peak measured before and after, and when the search first passed 92 % of that peak. `--measure
+hardware` leaves the simulator out.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import click
+import numpy as np
+
+from codegen.host import host_target
+from codegen.native.memory import aligned_empty
+from codegen.native.peak import peak_kernel
+from search_space.target import Target
+from search_space.template import template_of
+from search_space.workload import Workload
+from tuner.ledger import Entry, MemoryLedger
+from tuner.options import TuneOptions, TuningSummary
+from tuner.runner import RunnerOptions, runners
+from tuner.session import tune
+from tuner.strategy import Json
+from tuner.task import TuningTask
+
+
+class TimedLedger(MemoryLedger):
+    """Remembers when each trial was finished, in seconds since the start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._start = time.perf_counter()
+        self.finished_s: list[float] = []
+
+    def commit(self, entries: Sequence[Entry], state: Json) -> None:
+        super().commit(entries, state)
+        self.finished_s += [time.perf_counter() - self._start] * len(entries)
+
+
+def measured_peak(target: Target) -> float:
+    """FMA peak of one core now, in operations per second: the best of many short runs."""
+    kernel, flops = peak_kernel(target)
+    lanes = target.integer("vector.lanes")
+    arrays = {"x": aligned_empty((lanes,), np.dtype(np.float32))}
+    arrays["y"] = aligned_empty((lanes,), np.dtype(np.float32))
+    output = kernel.allocate_output()
+    call: Callable[[], None] = kernel.bind({**arrays, kernel.output.name: output})
+    fastest = min(_seconds(call) for _ in range(3000))
+    return flops / fastest
+
+
+def _seconds(call: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def figures(ledger: TimedLedger, summary: TuningSummary, flops: int, peak: float) -> Json:
+    """What is printed."""
+    rows = [
+        (seconds, entry.trial.result)
+        for seconds, entry in zip(ledger.finished_s, ledger.entries, strict=True)
+        if entry.trial.result.measured_by == "hardware"
+    ]
+    speeds = [(s, flops / r.latency / peak) for s, r in rows if r.latency is not None]
+    warm = [flops / statistics.median(r.warm_samples) / peak for _, r in rows if r.warm_samples]
+    report = summary.tasks[0]
+    return {
+        "workload": report.workload.key,
+        "trials": summary.trials,
+        "simulated": summary.simulated,
+        "wall_s": round(summary.wall_s, 2),
+        "search_share": round(summary.search_s / summary.wall_s, 3),
+        "trial_median_ms": round(statistics.median(r.elapsed for _, r in rows) * 1e3, 1),
+        "peak_gflops": round(peak / 1e9, 1),
+        "default_of_peak": round(flops / (report.default_s or np.inf) / peak, 3),
+        "best_of_peak": round(flops / (report.best_s or np.inf) / peak, 3),
+        "best_warm_of_peak": round(max(warm, default=0.0), 3),
+        "seconds_to_92_percent": next((round(s, 1) for s, v in speeds if v >= 0.92), None),
+        "config": str(report.config),
+        "failures": summary.failures,
+    }
+
+
+@click.command()
+@click.option("--op", default="matmul m=512 n=512 k=512 const=b", show_default=True)
+@click.option("--trials", default=150, show_default=True)
+@click.option("--measure", type=click.Choice(["both", "hardware"]), default="both")
+@click.option("--strategy", default="evolutionary", show_default=True)
+@click.option("--seed", default=0, show_default=True)
+def main(op: str, trials: int, measure: str, strategy: str, seed: int) -> None:
+    """Tune one workload from a cold start and print what it cost."""
+    target, workload = host_target(), Workload.parse(op)
+    judge = None
+    if measure == "both":
+        from simulator import judge
+    names = ["simulator", "hardware"] if measure == "both" else ["hardware"]
+    opened = [runners[name](RunnerOptions(target, judge=judge)) for name in names]
+    before, ledger = measured_peak(target), TimedLedger()
+    options = TuneOptions(trials=trials, seed=seed, strategy=strategy)
+    summary = tune([TuningTask(workload)], target, ledger, opened, options, judge=judge)
+    for runner in opened:
+        runner.close()
+    peak = max(before, measured_peak(target))
+    flops = template_of(workload.operator).flops(workload)
+    print(json.dumps(figures(ledger, summary, flops, peak), indent=2))
+
+
+if __name__ == "__main__":
+    main()
