@@ -24,7 +24,7 @@ from codegen.llvm.indexing import IndexEmitter, elements
 from codegen.llvm.registers import RegisterFile
 from codegen.llvm.types import ALIGNMENT, INDEX, POINTER, VOID, element_type, lanes_of, literal
 from codegen.llvm.values import Lane, Memory, ValueEmitter
-from codegen.llvm.vector_math import FLAGS, intrinsic
+from codegen.llvm.vector_math import FLAGS, VectorMath, intrinsic
 from search_space.dtypes import size_of
 from search_space.errors import CodegenError
 from search_space.expression import Expr, const
@@ -42,6 +42,7 @@ from search_space.program import (
     walk,
 )
 from search_space.scalar import REDUCERS, Call, Load, loads
+from search_space.target import Target
 
 SIGNATURE = ir.FunctionType(VOID, [POINTER, INDEX, INDEX, POINTER, POINTER, POINTER])
 STACK_LIMIT = 4096
@@ -67,10 +68,10 @@ class FunctionEmitter:
     """Emits one statement as the body of `function`."""
 
     def __init__(
-        self, module: ir.Module, name: str, program: Program, statement: Statement, width: int
+        self, module: ir.Module, name: str, program: Program, statement: Statement, target: Target
     ) -> None:
         self.program = program
-        self.width = width
+        self.width = width = target.integer("vector.lanes")
         self.shared = Workspace()
         self.local = Workspace()
         inner = ir.FunctionType(
@@ -94,7 +95,8 @@ class FunctionEmitter:
             frozenset(block.buffer for block in blocks(statement)),
             {b.name: b.values for b in program.literals if b.values is not None},
         )
-        self.values = ValueEmitter(self.builder, self.index, self.registers, self.memory)
+        math = VectorMath(self.builder, scalef=target.text("isa.name") == "avx512")
+        self.values = ValueEmitter(self.builder, self.index, self.registers, self.memory, math)
         self.thread, self.threads, self.barrier, self.shared_base, self.local_base = (
             self.function.args[len(program.parameters) :]
         )

@@ -36,14 +36,10 @@ def emit_module(program: Program, target: Target) -> ModuleText:
     program = finish(program)
     module = ir.Module(name=program.name)
     module.triple = target.text("isa.triple")
-    width = target.integer("vector.lanes")
-    run = FunctionEmitter(module, "run", program, program.body, width)
+    run = FunctionEmitter(module, "run", program, program.body, target)
     shared, local = run.shared.peak, run.local.peak
     if program.prologue is not None:
-        prepare = FunctionEmitter(module, "prepare", program, program.prologue, width)
+        prepare = FunctionEmitter(module, "prepare", program, program.prologue, target)
         shared = max(shared, prepare.shared.peak)
         local = max(local, prepare.local.peak)
-    for function in (f for f in module.functions if not f.is_declaration):
-        # Spill slots of vector width are aligned only in functions that realign the stack.
-        function.attributes.add("stackrealign") if False else None
     return ModuleText(str(module), shared, local)

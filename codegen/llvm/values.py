@@ -47,13 +47,18 @@ class ValueEmitter:
     """Emits scalars; shares builder, indices, registers and memory with the statement emitter."""
 
     def __init__(
-        self, builder: ir.IRBuilder, index: IndexEmitter, registers: RegisterFile, memory: Memory
+        self,
+        builder: ir.IRBuilder,
+        index: IndexEmitter,
+        registers: RegisterFile,
+        memory: Memory,
+        math: VectorMath,
     ) -> None:
         self.builder = builder
         self.index = index
         self.registers = registers
         self.memory = memory
-        self.math = VectorMath(builder)
+        self.math = math
         self._compiled: dict[tuple[Load, str | None], CompiledAccess] = {}
 
     # -- accesses -----------------------------------------------------------------------------
