@@ -28,6 +28,8 @@ from search_space.workload import Workload
 
 SPILL_ALLOWANCE = 8
 """Vector registers a tile may need beyond the target's."""
+X_TILE_LIMIT = 28
+"""Most pixels of a tile's row: more would not fit any register file."""
 
 
 def compute(
@@ -98,7 +100,7 @@ def channels_space(g: Geometry, target: Target) -> Subspace:
         order("block_order", ("o", "y", "c")),
         choice("reduction_order", ("c,r,s", "r,s,c")),
         tile("y_tile", range(1, min(g.out_height, 4) + 1)),
-        tile("x_tile", range(1, min(g.out_width, 28) + 1)),
+        tile("x_tile", range(1, min(g.out_width, X_TILE_LIMIT) + 1)),
         tile("n_vectors", range(1, min(vectors, 6) + 1)),
         tile("c_unroll", [u for u in (1, 2, 4, 8, 16) if u <= min(g.channels, lanes)]),
         tile("y_block", _counts(g.out_height)),
@@ -119,7 +121,8 @@ def channels_default(g: Geometry, target: Target) -> Config:
     lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
     name = layout_names(lanes)[1 if g.blocks(lanes) else 0]
     vectors = min(2, -(-g.out_channels // lanes))
-    columns = _even_tile(g.out_width, (registers - 2 - vectors) // vectors)
+    limit = min(X_TILE_LIMIT, (registers - 2 - vectors) // vectors)
+    columns = _even_tile(g.out_width, limit)
     return Config.of(
         algorithm="channels",
         input_layout=name,

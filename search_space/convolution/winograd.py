@@ -38,6 +38,8 @@ from search_space.workload import Workload
 
 SIZES = (2, 4)
 """Output tile sizes m on offer."""
+T_TILE_LIMIT = 28
+"""Most tiles of an accumulator tile."""
 SPILL_ALLOWANCE = 8
 """Vector registers a tile may need beyond the target's."""
 
@@ -189,7 +191,7 @@ def space(g: Geometry, target: Target, m: int) -> Subspace:
         layout("output_layout", [plain, blocked]),
         choice("product_order", ("o,t", "t,o")),
         tile("t_block", _block_sizes(count)),
-        tile("t_tile", range(1, min(count, 28) + 1)),
+        tile("t_tile", range(1, min(count, T_TILE_LIMIT) + 1)),
         tile("n_vectors", range(1, min(vectors, 6) + 1)),
         tile("c_unroll", [u for u in (1, 2, 4, 8) if u <= g.channels]),
     )
@@ -219,7 +221,7 @@ def default(g: Geometry, target: Target, m: int) -> Config:
     fitting = [s for s in _block_sizes(count) if s * per_tile <= 512 << 10]
     block = fitting[-1] if fitting else _block_sizes(count)[0]
     vectors = min(2, -(-g.out_channels // lanes))
-    limit = min(block, (registers - 2 - vectors) // vectors)
+    limit = min(block, T_TILE_LIMIT, (registers - 2 - vectors) // vectors)
     return Config.of(
         algorithm=f"winograd{m}",
         input_layout=blocked,
