@@ -317,8 +317,9 @@ class Emitter:
             return Load(found.buffer, self._physical(found.buffer, found.indices, nest))
 
         def index(expression: Expr) -> Expr:
-            return expression.substitute(nest.axis_values)
+            return expression.substitute(nest.axis_values).within(bounds)
 
+        bounds = self._bounds(nest.stage.name)
         return rewrite(value, index, access)
 
     def _physical(self, tensor: str, logical: tuple[Expr, ...], nest: Nest) -> tuple[Expr, ...]:

@@ -176,6 +176,22 @@ class Expr:
             total = total + product
         return total
 
+    def within(self, bounds: Bounds) -> Expr:
+        """The same, with divisions and remainders simplified that `bounds` decide.
+
+        >>> str((var("i") % 16).within({"i": const(15)}))
+        'i'
+        """
+        if all(atom.kind not in ("floordiv", "mod") for atom in self.atoms()):
+            return self
+        total = ZERO
+        for monomial, factor in self.terms:
+            product = const(factor)
+            for atom in monomial:
+                product = product * _within_atom(atom, bounds)
+            total = total + product
+        return total
+
     def upper(self, bounds: Bounds) -> Expr:
         """An upper bound, by setting each bounded variable to its largest or smallest value."""
         return _extreme(self, bounds, largest=True)
@@ -373,6 +389,13 @@ def _substitute_atom(atom: Atom, values: Mapping[str, ExprLike]) -> Expr:
         return as_expr(values[atom.name]) if atom.name in values else var(atom.name)
     left, right = _operands(atom)
     return apply(atom.kind, left.substitute(values), right.substitute(values))
+
+
+def _within_atom(atom: Atom, bounds: Bounds) -> Expr:
+    if atom.kind not in ("floordiv", "mod"):
+        return Expr((((atom,), 1),))
+    left, right = _operands(atom)
+    return (floordiv if atom.kind == "floordiv" else mod)(left.within(bounds), right, bounds)
 
 
 def _evaluate_atom(atom: Atom, values: Mapping[str, Any]) -> Any:

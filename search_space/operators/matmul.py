@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from search_space import systolic
 from search_space.compute import ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
 from search_space.expression import var
@@ -75,7 +76,8 @@ class Matmul(Template):
         a, b = inputs["a"], inputs["b"]
         a = np.swapaxes(a, -1, -2) if workload.integer("ta") else a
         b = np.swapaxes(b, -1, -2) if workload.integer("tb") else b
-        return np.matmul(a, b)
+        product: NDArray[Any] = np.matmul(a, b)
+        return product
 
     def _lead(self, workload: Workload) -> tuple[int, ...]:
         batch = workload.integer("batch")
@@ -102,6 +104,8 @@ class Matmul(Template):
 
     # -- CPU ----------------------------------------------------------------------------------
     def space(self, workload: Workload, target: Target) -> SearchSpace:
+        if target.family == systolic.FAMILY:
+            return systolic.matmul_space(workload, target)
         m, n, k = (workload.integer(name) for name in "mnk")
         lanes = target.integer("vector.lanes")
         registers = target.integer("vector.registers")
@@ -129,6 +133,8 @@ class Matmul(Template):
 
     def default(self, workload: Workload, target: Target) -> Config:
         """Two vectors wide, as many rows as the registers hold, whole k, panels packed."""
+        if target.family == systolic.FAMILY:
+            return systolic.matmul_default(workload, target)
         m, n, k = (workload.integer(name) for name in "mnk")
         vectors = -(-n // target.integer("vector.lanes"))
         columns = min(2, vectors)
@@ -147,6 +153,8 @@ class Matmul(Template):
         )
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        if target.family == systolic.FAMILY:
+            return systolic.matmul_schedule(self.compute(workload), workload, structure)
         lanes = target.integer("vector.lanes")
         schedule = Schedule(self.compute(workload))
         batch = ("b",) if self._lead(workload) else ()
