@@ -20,7 +20,7 @@ import os
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from codegen.native.memory import aligned_bytes
 from compiler.graph import TensorInfo
@@ -37,6 +37,9 @@ from compiler.program import (
 from search_space.dtypes import NAMES
 from search_space.errors import JobError, ModelError, TargetError, TilesmithError
 from search_space.target import Target
+
+if TYPE_CHECKING:
+    from compiler.executable import Executable
 
 FORMAT = 1
 """Version of the layout described above."""
@@ -81,6 +84,7 @@ def _manifest(recipe: Recipe) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "name": recipe.name,
+        "source": recipe.source,
         "target": json.loads(recipe.target.to_json()),
         "threads": recipe.threads,
         "arena_bytes": recipe.arena_bytes,
@@ -175,6 +179,7 @@ class _Reader:
             tuple(self._ref(ref) for ref in found["inputs"]),
             tuple(self._ref(ref) for ref in found["outputs"]), steps, codes, self._weights(),
             self.arena, tuple((str(d), int(v)) for d, v in found["opsets"]), Report(**report),
+            str(found["source"]),
         )  # fmt: skip
 
     def _damaged(self, what: str) -> ModelError:
@@ -240,3 +245,10 @@ class _Reader:
             tuple(self._ref(ref) for ref in raw["inputs"]),
             tuple(self._ref(ref) for ref in raw["outputs"]),
         )  # fmt: skip
+
+
+def load(path: str | Path) -> Executable:
+    """An executable from an artifact; errors as `Executable.load`."""
+    from compiler.executable import Executable
+
+    return Executable.load(path)

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.assembly import assemble
 from compiler.backend import Compiled, backend_of
@@ -49,6 +49,7 @@ def build(
     database: Records | None = None,
     threads: int = 1,
     require_tuned: bool = False,
+    source: str = "",
 ) -> Executable:
     """Compile a model.
 
@@ -58,6 +59,7 @@ def build(
         database: tuning records; None compiles with default schedules.
         threads: how many threads run each kernel.
         require_tuned: refuse to compile with any schedule that was not tuned.
+        source: path of the model's file, to be remembered.
 
     Returns:
         an executable; its `report` says how many kernels are tuned, fell back or are untuned.
@@ -70,7 +72,8 @@ def build(
     settled = schedule(graph, target, database, threads)
     if require_tuned:
         _require_tuned(settled)
-    return Executable(assemble(settled, compile_kernels(settled, target), target, threads))
+    recipe = assemble(settled, compile_kernels(settled, target), target, threads)
+    return Executable(replace(recipe, source=source))
 
 
 def schedule(graph: Graph, target: Target, database: Records | None, threads: int) -> Settled:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.native.memory import aligned_bytes
+from codegen.native.memory import aligned_bytes, aligned_copy
 from compiler.backend import backend_of
 from compiler.graph import TensorInfo
 from compiler.program import HostStep, KernelStep, Recipe, Report, TensorRef, view_of
@@ -47,8 +47,7 @@ class Executable:
         backend = backend_of(recipe.target)
         backend.check(recipe.target)
         self._arena = aligned_bytes(max(64, recipe.arena_bytes))
-        self._constants = aligned_bytes(max(64, recipe.constants.size))
-        self._constants[: recipe.constants.size] = recipe.constants
+        self._constants = aligned_copy(recipe.constants)
         self._segments: list[_Run] = []
         for is_kernel, steps in groupby(recipe.steps, lambda s: isinstance(s, KernelStep)):
             if is_kernel:
@@ -74,6 +73,11 @@ class Executable:
     def outputs(self) -> tuple[TensorInfo, ...]:
         """What `run` gives, in order."""
         return tuple(ref.info for ref in self.recipe.outputs)
+
+    @property
+    def source(self) -> str:
+        """Absolute path of the model it was compiled from; "" if there was no file."""
+        return self.recipe.source
 
     @property
     def report(self) -> Report:
@@ -102,6 +106,17 @@ class Executable:
             for segment in self._segments:
                 segment(values)
             return {r.info.name: np.array(self._get(r, values)) for r in self.recipe.outputs}
+
+    def bind(self, inputs: Arrays) -> BoundRun:
+        """Put inputs in place once, for runs that copy nothing; errors as `run`.
+
+        The binding holds until the next `run` or `bind` of this executable.
+        """
+        self._check(inputs)
+        values: dict[str, Any] = {}
+        for ref in self.recipe.inputs:
+            self._put(ref, inputs[ref.info.name], values)
+        return BoundRun(self._segments, self.recipe.outputs, values, self._get)
 
     def _check(self, inputs: Arrays) -> None:
         known = {info.name: info for info in self.inputs}
@@ -173,3 +188,28 @@ class Executable:
         from compiler.artifact import read_artifact
 
         return cls(read_artifact(Path(path)))
+
+
+class BoundRun:
+    """An executable with its inputs in place; made by `Executable.bind`, for one thread."""
+
+    def __init__(
+        self,
+        segments: list[_Run],
+        outputs: tuple[TensorRef, ...],
+        values: dict[str, Any],
+        read: Callable[[TensorRef, Mapping[str, Any]], Any],
+    ) -> None:
+        self._segments = segments
+        self._outputs = outputs
+        self._values = values
+        self._read = read
+
+    def run(self) -> None:
+        """Run the model on the bound inputs."""
+        for segment in self._segments:
+            segment(self._values)
+
+    def outputs(self) -> dict[str, NDArray[Any]]:
+        """Copies of what the last run gave, by name."""
+        return {ref.info.name: np.array(self._read(ref, self._values)) for ref in self._outputs}

@@ -3,7 +3,8 @@
 A tensor that a kernel, view or join touches lies in the arena; one that only host nodes touch is
 an array of its own; constants are arrays of the executable. Invariants: a view lies inside its
 source and the parts of a join inside its result, so neither costs a copy; a tensor stays in place
-from its write to its last read (to the end, for graph outputs).
+from its write to its last read (to the end, for graph inputs, so that a bound run may be repeated,
+and graph outputs).
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _intervals(
         for name in (*node.reads, *node.writes):
             if name in known:
                 touch(name, step)
-    for info in graph.outputs:
+    for info in (*graph.inputs, *graph.outputs):
         if info.name in known:
             touch(info.name, len(graph.nodes))
     return [Interval(r, high[r] - low[r], first[r], last[r]) for r in first], low

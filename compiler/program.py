@@ -131,6 +131,7 @@ class Recipe:
         arena_bytes: size of the activations' arena.
         opsets: of host nodes.
         report: what became of the model.
+        source: absolute path of the file the model was read from, "" if it came from none.
     """
 
     name: str
@@ -144,6 +145,7 @@ class Recipe:
     arena_bytes: int
     opsets: tuple[tuple[str, int], ...]
     report: Report
+    source: str = ""
 
 
 def count_origins(steps: tuple[Step, ...]) -> Counter[str]:

@@ -42,9 +42,9 @@ def compare(
     assert model is not None or not against, "peers need the ONNX model"
     with pinned(threads):
         peers = [PEERS[name](model, inputs, threads) for name in against if model]
-        calls = {"tilesmith": lambda: executable.run(inputs), **{p.name: p.infer for p in peers}}
-        timings = interleave(calls, budget_s)
-        outputs = executable.run(inputs)
+        bound = executable.bind(inputs)
+        timings = interleave({"tilesmith": bound.run, **{p.name: p.infer for p in peers}}, budget_s)
+        outputs = bound.outputs()
     errors = [difference(outputs, peer) for peer in peers]
     return Comparison(
         own=timings.pop("tilesmith"),

@@ -62,13 +62,14 @@ def build_executable(
     from compiler.onnx_import import import_model
 
     graph = import_model(model, shapes)
+    source = str(Path(model).resolve()) if isinstance(model, str | Path) else ""
     with ExitStack() as stack:
         opened = None
         if database is not None:
             from records.database import Database
 
             opened = stack.enter_context(Database.open(str(database), create=False))
-        return build(graph, target, opened, threads=threads, require_tuned=require_tuned)
+        return build(graph, target, opened, threads, require_tuned, source)
 
 
 def executable_of(
