@@ -146,7 +146,7 @@ def _by_latency(
             .join(TrialRow, TrialRow.id.in_(first))
             .where(*about_series)
         )
-        found += [(sign * (row[0] or 0.0), row[1], row[2]) for row in rows.tuples()]
+        found += [(sign * (row.latency_s or 0.0), row.config_digest, row.id) for row in rows]
     return [number for _, _, number in sorted(found)[:count]]
 
 

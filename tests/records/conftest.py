@@ -1,7 +1,7 @@
 """Databases to test on (an SQLite file, a PostgreSQL server) and records to put into them.
 
-PostgreSQL is the server that `TILESMITH_TEST_POSTGRES_URL` names (a database that may be emptied), else
-one started here from the system's own binaries, else these tests are skipped with that message.
+PostgreSQL is the server that `TILESMITH_TEST_POSTGRES_URL` names (a database that may be emptied),
+else one started here from the system's own binaries, else these tests are skipped with a message.
 """
 
 from __future__ import annotations
@@ -131,11 +131,19 @@ def _run(*command: object, user: str | None) -> None:
         pytest.skip(f"PostgreSQL could not be started: {done.stderr.strip()[-300:]}")
 
 
+@pytest.fixture(scope="session")
+def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite database without trials, to be copied: migrations need not run for every test."""
+    path = tmp_path_factory.mktemp("empty") / "empty.db"
+    Database.open(str(path)).close()
+    return path
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def location(request: pytest.FixtureRequest, tmp_path: Path, empty_file: Path) -> str:
     """Where an empty database is, once for each backend."""
     if request.param == "sqlite":
-        return str(tmp_path / "tuning.db")
+        return str(shutil.copy(empty_file, tmp_path / "tuning.db"))
     url = request.getfixturevalue("postgres")
     engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"))
     with engine.begin() as connection:
@@ -153,9 +161,10 @@ def database(location: str) -> Iterator[Database]:
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path) -> Iterator[Database]:
+def sqlite(tmp_path: Path, empty_file: Path) -> Iterator[Database]:
     """An empty SQLite database, where the backend does not matter."""
-    with Database.open(str(tmp_path / "own.db"), toolchain=NOW) as opened:
+    path = shutil.copy(empty_file, tmp_path / "own.db")
+    with Database.open(str(path), toolchain=NOW) as opened:
         yield opened
 
 

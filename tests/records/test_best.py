@@ -14,7 +14,7 @@ from search_space.target import Fact, Target
 
 
 def brute_force(records, key, layouts=(None, None), measured_by=None):
-    """The rule in plain Python: last word on each configuration, hardware first, near-ties by key."""
+    """The rule in plain Python: each last word, hardware first, near-ties by key."""
     last = {}
     for record in records:
         by = record.result.measured_by

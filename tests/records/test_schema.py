@@ -1,0 +1,131 @@
+"""Schemas: migrations build what the models say, old files are upgraded, newer ones refused."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config as AlembicConfig
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import text
+
+from records import Database, Toolchain
+from records.models import Base
+from records.schema import REVISIONS, VERSION_TABLE
+from search_space.config import Config
+from search_space.errors import DatabaseError
+
+FIRST = Path(__file__).with_name("first_schema.sqlite3")
+
+
+def test_migrations_build_exactly_the_models(database):
+    with database.reading() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"version_table": VERSION_TABLE, "compare_type": True}
+        )
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_every_migration_is_listed_in_order():
+    config = AlembicConfig()
+    config.set_main_option("script_location", str(resources.files("records") / "migrations"))
+    scripts = ScriptDirectory.from_config(config)
+    chain = [script.revision for script in scripts.walk_revisions()][::-1]
+    assert tuple(chain) == REVISIONS
+
+
+@pytest.fixture
+def old_file(tmp_path):
+    """A database of the first schema."""
+    return Path(shutil.copy(FIRST, tmp_path / "old.db"))
+
+
+def test_a_database_of_the_first_schema_is_upgraded_and_loses_nothing(old_file):
+    with sqlite3.connect(old_file) as before:
+        rows = before.execute("SELECT * FROM trials ORDER BY id").fetchall()
+        assert before.execute(f"SELECT * FROM {VERSION_TABLE}").fetchall() == [("0001",)]
+    before.close()
+    toolchain = Toolchain("0.2.0", "0.50.0", "1", "1", "1")
+    with Database.open(str(old_file), toolchain=toolchain) as database:
+        assert database.check() == []
+        stats = database.stats()
+        assert (stats["trials"], stats["workloads"], stats["targets"], stats["jobs"]) == (
+            15, 2, 1, 1,
+        )  # fmt: skip
+        (job,) = database.jobs()
+        assert (job.command, job.seed) == ("tilesmith tune model.onnx", 7)
+        assert database.job_state(job.id) == '{"step": 3}'
+        target = database.query()[0].target_identity
+        facts = database.target_facts(target)
+        assert facts is not None and facts.identity == target and facts.number("clock") == 4.0
+        conv = "conv2d n=1 c=64 h=56 w=56 oc=64 kh=3 kw=3"
+        pairs = database.layout_bests([conv], target)[conv]
+        assert {pair: best.record.config["tile"] for pair, best in pairs.items()} == {
+            ("NCHW", "NCHW"): 4,
+            ("NCHW16c", "NCHW16c"): 4,
+        }
+        assert not pairs["NCHW", "NCHW"].stale
+        matmul = database.best("matmul m=64 n=64 k=64 const=b epilogue=bias,relu", target, 2)
+        assert matmul.latency == 8e-6 and matmul.record.host == "box"
+        (crash,) = database.quarantined()
+        assert crash.config == Config.of(tile=3) and "signal 11" in crash.result.message
+        with database.reading() as connection:
+            assert connection.execute(text("SELECT count(*) FROM bests")).scalar() == 5
+    with sqlite3.connect(old_file) as after:
+        assert after.execute("SELECT * FROM trials ORDER BY id").fetchall() == rows
+        assert after.execute(f"SELECT * FROM {VERSION_TABLE}").fetchall() == [(REVISIONS[-1],)]
+    after.close()
+
+
+def test_a_failing_upgrade_leaves_the_old_database_as_it_was(old_file):
+    with sqlite3.connect(old_file) as before:
+        before.execute("CREATE TABLE bests (in_the_way INTEGER)")
+    before.close()
+    with pytest.raises(DatabaseError, match=r"old\.db' failed: .*bests"):
+        Database.open(str(old_file))
+    with sqlite3.connect(old_file) as after:
+        assert after.execute(f"SELECT * FROM {VERSION_TABLE}").fetchall() == [("0001",)]
+        views = "SELECT count(*) FROM sqlite_master WHERE type = 'view'"
+        assert after.execute(views).fetchone() == (0,)
+        assert after.execute("SELECT count(*) FROM trials").fetchone() == (15,)
+    after.close()
+
+
+def test_a_newer_schema_is_refused_with_what_to_do(location):
+    with Database.open(location) as database, database.writing() as connection:
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0999'"))
+    with pytest.raises(DatabaseError, match=r"newer Tilesmith \(schema '0999'.*pip install -U"):
+        Database.open(location)
+
+
+def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path):
+    path = tmp_path / "photos.db"
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE photos (id INTEGER)")
+    other.close()
+    before = path.read_bytes()
+    with pytest.raises(DatabaseError, match=r"not a tuning database: it holds the table 'photos'"):
+        Database.open(str(path))
+    assert path.read_bytes() == before
+
+
+def test_many_processes_may_make_the_same_database(tmp_path):
+    path = tmp_path / "new.db"
+    program = "import sys; from records import Database; Database.open(sys.argv[1]).close()"
+    command = [sys.executable, "-W", "error", "-c", program, str(path)]
+    root = Path(__file__).parents[2]
+    makers = [
+        subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    for maker in makers:
+        _, errors = maker.communicate(timeout=60)
+        assert maker.returncode == 0, errors
+    with Database.open(str(path)) as database:
+        assert database.check() == []
