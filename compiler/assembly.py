@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from codegen.native.memory import aligned_bytes
 from compiler.backend import Compiled
 from compiler.graph import Graph, Node, TensorInfo
 from compiler.host import node_proto
@@ -70,7 +71,10 @@ class _Constants:
         return self.known[key]
 
     def joined(self) -> NDArray[np.uint8]:
-        return np.concatenate(self.chunks) if self.chunks else np.zeros(0, dtype=np.uint8)
+        memory = aligned_bytes(max(ALIGNMENT, self.size))[: self.size]
+        if self.chunks:
+            np.concatenate(self.chunks, out=memory)
+        return memory
 
 
 class _Assembler:

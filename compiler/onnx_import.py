@@ -21,8 +21,8 @@ from compiler.inference import DTYPE_NAMES, dtype_of, infer_outputs, info_of_typ
 from search_space.errors import ModelError
 from search_space.workload import shape_text
 
-_CHECK_LIMIT = 1 << 30
-"""Bytes up to which ONNX's checker is run (protobuf cannot serialise 2 GiB)."""
+_INFERENCE_LIMIT = 1 << 30
+"""Bytes up to which whole-model inference is run (protobuf cannot serialise 2 GiB)."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -82,23 +82,28 @@ def _check(proto: onnx.ModelProto, name: str) -> None:
                 f"node '{node.name or node.output[0]}' of '{name}' uses {node.domain}."
                 f"{node.op_type}, which is not part of ONNX; export the model without it"
             )
-    if proto.ByteSize() > _CHECK_LIMIT:
-        return
-    bare = onnx.ModelProto()
-    bare.CopyFrom(proto)
-    external = external_data_helper.uses_external_data
-    kept = [tensor for tensor in bare.graph.initializer if not external(tensor)]
-    declared = {value.name for value in bare.graph.input}
-    for tensor in bare.graph.initializer:  # weights in other files are checked when they are read
-        if external(tensor) and tensor.name not in declared:
-            kind = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
-            bare.graph.input.append(helper.make_value_info(tensor.name, kind))
-    del bare.graph.initializer[:]
-    bare.graph.initializer.extend(kept)
+    bare = _without_weights(proto)
     try:
         onnx.checker.check_model(bare)
     except onnx.checker.ValidationError as error:
         raise ModelError(f"'{name}' is not a valid ONNX model: {_line(error)}") from error
+
+
+def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its initialisers as inputs: weights are checked when they are read."""
+    bare = onnx.ModelProto(ir_version=proto.ir_version)
+    bare.opset_import.extend(proto.opset_import)
+    graph, source = bare.graph, proto.graph
+    graph.name = source.name or "graph"
+    for field in ("node", "input", "output", "value_info"):
+        getattr(graph, field).extend(getattr(source, field))
+    graph.sparse_initializer.extend(source.sparse_initializer)
+    declared = {value.name for value in source.input}
+    for tensor in source.initializer:
+        if tensor.name not in declared:
+            kind = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+            graph.input.append(helper.make_value_info(tensor.name, kind))
+    return bare
 
 
 def _line(error: Exception) -> str:
@@ -157,7 +162,7 @@ class _Importer:
         if external_data_helper.uses_external_data(tensor):
             self._load_external(tensor)
         try:
-            return np.array(numpy_helper.to_array(tensor))
+            return numpy_helper.to_array(tensor)
         except (ValueError, TypeError) as error:
             raise ModelError(
                 f"weight '{tensor.name}' of '{self.name}' does not hold as many numbers as its "
@@ -247,7 +252,7 @@ class _Importer:
         """Types written in the file, and those whole-model inference adds for control flow."""
         graph = self.proto.graph
         nested = any(a.HasField("g") for node in graph.node for a in node.attribute)
-        if nested and self.proto.ByteSize() <= _CHECK_LIMIT:
+        if nested and self.proto.ByteSize() <= _INFERENCE_LIMIT:
             graph = onnx.shape_inference.infer_shapes(self.proto, data_prop=True).graph
         self.declared = {v.name: v.type for v in (*graph.value_info, *graph.output)}
 

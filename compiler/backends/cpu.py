@@ -1,19 +1,28 @@
 """The CPU backend: kernels are native functions, a run of them is one native call.
 
 Code is checked against the instruction set of the machine before it is loaded; objects are linked
-once for each executable.
+once for each executable. Compiled configurations are kept on disk under everything that decides
+them, our own sources included, so that compiling a model again generates no code.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
+import codegen
+import search_space
 from codegen.host import host_target
+from codegen.native import object_cache, toolchain
 from codegen.native.driver import Call, NativeProgram
 from codegen.native.kernel import KernelCode, NativeKernel, compile_program, concrete_shape
 from codegen.structures import lowered
@@ -22,6 +31,7 @@ from compiler.program import CodeObject, KernelStep, Place, Recipe
 from search_space.config import Config
 from search_space.dtypes import size_of
 from search_space.errors import TargetError
+from search_space.expression import const
 from search_space.program import Buffer, Program, blocks
 from search_space.target import Target
 from search_space.workload import Workload
@@ -48,18 +58,21 @@ class CpuBackend(Backend):
             )
 
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
-        program = lowered(workload, target, config)
-        code = compile_program(program, target)
+        code, unread = _compiled(workload, target, config)
+
+        @cache
+        def kernel() -> NativeKernel:
+            return NativeKernel(code)
 
         def prepare(constants: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-            return NativeKernel(code).prepare(constants) if code.has_prologue else {}
+            return kernel().prepare(constants) if code.has_prologue else {}
 
         return Compiled(
             CodeObject(code.object, code.shared_bytes, code.local_bytes),
             tuple(buffer.name for buffer in code.parameters),
             {buffer.name: _nbytes(buffer) for buffer in code.parameters},
             code.parameters[-1].name,
-            _unread(program),
+            unread,
             prepare,
         )
 
@@ -92,6 +105,70 @@ class CpuBackend(Backend):
 
 
 backends.register("cpu")(CpuBackend())
+
+
+def _compiled(
+    workload: Workload, target: Target, config: Config
+) -> tuple[KernelCode, frozenset[str]]:
+    """Code of a configuration and the operands it never reads, from the cache if it is there."""
+    key = _cache_key(workload, target, config)
+    found = object_cache.load(key)
+    if found is not None:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            return _decoded(found)
+    program = lowered(workload, target, config)
+    code, unread = compile_program(program, target), _unread(program)
+    object_cache.store(key, _encoded(code, unread))
+    return code, unread
+
+
+def _cache_key(workload: Workload, target: Target, config: Config) -> str:
+    facts = (target.text(name) for name in ("isa.triple", "isa.processor", "isa.features"))
+    parts = (
+        "kernel", workload.key, config.key, target.identity, *facts, toolchain.version(),
+        _sources(),
+    )  # fmt: skip
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@cache
+def _sources() -> str:
+    """A digest of the code that turns configurations into objects."""
+    digest = hashlib.sha256()
+    for package in (search_space, codegen):
+        for folder in package.__path__:
+            for path in sorted(Path(folder).rglob("*.py")):
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _encoded(code: KernelCode, unread: frozenset[str]) -> bytes:
+    """One line of JSON, then the object."""
+    head = {
+        "buffers": [
+            [b.name, list(concrete_shape(b)), b.dtype, b.scope, b.role] for b in code.parameters
+        ],
+        "prologue": code.has_prologue,
+        "shared": code.shared_bytes,
+        "local": code.local_bytes,
+        "unread": sorted(unread),
+        "bytes": len(code.object),
+    }
+    return json.dumps(head).encode() + b"\n" + code.object
+
+
+def _decoded(content: bytes) -> tuple[KernelCode, frozenset[str]]:
+    """What `_encoded` wrote; ValueError if it is cut short."""
+    line, _, binary = content.partition(b"\n")
+    head = json.loads(line)
+    if len(binary) != head["bytes"]:
+        raise ValueError("a truncated cache entry")
+    buffers = tuple(
+        Buffer(name, tuple(const(e) for e in shape), dtype, scope, role)
+        for name, shape, dtype, scope, role in head["buffers"]
+    )
+    code = KernelCode(buffers, binary, head["prologue"], head["shared"], head["local"])
+    return code, frozenset(head["unread"])
 
 
 def _load(code: CodeObject) -> NativeKernel:
