@@ -97,6 +97,9 @@ def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     graph.name = source.name or "graph"
     for field in ("node", "input", "output", "value_info"):
         getattr(graph, field).extend(getattr(source, field))
+    for value in graph.output:  # common in exported models, though the checker wants one
+        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+            value.type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto())
     graph.sparse_initializer.extend(source.sparse_initializer)
     declared = {value.name for value in source.input}
     for tensor in source.initializer:
