@@ -51,11 +51,17 @@ _LIMIT = 1 << 36
 def write_artifact(recipe: Recipe, path: Path) -> None:
     """Write a recipe; the file appears whole or not at all.
 
+    What is there and is no regular file (a device, a pipe) is written to, not replaced.
+
     Raises:
         JobError: the file cannot be written.
     """
     temporary = ""
     try:
+        if path.exists() and not path.is_file():
+            with path.open("wb") as stream, zipfile.ZipFile(stream, "w") as archive:
+                _write(recipe, archive)
+            return
         handle, temporary = tempfile.mkstemp(dir=path.absolute().parent, suffix=".tmp")
         with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(stream, "w") as archive:
             _write(recipe, archive)
