@@ -12,7 +12,7 @@ from search_space.scalar import call, load
 from search_space.schedule import Schedule
 from search_space.target import Target
 
-STEPS = 4096
+STEPS = 1 << 16
 UNROLL = 16
 """Steps in one iteration, so that the loop's own branch costs nothing."""
 
