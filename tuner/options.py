@@ -12,6 +12,9 @@ from search_space.measure import MeasuredBy
 from search_space.workload import Workload
 from tuner.task import Layouts
 
+DRIFT_LIMIT = 0.03
+"""Relative change of a baseline kernel's time above which a machine counts as unsteady."""
+
 Ending = Literal["finished", "cancelled"]
 
 
@@ -119,6 +122,8 @@ class TuningSummary:
         reason: one phrase, why it ended.
         tasks: one report for each task.
         failures: failed trials by status.
+        drift: largest relative change of the baseline during the job; above `DRIFT_LIMIT` the
+            machine was not steady, and only the confirmed choices should be believed.
     """
 
     trials: int
@@ -129,3 +134,9 @@ class TuningSummary:
     reason: str
     tasks: tuple[TaskReport, ...]
     failures: dict[str, int]
+    drift: float = 0.0
+
+    @property
+    def steady(self) -> bool:
+        """Whether the machine measured alike throughout."""
+        return self.drift <= DRIFT_LIMIT

@@ -62,6 +62,20 @@ def canonical_best(
     return config, latency
 
 
+def contenders(state: TuningState, favourite: Config) -> list[Config]:
+    """The favourite and the fastest configuration of every other relevant layout pair."""
+    best = state.best
+    if best is None:
+        return [favourite]
+    others = [
+        config
+        for config, latency in state.best_by_layouts().values()
+        if latency <= _LAYOUT_RELEVANCE * best[1]
+        and state.layouts(config) != state.layouts(favourite)
+    ]
+    return [favourite, *others]
+
+
 def _rivals(state: TuningState, count: int) -> list[Config]:
     """Who is measured again: the fastest, the top two of relevant layout pairs, the default."""
     ranked = state.ranked()

@@ -34,11 +34,14 @@ class Runner(Protocol):
         deterministic: whether a configuration always measures the same, so that repeating is idle
             and trials, not seconds, are the budget that schedulers count.
         batch: how many configurations it likes to get at once.
+        drift: largest relative change seen of a baseline measured again and again; 0 if it
+            cannot vary.
     """
 
     measured_by: MeasuredBy
     deterministic: bool
     batch: int
+    drift: float
 
     def measure(
         self, batch: Sequence[Candidate], cancel: CancelToken | None = None

@@ -24,10 +24,11 @@ from search_space.config import Config
 from search_space.errors import InputError, TilesmithError
 from search_space.target import Target
 from tuner.cancel import CancelToken
+from tuner.evaluator import ModelEvaluator, reranked
 from tuner.ledger import Ledger
 from tuner.options import OnProgress, Progress, TaskReport, TuneOptions, TuningSummary
 from tuner.predictor import FeatureSource, Judge, JudgedFeatures, KnobFeatures
-from tuner.publish import NEAR_TIE, canonical_best, confirm
+from tuner.publish import NEAR_TIE, canonical_best, confirm, contenders
 from tuner.runner import Runner
 from tuner.search import Search, TaskSearch
 from tuner.strategy import Json
@@ -50,6 +51,7 @@ def tune(
     options: TuneOptions | None = None,
     *,
     judge: Judge | None = None,
+    evaluator: ModelEvaluator | None = None,
     on_progress: OnProgress | None = None,
     cancel: CancelToken | None = None,
 ) -> TuningSummary:
@@ -60,6 +62,8 @@ def tune(
         ledger: results and state; if it holds a state, that job is resumed.
         runners: one, or the simulator before the hardware.
         judge: program features and analytical latencies; None: the cost model sees bare knobs.
+        evaluator: judges the best candidate of each layout pair inside the whole model; its
+            choice is reported.
         on_progress: called after every chunk of measurements.
         cancel: ends the job at the next trial.
 
@@ -81,6 +85,8 @@ def tune(
             ledger.finish("failed", str(error))
         raise
     summary = job.summary()
+    if evaluator is not None and not job.cancel.cancelled:
+        summary = replace(summary, tasks=job.in_place(evaluator, summary.tasks))
     ledger.finish("interrupted" if summary.ending == "cancelled" else "finished", summary.reason)
     return summary
 
@@ -215,6 +221,23 @@ class _Job:
         limit = self._options.time_limit_s
         return limit is not None and time.monotonic() - self._start >= limit
 
+    def in_place(
+        self, evaluator: ModelEvaluator, reports: tuple[TaskReport, ...]
+    ) -> tuple[TaskReport, ...]:
+        """Reports with the candidates that make the whole model fastest."""
+        tasks = {t.state.task.workload: t for t in self.phases[self._active].search.tasks}
+        heaviest = sorted(reports, key=lambda r: -r.weight * (r.best_s or 0.0))
+        candidates = {
+            report.workload: contenders(tasks[report.workload].state, report.config)
+            for report in heaviest
+            if report.config is not None
+        }
+        chosen = reranked(evaluator, candidates)
+        return tuple(
+            _with_config(report, tasks[report.workload], chosen.get(report.workload))
+            for report in reports
+        )
+
     # -- reports ----------------------------------------------------------------------------------
     def _show(self, phase: _Phase) -> None:
         if self.on_progress is None:
@@ -250,6 +273,7 @@ class _Job:
             self._reason,
             tuple(reports),
             last.failures(),
+            last.runner.drift,
         )
 
 
@@ -268,6 +292,14 @@ def _learner(
         source = JudgedFeatures(judge, target, analytical=screening)
         return source, "" if screening else options.cost_model or "xgboost"
     return JudgedFeatures(judge, target), options.cost_model or "residual"
+
+
+def _with_config(report: TaskReport, task: TaskSearch, config: Config | None) -> TaskReport:
+    """A report of another candidate, as far as it has a latency."""
+    latency = task.state.results[config].latency if config in task.state.results else None
+    if config is None or latency is None:
+        return report
+    return replace(report, config=config, best_s=latency, layouts=task.state.layouts(config))
 
 
 def _best_configs(search: Search) -> list[list[Config]]:

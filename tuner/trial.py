@@ -75,7 +75,7 @@ class Bench:
             return _timed(MeasureResult("slow", "hardware", (first,), message), start)
         with _without_gc():
             warm = warm_samples(loaded)
-            cold = cold_samples(loaded)
+            cold = cold_samples(loaded, incumbent)
         result = MeasureResult("ok", "hardware", tuple(cold), warm_samples=tuple(warm))
         return _timed(result, start)
 

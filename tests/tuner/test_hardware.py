@@ -92,6 +92,13 @@ def test_rivals_are_compared_in_turns_and_a_failure_stays_one(runner: HardwareRu
     assert runner.compare([]) == []
 
 
+def test_drift_of_the_machine_is_watched() -> None:
+    runner = HardwareRunner(OPTIONS)
+    results = runner.measure([(WORKLOAD, config(FINE))] * 45)
+    assert len(results) == 45 and 0 < runner.drift < 100
+    runner.close()
+
+
 def test_a_crashing_rival_does_not_take_the_others_with_it(runner: HardwareRunner) -> None:
     results = runner.compare([(WORKLOAD, config(kind)) for kind in (FINE, CRASH, FINE)])
     assert [result.status for result in results] == ["ok", "crash", "ok"]

@@ -46,6 +46,7 @@ class NoisyHardware(SimulatorRunner):
     measured_by: MeasuredBy = "hardware"
     deterministic = False
     batch = 8
+    drift = 0.5
 
     def __init__(self) -> None:
         super().__init__(RunnerOptions(TARGET, judge=judge))
@@ -127,6 +128,7 @@ def test_two_runners_screen_then_measure_and_labels_stay_apart() -> None:
     labels = [e.trial.result.measured_by for e in ledger.entries]
     assert labels[:48] == ["simulator"] * 48 and set(labels[48:]) == {"hardware"}
     assert summary.simulated == 48 and summary.trials == 40
+    assert summary.drift == 0.5 and not summary.steady
     assert all(report.measured_by == "hardware" for report in summary.tasks)
     screened = min(
         (e.trial for e in ledger.entries[:48] if e.workload == BIG),

@@ -21,6 +21,9 @@ from tuner.messages import result_from_json
 from tuner.runner import Candidate, Runner, RunnerOptions, runners
 from tuner.worker_process import WorkerError, WorkerProcess
 
+_BASELINE_EVERY = 40
+"""Trials between two looks at the baseline: the first kernel that worked, measured again."""
+
 
 class HardwareRunner:
     """See the module's docstring."""
@@ -33,6 +36,9 @@ class HardwareRunner:
         self._timeout_s = options.timeout_s
         self._folder = tempfile.mkdtemp(prefix="tilesmith-")
         self._best: dict[str, float] = {}
+        self._baseline: tuple[Candidate, float] | None = None
+        self._since_baseline = 0
+        self.drift = 0.0
         self.worker = WorkerProcess(
             {
                 "backend": options.backend,
@@ -61,7 +67,21 @@ class HardwareRunner:
             results += found
             if found[0].latency is not None:
                 self.expect(workload, found[0].latency)
+                self._baseline = self._baseline or ((workload, config), found[0].latency)
+            self._watch_drift(cancel)
         return results
+
+    def _watch_drift(self, cancel: CancelToken | None) -> None:
+        """Now and then measure the baseline again and note how far it has moved."""
+        self._since_baseline += 1
+        if self._baseline is None or self._since_baseline < _BASELINE_EVERY:
+            return
+        self._since_baseline = 0
+        (workload, config), latency = self._baseline
+        asked = {"workload": workload.key, "config": dict(config), "incumbent": None}
+        for again in self._ask({"measure": asked}, 1, cancel):
+            if again.latency is not None:
+                self.drift = max(self.drift, abs(again.latency / latency - 1))
 
     def compare(
         self, batch: Sequence[Candidate], cancel: CancelToken | None = None

@@ -24,6 +24,7 @@ class ReplayRunner:
 
     deterministic = True
     batch = 64
+    drift = 0.0
 
     def __init__(self, options: RunnerOptions) -> None:
         self._recorded = options.recorded

@@ -23,6 +23,7 @@ class SimulatorRunner:
     measured_by: MeasuredBy = "simulator"
     deterministic = True
     batch = 64
+    drift = 0.0
 
     def __init__(self, options: RunnerOptions) -> None:
         self._target = options.target
