@@ -119,8 +119,8 @@ def compile(
         require_tuned: refuse any schedule that is not the workload's own.
 
     Raises:
-        InputError: model, target or database are wrong.
-        JobError: `require_tuned` and something is not tuned; or code generation failed.
+        InputError: model, target or database are wrong; `require_tuned` and something is not tuned.
+        CodegenError: a schedule could not be turned into code.
     """
     resolved = resolve_target(target, settings)
     return build_executable(model, resolved, database, shapes, threads, require_tuned)

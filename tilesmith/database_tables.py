@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from records.maintenance import Drift
     from records.merging import Difference
 
-_WIDE = 240  # columns where nobody looks: a pipe or a file must not lose text to a narrow terminal
+_WIDE = 10_000  # columns off a terminal: a pipe or a file gets every row in one line
 
 
 def record_values(record: TuningRecord) -> dict[str, Any]:
@@ -94,7 +94,9 @@ def records_table(records: Sequence[TuningRecord], stale: Sequence[bool] = ()) -
 def record_page(record: TuningRecord) -> None:
     """Print everything about one record."""
     values = record_values(record)
-    rows = [(name, _plain(value)) for name, value in values.items() if value not in (None, "", [])]
+    for name in ("samples", "warm_samples"):
+        values[name] = _spread(values[name])
+    rows = [(name, _plain(value)) for name, value in values.items() if value not in (None, "")]
     table(("column", "value"), rows)
 
 
@@ -197,6 +199,13 @@ def table(
         file=sys.stdout, width=None if sys.stdout.isatty() else _WIDE, highlight=False
     )
     console.print(grid)
+
+
+def _spread(samples: Sequence[float]) -> str:
+    """How many samples there are, and from where to where they reach."""
+    if not samples:
+        return ""
+    return f"{len(samples)}, {min(samples) * 1e6:.3f} to {max(samples) * 1e6:.3f} us"
 
 
 def _microseconds(seconds: float | None) -> str:

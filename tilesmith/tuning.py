@@ -56,6 +56,8 @@ def way_of_measuring(asked: str | None, target: Target) -> Measure:
     ways = ["simulator"] if target.family in simulators else []
     if target.family == "cpu":
         ways.append("hardware")
+    if not ways:
+        raise InputError(f"nothing here measures targets of the family '{target.family}'")
     allowed = [*ways, *(["both"] if len(ways) == 2 else [])]
     if asked is None:
         return allowed[-1]  # type: ignore[return-value]

@@ -213,7 +213,7 @@ BAD_FILES: dict[str, tuple[Spoil, str]] = {
     "text": (lambda path: path.write_text("hello, world\n" * 9), "not an ONNX model"),
     "empty": (lambda path: path.write_bytes(b""), "not an ONNX model"),
     "folder": (lambda path: (path.unlink(), path.mkdir()), "cannot be read"),
-    "zero dimension": (lambda path: save_model(path, (0, 8)), "zero"),
+    "zero dimension": (lambda path: save_model(path, (0, 8)), "0x8"),
     "symbolic dimension": (lambda path: save_model(path, ("batch", 8)), "--shape"),
 }
 
@@ -319,7 +319,7 @@ def test_something_untuned_is_refused_where_all_must_be_tuned(model: Path, tmp_p
     database, artifact = tmp_path / "tuning.db", tmp_path / "small.tsm"
     succeed("tune", "--op", SMALL, "--database", database, *TUNE)
     compile_it = ["compile", model, "-o", artifact, "--database", database, "--require-tuned"]
-    assert "matmul m=4" in refuse(*compile_it, code=1)
+    assert "matmul m=4" in refuse(*compile_it)
     assert not artifact.exists()
 
 
