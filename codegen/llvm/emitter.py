@@ -22,7 +22,17 @@ from llvmlite import ir
 
 from codegen.llvm.indexing import IndexEmitter, elements
 from codegen.llvm.registers import RegisterFile
-from codegen.llvm.types import ALIGNMENT, INDEX, POINTER, VOID, element_type, lanes_of, literal
+from codegen.llvm.types import (
+    ALIGNMENT,
+    INDEX,
+    POINTER,
+    VOID,
+    element_type,
+    is_float,
+    lanes_of,
+    literal,
+    suffix,
+)
 from codegen.llvm.values import Lane, Memory, ValueEmitter
 from codegen.llvm.vector_math import FLAGS, VectorMath, intrinsic
 from search_space.dtypes import size_of
@@ -348,9 +358,7 @@ class FunctionEmitter:
             self.builder.store(value, address, align=size)
             return
         scalar = value.type.element
-        suffix = f"i{scalar.width}" if isinstance(scalar, ir.IntType) else "f32"
-        suffix = "f64" if isinstance(scalar, ir.DoubleType) else suffix
-        name = f"llvm.masked.store.v{lane.width}{suffix}.p0"
+        name = f"llvm.masked.store.v{lane.width}{suffix(scalar)}.p0"
         align = ir.IntType(32)
         arguments = [value.type, address.type, align, bits.type]
         function = intrinsic(self.builder.module, name, VOID, arguments)
@@ -379,6 +387,8 @@ class FunctionEmitter:
         """old `reducer` value; a sum of a product is one fused multiply-add."""
         old = self.values.load(Load(block.buffer, block.indices), lane, mask)
         value = block.value
+        if not is_float(old.type):
+            return self._combine(block.reducer or "sum", old, self.values.emit(value, lane, mask))
         if block.reducer == "sum" and isinstance(value, Call) and value.function == "multiply":
             left, right = (self.values.emit(a, lane, mask) for a in value.arguments)
             return self._multiply_add(left, right, old)
@@ -400,9 +410,7 @@ class FunctionEmitter:
         if width:
             old, value = self.values.splat(old, width), self.values.splat(value, width)
         name = {"sum": "add", "max": "maximum", "min": "minimum", "product": "multiply"}[reducer]
-        if name in ("maximum", "minimum"):
-            return self.values.extreme(name, value, old)
-        return self.values.apply(name, [old, value])
+        return self.values.apply(name, [value, old])
 
     def _horizontal(self, block: Block, lane: Lane, mask: ir.Value | None) -> ir.Value:
         """Reduce over the lanes, then into the element."""
@@ -414,8 +422,13 @@ class FunctionEmitter:
             value = self.builder.select(bits, value, identity)
         names = {"sum": "fadd", "product": "fmul", "max": "fmax", "min": "fmin"}
         scalar = value.type.element
-        name = f"llvm.vector.reduce.{names[reducer]}.v{lane.width}f32"
-        if reducer in ("sum", "product"):
+        if isinstance(scalar, ir.IntType):
+            names = {"sum": "add", "product": "mul", "max": "smax", "min": "smin"}
+        name = f"llvm.vector.reduce.{names[reducer]}.v{lane.width}{suffix(scalar)}"
+        if isinstance(scalar, ir.IntType):
+            function = intrinsic(self.builder.module, name, scalar, [value.type])
+            total = self.builder.call(function, [value])
+        elif reducer in ("sum", "product"):
             function = intrinsic(self.builder.module, name, scalar, [scalar, value.type])
             start = literal(scalar, REDUCERS[reducer])
             total = self.builder.call(function, [start, value], fastmath=("reassoc", *FLAGS))

@@ -9,6 +9,7 @@ emitted once for each scope.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from llvmlite import ir
 
@@ -18,7 +19,8 @@ from search_space.expression import Atom, Expr, Monomial, const
 from search_space.program import Buffer
 from search_space.scalar import Load
 
-Index = int | ir.Value
+Index = Any
+"""An integer, or an LLVM value (llvmlite has no types)."""
 
 
 @dataclass(frozen=True)

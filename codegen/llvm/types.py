@@ -52,9 +52,17 @@ def zero(kind: ir.Type) -> ir.Constant:
 
 
 def literal(kind: ir.Type, number: float) -> ir.Constant:
-    """A number as constant of a scalar or (splat) vector type."""
+    """A number as constant of a scalar or (splat) vector type; integers stay in their range."""
     if isinstance(kind, ir.VectorType):
         return ir.Constant(kind, [literal(kind.element, number)] * kind.count)
     if isinstance(kind, ir.IntType):
-        return ir.Constant(kind, int(number))
+        limit = 1 << (kind.width - 1)
+        return ir.Constant(kind, int(min(max(number, -limit), limit - 1)))
     return ir.Constant(kind, float(number))
+
+
+def suffix(kind: ir.Type) -> str:
+    """How LLVM's overloaded intrinsics spell a scalar type."""
+    if isinstance(kind, ir.IntType):
+        return f"i{kind.width}"
+    return "f64" if isinstance(kind, ir.DoubleType) else "f32"

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from codegen.llvm.indexing import CompiledAccess, IndexEmitter, compile_access
 from codegen.llvm.registers import RegisterFile
-from codegen.llvm.types import INDEX, element_type, is_float, lanes_of, literal, zero
+from codegen.llvm.types import INDEX, element_type, is_float, lanes_of, literal, suffix, zero
 from codegen.llvm.vector_math import FLAGS, VectorMath, intrinsic
 from search_space.errors import CodegenError
 from search_space.expression import Expr
@@ -167,7 +167,7 @@ class ValueEmitter:
         bits = self.mask(lane, mask)
         if bits is None:
             return self.builder.load(address, align=size, typ=kind)
-        name = f"llvm.masked.load.v{lane.width}{_suffix(scalar)}.p0"
+        name = f"llvm.masked.load.v{lane.width}{suffix(scalar)}.p0"
         align = ir.IntType(32)
         arguments = [address.type, align, bits.type, kind]
         function = intrinsic(self.builder.module, name, kind, arguments)
@@ -406,9 +406,3 @@ def _fold_multiply(function: str, values: list[ir.Value]) -> ir.Value | None:
 
 def _float_bytes(kind: ir.Type) -> int:
     return 8 if isinstance(kind, ir.DoubleType) else 4
-
-
-def _suffix(kind: ir.Type) -> str:
-    if isinstance(kind, ir.IntType):
-        return f"i{kind.width}"
-    return "f64" if isinstance(kind, ir.DoubleType) else "f32"
