@@ -63,10 +63,25 @@ def pointwise(name: str, value: Scalar, *numbers: float) -> Scalar:
     return _POINTWISE[name](value, *numbers)
 
 
-def epilogue_tensors(template: Template, workload: Workload) -> tuple[Tensor, ...]:
-    """The tensors that the epilogue's steps read."""
+def epilogue_tensors(
+    template: Template, workload: Workload, full: tuple[int, ...] | None = None
+) -> tuple[Tensor, ...]:
+    """The tensors that the epilogue's steps read.
+
+    `full` is the shape of full-size operands where the stages see a view of the output.
+    """
+    whole = {
+        operand_name(step, position)
+        for position, step in enumerate(workload.epilogue)
+        if step.kind.operand == "full"
+    }
     return tuple(
-        Tensor(o.name, o.shape, o.dtype, workload.is_constant(o.name))
+        Tensor(
+            o.name,
+            full if full is not None and o.name in whole else o.shape,
+            o.dtype,
+            workload.is_constant(o.name),
+        )
         for o in template.operands(workload)
         if o.role == "epilogue"
     )

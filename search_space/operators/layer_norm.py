@@ -1,0 +1,184 @@
+"""Layer normalisation, and its form without mean (RMS normalisation).
+
+    a = mean_k x[k];  v = mean_k (x[k] - a)^2
+    y[k] = (x[k] - a) / sqrt(v + epsilon) * scale[k] + bias[k]          with rms=1: a = 0
+
+over the last `axes` axes, which are one row. The variance is taken from differences, in a pass of
+its own: E[x^2] - E[x]^2 loses all digits where the mean is large. Everything of one row happens
+while it is in the first-level cache; sums have several accumulators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.compute import ComputeDefinition, Stage, Tensor, axis
+from search_space.config import Config
+from search_space.errors import WorkloadError
+from search_space.expression import mod, var
+from search_space.flattening import check_extents, product
+from search_space.fusion import epilogue_tensors, epilogue_value
+from search_space.knobs import Constraint, tile
+from search_space.row_reduction import accumulator_counts, reduce_row
+from search_space.scalar import Scalar, call, load
+from search_space.schedule import Schedule
+from search_space.space import SearchSpace, Subspace
+from search_space.target import Target
+from search_space.template import Operand, Parameter, Template, templates
+from search_space.workload import Workload
+
+UNROLLED_VECTORS = 64
+"""Vectors: rows times row length up to which everything is unrolled (code size)."""
+
+
+@templates.register("layer_norm")
+class LayerNorm(Template):
+    """See the module's docstring."""
+
+    operator = "layer_norm"
+    summary = "layer normalisation over the last axes, or RMS normalisation"
+    parameters = (
+        Parameter("shape", "of input and output, e.g. 128x384"),
+        Parameter("axes", "how many of the last axes are normalised over", 1),
+        Parameter("epsilon", "added to the variance", "1e-5"),
+        Parameter("rms", "1 leaves the mean out", 0, minimum=0),
+        Parameter("scale", "1 multiplies by an operand `scale`", 1, minimum=0),
+        Parameter("bias", "1 adds an operand `bias`", 1, minimum=0),
+    )
+    examples = (
+        "layer_norm shape=5x37",
+        "layer_norm shape=3x2x64 bias=0 epsilon=0.001",
+        "layer_norm shape=1009 scale=0 bias=0 epilogue=gelu",
+        "layer_norm shape=6x3x7 axes=2 rms=1 bias=0 epilogue=residual",
+        "layer_norm shape=7x1",
+        "layer_norm shape=2x600 const=bias,scale epilogue=bias",
+    )
+
+    def check(self, workload: Workload) -> None:
+        shape, axes = workload.shape("shape"), workload.integer("axes")
+        check_extents(self.operator, "shape", shape)
+        if axes > len(shape):
+            raise WorkloadError(
+                f"operator 'layer_norm': axes={axes} are more than the {len(shape)} of the shape"
+            )
+        try:
+            valid = float(workload.text("epsilon")) >= 0
+        except ValueError:
+            valid = False
+        if not valid:
+            raise WorkloadError(
+                f"operator 'layer_norm': epsilon={workload['epsilon']} is not a number from 0 on"
+            )
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        shape = workload.shape("shape")
+        inner = shape[len(shape) - workload.integer("axes") :]
+        found = [Operand("x", shape, workload.dtype)]
+        found += [Operand(n, inner, workload.dtype) for n in ("scale", "bias") if workload[n]]
+        return tuple(found)
+
+    def output(self, workload: Workload) -> Operand:
+        return Operand("y", workload.shape("shape"), workload.dtype, "output")
+
+    def flops(self, workload: Workload) -> int:
+        return 8 * product(workload.shape("shape"))
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        x = inputs["x"]
+        over = tuple(range(x.ndim - workload.integer("axes"), x.ndim))
+        centred = x if workload["rms"] else x - x.mean(axis=over, keepdims=True)
+        variance = (centred**2).mean(axis=over, keepdims=True)
+        y = centred / np.sqrt(variance + float(workload.text("epsilon")))
+        y = y * inputs["scale"] if workload["scale"] else y
+        return np.asarray(y + inputs["bias"] if workload["bias"] else y)
+
+    def _rows(self, workload: Workload) -> tuple[int, int]:
+        """(rows, elements of a row)."""
+        shape = workload.shape("shape")
+        cut = len(shape) - workload.integer("axes")
+        return product(shape[:cut]), product(shape[cut:])
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        """Stages total and mean (without rms), squares, deviation (its reciprocal), and y."""
+        rows, length = self._rows(workload)
+        r, k = axis("r", rows), axis("k", length)
+        centred: Scalar = load("x", r.var, k.var)
+        stages = []
+        if not workload["rms"]:
+            stages.append(Stage("total", (r,), centred, (k,), "sum"))
+            mean = call("multiply", load("total", r.var), 1.0 / length)
+            stages.append(Stage("mean", (r,), mean))
+            centred = call("subtract", centred, load("mean", r.var))
+        square = call("multiply", centred, centred)
+        stages.append(Stage("squares", (r,), square, (k,), "sum"))
+        variance = call("multiply", load("squares", r.var), 1.0 / length)
+        deviation = call("sqrt", call("add", variance, float(workload.text("epsilon"))))
+        stages.append(Stage("inverse", (r,), call("reciprocal", deviation)))
+        value: Scalar = call("multiply", centred, load("inverse", r.var))
+        if workload["scale"]:
+            value = call("multiply", value, load("scale", k.var))
+        if workload["bias"]:
+            value = call("add", value, load("bias", k.var))
+        channel = mod(k.var, workload.shape("shape")[-1], {"k": k.extent - 1})
+        value = epilogue_value(self, workload, (r.var, k.var), value, channel)
+        stages.append(Stage("y", (r, k), value))
+        tensors = [Tensor("x", (rows, length), workload.dtype)]
+        for operand in self.inputs(workload)[1:]:
+            constant = workload.is_constant(operand.name)
+            tensors.append(Tensor(operand.name, (length,), operand.dtype, constant))
+        tensors += epilogue_tensors(self, workload, (rows, length))
+        return ComputeDefinition("layer_norm", tuple(tensors), tuple(stages))
+
+    # -- CPU ----------------------------------------------------------------------------------
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        rows, length = self._rows(workload)
+        lanes = target.integer("vector.lanes")
+        vectors = -(-length // lanes)
+        several = tile("rows", [t for t in (1, 2, 4) if t <= rows])
+        accumulators = tile("accumulators", accumulator_counts(length, lanes))
+        unroll = tile("unroll", [u for u in (1, 2, 4, 8) if u <= vectors])
+        subspaces = [Subspace((("algorithm", "loops"),), (several, accumulators, unroll))]
+        if vectors <= UNROLLED_VECTORS // 2:
+            limit = Constraint(
+                var("rows") * vectors,
+                UNROLLED_VECTORS,
+                "vectors of unrolled code (rows times the vectors of a row)",
+                "choose fewer rows",
+            )
+            fixed = (("algorithm", "registers"),)
+            subspaces.append(Subspace(fixed, (several, accumulators), (limit,)))
+        return SearchSpace(tuple(subspaces))
+
+    def default(self, workload: Workload, target: Target) -> Config:
+        length, lanes = self._rows(workload)[1], target.integer("vector.lanes")
+        vectors = -(-length // lanes)
+        accumulators = max(a for a in accumulator_counts(length, lanes) if a <= 4)
+        if vectors <= target.integer("vector.registers") // 2:
+            return Config.of(algorithm="registers", accumulators=accumulators, rows=1)
+        unroll = max(u for u in (1, 2, 4) if u <= vectors)
+        return Config.of(algorithm="loops", accumulators=accumulators, rows=1, unroll=unroll)
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        lanes = target.integer("vector.lanes")
+        schedule = Schedule(self.compute(workload))
+        unrolled = structure.text("algorithm") == "registers"
+        schedule = schedule.split("y", "r", var("rows"), "ro", "r").unroll("y", "r")
+        schedule = schedule.split("y", "k", lanes, "kv", "lane").vectorize("y", "lane")
+        if unrolled:
+            schedule = schedule.unroll("y", "kv")
+        else:
+            schedule = schedule.split("y", "kv", var("unroll"), "kt", "ki")
+            schedule = schedule.reorder("y", ("ro", "kt", "r", "ki", "lane")).unroll("y", "ki")
+        for stage in schedule.compute.stages[:-1]:
+            name, place = stage.name, ("y", "ro")
+            if stage.reducer is not None:
+                accumulators = var("accumulators")
+                schedule = reduce_row(schedule, name, "k", accumulators, lanes, place, ("r",))
+                if unrolled:
+                    schedule = schedule.unroll(f"{name}.wide", "k.step")
+            schedule = schedule.unroll(name, "r").compute_at(name, *place, scope="register")
+        return schedule.parallel("y", "ro")

@@ -1,0 +1,168 @@
+"""Reductions over any axes: sum, mean, maximum, minimum, product.
+
+    y[kept axes] = reduce over the others of x
+
+Neighbouring axes of one kind merge first. Where the last axis is reduced, vectors run along it,
+with several accumulators and one step across the lanes at the end; where it is kept, vectors run
+along it and the reduction adds whole rows, a tile of the output staying in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.compute import Axis, ComputeDefinition, Stage, Tensor, axis
+from search_space.config import Config
+from search_space.errors import WorkloadError
+from search_space.expression import mod, var
+from search_space.flattening import check_extents, flatten, product
+from search_space.fusion import epilogue_tensors, epilogue_value
+from search_space.knobs import tile
+from search_space.row_reduction import accumulator_counts, reduce_row
+from search_space.scalar import Scalar, call, load
+from search_space.schedule import Schedule
+from search_space.space import SearchSpace, Subspace
+from search_space.target import Target
+from search_space.template import Operand, Parameter, Template, templates
+from search_space.workload import Workload
+
+KINDS = ("sum", "mean", "max", "min", "product")
+
+
+@templates.register("reduce")
+class Reduce(Template):
+    """See the module's docstring."""
+
+    operator = "reduce"
+    summary = "sum, mean, maximum, minimum or product over axes"
+    parameters = (
+        Parameter("shape", "of the input, e.g. 1x64x56x56"),
+        Parameter("kind", "what is done", "sum", choices=KINDS),
+        Parameter("axes", "reduced over, e.g. 2x3 (default: all)", ""),
+        Parameter("keepdims", "1 leaves reduced axes in the shape, as 1", 1, minimum=0),
+    )
+    examples = (
+        "reduce shape=5x37 axes=1",
+        "reduce shape=3x7x131 kind=max axes=2 keepdims=0 epilogue=relu",
+        "reduce shape=37x5 kind=mean axes=0 keepdims=0",
+        "reduce shape=2x3x5x7 kind=product axes=0x2",
+        "reduce shape=3x5x19 kind=mean axes=0x2 epilogue=exp",
+        "reduce shape=1009 kind=min",
+        "reduce shape=4x1x1 kind=mean axes=1x2 epilogue=residual",
+        "reduce shape=2x11x40 axes=1 keepdims=0 epilogue=bias",
+        "reduce shape=3x50 kind=max axes=1 dtype=int64",
+    )
+
+    def check(self, workload: Workload) -> None:
+        shape, axes = workload.shape("shape"), workload.shape("axes")
+        check_extents(self.operator, "shape", shape)
+        if any(a >= len(shape) for a in axes) or len(set(axes)) != len(axes):
+            raise WorkloadError(
+                f"operator 'reduce': axes={workload['axes']} are not distinct axes of the "
+                f"{len(shape)} in shape={workload['shape']}"
+            )
+        if workload.text("kind") == "mean" and not workload.dtype.startswith("float"):
+            raise WorkloadError(f"operator 'reduce': no mean of dtype={workload.dtype}")
+
+    def _axes(self, workload: Workload) -> tuple[int, ...]:
+        return workload.shape("axes") or tuple(range(len(workload.shape("shape"))))
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        return (Operand("x", workload.shape("shape"), workload.dtype),)
+
+    def output(self, workload: Workload) -> Operand:
+        over, keep = self._axes(workload), workload.integer("keepdims")
+        pairs = enumerate(workload.shape("shape"))
+        shape = tuple(1 if a in over else extent for a, extent in pairs if keep or a not in over)
+        return Operand("y", shape, workload.dtype, "output")
+
+    def flops(self, workload: Workload) -> int:
+        return product(workload.shape("shape"))
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        names: dict[str, Any] = {"mean": np.mean, "max": np.max, "min": np.min}
+        names |= {"sum": np.sum, "product": np.prod}
+        over, keep = self._axes(workload), bool(workload.integer("keepdims"))
+        return np.asarray(names[workload.text("kind")](inputs["x"], axis=over, keepdims=keep))
+
+    def _merged(self, workload: Workload) -> tuple[tuple[Axis, ...], tuple[bool, ...]]:
+        """Merged axes d0, d1, ... and which of them are reduced."""
+        shape, over = workload.shape("shape"), self._axes(workload)
+        mask = tuple(1 if a in over else extent for a, extent in enumerate(shape))
+        flat = flatten(shape, (mask,))
+        axes = tuple(axis(f"d{i}", extent) for i, extent in enumerate(flat.shape))
+        reduced = tuple(not varies for varies in flat.varies[0])
+        return axes, reduced if product(shape) > 1 else (True,)
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        """Stage `total`; `y` scales a mean and applies the epilogue (absent if neither)."""
+        axes, reduced = self._merged(workload)
+        kept = tuple(a for a, gone in zip(axes, reduced, strict=True) if not gone)
+        kept = kept or (axis("one", 1),)
+        over = tuple(a for a, gone in zip(axes, reduced, strict=True) if gone)
+        kind = workload.text("kind")
+        element: Scalar = load("x", *(a.var for a in axes))
+        reducer = ("sum" if kind == "mean" else kind) if over else None
+        total = Stage("total", kept, element, over, reducer, dtype=workload.dtype)
+        stages = [total]
+        indices = tuple(a.var for a in kept)
+        extents = tuple(a.extent.constant or 1 for a in kept)
+        if kind == "mean" or workload.epilogue:
+            value: Scalar = load("total", *indices)
+            if kind == "mean":
+                count = product(workload.shape("shape")) // product(extents)
+                value = call("multiply", value, 1.0 / count)
+            last = (self.output(workload).shape or (1,))[-1]
+            channel = mod(indices[-1], last, {kept[-1].name: kept[-1].extent - 1})
+            value = epilogue_value(self, workload, indices, value, channel)
+            stages.append(Stage("y", kept, value, dtype=workload.dtype))
+        x = Tensor("x", tuple(a.extent.constant or 1 for a in axes), workload.dtype)
+        tensors = (x, *epilogue_tensors(self, workload, extents))
+        return ComputeDefinition("reduce", tensors, tuple(stages))
+
+    # -- CPU ----------------------------------------------------------------------------------
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        algorithm, knob, values = self._choices(workload, target)
+        return SearchSpace((Subspace((("algorithm", algorithm),), (tile(knob, values),)),))
+
+    def _choices(self, workload: Workload, target: Target) -> tuple[str, str, list[int]]:
+        """(algorithm, its knob, the knob's values)."""
+        axes, reduced = self._merged(workload)
+        length, lanes = axes[-1].extent.constant or 1, target.integer("vector.lanes")
+        if reduced[-1]:
+            return "along", "accumulators", accumulator_counts(length, lanes)
+        vectors = -(-length // lanes)
+        return "across", "n_vectors", [v for v in (1, 2, 4, 8) if v <= vectors]
+
+    def default(self, workload: Workload, target: Target) -> Config:
+        algorithm, knob, values = self._choices(workload, target)
+        return Config.of({"algorithm": algorithm, knob: max(v for v in values if v <= 4)})
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        lanes = target.integer("vector.lanes")
+        schedule = Schedule(self.compute(workload))
+        total = schedule.compute.stage("total")
+        kept, over = [a.name for a in total.axes], [a.name for a in total.reduce_axes]
+        final = schedule.compute.output.name
+        if not over and final == "y":  # all reduced extents are 1
+            schedule = schedule.inline("total")
+        name = "total" if over else final
+        if structure.text("algorithm") == "along":
+            last, place = over[-1], (name, kept[-1])
+            schedule = reduce_row(schedule, name, last, var("accumulators"), lanes, place)
+            outer = kept
+        else:
+            schedule = schedule.split(name, kept[-1], lanes, "vector", "lane")
+            schedule = schedule.split(name, "vector", var("n_vectors"), "tile", "part")
+            outer = [*kept[:-1], "tile"]
+            schedule = schedule.reorder(name, (*outer, *over, "part", "lane"))
+            schedule = schedule.vectorize(name, "lane").unroll(name, "part")
+        if over:
+            schedule = schedule.cache_write(name, "register", outer[-1])
+        if over and final == "y":
+            schedule = schedule.reverse_compute_at("y", name, outer[-1])
+        return schedule.parallel(name, *outer)
