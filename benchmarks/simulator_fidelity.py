@@ -1,0 +1,218 @@
+"""The CPU simulator against the machine: rank agreement and the quality of its first picks.
+
+    python -m benchmarks.simulator measure --data FILE [--operator PATTERN] [--count 200]
+    python -m benchmarks.simulator report  --data FILE
+    python -m benchmarks.simulator speed
+
+`measure` times random legal configurations of each operator on one pinned core, everything warm, in
+turns with a register-resident FMA loop: what is stored is cycles of that loop (time over the loop's
+time, times the cycles it takes at full speed), so that a drifting clock cancels out. `report` compares stored times with `simulator.judge`; `speed` counts the
+configurations judged in a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from codegen.host import host_target
+from codegen.native.kernel import NativeKernel, compile_config, concrete_shape
+from codegen.native.peak import peak_kernel
+from codegen.structures import space_of
+from search_space.config import Config
+from search_space.dtypes import to_numpy
+from search_space.errors import TilesmithError
+from search_space.space import SearchSpace
+from search_space.workload import Workload
+from tuner.arena import Arena
+
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operator with the figures it has to reach.
+
+    Attributes:
+        workload: in its command-line form.
+        rank: least Spearman correlation of simulated and measured time.
+        algorithms: prefix of the algorithms sampled; "" means all.
+        picks: whether the simulator's best picks are judged, too.
+    """
+
+    workload: str
+    rank: float
+    algorithms: str = ""
+    picks: bool = False
+
+
+CASES = {
+    "matmul 512x512x512": Case("matmul m=512 n=512 k=512 const=b", 0.92, picks=True),
+    "matmul 128x3072x768": Case("matmul m=128 n=3072 k=768 const=b", 0.92, picks=True),
+    "matmul 2048x64x1024": Case("matmul m=2048 n=64 k=1024 const=b", 0.92, picks=True),
+    "conv 3x3 64->64 56x56": Case(
+        "conv2d c=64 h=56 w=56 oc=64 kh=3 kw=3 pad=1 const=weight", 0.92, picks=True
+    ),
+    "conv 1x1 256->64 56x56": Case(
+        "conv2d c=256 h=56 w=56 oc=64 kh=1 kw=1 const=weight", 0.92, picks=True
+    ),
+    "unseen matmul 300x300x300": Case("matmul m=300 n=300 k=300 const=b", 0.90),
+    "unseen matmul 64x1000x2048": Case("matmul m=64 n=1000 k=2048 const=b", 0.90),
+    "unseen conv 3x3 128->128 28x28": Case(
+        "conv2d c=128 h=28 w=28 oc=128 kh=3 kw=3 pad=1 const=weight", 0.90
+    ),
+    "unseen conv 1x1 512->128 28x28": Case(
+        "conv2d c=512 h=28 w=28 oc=128 kh=1 kw=1 const=weight", 0.90
+    ),
+    "winograd 64->64 56x56": Case(
+        "conv2d c=64 h=56 w=56 oc=64 kh=3 kw=3 pad=1 const=weight", 0.85, "winograd"
+    ),
+    "depthwise 3x3 96 112x112": Case(
+        "depthwise_conv2d c=96 h=112 w=112 kh=3 kw=3 pad=1 const=weight", 0.85
+    ),
+    "softmax 1536x128": Case("softmax shape=1536x128", 0.85),
+    "max pool 3x3/2 64 112x112": Case(
+        "pool2d kind=max c=64 h=112 w=112 kh=3 kw=3 stride=2 pad=1", 0.85
+    ),
+}
+
+QUIET = 1.05
+"""A run of the FMA loop counts as undisturbed within this factor of the fastest one."""
+
+
+class Bench:
+    """Times kernels on one pinned core, each in turns with the FMA loop."""
+
+    def __init__(self, budget: float) -> None:
+        self._target = host_target()
+        lanes = self._target.integer("vector.lanes")
+        self._arena = Arena(96 << 20)
+        self._budget = budget
+        self._fastest = float("inf")
+        self._peak, flops = peak_kernel(self._target)
+        ones = {"x": np.ones(lanes, np.float32), "y": np.ones(lanes, np.float32)}
+        self._cycles = flops / (2 * lanes * self._target.number("fma.ports"))
+        output = self._peak.allocate_output()
+        self._reference = self._peak.bind({**ones, self._peak.output.name: output})
+        self._fastest = min(_seconds(self._reference) for _ in range(20_000))
+        self._quiet = self._fastest * QUIET
+
+    def measure(self, workload: Workload, config: Config, seed: int = 0) -> tuple[float, float]:
+        """(cycles of a full-speed FMA loop, seconds) of a configuration; everything warm.
+
+        Only samples between two undisturbed runs of the FMA loop count (others have the core's
+        sibling or the core itself), as long as such samples come at all.
+        """
+        kernel = compile_config(workload, self._target, config)
+        call = kernel.bind(self._arrays(workload, kernel, seed))
+        call()
+        samples: list[tuple[float, float, float]] = []
+        start = time.perf_counter()
+        while len(samples) < 400:
+            samples.append(self._sample(call))
+            spent = time.perf_counter() - start
+            quiet = sum(worst <= self._quiet for worst, _, _ in samples)
+            if (quiet >= 3 and spent >= self._budget) or spent > 12 * self._budget:
+                break
+        self._quiet = max(self._quiet * 1.001, self._fastest * QUIET)
+        good = [s for s in samples if s[0] <= self._quiet] or samples
+        ratios = [seconds / reference for _, reference, seconds in good]
+        return min(ratios) * self._cycles, min(seconds for _, _, seconds in good)
+
+    def _sample(self, call: Any) -> tuple[float, float, float]:
+        """(the slower FMA loop beside it, the mean of both, seconds of one call)."""
+        before = min(_seconds(self._reference) for _ in range(2))
+        busy = time.thread_time()
+        seconds = _seconds(call)
+        busy = time.thread_time() - busy
+        after = min(_seconds(self._reference) for _ in range(2))
+        self._fastest = min(self._fastest, before, after)
+        worst = max(before, after) if seconds < 1.1 * busy + 2e-5 else float("inf")
+        return worst, (before + after) / 2, seconds
+
+    def _arrays(self, workload: Workload, kernel: NativeKernel, seed: int) -> dict[str, Any]:
+        """Random inputs in physical layouts, packed constants and the output, at fixed addresses."""
+        self._arena.reset()
+        rng = np.random.default_rng(seed)
+        arrays = {}
+        for buffer in kernel.inputs:
+            shape = concrete_shape(buffer)
+            values = rng.standard_normal(shape, np.float32).astype(to_numpy(buffer.dtype))
+            arrays[buffer.name] = self._arena.copy(values)
+        constants = {n: arrays[n] for n in workload.constants if n in arrays}
+        packed = kernel.prepare(constants)
+        arrays.update({name: self._arena.copy(array) for name, array in packed.items()})
+        output = kernel.output
+        arrays[output.name] = self._arena.empty(concrete_shape(output), to_numpy(output.dtype))
+        arrays[output.name][...] = 0
+        return arrays
+
+
+def _seconds(call: Any) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def measure(data: Path, pattern: str, count: int, rounds: int, budget: float, core: int) -> None:
+    """Time `count` configurations of each operator in `rounds` passes; keep everything in `data`."""
+    os.sched_setaffinity(0, {core})
+    bench = Bench(budget)
+    stored = json.loads(data.read_text()) if data.exists() else {}
+    for name, case in CASES.items():
+        if pattern not in name:
+            continue
+        workload = Workload.parse(case.workload)
+        configs = sampled(case, count)
+        entry = stored.setdefault(name, {"workload": case.workload, "trials": {}})
+        for number in range(rounds):
+            start = time.perf_counter()
+            for config in configs:
+                trial = entry["trials"].setdefault(config.key, {"cycles": [], "seconds": []})
+                if len(trial["cycles"]) > number:
+                    continue
+                try:
+                    cycles, seconds = bench.measure(workload, config)
+                except TilesmithError as error:
+                    trial["error"] = str(error)
+                    continue
+                trial["cycles"].append(cycles)
+                trial["seconds"].append(seconds)
+            data.write_text(json.dumps(stored))
+            print(f"{name}: pass {number + 1} in {time.perf_counter() - start:.0f} s", flush=True)
+
+
+def sampled(case: Case, count: int) -> list[Config]:
+    """Random legal configurations, each once, uniform over the algorithms asked for."""
+    space = space_of(Workload.parse(case.workload), host_target())
+    chosen = tuple(
+        s for s in space.subspaces if str(dict(s.fixed)["algorithm"]).startswith(case.algorithms)
+    )
+    drawn = SearchSpace(chosen).sample(np.random.default_rng(20), count)
+    return list(dict.fromkeys(drawn))
+
+
+def main() -> None:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    timing = commands.add_parser("measure")
+    timing.add_argument("--data", type=Path, required=True)
+    timing.add_argument("--operator", default="", help="only operators whose name contains this")
+    timing.add_argument("--count", type=int, default=200)
+    timing.add_argument("--rounds", type=int, default=2)
+    timing.add_argument("--budget", type=float, default=0.02, help="seconds a configuration")
+    timing.add_argument("--core", type=int, default=1)
+    given = parser.parse_args()
+    if given.command == "measure":
+        measure(given.data, given.operator, given.count, given.rounds, given.budget, given.core)
+
+
+if __name__ == "__main__":
+    main()
