@@ -2,8 +2,8 @@
 
     python tests/records/make_first_schema.py
 
-Run once, when the first schema was the newest. A later schema gets a file and a script of its own; this
-file stays as it is, for `test_schema.py` to upgrade.
+Run once, when the first schema was the newest. A later schema gets a file and a script of its own;
+this file stays as it is, for `test_schema.py` to upgrade.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def test_a_full_disk_is_said_and_what_was_committed_stays(sqlite, make_record):
     event.listen(sqlite._engine, "connect", no_more_pages)
     sqlite._engine.dispose()
     many = [make_record(tile, message="x" * 500, status="wrong") for tile in range(500)]
-    with pytest.raises(JobError, match="disk is full.*what was committed is kept"):
+    with pytest.raises(JobError, match=r"disk is full.*what was committed is kept"):
         sqlite.add(many, job=job, job_state="501")
     event.remove(sqlite._engine, "connect", no_more_pages)
     sqlite._engine.dispose()
