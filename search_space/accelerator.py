@@ -29,6 +29,9 @@ from search_space.target import Target
 from search_space.workload import Workload
 
 FAMILY = "trainium"
+TRANSFER_COLUMNS = 2
+"""Column tiles loaded in one row: long enough for DMA, short enough for work to begin early."""
+
 TRANSPOSE_GROUP = 4
 """Transposes that share a PSUM bank and one copy out of it."""
 
@@ -195,7 +198,13 @@ class MatmulSpace:
         schedule = schedule.set_layout(block, partitioned(rank, k, self.rows, *lead, free))
         schedule = schedule.compute_at(block, "result", loop, "sbuf")
         if not transposed:
-            return schedule.split(block, f"{block}.{k}", self.rows, f"{block}.kt", f"{block}.kk")
+            strip = TRANSFER_COLUMNS * self.wide
+            schedule = schedule.split(block, f"{block}.{free}", strip, f"{block}.s", f"{block}.f")
+            schedule = schedule.split(
+                block, f"{block}.{k}", self.rows, f"{block}.kt", f"{block}.kk"
+            )
+            names = tuple(f"{block}.{part}" for part in ("s", "kt", "kk", "f"))
+            return schedule.reorder(block, (*(f"{block}.{d}" for d in lead), *names))
         turned, strip = f"{operand}.turned", f"{operand}.strip"
         schedule = schedule.cache_read(operand, block, turned, "psum")
         schedule = schedule.cache_read(operand, turned, strip, "sbuf")
