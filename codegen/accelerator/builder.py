@@ -281,6 +281,24 @@ class Kernel:
             accumulate=step, immediates=(fill, 0.0, 0.0),
         )  # fmt: skip
 
+    # -- order --------------------------------------------------------------------------------
+    @property
+    def length(self) -> int:
+        """Instructions so far."""
+        return len(self._rows)
+
+    def merge(self, start: int, middle: int) -> None:
+        """Merge instructions `start`..`middle` evenly with those after, keeping either's order.
+
+        The two parts must not depend on each other.
+        """
+        one, two = range(start, middle), range(middle, len(self._rows))
+        places = [(i + 0.5) / len(one) for i in range(len(one))]
+        places += [(i + 0.5) / len(two) for i in range(len(two))]
+        order = sorted(range(len(places)), key=lambda i: (places[i], i))
+        self._rows[start:] = [self._rows[start + i] for i in order]
+        self._immediates[start:] = [self._immediates[start + i] for i in order]
+
     # -- inside -------------------------------------------------------------------------------
     def _emit(
         self,

@@ -47,6 +47,8 @@ from search_space.program import (
     Program,
     Sequence,
     Statement,
+    blocks,
+    walk,
 )
 from search_space.scalar import Call, Const, Load
 
@@ -80,11 +82,8 @@ class Generator:
             self.emit(nest, env)
             return
         match statement:
-            case Loop(variable, _, _, body, stages):
-                for value in range(self.extent(statement)(env)):
-                    env[variable] = value
-                    self.run(body, env, stages)
-                env.pop(variable, None)
+            case Loop():
+                self.loop(statement, env)
             case Sequence(statements):
                 for inner in statements:
                     self.run(inner, env, depth)
@@ -100,6 +99,38 @@ class Generator:
                 self.run(body, env, depth)
             case _:
                 raise AssertionError(type(statement))
+
+    def loop(self, loop: Loop, env: Environment) -> None:
+        """Run a loop. A pipelined one makes the tiles of iteration i + 1 beside the use of i's.
+
+        Both parts' instructions are merged evenly, so that an engine that works for both (the tensor
+        engine transposes and multiplies) never waits long for the latencies of one.
+        """
+        stages, extent = loop.stages, self.extent(loop)(env)
+        allocations, producers, consumers = split_pipeline(loop.body) if stages > 1 else ([], [], [])
+        for value in range(extent):
+            env[loop.variable] = value
+            if not producers:
+                self.run(loop.body, env, stages)
+                continue
+            if value == 0:
+                self.part(allocations, producers, env, stages)
+            start = self.kernel.length
+            self.part([], consumers, env, stages)
+            middle = self.kernel.length
+            if value + 1 < extent:
+                env[loop.variable] = value + 1
+                self.part(allocations, producers, env, stages)
+                self.kernel.merge(start, middle)
+        env.pop(loop.variable, None)
+
+    def part(
+        self, allocations: list[Allocate], body: list[Statement], env: Environment, depth: int
+    ) -> None:
+        for found in allocations:
+            self.allocate(found, found.buffer, depth)
+        for statement in body:
+            self.run(statement, env, depth)
 
     def nest(self, statement: Statement) -> Nest | None:
         """The planned nest a statement is, or None; planned once."""
@@ -307,6 +338,36 @@ class Generator:
                 self.tile_view(nest.write, inner, out_rows, [(in_rows, p)], f),
                 self.tile_view(source, inner, in_rows, [(out_rows, f)], p),
             )
+
+
+def split_pipeline(
+    body: Statement,
+) -> tuple[list[Allocate], list[Statement], list[Statement]]:
+    """(tiles allocated in a loop's body, the statements that fill them, those that use them).
+
+    The first statements are taken as long as each writes these tiles only. Empty lists if the body
+    does not have this form.
+    """
+    allocations: list[Allocate] = []
+    while isinstance(body, Allocate):
+        allocations.append(body)
+        body = body.body
+    statements = list(body.statements) if isinstance(body, Sequence) else [body]
+    own = {found.buffer.name for found in allocations}
+    inner = own | {s.buffer.name for top in statements for s in walk(top) if isinstance(s, Allocate)}
+    count = 0
+    for statement in statements:
+        written = {block.buffer for block in blocks(statement)}
+        if not written & own or not written <= inner:
+            break
+        count += 1
+    if count in (0, len(statements)):
+        return [], [], []
+    if any(
+        block.buffer in own for statement in statements[count:] for block in blocks(statement)
+    ):
+        return [], [], []
+    return allocations, statements[:count], statements[count:]
 
 
 def generate(program: Program, core: Core) -> InstructionStream:

@@ -12,12 +12,12 @@ staged in SBUF, spread over partitions where no partition loop indexes it; the l
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import product
 
-from codegen.accelerator.builder import Buffers, Kernel
+from codegen.accelerator.builder import Kernel
 from codegen.accelerator.instructions import DIMENSIONS
 from codegen.accelerator.memory import HbmView, Tile, dense
 from codegen.accelerator.nests import Environment, Nest, NestAccess
@@ -62,9 +62,9 @@ class Pointwise:
         self, kernel: Kernel, tile_view: TileView, views: Mapping[str, HbmView]
     ) -> None:
         self.kernel, self.tile_view, self.views = kernel, tile_view, views
-        self.pools: dict[tuple[int, int, int], Buffers] = {}
+        self.idle: dict[tuple[int, int], deque[Tile]] = {}
+        self.lent: dict[int, Tile] = {}
         self.staged: dict[str, OrderedDict[tuple[object, ...], Tile]] = {}
-        self.free_places: dict[tuple[str, tuple[int, ...]], list[Tile]] = {}
 
     def emit(self, nest: Nest, env: Environment, sizes: dict[str, int], partition: str) -> None:
         """A nest of one block: a map, or a reduction with `partition` kept."""
@@ -93,17 +93,28 @@ class Pointwise:
         return total > MAX_ELEMENTS
 
     def temporary(self, like: Tile) -> Tile:
-        """A dense fp32 tile of the shape of `like`."""
+        """A dense fp32 tile of the shape of `like`; give it back with `release`.
+
+        The place used longest ago is taken, of two at least, so that engines can overlap.
+        """
         elements = 1
         for count, _ in like.dims:
             elements *= count
-        key = (like.partition, like.partitions, elements)
-        if key not in self.pools:
-            self.pools[key] = self.kernel.buffers(
-                4, (like.partitions, elements), name="temporary"
-            )
-        tile = self.pools[key].next()
-        return replace(tile, partition=like.partition, dims=dense([c for c, _ in like.dims]))
+        shape = (like.partitions, elements)
+        idle = self.idle.setdefault(shape, deque())
+        if len(idle) < 2:
+            tile = self.kernel.sbuf(shape, name="temporary")
+        else:
+            tile = self.kernel.again(idle.popleft())
+        self.lent[tile.allocation] = tile
+        return replace(tile, dims=dense([c for c, _ in like.dims]))
+
+    def release(self, *values: Value) -> None:
+        """Temporaries among `values` are not used any more."""
+        for value in values:
+            if isinstance(value, Tile) and value.allocation in self.lent:
+                tile = self.lent.pop(value.allocation)
+                self.idle[tile.shape[0], tile.shape[1]].append(tile)
 
     def stage(self, access: NestAccess, env: Environment, partition: str, dims: Dims, rows: int) -> Tile:
         """What an access reads from HBM, in SBUF; reused while it is still there."""
@@ -114,7 +125,7 @@ class Pointwise:
         free = [(n, c) for n, c in dims if n in access.strides]
         pattern = tuple((c, access.strides[n]) for n, c in free)
         lead = (rows, access.strides.get(partition, 0))
-        shape = (rows, *(c for c, _ in free)) if free else (rows, 1)
+        shape = (rows, *(c for _, c in free)) if free else (rows, 1)
         key = (offset, lead, pattern)
         kept = self.staged.setdefault(access.buffer.name, OrderedDict())
         if key not in kept:
@@ -161,10 +172,12 @@ class _Emission:
         operation = _REDUCERS[block.reducer]
         if len(kept) == len(self.dims):
             self.kernel.tensor_tensor(out, out, operation, whole, engine=self.vector)
+            self.owner.release(whole)
             return
         partial = self.owner.temporary(out)
         self.kernel.reduce(partial, whole, operation, engine=self.vector)
         self.kernel.tensor_tensor(out, out, operation, partial, engine=self.vector)
+        self.owner.release(whole, partial)
 
     @property
     def vector(self) -> str:
@@ -200,6 +213,7 @@ class _Emission:
                     raise CodegenError(f"{value} is a number; fold it before code generation")
                 out = self.owner.temporary(self.shape(operands))
                 self.call(out, value.function, operands)
+                self.owner.release(*operands)
                 return out
             case _:
                 raise CodegenError(f"{value} chooses by position; no instruction does")
@@ -219,6 +233,7 @@ class _Emission:
             case Call():
                 operands = [self.operand(argument) for argument in value.arguments]
                 self.call(out, value.function, operands)
+                self.owner.release(*operands)
             case _:
                 found = self.value(value)
                 if isinstance(found, float):
@@ -277,12 +292,13 @@ class _Emission:
         """flag * (a - b) + b, the flag being 0 or 1."""
         flag, a, b = operands
         assert isinstance(flag, Tile)
-        difference = self.owner.temporary(out)
         if isinstance(a, float) and isinstance(b, float):
             self.kernel.tensor_scalar(out, self.fit(flag, out), "multiply", a - b, "add", b)
             return
+        difference = self.owner.temporary(out)
         self.binary(difference, "subtract", [a, b])
         self.kernel.tensor_tensor(difference, difference, "multiply", self.fit(flag, out))
         self.binary(out, "add", [difference, b])
+        self.owner.release(difference)
 
 

@@ -1,0 +1,228 @@
+"""The simulator of family "trainium": three fidelities behind one call.
+
+- roofline: closed form, whatever the configuration;
+- analytical: the symbolic program of the configuration's structure, evaluated for whole batches;
+- timeline: the instruction stream of one configuration, played instruction by instruction.
+
+Programs are lowered once for each structure and kept for the latest workloads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from codegen.accelerator.core import Core
+from codegen.accelerator.from_program import generate
+from codegen.accelerator.instructions import InstructionStream, Op
+from search_space.config import Config
+from search_space.lowering import lower
+from search_space.program import Program
+from search_space.space import SearchSpace
+from search_space.target import Target
+from search_space.template import template_of
+from search_space.workload import Workload
+from simulator.accelerator.analytical import RESOURCES, Analysis, Estimate, features
+from simulator.accelerator.picture import write_picture
+from simulator.accelerator.roofline import roofline
+from simulator.accelerator.timeline import SYNCHRONISATION_SHARE, Timeline, timeline
+from simulator.accelerator.trace import write_trace
+from simulator.dispatch import (
+    Fidelity,
+    Judgement,
+    OperatorCost,
+    SimulationResult,
+    simulators,
+)
+
+KEPT = 64
+"""Structures kept lowered."""
+
+
+@lru_cache(maxsize=KEPT)
+def _program(workload: Workload, target: Target, structure: Config) -> Program:
+    return lower(template_of(workload.operator).schedule(workload, target, structure))
+
+
+@lru_cache(maxsize=KEPT)
+def _space(workload: Workload, target: Target) -> SearchSpace:
+    return template_of(workload.operator).space(workload, target)
+
+
+@lru_cache(maxsize=KEPT)
+def _analysis(workload: Workload, target: Target, structure: Config) -> Analysis:
+    return Analysis(_program(workload, target, structure), Core.of(target))
+
+
+def instruction_stream(workload: Workload, target: Target, config: Config) -> InstructionStream:
+    """The instruction stream of one configuration.
+
+    Raises:
+        ConfigError: the configuration is outside the workload's space.
+        CodegenError: the operator has a part that no instruction does.
+    """
+    space = _space(workload, target)
+    space.validate(config)
+    program = _program(workload, target, space.structure(config)).bind(space.tiles(config))
+    return generate(program, Core.of(target))
+
+
+def _estimates(
+    workload: Workload, target: Target, configs: Sequence[Config]
+) -> tuple[Estimate, list[int]]:
+    """Estimates of all configurations, and the place of each configuration in them."""
+    space = _space(workload, target)
+    groups: dict[Config, list[int]] = {}
+    for index, config in enumerate(configs):
+        groups.setdefault(space.structure(config), []).append(index)
+    parts: list[Estimate] = []
+    order: list[int] = []
+    for structure, members in groups.items():
+        tiles = [space.tiles(configs[i]) for i in members]
+        columns = {name: np.array([t[name] for t in tiles]) for name in tiles[0]}
+        parts.append(_analysis(workload, target, structure).evaluate(columns, len(members)))
+        order += members
+    whole = Estimate(
+        np.concatenate([p.occupied for p in parts], axis=1),
+        *(
+            np.concatenate([getattr(p, name) for p in parts])
+            for name in ("span", "moved", "count", "transposes")
+        ),
+    )
+    place = [0] * len(order)
+    for position, index in enumerate(order):
+        place[index] = position
+    return whole, place
+
+
+@simulators.register("trainium")
+class TrainiumSimulator:
+    """See the module's docstring."""
+
+    @staticmethod
+    def judge(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
+        """Analytical estimates of many configurations (which must be of the workload's space)."""
+        core = Core.of(target)
+        floor = roofline(workload, core).latency
+        if not configs:
+            return Judgement(np.zeros(0), np.zeros((0, 10), dtype=np.float32), [])
+        whole, place = _estimates(workload, target, configs)
+        latency = np.maximum(whole.latency, floor)
+        busiest = whole.occupied.argmax(axis=0)
+        waiting = whole.step < SYNCHRONISATION_SHARE * latency
+        bound = [
+            "synchronisation" if waiting[p] else RESOURCES[busiest[p]] for p in place
+        ]
+        return Judgement(latency[place] * 1e-9, features(whole, floor)[place], bound)
+
+    @staticmethod
+    def simulate(
+        workload: Workload,
+        target: Target,
+        config: Config | None,
+        fidelity: Fidelity,
+        trace: Path | None,
+    ) -> SimulationResult:
+        """One configuration, or the default one. A trace is always of the timeline."""
+        core = Core.of(target)
+        if config is None and fidelity != "roofline":
+            config = template_of(workload.operator).default(workload, target)
+        if config is not None:
+            _space(workload, target).validate(config)
+        if fidelity == "roofline" and trace is None:
+            return _roofline_result(workload, core)
+        assert config is not None or fidelity == "roofline"
+        if fidelity == "analytical" and trace is None and config is not None:
+            return _analytical_result(workload, target, config, core)
+        config = config or template_of(workload.operator).default(workload, target)
+        played = timeline(instruction_stream(workload, target, config))
+        notes = _write(played, trace) if trace is not None else ()
+        return _timeline_result(workload, config, played, notes)
+
+
+def _write(played: Timeline, path: Path) -> tuple[str, ...]:
+    """Write a trace: HTML where the path says so, else Perfetto JSON."""
+    if path.suffix == ".html":
+        write_picture(played, path)
+        return ()
+    notice = write_trace(played, path)
+    return (notice,) if notice else ()
+
+
+def _result(
+    workload: Workload,
+    core: Core,
+    fidelity: Fidelity,
+    latency: float,
+    compute: float,
+    bound: str,
+    engines: dict[str, float],
+    details: dict[str, Any],
+    notes: tuple[str, ...] = (),
+) -> SimulationResult:
+    """A result from times in ns; cycles are the tensor engine's."""
+    least = roofline(workload, core).latency
+    details = {**details, "roofline_us": least / 1e3}
+    return SimulationResult(
+        target=core.target.name,
+        fidelity=fidelity,
+        cycles=round(latency * core.clocks[0]),
+        compute_cycles=round(compute * core.clocks[0]),
+        latency_us=latency / 1e3,
+        bound=bound,
+        engines=engines,
+        ops=(OperatorCost(workload.key, latency / 1e3, bound, details),),
+        details=details,
+        notes=notes,
+    )
+
+
+def _roofline_result(workload: Workload, core: Core) -> SimulationResult:
+    found = roofline(workload, core)
+    shares = {"tensor": found.compute / found.latency, "dma": found.memory / found.latency}
+    return _result(
+        workload, core, "roofline", found.latency, found.compute, found.bound, shares, {}
+    )
+
+
+def _analytical_result(
+    workload: Workload, target: Target, config: Config, core: Core
+) -> SimulationResult:
+    judged = TrainiumSimulator.judge(workload, target, [config])
+    whole, _ = _estimates(workload, target, [config])
+    latency = float(judged.latency[0]) * 1e9
+    shares = {
+        name: float(whole.occupied[i, 0]) / latency for i, name in enumerate(RESOURCES)
+    }
+    details = {
+        "config": config.key,
+        "bytes_moved": int(whole.moved[0]),
+        "transposes": int(whole.transposes[0]),
+        "instructions": int(whole.count[0]),
+    }
+    compute = float(whole.occupied[0, 0])
+    return _result(
+        workload, core, "analytical", latency, compute, judged.bound[0], shares, details
+    )
+
+
+def _timeline_result(
+    workload: Workload, config: Config, played: Timeline, notes: tuple[str, ...]
+) -> SimulationResult:
+    ops = played.stream.rows["op"]
+    peak = played.core.peak_flops_per_ns * played.makespan
+    details = {
+        "config": config.key,
+        "bytes_moved": played.costs.total_bytes,
+        "transposes": int((ops == Op.TRANSPOSE).sum()),
+        "instructions": len(played.stream),
+        "tensor_peak_share": float(played.costs.flops.sum()) / peak,
+    }
+    return _result(
+        workload, played.core, "timeline", played.makespan, played.occupied["tensor"],
+        played.bound, played.engines, details, notes,
+    )  # fmt: skip

@@ -1,0 +1,59 @@
+"""The roofline: the least time any program of a workload can take on a core, in closed form.
+
+The larger of the compulsory traffic at the DMA engines' (or HBM's) bandwidth and the workload's
+operations at the peak of the engine that does them; plus the start time of one load and of one store,
+which nothing hides. Every program is slower, which the tests check.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codegen.accelerator.core import Core
+from search_space.dtypes import size_of
+from search_space.template import template_of
+from search_space.workload import Workload
+
+PRODUCTS = ("matmul", "conv2d", "attention")
+"""Operators whose operations the tensor engine does."""
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Times in ns."""
+
+    compute: float
+    memory: float
+    start: float
+
+    @property
+    def latency(self) -> float:
+        return max(self.compute, self.memory) + self.start
+
+    @property
+    def bound(self) -> str:
+        return "tensor" if self.compute >= self.memory else "dma"
+
+
+def compulsory_bytes(workload: Workload) -> int:
+    """Bytes of every operand and of the result, once."""
+    template = template_of(workload.operator)
+    operands = (*template.operands(workload), template.output(workload))
+    total = 0
+    for operand in operands:
+        elements = 1
+        for extent in operand.shape:
+            elements *= extent
+        total += elements * size_of(operand.dtype)
+    return total
+
+
+def roofline(workload: Workload, core: Core) -> Roofline:
+    """The roofline of a workload."""
+    flops = template_of(workload.operator).flops(workload)
+    compute = 0.0
+    if workload.operator in PRODUCTS:
+        factor = core.fp32_factor if workload.dtype == "float32" else 1
+        compute = flops * factor / core.peak_flops_per_ns
+    bandwidth = min(core.dma_engines * core.dma_bytes_per_ns, core.hbm_bytes_per_ns)
+    return Roofline(compute, compulsory_bytes(workload) / bandwidth, 2 * core.dma_start_ns)
