@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from compiler.graph import Graph, Node
 from compiler.layouts import PLAIN, block, normal, physical_shape
 from compiler.passes.elementwise import elementwise_workload, is_elementwise
-from search_space.config import Config
+from search_space.config import Config, KnobValue
 from search_space.dtypes import size_of
 from search_space.space import SearchSpace
 from search_space.target import Target
@@ -28,7 +28,7 @@ Origin = Literal["tuned", "stale", "fallback", "default"]
 """tuned | tuned by other versions | from the nearest tuned shape or other layouts | untuned."""
 
 _DOUBT = 1.3
-"""Factor on the seconds of a schedule that was not measured but derived from one that was."""
+"""Factor on the seconds of a schedule derived from another's; squared for another algorithm's."""
 
 _BYTES_PER_SECOND = 20e9
 """Of one core copying; an assumption that only unmeasured costs rest on."""
@@ -165,13 +165,15 @@ class Chooser:
         """Offer the best schedule in the layouts nobody measured."""
         best = min(found.values(), key=lambda schedule: schedule.seconds)
         derived: Origin = "default" if best.origin == "default" else "fallback"
-        factor = 1.0 if best.origin == "default" else _DOUBT
-        slowest = max(schedule.seconds for schedule in found.values())
+        measured = 0.0
+        if derived == "fallback":
+            measured = max(schedule.seconds for schedule in found.values())
         for config in layout_variants(space, best.config):
             pair = self.layouts(workload, config)
             if pair not in found:
-                seconds = max(best.seconds * factor, slowest if factor > 1 else 0.0)
-                found[pair] = Schedule(config, derived, seconds)
+                like = config.get("algorithm") == best.config.get("algorithm")
+                factor = _DOUBT if like else _DOUBT * _DOUBT
+                found[pair] = Schedule(config, derived, max(best.seconds * factor, measured))
 
     # -- options of nodes -----------------------------------------------------------------------
     def options(self, graph: Graph, node: Node) -> list[Option]:
@@ -255,26 +257,34 @@ class Chooser:
         return found
 
 
-def layout_variants(space: SearchSpace, config: Config) -> list[Config]:
-    """`config` with every other legal combination of its layout knobs."""
-    knobs = [name for name in config if name.endswith("layout")]
-    values: dict[str, dict[str, None]] = {name: {} for name in knobs}
-    for subspace in space.subspaces:
-        fixed = dict(subspace.fixed)
-        if fixed.get("algorithm") != config.get("algorithm"):
+def layout_variants(space: SearchSpace, config: Config) -> Iterator[Config]:
+    """Legal configurations with other layouts than `config`, as like it as can be.
+
+    Those of the same algorithm come first; an algorithm that lacks a knob's value takes the middle
+    of its own.
+    """
+    mine = config.get("algorithm")
+    subspaces = sorted(
+        space.subspaces, key=lambda found: dict(found.fixed).get("algorithm", mine) != mine
+    )
+    for subspace in subspaces:
+        free = [knob for knob in subspace.knobs if knob.name.endswith("layout")]
+        if not free and not any(name.endswith("layout") for name, _ in subspace.fixed):
             continue
-        for name in knobs:
-            if name in fixed:
-                values[name][str(fixed[name])] = None
+        values: dict[str, KnobValue] = dict(subspace.fixed)
         for knob in subspace.knobs:
-            if knob.name in values:
-                values[knob.name].update(dict.fromkeys(map(str, knob.values)))
-    found = []
-    for chosen in itertools.product(*values.values()):
-        variant = Config.of({**config, **dict(zip(values, chosen, strict=True))})
-        if variant != config and variant in space:
-            found.append(variant)
-    return found
+            kept = config.get(knob.name)
+            values[knob.name] = kept if kept in knob.values else knob.values[len(knob.values) // 2]
+        for chosen in itertools.product(*(knob.values for knob in free)):
+            names = (knob.name for knob in free)
+            variant = Config.of({**values, **dict(zip(names, chosen, strict=True))})
+            if variant not in space:
+                fixed = (*subspace.fixed, *zip((k.name for k in free), chosen, strict=True))
+                rest = tuple(knob for knob in subspace.knobs if knob not in free)
+                legal = iter(SearchSpace((replace(subspace, fixed=fixed, knobs=rest),)))
+                variant = next(legal, config)
+            if variant != config:
+                yield variant
 
 
 def blocked_elementwise(

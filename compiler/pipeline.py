@@ -18,6 +18,7 @@ from compiler.passes.constant_folding import fold_constants
 from compiler.passes.dead_code import remove_dead_code
 from compiler.passes.elementwise import lower_elementwise
 from compiler.passes.epilogues import fuse_epilogues
+from compiler.passes.joins import make_joins
 from compiler.passes.normalisation import recognise_normalisations
 from compiler.passes.scales import move_scales
 from compiler.passes.views import make_views
@@ -38,7 +39,14 @@ SIMPLIFICATIONS: tuple[Pass, ...] = (
     remove_dead_code,
 )
 
-LOWERING: tuple[Pass, ...] = (lower, fuse_epilogues, lower_elementwise, remove_dead_code)
+LOWERING: tuple[Pass, ...] = (
+    lower,
+    fuse_epilogues,
+    lower_elementwise,
+    make_joins,
+    make_views,
+    remove_dead_code,
+)
 
 
 def apply(graph: Graph, passes: tuple[Pass, ...]) -> Graph:

@@ -1,0 +1,85 @@
+"""Layer, RMS, instance and group normalisation -> `layer_norm`.
+
+The normalised axes become one. Instance and group normalisation are layer normalisations of other
+rows, followed by a scale and a shift for each channel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from compiler.graph import Node, view
+from compiler.lower import is_computable, make_kernel, rules
+from compiler.rewrite import Rewriter
+from search_space.workload import ParameterValue, shape_text
+
+
+@rules.register("LayerNormalization")
+def lower_layer_norm(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    return _rows(rewriter, node, rms=0)
+
+
+@rules.register("RMSNormalization")
+def lower_rms_norm(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    return _rows(rewriter, node, rms=1)
+
+
+def _rows(rewriter: Rewriter, node: Node, rms: int) -> Sequence[Node] | None:
+    infos = [rewriter.info(name) for name in node.reads]
+    if len(node.writes) != 1 or not all(is_computable(info) for info in infos):
+        return None
+    dims = infos[0].dims
+    axis = int(node.attribute("axis", -1)) % len(dims)
+    length = math.prod(dims[axis:])
+    if any(info.elements != length for info in infos[1:]):
+        return None
+    parameters = _parameters(math.prod(dims[:axis]), length, node, rms)
+    parameters |= {"scale": int(bool(node.input(1))), "bias": int(bool(node.input(2)))}
+    return [make_kernel(rewriter, "layer_norm", parameters, node.reads, node)]
+
+
+def _parameters(rows: int, length: int, node: Node, rms: int = 0) -> dict[str, ParameterValue]:
+    epsilon = f"{node.attribute('epsilon', 1e-5):.6g}"
+    return {"shape": shape_text((rows, length)), "epsilon": _shortest(epsilon), "rms": rms}
+
+
+def _shortest(number: str) -> str:
+    """'1e-05' -> '1e-5', as people and the template's default write it."""
+    mantissa, e, exponent = number.partition("e")
+    return f"{mantissa}e{int(exponent)}" if e else number
+
+
+@rules.register("InstanceNormalization")
+def lower_instance_norm(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    dims = rewriter.info(node.inputs[0]).dims
+    return _channels(rewriter, node, dims[0] * dims[1])
+
+
+@rules.register("GroupNormalization")
+def lower_group_norm(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    dims = rewriter.info(node.inputs[0]).dims
+    if rewriter.info(node.inputs[1]).elements != dims[1]:  # before opset 21: one scale a group
+        return None
+    return _channels(rewriter, node, dims[0] * int(node.attribute("num_groups")))
+
+
+def _channels(rewriter: Rewriter, node: Node, rows: int) -> Sequence[Node] | None:
+    """Normalise rows, then scale and shift channels with operators that later passes fuse."""
+    x, scale, shift = node.inputs
+    infos = [rewriter.info(name) for name in node.inputs]
+    if not all(is_computable(info) for info in infos):
+        return None
+    dims = infos[0].dims
+    parameters = _parameters(rows, infos[0].elements // rows, node) | {"scale": 0, "bias": 0}
+    normal = rewriter.add_tensor(node.outputs[0], "float32", dims)
+    scaled = rewriter.add_tensor(node.outputs[0], "float32", dims)
+    new = [make_kernel(rewriter, "layer_norm", parameters, (x,), node, output=normal)]
+    spread = []
+    for name in (scale, shift):
+        wide = rewriter.add_tensor(name, "float32", (dims[1], *(1,) * (len(dims) - 2)))
+        new.append(view(name, wide))
+        spread.append(wide)
+    new.append(Node("Mul", (normal, spread[0]), (scaled,), f"{node.name}.scale"))
+    new.append(Node("Add", (scaled, spread[1]), node.outputs, f"{node.name}.shift"))
+    return new

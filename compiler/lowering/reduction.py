@@ -1,0 +1,54 @@
+"""ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd -> `reduce`.
+
+A mean or maximum over the two spatial axes of an image, axes kept, is global pooling, which knows
+blocked layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.graph import Node
+from compiler.lower import is_computable, make_kernel, rules
+from compiler.onnx_access import axes
+from compiler.rewrite import Rewriter
+from search_space.workload import ParameterValue, shape_text
+
+_KINDS = {
+    "ReduceSum": "sum",
+    "ReduceMean": "mean",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+    "ReduceProd": "product",
+}
+
+_POOLS = {"mean": "average", "max": "max"}
+
+
+def _lower(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    info = rewriter.info(node.inputs[0])
+    if not is_computable(info) or not info.dims:
+        return None
+    rank = len(info.dims)
+    over = axes(node, rank, rewriter.constant)
+    if over is None or (not over and node.attribute("noop_with_empty_axes", 0)):
+        return None
+    over = over or tuple(range(rank))
+    kind, keep = _KINDS[node.operator], int(node.attribute("keepdims", 1))
+    if rank == 4 and over == (2, 3) and keep and kind in _POOLS:
+        n, c, h, w = info.dims
+        pool: dict[str, ParameterValue] = {
+            "kind": _POOLS[kind], "n": n, "c": c, "h": h, "w": w, "global": 1,
+        }  # fmt: skip
+        return [make_kernel(rewriter, "pool2d", pool, (node.inputs[0],), node)]
+    parameters: dict[str, ParameterValue] = {
+        "shape": shape_text(info.dims),
+        "kind": kind,
+        "axes": "" if len(over) == rank else shape_text(over),
+        "keepdims": keep,
+    }
+    return [make_kernel(rewriter, "reduce", parameters, (node.inputs[0],), node)]
+
+
+for _operator in _KINDS:
+    rules.register(_operator)(_lower)

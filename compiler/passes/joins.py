@@ -1,0 +1,121 @@
+"""Concatenation and splitting without copies, where the axis is the outermost longer than one.
+
+    y = Concat(a, b, axis=1)      before: batch 1
+    y = Join(a, b)                after: a and b are computed where their part of y lies
+    a, b = Split(y, axis=1)       before; likewise Slice in steps of one
+    a = View(y); b = View(y)      after
+
+A tensor can be part of one join only, at one place: what is joined twice, is a constant, or is tied
+to another place by a view keeps its Concat, and is copied. Contract: after lowering; same values.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from compiler.graph import INTERNAL_DOMAIN, JOIN, Graph, Node, view
+from compiler.lower import is_computable
+from compiler.memory import Groups
+from compiler.onnx_access import integers
+from compiler.rewrite import Rewriter
+
+
+def make_joins(graph: Graph) -> Graph:
+    """Turn Concat, Split and Slice into joins and views where they fit."""
+    rewriter = Rewriter(graph)
+    for node in rewriter.nodes():
+        if node.is_onnx("Split", "Slice"):
+            _split(rewriter, node)
+    groups = _tied(rewriter)
+    for node in rewriter.nodes():
+        if node.is_onnx("Concat") and _joinable(rewriter, node) and _tie(rewriter, groups, node):
+            rewriter.replace(
+                node, Node(JOIN, node.inputs, node.outputs, node.name, INTERNAL_DOMAIN)
+            )
+    return rewriter.finish()
+
+
+def _tied(rewriter: Rewriter) -> Groups:
+    """Distances, in elements, that views and joins already fix."""
+    groups = Groups()
+    for node in rewriter.nodes():
+        if node.kind == "view":
+            groups.tie(node.outputs[0], node.inputs[0], int(node.attribute("offset", 0)))
+        elif node.kind == "join":
+            assert _tie(rewriter, groups, node)
+    return groups
+
+
+def is_outermost(dims: tuple[int, ...], axis: int) -> bool:
+    """Whether parts along `axis` lie one after the other in memory."""
+    return math.prod(dims[:axis]) == 1
+
+
+def _joinable(rewriter: Rewriter, node: Node) -> bool:
+    result = rewriter.info(node.outputs[0])
+    infos = [rewriter.info(name) for name in node.inputs]
+    if not all(is_computable(info) for info in (result, *infos)):
+        return False
+    axis = int(node.attribute("axis", 0)) % len(result.dims)
+    variable = all(name not in rewriter.constants for name in node.inputs)
+    return variable and len(infos) > 1 and is_outermost(result.dims, axis)
+
+
+def _tie(rewriter: Rewriter, groups: Groups, node: Node) -> bool:
+    """Fix the parts of a join; False, tying nothing, where one is tied elsewhere already."""
+    offset, wanted = 0, []
+    for name in node.inputs:
+        wanted.append((name, offset))
+        offset += rewriter.info(name).elements
+    result = node.outputs[0]
+    roots = [groups.find(name)[0] for name in (*node.inputs, result)]
+    if len(set(roots)) < len(roots):
+        return False
+    for name, distance in wanted:
+        groups.tie(name, result, distance)
+    return True
+
+
+def _split(rewriter: Rewriter, node: Node) -> None:
+    source = rewriter.info(node.inputs[0])
+    results = [rewriter.info(name) for name in node.writes]
+    if not is_computable(source) or not all(is_computable(info) for info in results):
+        return
+    if len(node.writes) != len(node.outputs):
+        return
+    offsets = _split_offsets(rewriter, node) if node.operator == "Split" else None
+    if node.operator == "Slice":
+        offsets = _slice_offset(rewriter, node)
+    if offsets is not None:
+        views = [view(source.name, r.name, offset=o) for r, o in zip(results, offsets, strict=True)]
+        rewriter.replace(node, *views)
+
+
+def _split_offsets(rewriter: Rewriter, node: Node) -> list[int] | None:
+    """Elements before each part, where the parts lie one after the other."""
+    source = rewriter.info(node.inputs[0])
+    axis = int(node.attribute("axis", 0)) % len(source.dims)
+    if not is_outermost(source.dims, axis):
+        return None
+    sizes = [rewriter.info(name).elements for name in node.writes]
+    return [int(total) for total in np.cumsum([0, *sizes[:-1]])]
+
+
+def _slice_offset(rewriter: Rewriter, node: Node) -> list[int] | None:
+    """Elements before a slice that takes one run along one outermost axis."""
+    source, result = rewriter.info(node.inputs[0]), rewriter.info(node.outputs[0])
+    starts = integers(node, "starts", 1, rewriter.constant)
+    axes = integers(node, "axes", 3, rewriter.constant)
+    steps = integers(node, "", 4, rewriter.constant)
+    cut = [i for i, (a, b) in enumerate(zip(source.dims, result.dims, strict=True)) if a != b]
+    if starts is None or axes is None or steps is None or len(cut) != 1:
+        return None
+    axis = cut[0]
+    order = [a % len(source.dims) for a in axes] or list(range(len(starts)))
+    if axis not in order or any(step != 1 for step in steps) or not is_outermost(source.dims, axis):
+        return None
+    start = starts[order.index(axis)]
+    start = max(0, start + source.dims[axis]) if start < 0 else start
+    return [start * math.prod(source.dims[axis + 1 :])]
