@@ -94,7 +94,8 @@ def finalists(case: Case, database: Path, target: Target) -> list[tuple[str, Nat
     found = []
     with Database.open(str(database)) as opened:
         for algorithm in case.algorithms or ("",):
-            chosen = Filter(config=f'"algorithm":"{algorithm}"' if algorithm else "", status="ok")
+            wanted = f'"algorithm":"{algorithm}"' if algorithm else ""
+            chosen = Filter(config=wanted, status="ok", measured_by="hardware")
             found += opened.query(chosen, sort="fastest", limit=FINALISTS)
     found.sort(key=lambda record: record.latency or 0.0)
     return [
