@@ -1,0 +1,225 @@
+"""`tilesmith db`, as scripts and people meet it: JSON keys, tables, CSV, exit codes, sentences."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from codegen.host import host_target
+from records import Database, TuningRecord
+from search_space.config import Config
+from search_space.measure import MeasureResult
+from search_space.target import load_target
+from search_space.template import template_of
+from search_space.workload import Workload
+from tilesmith.command_line import command_line
+
+SMALL = Workload.parse("matmul m=16 n=32 k=8 const=b")
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(command_line, ["db", *map(str, arguments)])
+
+
+def succeed(*arguments: object) -> Any:
+    """Run with --json; the one object on stdout."""
+    result = invoke(*arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def refuse(*arguments: object, code: int = 2) -> str:
+    """Run what must fail: the one sentence it says."""
+    result = invoke(*arguments)
+    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
+    (sentence,) = result.stderr.splitlines()
+    assert sentence.startswith("tilesmith: ") and "internal error" not in sentence
+    return sentence
+
+
+def record(latency: float | None = 1e-3, workload: str = SMALL.key, **more: Any) -> TuningRecord:
+    """A record of this machine with the default schedule of `SMALL`."""
+    target = host_target()
+    config = more.pop("config", template_of(SMALL.operator).default(SMALL, target))
+    samples = () if latency is None else (latency,)
+    result = MeasureResult("crash" if latency is None else "ok", "hardware", samples, "signal 11")
+    return TuningRecord(workload, target.identity, config, result, **more)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """A database of three workloads (one unknown here), a failure, a job and this machine."""
+    path = tmp_path / "tuning.db"
+    with Database.open(str(path)) as opened:
+        job = opened.start_job(
+            "tilesmith tune x", seed=0, strategy="random", targets=[host_target()]
+        )
+        opened.add([record(), record(2e-3, config=Config.of(tile=1))], job=job)
+        opened.add([record(None, config=Config.of(tile=2)), record(3e-3, "future x=1")])
+    return path
+
+
+def test_top_lists_the_best_of_each_workload(database: Path) -> None:
+    records = succeed("top", "--database", database)["records"]
+    assert [r["workload"] for r in records] == ["future x=1", SMALL.key]
+    assert records[1]["latency_s"] == 1e-3 and records[1]["stale"] is False
+    assert records[1]["gflops"] == pytest.approx(2 * 16 * 32 * 8 / 1e-3 / 1e9)
+    assert records[0]["gflops"] is None, "an operator unknown here has no count of operations"
+    found = succeed("top", SMALL.key, "--database", database, "--limit", 1)["records"]
+    assert [r["latency_s"] for r in found] == [1e-3]
+    assert succeed("top", "--operator", "conv2d", "--database", database)["records"] == []
+    table = invoke("top", "--database", database).stdout
+    assert SMALL.key in table and "1000.00" in table and "GFLOP/s" in table
+
+
+def test_query_filters_sorts_and_writes_csv(database: Path) -> None:
+    def latencies(*options: object) -> list[float | None]:
+        records = succeed("query", "--database", database, *options)["records"]
+        return [r["latency_s"] for r in records]
+
+    assert latencies() == [3e-3, None, 2e-3, 1e-3]
+    assert latencies("--sort", "fastest", "--limit", 2) == [1e-3, 2e-3]
+    assert latencies("--status", "failed") == [None]
+    assert latencies("--message", "signal") == [3e-3, None, 2e-3, 1e-3]
+    assert latencies("--workload", "matmul*const", "--slower-than", 1500) == [2e-3]
+    assert latencies("--operator", "matmul", "--faster-than", 1500) == [1e-3]
+    assert latencies("--since", "2100-01-01") == latencies("--until", "2000-01-01") == []
+    assert latencies("--job", 1) == [2e-3, 1e-3]
+    assert latencies("--config", '"tile":2', "--latest") == [None]
+    text = invoke("query", "--database", database, "--csv").stdout
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["status"] for row in rows] == ["ok", "crash", "ok", "ok"]
+    assert json.loads(rows[2]["config"]) == {"tile": 1}
+    assert float(rows[3]["latency_s"]) == 1e-3 and json.loads(rows[3]["samples"]) == [1e-3]
+
+
+def test_show_prints_the_code_a_record_stands_for(database: Path) -> None:
+    shown = succeed("show", 1, "--database", database, "--program", "--llvm", "--assembly")
+    assert shown["workload"] == SMALL.key and shown["toolchain"]["tilesmith"]
+    assert "c.register" in shown["program"]
+    assert 'define void @"run"' in shown["llvm"]
+    assert "run:" in shown["assembly"]
+    plain = invoke("show", 1, "--database", database, "--program").stdout
+    assert "samples" in plain and "c.register" in plain and "define" not in plain
+    assert "no record 77" in refuse("show", 77, "--database", database)
+    assert "unknown operator 'future'" in refuse("show", 4, "--database", database, "--program")
+    assert "tile=1" in refuse("show", 2, "--database", database, "--llvm")
+
+
+def test_show_without_a_described_target_or_on_an_accelerator(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    trn1 = load_target("trn1")
+    result = MeasureResult("ok", "simulator", (1e-3,))
+    with Database.open(str(path)) as opened:
+        for identity in ("trn1-00000000", trn1.identity, "box-00000000"):
+            opened.add([TuningRecord(SMALL.key, identity, Config.of(tile=1), result)])
+    assert "does not describe target" in refuse("show", 1, "--database", path, "--program")
+    assert "has no assembly" in refuse("show", 2, "--database", path, "--assembly")
+    assert "unknown target 'box'" in refuse("show", 3, "--database", path, "--program")
+
+
+def test_stats_has_the_keys_scripts_rely_on(database: Path) -> None:
+    stats = succeed("stats", "--database", database)
+    assert (stats["trials"], stats["workloads"], stats["targets"], stats["jobs"]) == (4, 2, 1, 1)
+    assert stats["by_status"] == {"ok": 3, "crash": 1}
+    assert "tilesmith tune x" in invoke("stats", "--database", database).stdout
+
+
+def test_export_import_merge_diff(database: Path, tmp_path: Path) -> None:
+    file, copy = tmp_path / "out.jsonl", tmp_path / "copy.db"
+    assert succeed("export", "-o", file, "--database", database)["exported"] == 4
+    assert invoke("export", "--database", database).stdout == file.read_text()
+    part = invoke("export", "--database", database, "--operator", "future").stdout.splitlines()
+    assert len(part) == 2 and json.loads(part[1])["workload"] == "future x=1"
+    (report,) = succeed("import", file, "--database", copy)["files"].values()
+    assert (report["added"], report["duplicates"]) == (4, 0)
+    (report,) = succeed("merge", database, "--database", copy)["sources"].values()
+    assert (report["added"], report["duplicates"], report["conflict_count"]) == (0, 4, 0)
+    with Database.open(str(copy)) as opened:
+        opened.add([record(5e-4, config=Config.of(tile=9))])
+    found = succeed("diff", copy, "--database", database)["differences"]
+    assert [(d["workload"], d["ratio"]) for d in found] == [(SMALL.key, 0.5), ("future x=1", 1.0)]
+    assert found[0]["second"]["config"] == {"tile": 9}
+    assert "0.5" in invoke("diff", copy, "--database", database).stdout
+    assert "4 were there already" in invoke("merge", database, "--database", copy).stdout
+
+
+def test_a_bad_line_refuses_or_is_skipped(database: Path, tmp_path: Path) -> None:
+    file, copy = tmp_path / "out.jsonl", tmp_path / "copy.db"
+    invoke("export", "-o", file, "--database", database)
+    file.write_text(file.read_text() + '{"workload": "broken\n')
+    told = refuse("import", file, "--database", copy)
+    assert "line 6" in told and "not JSON" in told and "nothing was imported" in told
+    assert succeed("stats", "--database", copy)["trials"] == 0
+    (report,) = succeed("import", file, "--skip-bad", "--database", copy)["files"].values()
+    assert report["added"] == 4
+    assert report["bad_lines"] == [{"line": 6, "reason": "is not JSON"}]
+    file.write_bytes(b"\xff\xfe\x00")
+    assert "not UTF-8" in refuse("import", file, "--database", copy)
+    assert "cannot be read" in refuse("import", tmp_path / "no.jsonl", "--database", copy)
+
+
+def test_verify_measures_again_and_heals(tmp_path: Path) -> None:
+    path = tmp_path / "tuning.db"
+    with Database.open(str(path)) as opened:
+        opened.register_target(host_target())
+        opened.add([record(1e-12)])
+    found = succeed("verify", "--database", path)
+    assert (found["faults"], found["measured"], found["drifted"]) == ([], 1, 1)
+    assert found["records"][0]["ratio"] > 10 and found["records"][0]["now"]["status"] == "ok"
+    assert succeed("stats", "--database", path)["trials"] == 1
+    succeed("verify", "--heal", "--database", path)
+    (best,) = succeed("top", "--database", path)["records"]
+    assert best["latency_s"] > 1e-9
+    result = invoke("verify", "--only-check", "--database", path)
+    assert result.exit_code == 0 and "intact" in result.stderr
+
+
+def test_verify_does_not_pretend_to_be_another_machine(tmp_path: Path) -> None:
+    path = tmp_path / "tuning.db"
+    with Database.open(str(path)) as opened:
+        target = host_target().with_settings({"threads": 77})
+        opened.register_target(target)
+        result = MeasureResult("ok", "hardware", (1.0,))
+        opened.add([TuningRecord(SMALL.key, target.identity, Config.of(tile=1), result)])
+    assert "not this machine" in refuse("verify", "--database", path)
+
+
+def test_a_damaged_database_fails_its_check(database: Path) -> None:
+    from sqlalchemy import text
+
+    with Database.open(str(database)) as opened, opened.writing() as connection:
+        connection.execute(text("UPDATE trials SET latest = FALSE WHERE id = 1"))
+    assert "no last word" in refuse("verify", "--database", database, code=1)
+
+
+def test_prune(database: Path) -> None:
+    assert succeed("prune", "--keep", 1, "--database", database) == {"removed": 1, "trials": 3}
+    assert "say what to remove" in refuse("prune", "--database", database)
+
+
+@pytest.mark.parametrize(
+    "command", ["top", "query", "stats", "export", "verify", "prune --keep 1", "show 1"]
+)
+def test_asking_a_database_that_is_not_there_makes_none(tmp_path: Path, command: str) -> None:
+    path = tmp_path / "missing.db"
+    assert "does not exist" in refuse(*command.split(), "--database", path)
+    assert not path.exists()
+
+
+def test_wrong_usage_is_one_sentence(database: Path, tmp_path: Path) -> None:
+    assert "--database" in refuse("top")
+    assert "choose one" in refuse("query", "--csv", "--json", "--database", database)
+    assert "-o" in refuse("export", "--json", "--database", database)
+    assert "cannot be written" in refuse(
+        "export", "-o", tmp_path / "no" / "x.jsonl", "--database", database, code=1
+    )
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database at all, but long enough to be read")
+    assert "not a tuning database" in refuse("stats", "--database", text)
