@@ -45,6 +45,7 @@ class Parameter:
         default: value when omitted; None means it must be given.
         minimum: least integer allowed (integers only).
         choices: allowed names (texts only); empty means any.
+        text: whether a parameter without default is a text (a shape, a name), not an integer.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Parameter:
     default: ParameterValue | None = REQUIRED
     minimum: int = 1
     choices: tuple[str, ...] = ()
+    text: bool = False
 
     def check(self, value: ParameterValue | None, operator: str) -> ParameterValue:
         """`value` or the default; `WorkloadError` if missing or not allowed."""
@@ -63,11 +65,15 @@ class Parameter:
             value = str(value)
         if self.default is None and isinstance(value, str) and value.isdigit():
             value = int(value)  # a shape of rank one, as `Workload.parse` reads it
-        if isinstance(self.default, int) and not isinstance(value, int):
+        integer = isinstance(self.default, int) or (
+            self.default is None and not self.text and not self.choices
+        )
+        if integer and not isinstance(value, int):
             raise WorkloadError(f"operator '{operator}': {self.name}={value!r} is not an integer")
         if isinstance(value, int) and value < self.minimum:
             raise WorkloadError(
-                f"operator '{operator}': {self.name}={value} is out of range; at least {self.minimum}"
+                f"operator '{operator}': {self.name}={value} is out of range; "
+                f"at least {self.minimum}"
             )
         if self.choices and value not in self.choices:
             allowed = ", ".join(self.choices)

@@ -40,8 +40,8 @@ class Elementwise(Template):
     operator = "elementwise"
     summary = "a pointwise expression over broadcast operands"
     parameters = (
-        Parameter("shape", "of the output, e.g. 1x64x56x56"),
-        Parameter("expression", "of x0, x1, ..., e.g. relu(add(x0,x1)); no blanks"),
+        Parameter("shape", "of the output, e.g. 1x64x56x56", text=True),
+        Parameter("expression", "of x0, x1, ..., e.g. relu(add(x0,x1)); no blanks", text=True),
         *(
             Parameter(f"x{i}", f"shape of operand x{i} (default: the output's)", "")
             for i in range(MAXIMUM_OPERANDS)

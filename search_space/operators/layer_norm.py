@@ -42,7 +42,7 @@ class LayerNorm(Template):
     operator = "layer_norm"
     summary = "layer normalisation over the last axes, or RMS normalisation"
     parameters = (
-        Parameter("shape", "of input and output, e.g. 128x384"),
+        Parameter("shape", "of input and output, e.g. 128x384", text=True),
         Parameter("axes", "how many of the last axes are normalised over", 1),
         Parameter("epsilon", "added to the variance", "1e-5"),
         Parameter("rms", "1 leaves the mean out", 0, minimum=0),

@@ -40,7 +40,7 @@ class Reduce(Template):
     operator = "reduce"
     summary = "sum, mean, maximum, minimum or product over axes"
     parameters = (
-        Parameter("shape", "of the input, e.g. 1x64x56x56"),
+        Parameter("shape", "of the input, e.g. 1x64x56x56", text=True),
         Parameter("kind", "what is done", "sum", choices=KINDS),
         Parameter("axes", "reduced over, e.g. 2x3 (default: all)", ""),
         Parameter("keepdims", "1 leaves reduced axes in the shape, as 1", 1, minimum=0),

@@ -42,7 +42,7 @@ class Softmax(Template):
     operator = "softmax"
     summary = "softmax or log-softmax along one axis"
     parameters = (
-        Parameter("shape", "of input and output, e.g. 1536x128"),
+        Parameter("shape", "of input and output, e.g. 1536x128", text=True),
         Parameter("axis", "normalised over; negative counts from the end", -1, minimum=-8),
         Parameter("log", "1 gives the logarithm", 0, minimum=0),
     )
