@@ -5,8 +5,7 @@ model:
 
 - `fit` learns from scratch, deterministically in its arguments, so that a model is a pure function
   of the trials and need not be stored to resume exactly;
-- `predict` gives scores, lower is faster, comparable within a group; `predicts_log_seconds` says
-  whether they are also logarithms of seconds up to a constant for each group;
+- `predict` gives scores, lower is faster, comparable within a group;
 - `save` gives text (JSON), `load` a model that predicts the same; no pickle.
 
 Labels are latencies in seconds of one way of measuring; a model never sees both. Runs aborted as
@@ -57,7 +56,6 @@ class CostModel(ABC):
     """See the module's docstring for the contract."""
 
     name: ClassVar[str]
-    predicts_log_seconds: ClassVar[bool] = True
 
     @abstractmethod
     def fit(self, samples: Samples, latencies: Floats) -> None:

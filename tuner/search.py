@@ -21,12 +21,12 @@ from search_space.template import template_of
 from search_space.workload import Workload
 from tuner.cancel import CancelToken
 from tuner.cost_model import cost_models
-from tuner.layouts import LayoutSpaces, layout_spaces, propose_for_layouts
 from tuner.ledger import Entry, Ledger
 from tuner.options import TaskReport, TuneOptions
 from tuner.predictor import FeatureSource, Predictor
 from tuner.runner import Runner
 from tuner.scheduler import RECENT, TaskProgress, schedulers
+from tuner.strata import Stratum, propose_for_strata, strata
 from tuner.strategy import Json, Strategy, generator_state, restored_generator, strategies
 from tuner.task import Trial, TuningState, TuningTask
 from tuner.transfer import carried_over
@@ -46,7 +46,7 @@ class TaskSearch:
 
     state: TuningState
     strategy: Strategy
-    layout_spaces: LayoutSpaces
+    strata: list[Stratum]
     flops: int
     pending: list[Config] = field(default_factory=list)
     batches: int = 0
@@ -128,7 +128,6 @@ class Search:
         self.trials = 0
         self.search_s = 0.0
         self.predictor = Predictor(source, cost_models[model or "residual"], learning=bool(model))
-        self._logarithmic = cost_models[model or "residual"].predicts_log_seconds
         self._scheduler = schedulers[options.scheduler]()
         self._ledger = ledger
         self._save_all = save_all
@@ -190,10 +189,7 @@ class Search:
         count = count if limit is None else min(count, limit)
         if search.strategy.guided:
             self.predictor.train_if_due()
-        chosen = propose_for_layouts(
-            state, search.layout_spaces, -(-count // 2), self.options.layout_trials,
-            self._logarithmic,
-        )  # fmt: skip
+        chosen = propose_for_strata(state, search.strata, -(-count // 2))
         more = search.strategy.propose(state, count - len(chosen))
         search.pending = list(dict.fromkeys([*chosen, *more]))
         search.done = not search.pending
@@ -269,9 +265,9 @@ class Search:
         )
         state.seeds = tuple(dict.fromkeys(c for c in carried if c is not None))[:_CARRIED_OVER]
         state.excluded = {c for c in self._ledger.quarantined(workload) if c in space}
-        spaces = layout_spaces(space, state.layouts)
+        parts = strata(space, state.layouts, self.options.layout_trials)
         strategy = strategies[self.options.strategy]()
-        return TaskSearch(state, strategy, spaces, template.flops(workload))
+        return TaskSearch(state, strategy, parts, template.flops(workload))
 
     def _recall_earlier(self, counts: dict[str, int] | None = None) -> None:
         """Learn what earlier jobs measured; `counts` limits it to what the first start saw."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import space
+from problems import ok, space, state
 
 from search_space.config import Config
 from search_space.errors import ConfigError
 from search_space.expression import var
 from search_space.knobs import Constraint, choice, layout, tile
 from search_space.space import SearchSpace, Subspace
-from tuner.layouts import layout_spaces
 from tuner.population import Breeder
-from tuner.task import plain_layouts
+from tuner.strata import layout_spaces, propose_for_strata, strata
+from tuner.task import Trial, plain_layouts
 from tuner.transfer import carried_over
 
 SPACE = space()
@@ -103,3 +106,23 @@ def test_carrying_over_takes_the_nearest_legal_values() -> None:
     assert moved is not None and moved in target
     assert carried_over(Config.of(algorithm="z", x=1), target) is None
     assert carried_over(Config.of(algorithm="a", x=1, y=1, order="cd"), target) is None
+
+
+def test_every_layout_pair_and_algorithm_gets_trials_until_it_is_hopeless() -> None:
+    knobs = (layout("input_layout", ("NCHW", "NHWC")), tile("x", range(1, 40)))
+    one = Subspace((("algorithm", "one"), ("output_layout", "NCHW")), knobs)
+    two = Subspace((("algorithm", "two"), ("output_layout", "NCHW")), knobs[1:])
+    whole = SearchSpace((one, replace(two, fixed=(*two.fixed, ("input_layout", "NCHW")))))
+    parts = strata(whole, plain_layouts, layout_trials=3)
+    assert len(parts) == 4
+    searched = state(0, whole)
+    counts = []
+    while proposed := propose_for_strata(searched, parts, 4):
+        assert len(proposed) == len(set(proposed)) <= 4
+        counts.append(len(proposed))
+        searched.add([Trial(c, ok(50.0 if c["input_layout"] == "NHWC" else 1.0)) for c in proposed])
+    tried = Counter((c["algorithm"], c["input_layout"]) for c in searched.results)
+    assert tried["two", "NCHW"] >= 2 and tried["one", "NCHW"] >= 1
+    assert tried["one", "NCHW"] + tried["two", "NCHW"] >= 3
+    assert 1 <= tried["one", "NHWC"] <= 3, "measured fifty times slower: left alone"
+    assert strata(space(), plain_layouts, 3) and not strata(SearchSpace((two,)), plain_layouts, 3)

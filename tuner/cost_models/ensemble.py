@@ -24,7 +24,6 @@ class Ensemble(CostModel):
     """See the module's docstring."""
 
     name = "ensemble"
-    predicts_log_seconds = False
 
     def __init__(self) -> None:
         self._members = [member() for member in _MEMBERS]

@@ -11,7 +11,6 @@ class XgboostRanking(CostModel):
     """Maximises the pairs ordered rightly within each task (`rank:pairwise`, LambdaMART)."""
 
     name = "xgboost_ranking"
-    predicts_log_seconds = False
 
     def __init__(self) -> None:
         self._trees = Booster(
