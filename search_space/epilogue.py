@@ -88,6 +88,8 @@ class EpilogueStep:
             object.__setattr__(self, "arguments", defaults)
         if len(self.arguments) != len(defaults):
             raise WorkloadError(f"epilogue step '{self.name}' takes {len(defaults)} numbers")
+        # As a key prints them: nine digits tell any two float32 apart.
+        object.__setattr__(self, "arguments", tuple(float(f"{a:.9g}") for a in self.arguments))
 
     @classmethod
     def parse(cls, text: str) -> EpilogueStep:
