@@ -1,0 +1,154 @@
+"""Search spaces against enumeration: size, uniformity, legality of everything drawn, messages."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search_space.config import Config
+from search_space.errors import ConfigError
+from search_space.expression import var
+from search_space.knobs import Constraint, Knob, choice, divisors, layout, order, tile, tile_sizes
+from search_space.space import SearchSpace, Subspace
+
+AREA = Constraint(var("x") * var("y"), 12, "elements of the tile (x*y)", "choose a smaller x")
+SPACE = SearchSpace((
+    Subspace(
+        (("algorithm", "tiled"),),
+        (tile("x", (1, 2, 3, 4, 6)), tile("y", range(1, 7)), choice("mode", ("a", "b"))),
+        (AREA,),
+    ),
+    Subspace((("algorithm", "plain"), ("width", 4)), (order("loops", ("i", "j")),)),
+))  # fmt: skip
+
+
+def _brute_force() -> set[Config]:
+    tiled = {
+        Config.of(algorithm="tiled", x=x, y=y, mode=mode)
+        for x, y, mode in itertools.product((1, 2, 3, 4, 6), range(1, 7), ("a", "b"))
+        if x * y <= 12
+    }
+    plain = {Config.of(algorithm="plain", width=4, loops=o) for o in ("i,j", "j,i")}
+    return tiled | plain
+
+
+def test_enumeration_and_size_agree_with_brute_force() -> None:
+    found = list(SPACE)
+    assert len(found) == len(set(found)) == SPACE.size
+    assert set(found) == _brute_force()
+    assert all(config in SPACE for config in found)
+
+
+def test_sampling_is_uniform() -> None:
+    """Chi-squared over 40 draws for each configuration, at the 1e-4 quantile."""
+    draws = 40 * SPACE.size
+    counts = Counter(SPACE.sample(np.random.default_rng(3), draws))
+    assert set(counts) <= _brute_force()
+    expected = draws / SPACE.size
+    statistic = sum((counts[c] - expected) ** 2 / expected for c in _brute_force())
+    degrees = SPACE.size - 1
+    assert statistic < degrees + 3.7 * (2 * degrees) ** 0.5
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_mutation_and_crossover_stay_legal(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    first, second = SPACE.sample(rng, 2)
+    mutant, child = SPACE.mutate(first, rng), SPACE.cross(first, second, rng)
+    assert mutant in SPACE and child in SPACE
+    assert mutant["algorithm"] == first["algorithm"] == child["algorithm"]
+    changed = [name for name in first if mutant[name] != first[name]]
+    assert 1 <= len(changed) <= 2
+    assert all(child[n] in (first[n], second.get(n, first[n])) for n in first)
+
+
+def test_a_space_of_one_point_has_no_neighbours() -> None:
+    space = SearchSpace((Subspace((("algorithm", "only"),), (tile("x", (4,)),)),))
+    rng = np.random.default_rng(0)
+    (config,) = space
+    assert space.mutate(config, rng) == config
+    assert space.size == 1
+
+
+def test_an_empty_space_says_so() -> None:
+    space = SearchSpace((Subspace((), (tile("x", (4, 5)),), (Constraint(var("x"), 3, "x"),)),))
+    assert space.size == 0
+    assert list(space) == []
+    with pytest.raises(ConfigError, match="search space is empty"):
+        space.sample(np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"algorithm": "tiled", "x": 6, "y": 6, "mode": "a"},
+         r"elements of the tile \(x\*y\): 36 exceeds the limit of 12; choose a smaller x"),
+        ({"algorithm": "tiled", "x": 5, "y": 1, "mode": "a"},
+         "knob 'x' cannot be 5; allowed: 1, 2, 3, 4, 6"),
+        ({"algorithm": "tiled", "x": 1, "y": 1}, "unexpected or missing knobs: mode"),
+        ({"algorithm": "tiled", "x": 1, "y": 1, "mode": "a", "z": 1},
+         "unexpected or missing knobs: z"),
+        ({"algorithm": "other", "x": 1},
+         "is of no algorithm of this space"),
+        ({"algorithm": "plain", "width": 8, "loops": "i,j"}, "is of no algorithm"),
+    ],
+)  # fmt: skip
+def test_validation_names_what_is_wrong(values: dict[str, int | str], message: str) -> None:
+    config = Config.of(values)
+    assert config not in SPACE
+    with pytest.raises(ConfigError, match=message):
+        SPACE.validate(config)
+
+
+def test_structure_and_tiles_part_a_config() -> None:
+    config = Config.of(algorithm="tiled", x=2, y=3, mode="b")
+    assert SPACE.structural_knobs == {"algorithm", "mode", "width", "loops"}
+    assert SPACE.structure(config) == Config.of(algorithm="tiled", mode="b")
+    assert SPACE.tiles(config) == {"x": 2, "y": 3}
+    assert SPACE.describe()["algorithm"] == ("tiled", "plain")
+    assert SPACE.describe()["x"] == (1, 2, 3, 4, 6)
+
+
+def test_configs_are_canonical_and_parse_back() -> None:
+    config = Config.of(b=2, a="x")
+    assert config == Config.of({"a": "x"}, b=2)
+    assert config.key == '{"a":"x","b":2}'
+    assert Config.from_json(config.key) == config
+    assert (config.integer("b"), config.text("a")) == (2, "x")
+    assert str(config) == "a=x b=2"
+    assert "z" not in config and config.get("z") is None
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"a": 1.5}', '{"a": null}', "{"])
+def test_wrong_json_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="a configuration"):
+        Config.from_json(text)
+
+
+def test_knob_values_have_types() -> None:
+    config = Config.of(a="x", b=2)
+    with pytest.raises(ConfigError, match="'a' is an integer"):
+        config.integer("a")
+    with pytest.raises(ConfigError, match="'b' is a name"):
+        config.text("b")
+
+
+@given(st.integers(1, 400), st.integers(1, 64))
+def test_tile_sizes_are_divisors_and_powers_within_the_limit(extent: int, limit: int) -> None:
+    found = tile_sizes(extent, limit)
+    top = min(extent, limit)
+    expected = [s for s in range(1, top + 1) if extent % s == 0 or s & (s - 1) == 0]
+    assert list(found) == expected
+    assert divisors(extent, limit) == tuple(s for s in expected if extent % s == 0)
+
+
+def test_knob_constructors() -> None:
+    assert tile("t", (4, 2, 2)) == Knob("t", (2, 4), structural=False)
+    assert order("o", ("m", "n", "k")).values[:2] == ("m,n,k", "m,k,n")
+    assert len(order("o", ("m", "n", "k")).values) == 6
+    assert layout("l", ("NCHW",)).structural and not layout("l", ("NCHW",)).ordered
