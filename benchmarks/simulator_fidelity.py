@@ -1,8 +1,8 @@
 """The CPU simulator against the machine: rank agreement and the quality of its first picks.
 
-    python -m benchmarks.simulator measure --data FILE [--operator PATTERN] [--count 200]
-    python -m benchmarks.simulator report  --data FILE
-    python -m benchmarks.simulator speed
+    python -m benchmarks.simulator_fidelity measure --data FILE [--operator PATTERN] [--count 200]
+    python -m benchmarks.simulator_fidelity report  --data FILE
+    python -m benchmarks.simulator_fidelity speed
 
 `measure` times random legal configurations of each operator on one pinned core, everything warm, in
 turns with a register-resident FMA loop: what is stored is cycles of that loop (time over the loop's
@@ -122,11 +122,11 @@ class Bench:
                 break
         self._quiet = max(self._quiet * 1.001, self._fastest * QUIET)
         good = [s for s in samples if s[0] <= self._quiet] or samples
-        ratios = [seconds / reference for _, reference, seconds in good]
-        return min(ratios) * self._cycles, min(seconds for _, _, seconds in good)
+        fastest = min(seconds for _, _, seconds in good)
+        return fastest / min(reference for _, reference, _ in good) * self._cycles, fastest
 
     def _sample(self, call: Any) -> tuple[float, float, float]:
-        """(the slower FMA loop beside it, the mean of both, seconds of one call)."""
+        """(the slower FMA loop beside it, the faster one, seconds of one call)."""
         before = min(_seconds(self._reference) for _ in range(2))
         busy = time.thread_time()
         seconds = _seconds(call)
@@ -134,7 +134,7 @@ class Bench:
         after = min(_seconds(self._reference) for _ in range(2))
         self._fastest = min(self._fastest, before, after)
         worst = max(before, after) if seconds < 1.1 * busy + 2e-5 else float("inf")
-        return worst, (before + after) / 2, seconds
+        return worst, min(before, after), seconds
 
     def _arrays(self, workload: Workload, kernel: NativeKernel, seed: int) -> dict[str, Any]:
         """Random inputs in physical layouts, packed constants and the output, at fixed addresses."""

@@ -1,0 +1,290 @@
+"""Cycles of the core alone, memory ideal: ports, front end, latencies, spills.
+
+One execution of a block's unrolled body costs the largest of what each resource needs:
+
+    arithmetic   operations / ports
+    loads        distinct loads (a vector that crosses a line counts twice, a gather once for each
+                 lane) and reloads of spilled registers / ports
+    stores       distinct stores / ports
+    front end    operations issued / width; a load used once folds into its arithmetic
+    latency      one dependent operation for each reduction step, hidden as far as the reorder
+                 buffer overlaps neighbouring tiles
+
+and, on top, a fitted cost for each spilled register. Short tails are bodies of their own: every
+combination of full and short unrolled loops is costed and weighted with how often it occurs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.cpu.facts import Facts, Floats
+from simulator.cpu.footprint import distinct, lowest_bit
+from simulator.cpu.machine import Machine
+from simulator.cpu.skeleton import Access, BlockSite, Skeleton
+
+SPILL = 1.08
+"""Cycles that a spilled accumulator costs in each reduction step, beyond its ports (fitted)."""
+LOOP_OPERATIONS = 4.0
+"""Operations that a loop's counter, addresses and branch issue in each iteration."""
+FORWARD_LATENCY = 9.0
+"""Cycles from a store to memory to the next load of the same element plus the operation."""
+HORIZONTAL = (10.0, 18.0)
+"""Operations and latency in cycles of reducing the lanes of a vector."""
+GATHER_OPERATIONS = 2.0
+"""Operations that put one lane of a gather in its place (or take one out for a scatter)."""
+
+RESOURCES = ("compute", "loads", "stores", "frontend", "latency", "spills")
+
+
+@dataclass(frozen=True)
+class BlockCost:
+    """Cycles of one block in the whole program.
+
+    Attributes:
+        cycles: (n,).
+        parts: what each of `RESOURCES` alone would need, (6, n).
+        registers: vector registers that its body wants, (n,).
+        tile: accumulators, (n,).
+        executions: of its body, (n,).
+        operations: issued in one execution, (n,).
+        steps: reduction steps in one execution, (n,).
+        rounds: iterations of the loops around it, whether it is taken or not, (n,).
+    """
+
+    cycles: Floats
+    parts: Floats
+    registers: Floats
+    tile: Floats
+    executions: Floats
+    operations: Floats
+    steps: Floats
+    rounds: Floats
+
+
+@dataclass(frozen=True)
+class _Body:
+    """One variant of a body: counts of its unrolled loops, (U, n), and the variant's weight."""
+
+    counts: Floats
+    weight: Floats
+
+
+def block_cost(
+    skeleton: Skeleton, facts: Facts, machine: Machine, number: int, rows: range, innermost: bool
+) -> BlockCost:
+    """Cost of block `number`, whose accesses are `rows` of the facts.
+
+    `innermost`: whether its loop's overhead is charged to it.
+    """
+    block = skeleton.blocks[number]
+    rounds = np.ones(facts.trips.shape[1])
+    for loop in block.serial:
+        rounds = rounds * facts.trips[loop]
+    executions = facts.taken[number] * rounds
+    model = _BlockModel(skeleton, facts, machine, block, rows, innermost)
+    shape = executions.shape
+    total, parts = np.zeros(shape), np.zeros((len(RESOURCES), *shape))
+    registers, tile, operations, steps = (np.zeros(shape) for _ in range(4))
+    for body in _variants(block, facts):
+        found = model.cost(body)
+        total += body.weight * found.cycles
+        parts += body.weight * found.parts
+        operations += body.weight * found.operations
+        registers = np.maximum(registers, found.registers)
+        tile = np.maximum(tile, found.tile)
+        steps = np.maximum(steps, found.steps)
+    return BlockCost(
+        total * executions, parts * executions, registers, tile, executions, operations, steps, rounds
+    )
+
+
+def _variants(block: BlockSite, facts: Facts) -> Iterator[_Body]:
+    """Every combination of full and short unrolled loops that occurs in the batch."""
+    unrolled = list(block.unrolled)
+    full, chance = facts.full[unrolled], facts.chance[unrolled]
+    choices = [(False, True) if chance[i].any() else (False,) for i in range(len(unrolled))]
+    for chosen in itertools.product(*choices):
+        counts = full.copy()
+        weight = np.ones(facts.trips.shape[1])
+        for place, short in enumerate(chosen):
+            weight = weight * (chance[place] if short else 1.0 - chance[place])
+            if short:
+                counts[place] = facts.short[unrolled[place]]
+        if weight.any():
+            yield _Body(counts, weight)
+
+
+class _BlockModel:
+    """Costs the variants of one block."""
+
+    def __init__(
+        self,
+        skeleton: Skeleton,
+        facts: Facts,
+        machine: Machine,
+        block: BlockSite,
+        rows: range,
+        innermost: bool,
+    ) -> None:
+        self._machine = machine
+        self._block = block
+        self._facts = facts
+        self._innermost = innermost
+        outer, inner = len(block.serial), len(block.unrolled)
+        self._strides = facts.strides[rows.start : rows.stop, outer : outer + inner]
+        self._order = np.argsort(self._strides, axis=1, kind="stable")
+        self._sorted = np.take_along_axis(self._strides, self._order, axis=1)
+        self._lane = _lane_strides(block, facts, rows)
+        self._wide = _vectors(block, facts, machine)
+        self._crossing = _crossing(block, facts, machine, rows)
+        accumulator = next((a for a in block.accesses if a.write), None)
+        self._moves_tile = (
+            np.array(accumulator.moves[outer : outer + inner], dtype=bool)
+            if accumulator is not None
+            else np.zeros(inner, dtype=bool)
+        )
+
+    def cost(self, body: _Body) -> BlockCost:
+        """One execution of the body."""
+        machine, block = self._machine, self._block
+        points = np.prod(body.counts, axis=0) * self._wide
+        one_step = np.where(self._moves_tile[:, None], body.counts, 1.0)
+        tile = np.prod(one_step, axis=0) * self._wide
+        steps = points / np.maximum(tile, 1e-9)
+        memory = self._memory(body.counts, one_step, points)
+        in_registers = block.tile_depth >= 0 and block.accumulates
+        wanted = memory.held + (tile if in_registers else 0.0)
+        spills = np.zeros_like(points)
+        if in_registers:
+            spills = np.minimum(tile, np.maximum(0.0, wanted - machine.registers))
+        arithmetic = points * block.arithmetic.operations
+        if block.accumulates:
+            arithmetic = np.maximum(arithmetic, points)
+        issued = arithmetic + memory.issued + 2.0 * spills * steps
+        issued = issued + 3.0 * block.selects * points
+        if block.arithmetic.horizontal:
+            issued = issued + HORIZONTAL[0] * points
+        if self._innermost:
+            issued = issued + LOOP_OPERATIONS
+        parts = np.stack(
+            [
+                arithmetic / machine.fma_ports,
+                (memory.loads + spills * steps) / machine.load_ports,
+                memory.stores / machine.store_ports,
+                issued / machine.width,
+                self._latency(steps, issued, tile),
+                SPILL * spills * steps,
+            ]
+        )
+        cycles = parts[:5].max(axis=0) + parts[5]
+        return BlockCost(cycles, parts, wanted, tile, points, issued, steps, points)
+
+    def _memory(self, counts: Floats, one_step: Floats, points: Floats) -> _Memory:
+        """Loads, stores, operations issued for them, and registers that hold loaded values."""
+        shape = points.shape
+        loads, stores, issued, held = (np.zeros(shape) for _ in range(4))
+        uniform = np.zeros(shape)
+        folded = np.zeros(shape, dtype=bool)
+        for place, access in enumerate(self._block.accesses):
+            if access.register:
+                continue
+            lane = self._lane[place]
+            number = self._distinct(place, counts)
+            vector = lane == access.size
+            scattered = (lane > 0) & ~vector
+            each = np.where(
+                scattered, self._lanes(), np.where(vector, self._wide, 1.0)
+            )
+            pieces = number * each
+            ports = pieces * np.where(vector, 1.0 + self._crossing[place], 1.0)
+            if access.write:
+                stores = stores + ports
+                issued = issued + pieces * np.where(scattered, GATHER_OPERATIONS, 1.0)
+                continue
+            loads = loads + ports
+            reused = points > number * np.where(vector | scattered, self._wide, 1.0) * 1.001
+            kept = np.where(scattered, pieces * GATHER_OPERATIONS, np.where(reused, pieces, 0.0))
+            issued = issued + kept
+            if not self._block.accumulates:
+                continue
+            now = self._distinct(place, one_step) * self._wide
+            held = held + np.where(vector & reused, now, 0.0) + np.where(scattered, 2.0 + now, 0.0)
+            uniform = np.where((lane == 0) & reused, 1.0, uniform)
+            folded = folded | (vector & reused) | scattered
+        held = held + np.where(folded, uniform, 1.0)
+        return _Memory(loads, stores, issued, held)
+
+    def _distinct(self, place: int, counts: Floats) -> Floats:
+        """Different addresses of an access in one body."""
+        if not self._block.unrolled:
+            return np.ones(counts.shape[-1])
+        return distinct(self._sorted[place], np.take_along_axis(counts, self._order[place], axis=0))
+
+    def _lanes(self) -> Floats:
+        vector = self._block.vector
+        assert vector is not None
+        return self._facts.trips[vector]
+
+    def _latency(self, steps: Floats, issued: Floats, tile: Floats) -> Floats:
+        """Cycles in which a chain of dependent updates cannot go faster."""
+        block, machine = self._block, self._machine
+        if not block.accumulates:
+            return np.zeros_like(steps)
+        if block.tile_depth < 0:
+            same = not block.serial or not self._moves_at(len(block.serial) - 1)
+            return np.full_like(steps, FORWARD_LATENCY if same else 0.0)
+        chain = machine.fma_latency * max(1, block.arithmetic.latency)
+        if block.arithmetic.horizontal:
+            chain += HORIZONTAL[1]
+        inner = np.ones_like(steps)
+        for loop in block.serial[block.tile_depth :]:
+            inner = inner * self._facts.trips[loop]
+        overlap = np.maximum(1.0, machine.reorder / np.maximum(issued * inner, 1.0))
+        return steps * chain / overlap
+
+    def _moves_at(self, place: int) -> bool:
+        return any(a.write and a.moves[place] for a in self._block.accesses)
+
+
+@dataclass(frozen=True)
+class _Memory:
+    loads: Floats
+    stores: Floats
+    issued: Floats
+    held: Floats
+
+
+def _lane_strides(block: BlockSite, facts: Facts, rows: range) -> Floats:
+    """Bytes from lane to lane of each access, (accesses, n); 0 without a vector loop."""
+    if block.vector is None:
+        return np.zeros((len(rows), facts.trips.shape[1]))
+    return facts.strides[rows.start : rows.stop, len(block.path) - 1]
+
+
+def _vectors(block: BlockSite, facts: Facts, machine: Machine) -> Floats:
+    """Vector registers that one execution of the vector loop fills."""
+    if block.vector is None:
+        return np.ones(facts.trips.shape[1])
+    return np.maximum(1.0, np.ceil(facts.full[block.vector] / machine.lanes))
+
+
+def _crossing(block: BlockSite, facts: Facts, machine: Machine, rows: range) -> Floats:
+    """Share of each access's vectors that cross a line, (accesses, n): by alignment of its strides."""
+    if block.vector is None:
+        return np.zeros((len(rows), facts.trips.shape[1]))
+    places = len(block.path) - 1
+    chosen = slice(rows.start, rows.stop)
+    strides, counts = facts.strides[chosen, :places], facts.counts[chosen, :places]
+    bits = np.where(counts > 1, lowest_bit(strides, machine.line), machine.line)
+    aligned = bits.min(axis=1) if places else np.full((len(rows), counts.shape[-1]), machine.line)
+    aligned = np.minimum(aligned, lowest_bit(facts.offset[chosen], machine.line))
+    width = machine.lanes * 4.0
+    return np.maximum(0.0, width - aligned) / machine.line
+
+
+__all__ = ["RESOURCES", "Access", "BlockCost", "block_cost"]

@@ -1,0 +1,240 @@
+"""`Facts`: a skeleton's numbers for a batch of configurations, as numpy arrays.
+
+Every expression of the skeleton is evaluated once for the whole batch. Tails need no peeling: an
+extent `min(f, n - f*t)` is evaluated with its outer variables at zero (`full`) and at their last values
+(`short`); the short iteration happens once in all iterations of the loops the extent depends on.
+
+All arrays have the batch as their last axis (n). Two batches of skeletons with one signature can be
+joined (`Facts.join`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.expression import Atom, Expr
+from simulator.cpu.skeleton import Access, BlockSite, Guard, Skeleton
+
+Floats = NDArray[np.float64]
+
+
+class Evaluator:
+    """Evaluates expressions over numpy arrays, each distinct sub-expression once."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values = dict(values)
+        self._known: dict[Expr | Atom, Any] = {}
+
+    def __call__(self, expression: Expr) -> Any:
+        """Its value: an integer or an int64 array of shape (n,)."""
+        constant = expression.constant
+        if constant is not None:
+            return constant
+        found = self._known.get(expression)
+        if found is None:
+            found = self._known[expression] = self._sum(expression)
+        return found
+
+    def _sum(self, expression: Expr) -> Any:
+        total: Any = 0
+        for monomial, factor in expression.terms:
+            product: Any = factor
+            for atom in monomial:
+                product = product * self._atom(atom)
+            total = total + product
+        return total
+
+    def _atom(self, atom: Atom) -> Any:
+        if atom.kind == "var":
+            return self.values[atom.name]
+        found = self._known.get(atom)
+        if found is None:
+            assert atom.left is not None and atom.right is not None
+            left, right = self(atom.left), self(atom.right)
+            found = self._known[atom] = _OPERATIONS[atom.kind](left, right)
+        return found
+
+
+_OPERATIONS: dict[str, Any] = {
+    "floordiv": np.floor_divide,
+    "mod": np.remainder,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """See the module's docstring. L loops, A accesses of all blocks in order, P path positions.
+
+    Attributes:
+        trips: mean iterations of each loop, (L, n).
+        full, short: iterations of each loop in most and in the last of its instances, (L, n).
+        chance: probability that an instance is the short one, (L, n); 0 where they are equal.
+        strides: bytes one step of each loop of an access's path moves, absolute, (A, P, n).
+        counts: mean iterations of the loops of each access's path, 1 beyond its end, (A, P, n).
+        offset: byte address at the first iteration, (A, n).
+        taken: probability that each block runs, (blocks, n).
+        slices: iterations of the parallel loops at the root around each block, (blocks, n).
+        capacity: bytes of each buffer, (buffers, n).
+    """
+
+    trips: Floats
+    full: Floats
+    short: Floats
+    chance: Floats
+    strides: Floats
+    counts: Floats
+    offset: Floats
+    taken: Floats
+    slices: Floats
+    capacity: Floats
+
+    @staticmethod
+    def join(parts: Sequence[Facts]) -> Facts:
+        """One batch of several, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        return Facts(
+            *(
+                np.concatenate([getattr(part, item.name) for part in parts], axis=-1)
+                for item in fields(Facts)
+            )
+        )
+
+
+def evaluate(skeleton: Skeleton, tiles: Mapping[str, NDArray[np.int64]], count: int) -> Facts:
+    """The facts of `count` configurations whose tile sizes are `tiles` (arrays of shape (n,))."""
+    first = Evaluator(tiles)
+    last = Evaluator(tiles)
+    trips, full, short, chance = _extents(skeleton, first, last, count)
+    accesses = [(block, access) for block in skeleton.blocks for access in block.accesses]
+    depth = max((len(block.path) for block in skeleton.blocks), default=0)
+    strides = np.zeros((len(accesses), depth, count))
+    counts = np.ones((len(accesses), depth, count))
+    offset = np.zeros((len(accesses), count))
+    tops = [np.maximum(trips[i] - 1, 1) for i in range(len(trips))]
+    for row, (block, access) in enumerate(accesses):
+        path = block.path
+        if not access.register:
+            offset[row] = first(access.address)
+        for place, loop in enumerate(path):
+            counts[row, place] = trips[loop]
+            if access.moves[place]:
+                strides[row, place] = _stride(skeleton, first, last, access, place, loop, tops)
+    return Facts(
+        trips,
+        full,
+        short,
+        chance,
+        np.abs(strides),
+        counts,
+        offset,
+        _taken(skeleton, first, last, count),
+        _slices(skeleton, trips, count),
+        _capacities(skeleton, first, count),
+    )
+
+
+def _extents(
+    skeleton: Skeleton, first: Evaluator, last: Evaluator, count: int
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """(mean, full, short, chance of short) of every loop; sets the loop variables on the way."""
+    shape = (len(skeleton.loops), count)
+    trips, full, short, chance = (np.zeros(shape) for _ in range(4))
+    for index, loop in enumerate(skeleton.loops):
+        first.values[loop.variable] = 0
+        high = np.maximum(first(loop.extent), 0)
+        full[index] = high
+        if not loop.parents:
+            short[index] = trips[index] = high
+            last.values[loop.variable] = np.maximum(np.asarray(high) - 1, 0)
+            continue
+        low = np.clip(last(loop.extent), 0, high)
+        short[index] = low
+        instances = np.maximum(np.prod(trips[list(loop.parents)], axis=0), 1.0)
+        trips[index] = full[index] - (full[index] - short[index]) / instances
+        chance[index] = np.where(short[index] < full[index], 1.0 / instances, 0.0)
+        last.values[loop.variable] = np.maximum(low - 1, 0)
+    return trips, full, short, chance
+
+
+def _stride(
+    skeleton: Skeleton,
+    first: Evaluator,
+    last: Evaluator,
+    access: Access,
+    place: int,
+    loop: int,
+    tops: Sequence[Floats],
+) -> Any:
+    """Bytes one step of a loop moves an access: exact where affine, else the mean over the loop."""
+    factor = access.coefficients[place]
+    if factor is not None and factor.variables().isdisjoint(
+        site.variable for site in skeleton.loops
+    ):
+        return first(factor)
+    variable = skeleton.loops[loop].variable
+    moved = Evaluator(first.values)
+    moved.values[variable] = last.values[variable]
+    return (moved(access.address) - first(access.address)) / tops[loop]
+
+
+def _taken(skeleton: Skeleton, first: Evaluator, last: Evaluator, count: int) -> Floats:
+    """Probability of each block's guards, taken as independent of each other."""
+    found = np.ones((len(skeleton.blocks), count))
+    for row, block in enumerate(skeleton.blocks):
+        for guard in block.guards:
+            chance = np.ones(count)
+            for condition in guard.conditions:
+                chance = chance * _chance(skeleton, first, last, block, condition)
+            found[row] *= 1.0 - chance if guard.negated else chance
+    return found
+
+
+def _chance(
+    skeleton: Skeleton, first: Evaluator, last: Evaluator, block: BlockSite, condition: Expr
+) -> Any:
+    """Share of a block's iterations where `condition` >= 0, its values taken as evenly spread."""
+    base = np.asarray(first(condition), dtype=np.float64)
+    low, high, step = base, base, np.full(base.shape, np.inf)
+    names = condition.variables()
+    for loop in block.path:
+        variable = skeleton.loops[loop].variable
+        if variable not in names:
+            continue
+        moved = Evaluator(first.values)
+        moved.values[variable] = last.values[variable]
+        change = np.asarray(moved(condition), dtype=np.float64) - base
+        top = np.maximum(np.asarray(last.values[variable], dtype=np.float64), 1.0)
+        low, high = low + np.minimum(change, 0), high + np.maximum(change, 0)
+        step = np.where(change != 0, np.minimum(step, np.abs(change) / top), step)
+    step = np.where(np.isfinite(step), np.maximum(step, 1e-9), 1.0)
+    return np.clip((high + step) / (high - low + step), 0.0, 1.0) * (high >= 0)
+
+
+def _slices(skeleton: Skeleton, trips: Floats, count: int) -> Floats:
+    """Iterations that threads share for each block: its leading parallel loops together."""
+    found = np.ones((len(skeleton.blocks), count))
+    for row, block in enumerate(skeleton.blocks):
+        for loop in block.serial:
+            if not skeleton.loops[loop].parallel:
+                break
+            found[row] *= trips[loop]
+    return found
+
+
+def _capacities(skeleton: Skeleton, first: Evaluator, count: int) -> Floats:
+    found = np.ones((len(skeleton.buffers), count))
+    for row, buffer in enumerate(skeleton.buffers):
+        for extent in buffer.shape:
+            found[row] *= first(extent)
+    return found
+
+
+__all__ = ["Evaluator", "Facts", "Floats", "Guard", "evaluate"]

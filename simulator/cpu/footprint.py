@@ -1,0 +1,137 @@
+"""How many cache lines a nest touches, and how well they spread over a cache's sets.
+
+An access moves by `stride` bytes for `count` steps of each loop. Sorted by stride, loops whose steps
+touch or overlap what is already covered extend it (halos of equal strides add counts - 1); a larger
+stride starts a new, disjoint repetition of it. The first group is a contiguous run of bytes; the lines
+of all groups multiply.
+
+Everything works on arrays: S stands for any leading shape, P for the loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.cpu.facts import Floats
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What nests touch; all arrays of shape S.
+
+    Attributes:
+        lines: distinct cache lines.
+        weighted: the same for each cache, weighted by conflicts: the lines of a cache that holds them
+            in its most crowded set.
+        run: bytes of one contiguous piece.
+        rows: number of such pieces.
+        pitch: bytes between neighbouring pieces; 0 where there is one.
+    """
+
+    lines: Floats
+    weighted: tuple[Floats, ...]
+    run: Floats
+    rows: Floats
+    pitch: Floats
+
+
+def lowest_bit(values: Floats, most: int) -> Floats:
+    """The largest power of two that divides each value, at most `most` (for 0: `most`)."""
+    whole = values.astype(np.int64)
+    return np.where(whole == 0, most, np.minimum(whole & -whole, most)).astype(np.float64)
+
+
+def footprint(
+    strides: Floats, counts: Floats, size: Floats, line: int, sets: tuple[int, ...]
+) -> Footprint:
+    """Lines touched by nests.
+
+    Args:
+        strides: bytes, sorted ascending along the last-but-one axis, broadcastable to (S, P, n).
+        counts: steps, (S, P, n); loops that do not take part have 1.
+        size: bytes of an element, broadcastable to (S, n).
+        line: bytes of a cache line.
+        sets: number of sets of each cache.
+    """
+    shape = np.broadcast_shapes(strides.shape, counts.shape)
+    outer = (*shape[:-2], shape[-1])
+    unit = np.broadcast_to(size, outer).astype(np.float64)
+    number = np.ones(outer)
+    first = np.ones(outer, dtype=bool)
+    aligned = np.full(outer, float(line))
+    run = np.ones(outer)
+    whole = np.ones(outer)
+    pitch = np.zeros(outer)
+    covered = [np.ones(outer) for _ in sets]
+    for place in range(shape[-2]):
+        stride, count = strides[..., place, :], counts[..., place, :]
+        active = (count > 1) & (stride > 0)
+        safe = np.where(stride > 0, stride, 1.0)
+        joins = active & ((stride <= unit * number) | (first & (stride < line)))
+        opens = active & ~joins
+        grown = number + (count - 1) * safe / unit
+        if opens.any():
+            ending = opens & first
+            run = np.where(ending, unit * number, run)
+            pitch = np.where(ending, safe, pitch)
+            repeats = opens & ~first
+            whole = np.where(repeats, whole * number, whole)
+            bits = lowest_bit(np.broadcast_to(safe, outer), line)
+            aligned = np.where(opens, np.minimum(aligned, bits), aligned)
+            for level, available in enumerate(sets):
+                one = np.clip(run / line, 1.0, available)
+                covered[level] = np.where(ending, one, covered[level])
+                covered[level] = np.where(
+                    repeats, _spread(covered[level], unit, number, line, available), covered[level]
+                )
+            first = first & ~opens
+            unit = np.where(opens, safe, unit)
+        number = np.where(joins, grown, np.where(opens, count, number))
+    run = np.where(first, unit * number, run)
+    lines = np.where(
+        aligned >= line,
+        np.ceil(run / line),
+        np.maximum(1.0, run / line + 1.0 - aligned / line),
+    )
+    whole = np.where(first, 1.0, whole * number)
+    total = lines * whole
+    weighted = []
+    for level, available in enumerate(sets):
+        spread = _spread(covered[level], unit, number, line, available)
+        final = np.where(first, np.clip(run / line, 1.0, available), spread)
+        weighted.append(total * available / np.maximum(np.minimum(final, total), 1.0))
+    return Footprint(total, tuple(weighted), run, whole, pitch)
+
+
+def _spread(covered: Floats, stride: Floats, count: Floats, line: int, sets: int) -> Floats:
+    """Sets covered after `count` steps of `stride`, from `covered` before them."""
+    step = lowest_bit(stride, line * sets) / line
+    period = sets / np.maximum(step, 1.0 / line)
+    apart = covered * np.minimum(count, np.maximum(period, 1.0))
+    return np.minimum(np.where(step < covered, covered * count, apart), float(sets))
+
+
+def distinct(strides: Floats, counts: Floats) -> Floats:
+    """Distinct addresses of nests: as `footprint`, in steps of the smallest stride.
+
+    Args:
+        strides: sorted ascending along the last-but-one axis, (S, P, n).
+        counts: (S, P, n).
+    """
+    shape = np.broadcast_shapes(strides.shape, counts.shape)
+    outer = (*shape[:-2], shape[-1])
+    unit, number, whole = np.zeros(outer), np.ones(outer), np.ones(outer)
+    for place in range(shape[-2]):
+        stride, count = strides[..., place, :], counts[..., place, :]
+        active = (count > 1) & (stride > 0)
+        safe = np.where(unit > 0, unit, 1.0)
+        joins = active & (unit > 0) & (stride <= unit * number) & (np.remainder(stride, safe) == 0)
+        opens = active & ~joins
+        whole = np.where(opens, whole * number, whole)
+        number = np.where(
+            joins, number + (count - 1) * stride / safe, np.where(opens, count, number)
+        )
+        unit = np.where(opens, stride, unit)
+    return whole * number

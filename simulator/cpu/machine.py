@@ -1,0 +1,98 @@
+"""`Machine`: a described CPU core as the numbers the analytical model computes with.
+
+Made from a `Target` of family "cpu". Facts a target lacks (descriptions of CPUs that were never
+calibrated) take the defaults below, so that a given description always gives the same answer.
+Throughputs are bytes or operations per cycle of the core's clock.
+
+The fitted constants (`DEFAULTS` marked F) come from regressing measured times of random matmul and
+convolution schedules on one AVX-512 core; `benchmarks/simulator.py` shows how well they rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from search_space.target import Target
+
+DEFAULTS: dict[str, float] = {
+    "clock.ghz": 4.0,
+    "store.ports": 1.0,
+    "l2.bytes_per_cycle": 38.9,
+    "l3.bytes_per_cycle": 28.7,
+    "memory.bytes_per_cycle": 10.0,
+}
+"""Calibratable facts and their values when absent: clock, and what one core can draw from each
+level. L2 and L3: F (see the module's docstring); memory: 40 GB/s at 4 GHz."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One core and the memory below it.
+
+    Attributes:
+        lanes: float32 elements of a vector register.
+        registers: vector registers.
+        fma_ports, load_ports, store_ports: operations a cycle.
+        fma_latency: cycles.
+        width: operations issued a cycle.
+        reorder: operations in flight.
+        line: bytes of a cache line.
+        sets: number of sets of L1, L2, L3.
+        lines: lines of L1, L2, L3.
+        bandwidth: bytes a cycle that one core draws from L2, L3 and memory.
+        ghz: clock.
+        threads: threads that run the parallel loops.
+        shared: how many cores' worth of L3 and memory bandwidth all threads together have.
+    """
+
+    lanes: int
+    registers: int
+    fma_ports: float
+    load_ports: float
+    store_ports: float
+    fma_latency: float
+    width: float
+    reorder: float
+    line: int
+    sets: tuple[int, int, int]
+    lines: tuple[int, int, int]
+    bandwidth: tuple[float, float, float]
+    ghz: float
+    threads: int = 1
+    shared: float = 2.0
+
+    @classmethod
+    def of(cls, target: Target, threads: int = 1) -> Machine:
+        """Read a target of family "cpu"; `TargetError` names a fact it should have."""
+
+        def number(name: str) -> float:
+            return target.number(name) if name in target else DEFAULTS[name]
+
+        line = target.integer("line.bytes")
+        lines = [target.integer(f"l{level}.kib") * 1024 // line for level in (1, 2, 3)]
+        ways = [target.integer(f"l{level}.ways") for level in (1, 2, 3)]
+        levels = ("l2", "l3", "memory")
+        return cls(
+            lanes=target.integer("vector.lanes"),
+            registers=target.integer("vector.registers"),
+            fma_ports=target.number("fma.ports"),
+            load_ports=target.number("load.ports"),
+            store_ports=number("store.ports"),
+            fma_latency=target.number("fma.latency"),
+            width=target.number("issue.width"),
+            reorder=target.number("reorder.buffer"),
+            line=line,
+            sets=_triple([max(1, n // w) for n, w in zip(lines, ways, strict=True)]),
+            lines=_triple(lines),
+            bandwidth=_floats([number(f"{level}.bytes_per_cycle") for level in levels]),
+            ghz=number("clock.ghz"),
+            threads=threads,
+        )
+
+
+def _triple(values: list[int]) -> tuple[int, int, int]:
+    return values[0], values[1], values[2]
+
+
+def _floats(values: list[float]) -> tuple[float, float, float]:
+    return values[0], values[1], values[2]

@@ -1,0 +1,254 @@
+"""The analytical model: a batch of configurations of one signature becomes cycles with reasons.
+
+Blocks that run together form a *phase*: a loop nest with what is initialised and stored around its
+innermost loops. Within a phase computing overlaps with cache misses,
+
+    phase = (core^8 + transfer^8)^(1/8) + stalls        (nearly a maximum)
+
+and phases follow one another. `transfer` is lines times what one core can draw from a level;
+`stalls` are the misses that no prefetcher hides: many short contiguous runs, worst where parallel rows
+lie a multiple of 4 KiB apart.
+
+The form and its constants are fitted to one AVX-512 core; see `docs/decisions/cpu-simulator.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.cpu.core import RESOURCES, BlockCost, block_cost
+from simulator.cpu.facts import Facts, Floats
+from simulator.cpu.machine import Machine
+from simulator.cpu.skeleton import Node, Skeleton
+from simulator.cpu.traffic import Traffic, traffic_of
+
+OVERLAP = 8.0
+TILE_CYCLES = 2.88
+"""Cycles to begin and end one register tile."""
+LOOP_CYCLES = 1.0
+"""Cycles to enter an inner loop."""
+STALLS = {"paged": (4.73, 7.1), "plain": (0.4, 2.01)}
+"""Stall cycles of a line from L2 and of one from further away, with one row of one line at a time;
+`paged` where rows are a multiple of 4 KiB apart."""
+PARALLEL_ROWS = 4.0
+"""Streams that overlap their misses."""
+PAGE = 4096
+BARRIER_CYCLES = 2000.0
+"""Cycles in which threads meet after a root statement."""
+CALL_CYCLES = 120.0
+"""Cycles to call a kernel."""
+
+LEVELS = ("l2", "l3", "memory")
+TERMS = (*RESOURCES, "tiles", *LEVELS, "stalls")
+
+
+@dataclass(frozen=True)
+class PhaseCost:
+    """One phase of n configurations.
+
+    Attributes:
+        blocks: indices of its blocks.
+        cycles: in all, (n,).
+        terms: cycles of each of `TERMS` by itself, (len(TERMS), n).
+        core: the core's share before overlapping, (n,).
+        costs: of its blocks, in order.
+    """
+
+    blocks: tuple[int, ...]
+    cycles: Floats
+    terms: Floats
+    core: Floats
+    costs: tuple[BlockCost, ...]
+
+
+@dataclass(frozen=True)
+class ProgramCost:
+    """What n configurations of one signature cost.
+
+    Attributes:
+        cycles: (n,).
+        phases: in program order.
+        traffic: lines moved.
+    """
+
+    cycles: Floats
+    phases: tuple[PhaseCost, ...]
+    traffic: Traffic
+
+
+def program_cost(skeleton: Skeleton, facts: Facts, machine: Machine) -> ProgramCost:
+    """Cost every configuration of the batch."""
+    traffic = traffic_of(skeleton, facts, machine)
+    starts = _row_ranges(skeleton)
+    innermost = _overhead_blocks(skeleton.root)
+    costs = {
+        number: block_cost(skeleton, facts, machine, number, starts[number], number in innermost)
+        for number in range(len(skeleton.blocks))
+    }
+    tiles = _tile_cycles(skeleton, facts)
+    stalls = _stalls(traffic)
+    found = []
+    for blocks in phases_of(skeleton.root):
+        found.append(
+            _phase(blocks, costs, traffic, stalls, tiles, facts, machine)
+        )
+    total = np.full(facts.trips.shape[1], CALL_CYCLES)
+    for phase in found:
+        total = total + phase.cycles
+    if machine.threads > 1:
+        total = total + BARRIER_CYCLES * len(skeleton.root.items)
+    return ProgramCost(total, tuple(found), traffic)
+
+
+def phases_of(node: Node) -> list[tuple[int, ...]]:
+    """Blocks grouped into phases: those beside inner loops join the next loop's last... first phase.
+
+    A block between two loops belongs to the one after it, one behind the last loop to the last.
+    """
+    inner = [item for item in node.items if isinstance(item, Node) and any(item.blocks())]
+    if not any(isinstance(item, Node) for item in node.items):
+        return [tuple(node.blocks())] if node.items else []
+    found: list[tuple[int, ...]] = []
+    waiting: list[int] = []
+    for item in node.items:
+        if isinstance(item, int):
+            waiting.append(item)
+            continue
+        phases = phases_of(item)
+        if not phases:
+            continue
+        if waiting:
+            phases[0] = (*waiting, *phases[0])
+            waiting = []
+        found += phases
+    if waiting and found:
+        found[-1] = (*found[-1], *waiting)
+    elif waiting:
+        found.append(tuple(waiting))
+    del inner
+    return found
+
+
+def _phase(
+    blocks: tuple[int, ...],
+    costs: Mapping[int, BlockCost],
+    traffic: Traffic,
+    stalls: Floats,
+    tiles: Mapping[int, Floats],
+    facts: Facts,
+    machine: Machine,
+) -> PhaseCost:
+    shape = facts.trips.shape[1]
+    threads, imbalance = _threads(facts, machine, blocks[0])
+    members = [costs[number] for number in blocks]
+    overhead = np.zeros(shape)
+    for number in blocks:
+        overhead = overhead + tiles[number]
+    core = overhead.copy()
+    parts = np.zeros((len(RESOURCES), shape))
+    for member in members:
+        parts = parts + member.parts
+    core = core + _overlapped(members, parts, facts, machine)
+    rows = [i for i, block in enumerate(traffic.blocks) if block in blocks]
+    lines = np.zeros((3, shape))
+    stall = np.zeros(shape)
+    for row in rows:
+        moved = traffic.moved[:, row]
+        lines[0] += np.maximum(moved[0] - moved[1], 0.0)
+        lines[1] += np.maximum(moved[1] - moved[2], 0.0)
+        lines[2] += moved[2]
+        stall = stall + stalls[row]
+    share = imbalance / threads
+    private = np.array([1.0, 0.0, 0.0])[:, None]
+    common = np.minimum(threads, machine.shared) / threads
+    slowed = private + (1.0 - private) / common
+    transfer = lines * machine.line / np.array(machine.bandwidth)[:, None] * slowed * share
+    core, stall, overhead, parts = core * share, stall * share, overhead * share, parts * share
+    moved_all = transfer.sum(axis=0)
+    cycles = (core**OVERLAP + moved_all**OVERLAP) ** (1.0 / OVERLAP) + stall
+    terms = np.concatenate([parts, overhead[None], transfer, stall[None]])
+    return PhaseCost(blocks, cycles, terms, core, tuple(members))
+
+
+def _overlapped(
+    members: list[BlockCost], parts: Floats, facts: Facts, machine: Machine
+) -> Floats:
+    """Core cycles of blocks that follow one another.
+
+    As far as the reorder buffer holds one round of them all, they share the resources (the largest
+    sum counts); beyond, each waits for the one before.
+    """
+    apart = np.zeros(parts.shape[1])
+    issued = np.zeros(parts.shape[1])
+    for member in members:
+        apart = apart + member.cycles
+        issued = issued + member.operations * member.executions
+    together = parts[:5].max(axis=0) + parts[5]
+    rounds = np.min(np.stack([np.maximum(member.rounds, 1.0) for member in members]), axis=0)
+    share = np.minimum(1.0, machine.reorder / np.maximum(issued / rounds, 1.0))
+    return np.asarray(share * np.minimum(together, apart) + (1.0 - share) * apart)
+
+
+def _threads(facts: Facts, machine: Machine, block: int) -> tuple[Floats, Floats]:
+    """(threads that share a phase, slowest thread's share over the mean)."""
+    slices = facts.slices[block]
+    threads = np.minimum(float(machine.threads), np.maximum(slices, 1.0))
+    return threads, np.ceil(slices / threads) * threads / np.maximum(slices, 1.0)
+
+
+def _stalls(traffic: Traffic) -> Floats:
+    """Stall cycles of each traffic entry, (entries, n)."""
+    near = np.maximum(traffic.moved[0] - traffic.moved[1], 0.0)
+    far = traffic.moved[1]
+    paged = (traffic.pitch > 0) & (np.remainder(traffic.pitch, PAGE) == 0)
+    one = np.where(paged, STALLS["paged"][0], STALLS["plain"][0])
+    two = np.where(paged, STALLS["paged"][1], STALLS["plain"][1])
+    lines = np.maximum(traffic.run / 64.0, 1.0)
+    parallel = np.minimum(traffic.rows_apart, PARALLEL_ROWS)
+    fetched = np.where(np.array(traffic.back, dtype=bool), 0.0, 1.0)[:, None]
+    return np.asarray(fetched * (one * near + two * far) / (lines * parallel))
+
+
+def _row_ranges(skeleton: Skeleton) -> list[range]:
+    """The rows of `Facts.strides` that belong to each block."""
+    found, start = [], 0
+    for block in skeleton.blocks:
+        found.append(range(start, start + len(block.accesses)))
+        start += len(block.accesses)
+    return found
+
+
+def _overhead_blocks(node: Node) -> set[int]:
+    """The first block of every loop without loops inside: it pays for the loop's counter."""
+    nodes = [item for item in node.items if isinstance(item, Node)]
+    if not nodes:
+        return {item for item in node.items[:1] if isinstance(item, int)} if node.loop >= 0 else set()
+    return set().union(*(_overhead_blocks(inner) for inner in nodes))
+
+
+def _tile_cycles(skeleton: Skeleton, facts: Facts) -> dict[int, Floats]:
+    """Cycles to begin tiles and enter loops, charged to each block that updates a tile."""
+    shape = facts.trips.shape[1]
+    found = {}
+    for number, block in enumerate(skeleton.blocks):
+        cycles = np.zeros(shape)
+        if block.accumulates and block.tile_depth >= 0:
+            entered = facts.taken[number].copy()
+            for place, loop in enumerate(block.serial):
+                if place == block.tile_depth:
+                    cycles = cycles + TILE_CYCLES * entered
+                if place >= block.tile_depth:
+                    cycles = cycles + LOOP_CYCLES * entered
+                entered = entered * facts.trips[loop]
+            if len(block.serial) == block.tile_depth:
+                cycles = cycles + TILE_CYCLES * entered
+        elif block.serial:
+            entered = facts.taken[number].copy()
+            for loop in block.serial[:-1]:
+                entered = entered * facts.trips[loop]
+            cycles = cycles + LOOP_CYCLES * entered
+        found[number] = cycles
+    return found

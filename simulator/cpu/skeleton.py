@@ -1,0 +1,310 @@
+"""A program's skeleton: its loops, blocks and accesses as flat lists of expressions.
+
+Made once for each structure, with tile sizes still symbolic; `facts` evaluates it for thousands of
+configurations at once. Two structures with equal `signature`s (a permutation of cache blocks, say)
+differ in numbers only, so the heavy part of the model handles them in one batch.
+
+Invariants: `loops` are in program order, outer before inner; an unrolled loop around a serial one
+counts as serial; register buffers have no addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Union
+
+from search_space.dtypes import size_of
+from search_space.expression import ZERO, Expr, const
+from search_space.program import (
+    Allocate,
+    Block,
+    Buffer,
+    If,
+    Intrinsic,
+    Loop,
+    Program,
+    Sequence,
+    Statement,
+    walk,
+)
+from search_space.scalar import Condition, Load
+from simulator.cpu.operations import Arithmetic, arithmetic, selects
+
+
+@dataclass(frozen=True)
+class LoopSite:
+    """One loop: `serial` covers parallel ones; `parents` are the loops its extent depends on."""
+
+    variable: str
+    kind: str
+    extent: Expr
+    parents: tuple[int, ...]
+    parallel: bool
+
+
+@dataclass(frozen=True)
+class Access:
+    """One read or written element.
+
+    Attributes:
+        buffer: index into `Skeleton.buffers`.
+        address: byte address relative to the buffer; zero for registers.
+        coefficients: bytes moved by one step of each loop of the block's path, in order; None where
+            the address is not affine in it.
+        moves: which of the path's loops move it at all.
+    """
+
+    buffer: int
+    write: bool
+    register: bool
+    address: Expr
+    coefficients: tuple[Expr | None, ...]
+    moves: tuple[bool, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Expressions that must all be >= 0 (or, negated, not all) for a block to run."""
+
+    conditions: Condition
+    negated: bool
+
+
+@dataclass(frozen=True)
+class BlockSite:
+    """One block with the loops around it.
+
+    Attributes:
+        serial, unrolled, vector: indices of its loops; the path is their concatenation.
+        tile_depth: serial loops around the register buffer it updates, -1 if it updates none.
+        accumulates: whether it is a reduction update.
+        selects: conditions evaluated inside its value.
+    """
+
+    serial: tuple[int, ...]
+    unrolled: tuple[int, ...]
+    vector: int | None
+    accesses: tuple[Access, ...]
+    arithmetic: Arithmetic
+    guards: tuple[Guard, ...]
+    tile_depth: int
+    accumulates: bool
+    selects: int
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """All loops around it, outer to inner."""
+        return (*self.serial, *self.unrolled, *(() if self.vector is None else (self.vector,)))
+
+
+@dataclass(frozen=True)
+class Node:
+    """A serial loop (`loop` -1: the whole program) and what is inside, in order."""
+
+    loop: int
+    items: tuple[Union[Node, int], ...]
+
+    def blocks(self) -> Iterator[int]:
+        """Indices of all blocks inside."""
+        for item in self.items:
+            if isinstance(item, Node):
+                yield from item.blocks()
+            else:
+                yield item
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """See the module's docstring.
+
+    Attributes:
+        buffers: in order of first use; `constant` tells those that hold prepared weights.
+        tiles: serial loops around each register allocation that blocks inside update.
+    """
+
+    loops: tuple[LoopSite, ...]
+    blocks: tuple[BlockSite, ...]
+    root: Node
+    buffers: tuple[Buffer, ...]
+    constant: tuple[bool, ...]
+
+    @cached_property
+    def signature(self) -> str:
+        """Everything the model needs apart from numbers."""
+        blocks = [
+            (
+                b.serial,
+                b.unrolled,
+                b.vector,
+                tuple((a.buffer, a.write, a.register, a.size) for a in b.accesses),
+                b.arithmetic,
+                len(b.guards),
+                b.tile_depth,
+                b.accumulates,
+                b.selects,
+            )
+            for b in self.blocks
+        ]
+        scopes = [(b.scope == "register", b.scope == "local") for b in self.buffers]
+        return repr((blocks, self.root, scopes, self.constant, len(self.loops)))
+
+
+@dataclass(frozen=True)
+class _Context:
+    """Where the walk stands."""
+
+    serial: tuple[int, ...] = ()
+    unrolled: tuple[int, ...] = ()
+    vector: int | None = None
+    guards: tuple[Guard, ...] = ()
+    tiles: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass
+class _Walk:
+    program: Program
+    weights: frozenset[str]
+    loops: list[LoopSite] = field(default_factory=list)
+    blocks: list[BlockSite] = field(default_factory=list)
+    known: dict[str, Buffer] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+    scope: dict[str, int] = field(default_factory=dict)
+    """Loop index of each variable in sight."""
+
+    def visit(self, statement: Statement, where: _Context) -> list[Node | int]:
+        match statement:
+            case Loop():
+                return self._loop(statement, where)
+            case Sequence(statements):
+                return [item for inner in statements for item in self.visit(inner, where)]
+            case If(condition, then, otherwise):
+                yes = Guard(condition, False)
+                found = self.visit(then, _guarded(where, yes))
+                if otherwise is not None:
+                    found += self.visit(otherwise, _guarded(where, Guard(condition, True)))
+                return found
+            case Allocate(buffer, body):
+                self.known[buffer.name] = buffer
+                if buffer.scope == "register":
+                    tile = (buffer.name, len(where.serial))
+                    where = _Context(
+                        where.serial, where.unrolled, where.vector, where.guards,
+                        (*where.tiles, tile),
+                    )  # fmt: skip
+                return self.visit(body, where)
+            case Intrinsic(_, body):
+                return self.visit(body, where)
+            case Block():
+                self.blocks.append(self._block(statement, where))
+                return [len(self.blocks) - 1]
+
+    def _loop(self, loop: Loop, where: _Context) -> list[Node | int]:
+        inside = any(
+            isinstance(s, Loop) and s.kind in ("serial", "parallel") for s in walk(loop.body)
+        )
+        kind = "serial" if loop.kind in ("serial", "parallel") or inside else loop.kind
+        parents = tuple(sorted(self.scope[v] for v in loop.extent.variables() if v in self.scope))
+        self.loops.append(
+            LoopSite(loop.variable, kind, loop.extent, parents, loop.kind == "parallel")
+        )
+        number = len(self.loops) - 1
+        outside = self.scope.get(loop.variable)
+        self.scope[loop.variable] = number
+        serial, unrolled, vector = where.serial, where.unrolled, where.vector
+        if kind == "serial":
+            serial = (*serial, *unrolled, number)
+            unrolled = ()
+        elif kind == "unroll":
+            unrolled = (*unrolled, number)
+        else:
+            vector = number
+        inner = self.visit(
+            loop.body, _Context(serial, unrolled, vector, where.guards, where.tiles)
+        )
+        if outside is None:
+            del self.scope[loop.variable]
+        else:
+            self.scope[loop.variable] = outside
+        return [Node(number, tuple(inner))] if kind == "serial" else inner
+
+    def _block(self, block: Block, where: _Context) -> BlockSite:
+        guards = where.guards
+        if block.guard:
+            guards = (*guards, Guard(block.guard, False))
+        path = (*where.serial, *where.unrolled)
+        path = path if where.vector is None else (*path, where.vector)
+        found = list(dict.fromkeys(block.accesses()))
+        accesses = [self._access(access, write, path) for access, write in found]
+        depth = dict(where.tiles).get(block.buffer, -1)
+        if block.reducer is not None and depth < 0:
+            accesses.append(self._access(block.write, False, path))
+        return BlockSite(
+            where.serial,
+            where.unrolled,
+            where.vector,
+            tuple(accesses),
+            arithmetic(block, self._lane(where)),
+            guards,
+            depth,
+            block.reducer is not None,
+            selects(block.value),
+        )
+
+    def _lane(self, where: _Context) -> str | None:
+        return None if where.vector is None else self.loops[where.vector].variable
+
+    def _access(self, access: Load, write: bool, path: tuple[int, ...]) -> Access:
+        buffer = self._buffer(access.buffer)
+        register = buffer.scope == "register"
+        address, size = ZERO, size_of(buffer.dtype)
+        stride = const(size)
+        for index, extent in zip(reversed(access.indices), reversed(buffer.shape), strict=True):
+            address = address + index * stride
+            stride = stride * extent
+        names = [self.loops[i].variable for i in path]
+        variables = address.variables()
+        return Access(
+            self.numbers[access.buffer],
+            write,
+            register,
+            address,
+            tuple(address.coefficient(n) if n in variables else ZERO for n in names),
+            tuple(n in variables for n in names),
+            size,
+        )
+
+    def _buffer(self, name: str) -> Buffer:
+        if name not in self.known:
+            parameters = (*self.program.parameters, *self.program.literals)
+            self.known[name] = next(b for b in parameters if b.name == name)
+        self.numbers.setdefault(name, len(self.numbers))
+        return self.known[name]
+
+
+def _guarded(where: _Context, guard: Guard) -> _Context:
+    return _Context(
+        where.serial, where.unrolled, where.vector, (*where.guards, guard), where.tiles
+    )
+
+
+def skeleton_of(program: Program, constants: frozenset[str] = frozenset()) -> Skeleton:
+    """Analyse the body of a (symbolic or bound) program.
+
+    Args:
+        constants: names of parameters that hold weights, besides the prepared ones.
+    """
+    prepared = {b.name for b in program.parameters if b.role == "prepared"}
+    weights = frozenset(prepared | constants)
+    state = _Walk(program, weights)
+    items = state.visit(program.body, _Context())
+    names = sorted(state.numbers, key=lambda name: state.numbers[name])
+    return Skeleton(
+        tuple(state.loops),
+        tuple(state.blocks),
+        Node(-1, tuple(items)),
+        tuple(state.known[name] for name in names),
+        tuple(name in weights for name in names),
+    )

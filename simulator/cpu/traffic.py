@@ -1,0 +1,235 @@
+"""Cache lines that move between the levels of the memory hierarchy, loop by loop from the inside out.
+
+For each access and level: T is the lines moved in one execution of a subtree. Around it comes a loop of
+`trip` iterations whose body needs w lines of the cache: what the other tensors touch plus this one's
+conflict-weighted size. While that fits, only lines not seen in earlier iterations are fetched; beyond,
+hits fade as (capacity / w)^4:
+
+    h = min(1, capacity / w)^4
+    T <- h fresh + (1 - h) T trip        fresh = T where the loop does not move the access,
+                                                 else T min(trip, D_outside / D_inside)
+
+Statements in one body that use the same buffer find what an earlier one fetched, with probability h.
+The program as a whole is run again and again: what fits a cache then stays there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.cpu.facts import Facts, Floats
+from simulator.cpu.footprint import Footprint, footprint
+from simulator.cpu.machine import Machine
+from simulator.cpu.skeleton import Node, Skeleton
+
+FADE = 4.0
+"""Exponent of the miss curve."""
+USABLE = (0.9, 0.85, 0.85)
+"""Shares of L1, L2 and L3 that one nest can count on."""
+
+STREAMS = 32.0
+"""Contiguous streams that the prefetchers follow at a time."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Lines moved by each memory access of a program, register accesses left out.
+
+    Attributes:
+        rows: for each entry its row in `Facts.strides`.
+        blocks: and the block it belongs to.
+        back: whether the entry stands for lines written back, not fetched.
+        moved: lines drawn into L1, L2 and L3, (3, entries, n).
+        lines: distinct lines by depth, (depths, entries, n).
+        run, rows_apart, pitch: contiguous bytes in time order, parallel rows, bytes between them.
+    """
+
+    rows: tuple[int, ...]
+    blocks: tuple[int, ...]
+    back: tuple[bool, ...]
+    moved: Floats
+    lines: Floats
+    run: Floats
+    rows_apart: Floats
+    pitch: Floats
+
+
+@dataclass(frozen=True)
+class _Entry:
+    row: int
+    block: int
+    depth: int
+    buffer: int
+    back: bool
+
+
+def traffic_of(skeleton: Skeleton, facts: Facts, machine: Machine) -> Traffic:
+    """Walk the tree. See the module's docstring."""
+    entries = _entries(skeleton)
+    rows = [entry.row for entry in entries]
+    prints = _footprints(entries, facts, machine, skeleton)
+    walker = _Walker(skeleton, facts, machine, entries, prints)
+    walker.visit(skeleton.root, 0)
+    depths = np.array([entry.depth for entry in entries])
+    place = np.arange(len(entries))
+    rows_apart = prints.rows[depths, place]
+    run, pitch = _runs(
+        entries, facts, prints.run[depths, place], rows_apart, prints.pitch[depths, place]
+    )
+    return Traffic(
+        tuple(rows),
+        tuple(entry.block for entry in entries),
+        tuple(entry.back for entry in entries),
+        walker.moved,
+        prints.lines,
+        run,
+        rows_apart,
+        pitch,
+    )
+
+
+def _entries(skeleton: Skeleton) -> list[_Entry]:
+    """Memory accesses; a written one appears twice, as lines fetched and as lines written back."""
+    found, row = [], 0
+    for number, block in enumerate(skeleton.blocks):
+        for access in block.accesses:
+            if not access.register:
+                depth = len(block.serial)
+                found.append(_Entry(row, number, depth, access.buffer, False))
+                if access.write:
+                    found.append(_Entry(row, number, depth, access.buffer, True))
+            row += 1
+    return found
+
+
+def _footprints(
+    entries: list[_Entry], facts: Facts, machine: Machine, skeleton: Skeleton
+) -> Footprint:
+    """Footprints of each entry's nest below each depth."""
+    sizes = [a.size for block in skeleton.blocks for a in block.accesses]
+    rows = [entry.row for entry in entries]
+    strides, counts = facts.strides[rows], facts.counts[rows]
+    order = np.argsort(strides, axis=1, kind="stable")
+    strides = np.take_along_axis(strides, order, axis=1)
+    counts = np.take_along_axis(counts, order, axis=1)
+    depths = max((entry.depth for entry in entries), default=0) + 1
+    levels = np.arange(depths)[:, None, None, None]
+    inside = np.where(order[None] >= levels, counts[None], 1.0)
+    size = np.array([sizes[row] for row in rows], dtype=np.float64)[None, :, None]
+    return footprint(strides[None], inside, size, machine.line, machine.sets)
+
+
+def _runs(
+    entries: list[_Entry], facts: Facts, run: Floats, rows: Floats, pitch: Floats
+) -> tuple[Floats, Floats]:
+    """(contiguous bytes in time order, bytes between streams) of each entry.
+
+    From the inside out: a loop that continues the contiguous piece lengthens it, any other opens
+    parallel streams; with more than `STREAMS` of them a prefetcher has forgotten the first.
+    """
+    places = np.array([entry.row for entry in entries], dtype=np.int64)
+    depths = np.array([entry.depth for entry in entries], dtype=np.int64)
+    streams = rows.copy()
+    for back in range(1, int(depths.max(initial=0)) + 1):
+        place = depths - back
+        exists = (place >= 0)[:, None]
+        stride = facts.strides[places, np.maximum(place, 0)]
+        count = facts.counts[places, np.maximum(place, 0)]
+        active = exists & (count > 1) & (stride > 0) & (streams <= STREAMS)
+        joins = active & (stride <= run)
+        opens = active & ~joins
+        pitch = np.where(opens & (pitch == 0), stride, pitch)
+        run = np.where(joins, run + (count - 1) * stride, run)
+        streams = np.where(opens, streams * count, streams)
+    return run, pitch
+
+
+class _Walker:
+    """Holds `moved` while the tree is walked."""
+
+    def __init__(
+        self,
+        skeleton: Skeleton,
+        facts: Facts,
+        machine: Machine,
+        entries: list[_Entry],
+        prints: Footprint,
+    ) -> None:
+        self._skeleton = skeleton
+        self._facts = facts
+        self._entries = entries
+        self._prints = prints
+        self._capacity = np.array(
+            [share * lines for share, lines in zip(USABLE, machine.lines, strict=True)]
+        )[:, None, None]
+        self._of_block: dict[int, list[int]] = {}
+        for number, entry in enumerate(entries):
+            self._of_block.setdefault(entry.block, []).append(number)
+        self.moved = np.zeros((3, len(entries), facts.trips.shape[1]))
+
+    def visit(self, node: Node, depth: int) -> list[int]:
+        """Fill in `moved` for one node; returns the entries inside."""
+        units: list[list[int]] = []
+        for item in node.items:
+            if isinstance(item, Node):
+                units.append(self.visit(item, depth + 1))
+                continue
+            for entry in self._of_block.get(item, []):
+                lines = self._prints.lines[depth, entry] * self._facts.taken[item]
+                self.moved[:, entry] = lines
+                units.append([entry])
+        inside = [entry for unit in units for entry in unit]
+        if not inside:
+            return inside
+        hits = self._hits(inside, depth)
+        self._share(units, inside, hits)
+        if node.loop < 0:
+            self.moved[:, inside] *= 1.0 - hits
+        else:
+            self._repeat(node.loop, inside, hits, depth)
+        return inside
+
+    def _hits(self, inside: list[int], depth: int) -> Floats:
+        """Chance that a line touched in one execution of a body is still there in the next."""
+        plain = self._prints.lines[depth, inside]
+        buffers = sorted({self._entries[e].buffer for e in inside})
+        belongs = [buffers.index(self._entries[e].buffer) for e in inside]
+        size = np.zeros((len(buffers), plain.shape[-1]))
+        for place, buffer in enumerate(belongs):
+            size[buffer] = np.maximum(size[buffer], plain[place])
+        others = size.sum(axis=0) - size[belongs]
+        needed = others[None] + np.stack([w[depth, inside] for w in self._prints.weighted])
+        share = np.minimum(1.0, self._capacity / needed)
+        squared = share * share
+        return np.asarray(squared * squared)
+
+    def _share(self, units: list[list[int]], inside: list[int], hits: Floats) -> None:
+        """Let each unit find what earlier units of the same body fetched of the same buffer."""
+        seen: dict[tuple[int, bool], Floats] = {}
+        where = {entry: place for place, entry in enumerate(inside)}
+        for unit in units:
+            groups: dict[tuple[int, bool], list[int]] = {}
+            for entry in unit:
+                key = (self._entries[entry].buffer, self._entries[entry].back)
+                groups.setdefault(key, []).append(entry)
+            for key, group in groups.items():
+                total = self.moved[:, group].sum(axis=1)
+                if key in seen:
+                    hit = hits[:, where[group[0]]]
+                    fresh = np.maximum(total - seen[key], 0.0) / np.maximum(total, 1e-9)
+                    self.moved[:, group] *= ((1.0 - hit) + hit * fresh)[:, None]
+                    total = np.maximum(total, seen[key])
+                seen[key] = total
+
+    def _repeat(self, loop: int, inside: list[int], hits: Floats, depth: int) -> None:
+        """Put a loop around a body."""
+        trip = self._facts.trips[loop]
+        rows = [self._entries[entry].row for entry in inside]
+        moves = self._facts.strides[rows, depth - 1] > 0
+        within = self._prints.lines[depth, inside]
+        around = self._prints.lines[depth - 1, inside]
+        growth = np.minimum(trip, np.maximum(around / within, 1.0))
+        once = np.where(moves, growth, 1.0)
+        self.moved[:, inside] *= hits * once + (1.0 - hits) * trip
