@@ -16,12 +16,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, WorkloadRow
+from records.reading import Rows
 from records.record import TuningRecord
 from records.toolchain import Toolchain
 from search_space.errors import DatabaseError
@@ -289,20 +291,26 @@ class Writer:
         return self._ids[toolchain]
 
     def _find_or_make(self, table: Any, match: dict[str, Any], extra: dict[str, Any]) -> int:
-        query = select(table.id).where(*(getattr(table, n) == v for n, v in match.items()))
-        found = self._connection.execute(query).scalar()
+        query = _find(table, tuple(match))
+        found = self._connection.execute(query, match).scalar()
         if found is not None:
             return int(found)
         try:
             with self._connection.begin_nested():
                 made = self._connection.execute(insert(table).values(**match, **extra))
         except IntegrityError:  # another process made it meanwhile (not on SQLite)
-            return int(self._connection.execute(query).scalar_one())
+            return int(self._connection.execute(query, match).scalar_one())
         key = made.inserted_primary_key
         assert key is not None
         if table is SeriesRow:
             self._new.add(int(key[0]))
         return int(key[0])
+
+
+@lru_cache
+def _find(table: Any, names: tuple[str, ...]) -> Rows:
+    """The statement that finds the row of `table` with values for `names`; built once."""
+    return select(table.id).where(*(getattr(table, n) == bindparam(n) for n in names))
 
 
 def _same(item: Incoming, other: dict[str, Any]) -> bool:
