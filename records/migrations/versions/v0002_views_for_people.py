@@ -9,11 +9,13 @@ revision = "0002"
 down_revision = "0001"
 
 _COLUMNS = """
-    t.id AS id, t.series_id AS series_id, w.key AS workload, w.operator AS operator, w.dtype AS dtype,
+    t.id AS id, t.series_id AS series_id,
+    w.key AS workload, w.operator AS operator, w.dtype AS dtype,
     g.name AS target, g.identity AS target_identity,
     s.threads AS threads, s.measured_by AS measured_by,
     s.input_layout AS input_layout, s.output_layout AS output_layout,
-    t.config AS config, t.config_digest AS config_digest, t.status AS status, t.latency_s AS latency_s, t.message AS message,
+    t.config AS config, t.config_digest AS config_digest,
+    t.status AS status, t.latency_s AS latency_s, t.message AS message,
     t.samples AS samples, t.warm_samples AS warm_samples, t.bound AS bound,
     t.elapsed_s AS elapsed_s, t.latest AS latest, t.job_id AS job_id, t.host AS host,
     t.created_at AS created_at, c.tilesmith AS tilesmith, c.llvm AS llvm, c.codegen AS codegen,
