@@ -30,14 +30,14 @@ def blocks(document: str) -> list[Block]:
 
 
 def commands(block: Block) -> list[list[str]]:
-    """The words of each `$ tilesmith ...` line of a console block."""
+    """The words of each `$ ...` line of a console block."""
     lines = [line[2:] for line in block.text.splitlines() if line.startswith("$ ")]
     return [shlex.split(line) for line in lines]
 
 
 def run(words: list[str], folder: Path, code: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Run a `tilesmith` command in `folder` with the packages found in `code`."""
-    assert words[0] == "tilesmith", words
+    """Run a `tilesmith` or `pytest` command in `folder` with the packages found in `code`."""
+    assert words[0] in ("tilesmith", "pytest"), words
     environment = {**os.environ, "PYTHONPATH": str(code), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
         [sys.executable, "-m", *words],
