@@ -5,7 +5,8 @@ arguments) pairs walked by a small native loop; with several threads, each walks
 they meet at a barrier after every kernel. Worker threads are Python threads that leave the
 interpreter for the whole program (ctypes releases its lock), so Python's cost is paid once a run.
 
-Invariants: the tables keep everything they point at alive; a program is run by one caller at a time.
+Invariants: the tables keep everything they point at alive; a program is run by one caller at a
+time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from codegen.host import host_target
-from codegen.llvm.emitter import _barrier as emit_barrier
+from codegen.llvm.threads import barrier_function
 from codegen.native import toolchain
 from codegen.native.memory import aligned_bytes
 
@@ -43,7 +44,8 @@ body:
   %kernel = load ptr, ptr %call
   %where = getelementptr ptr, ptr %call, i64 1
   %arguments = load ptr, ptr %where
-  call void %kernel(ptr %arguments, i64 %thread, i64 %threads, ptr %barrier, ptr %shared, ptr %local)
+  call void %kernel(ptr %arguments, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
+                    ptr %local)
   %many = icmp sgt i64 %threads, 1
   br i1 %many, label %meet, label %step
 meet:
@@ -150,7 +152,7 @@ def _walker() -> tuple[Any, Any]:
     module = ir.Module(name="driver")
     target = host_target()
     module.triple = target.text("isa.triple")
-    emit_barrier(module)
+    barrier_function(module)
     code = toolchain.emit_object(f"{module}\n{_WALK_TEXT}", target)
     jit = llvm.create_lljit_compiler(
         toolchain.machine(target), use_jit_link=False, suppress_errors=False
