@@ -18,6 +18,11 @@ Constants = Callable[[str], NDArray[Any] | None]
 """Looks a tensor's constant value up; None if it is not constant."""
 
 
+def shortest(value: Any) -> float:
+    """The shortest decimal that single precision cannot tell from `value`: 0.2, not 0.200000003."""
+    return float(str(np.float32(value)))
+
+
 def integers(node: Node, name: str, position: int, constant: Constants) -> tuple[int, ...] | None:
     """A list of integers: attribute `name`, or the constant input at `position`; () if absent."""
     value = node.attribute(name)
@@ -39,7 +44,7 @@ def scalar(
     if not node.input(position):
         return default
     array = constant(node.input(position))
-    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+    return shortest(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
 def axes(node: Node, rank: int, constant: Constants, position: int = 1) -> tuple[int, ...] | None:
@@ -50,12 +55,13 @@ def axes(node: Node, rank: int, constant: Constants, position: int = 1) -> tuple
 
 
 def uniform(constant: Constants, name: str) -> float | None:
-    """The value of a floating constant that holds one number only (of any shape), else None."""
+    """The value of a float32 constant that holds one number only (of any shape), else None."""
     array = constant(name)
     if array is None or array.size == 0 or array.dtype.kind != "f":
         return None
     first = array.reshape(-1)[0]
-    return float(first) if array.size == 1 or bool(np.all(array == first)) else None
+    single = array.size == 1 or bool(np.all(array == first))
+    return shortest(first) if single and array.dtype == np.float32 else None
 
 
 def clip_bounds(node: Node, constant: Constants) -> tuple[float, float] | None:

@@ -18,6 +18,7 @@ from onnx import external_data_helper, helper, inliner, numpy_helper
 
 from compiler.graph import Graph, Node, Subgraph, TensorInfo
 from compiler.inference import DTYPE_NAMES, dtype_of, infer_outputs, info_of_type, known_values
+from compiler.onnx_access import shortest
 from search_space.errors import ModelError
 from search_space.workload import shape_text
 
@@ -306,12 +307,14 @@ class _Importer:
                 return Subgraph(value.SerializeToString())
             case bytes():
                 return value.decode("utf-8", "surrogateescape")
-            case str() | int() | float():
+            case str() | int():
                 return value
+            case float():
+                return shortest(value)
             case onnx.TypeProto():
                 raise ModelError(f"'{self.name}' uses an attribute that holds a type; unsupported")
             case _:
-                return tuple(v.decode() if isinstance(v, bytes) else v for v in value)
+                return tuple(_plain(v) for v in value)
 
     def _output(self, name: str) -> TensorInfo:
         if name not in self.tensors:
@@ -331,6 +334,13 @@ def _unbound(model: str, value: onnx.ValueInfoProto, bindings: Mapping[str, int]
         f"input '{value.name}' of '{model}' has the symbolic dimension '{missing}'; "
         f"give it a value, for example --shape {value.name}={form}"
     )
+
+
+def _plain(value: Any) -> Any:
+    """An element of a list attribute."""
+    if isinstance(value, float):
+        return shortest(value)
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def _constant_value(node: Node) -> NDArray[Any]:

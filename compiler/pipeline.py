@@ -41,6 +41,7 @@ SIMPLIFICATIONS: tuple[Pass, ...] = (
 
 LOWERING: tuple[Pass, ...] = (
     lower,
+    fold_constants,
     fuse_epilogues,
     lower_elementwise,
     make_joins,

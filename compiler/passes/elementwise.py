@@ -15,6 +15,8 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from compiler.graph import INTERNAL_DOMAIN, Graph, Node, kernel
 from compiler.host import activation_step
 from compiler.lower import is_computable
@@ -177,8 +179,8 @@ def formula_of(rewriter: Rewriter, node: Node) -> Formula | None:
 
 
 def number(value: float) -> str:
-    """A number as formulas write it."""
-    return f"{value:.9g}"
+    """A number as formulas write it: the shortest that single precision tells from others."""
+    return str(np.float32(value))
 
 
 _Writer = Callable[[Rewriter, Node, list[str]], "str | None"]
