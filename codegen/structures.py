@@ -1,7 +1,7 @@
 """Lowered programs by structure: one lowering serves every tile size.
 
-A workload's configurations that differ only in tile sizes share one symbolic program; it is kept here,
-and `lowered` binds it. The cache is bounded, so that long tuning runs don't grow.
+A workload's configurations that differ only in tile sizes share one symbolic program; it is kept
+here, and `lowered` binds it. The cache is bounded, so that long tuning runs don't grow.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@ Signature of an emitted function (all kernels alike, so that one driver can run 
 
     void name(ptr arguments, i64 thread, i64 threads, ptr barrier, ptr shared, ptr local)
 
-`arguments` points at one pointer for each program parameter; `shared` is a workspace all threads see
-(temporaries at the root), `local` this thread's own. Threads run the same code: a parallel loop at the
-root is cut into slices, a barrier follows every root statement, and anything serial is thread 0's.
+`arguments` points at one pointer for each program parameter; `shared` is a workspace all threads
+see (temporaries at the root), `local` this thread's own. Threads run the same code: a parallel loop
+at the root is cut into slices, a barrier follows every root statement, and anything serial is
+thread 0's.
 
 Loops: `serial` is a real loop, `unroll` is emitted once for each iteration with a number for its
 variable, `vector` sets the lanes of the block inside.
@@ -20,24 +21,23 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
+from codegen.llvm.blocks import BlockEmitter
 from codegen.llvm.indexing import IndexEmitter, elements
 from codegen.llvm.registers import RegisterFile
+from codegen.llvm.threads import barrier_function, export
+from codegen.llvm.transposes import emit_tile, recognise
 from codegen.llvm.types import (
     ALIGNMENT,
     INDEX,
     POINTER,
     VOID,
     element_type,
-    is_float,
-    lanes_of,
-    literal,
-    suffix,
 )
 from codegen.llvm.values import Lane, Memory, ValueEmitter
-from codegen.llvm.vector_math import FLAGS, VectorMath, intrinsic
+from codegen.llvm.vector_math import VectorMath
 from search_space.dtypes import size_of
 from search_space.errors import CodegenError
-from search_space.expression import Expr, const
+from search_space.expression import const
 from search_space.program import (
     Allocate,
     Block,
@@ -51,10 +51,9 @@ from search_space.program import (
     blocks,
     walk,
 )
-from search_space.scalar import REDUCERS, Call, Load, loads
+from search_space.scalar import loads
 from search_space.target import Target
 
-SIGNATURE = ir.FunctionType(VOID, [POINTER, INDEX, INDEX, POINTER, POINTER, POINTER])
 STACK_LIMIT = 4096
 """Bytes: a thread's buffers up to this size live on the stack, larger ones in its workspace."""
 
@@ -90,6 +89,8 @@ class FunctionEmitter:
         self.function = ir.Function(module, inner, f"{name}.body")
         self.function.linkage = "internal"
         self.function.attributes.add("noinline")
+        # Spill slots hold whole vectors; unless the stack is aligned like them, each crosses lines.
+        self.function.attributes.alignstack = ALIGNMENT
         for argument in self.function.args[: len(program.parameters)]:
             argument.add_attribute("noalias")
         entry = self.function.append_basic_block("entry")
@@ -107,6 +108,9 @@ class FunctionEmitter:
         )
         math = VectorMath(self.builder, scalef=target.text("isa.name") == "avx512")
         self.values = ValueEmitter(self.builder, self.index, self.registers, self.memory, math)
+        self.blocks = BlockEmitter(
+            self.builder, self.index, self.registers, self.memory, self.values
+        )
         self.thread, self.threads, self.barrier, self.shared_base, self.local_base = (
             self.function.args[len(program.parameters) :]
         )
@@ -115,7 +119,7 @@ class FunctionEmitter:
         self._root(statement)
         self.builder.ret_void()
         self.entry.branch(body)
-        _export(module, name, self.function, len(program.parameters))
+        export(module, name, self.function, len(program.parameters))
 
     # -- the root: threads --------------------------------------------------------------------
     def _root(self, statement: Statement) -> None:
@@ -144,7 +148,7 @@ class FunctionEmitter:
         """All threads meet (a no-op for one)."""
         many = self.builder.icmp_signed(">", self.threads, INDEX(1))
         with self.builder.if_then(many, likely=False):
-            self.builder.call(_barrier(self.builder.module), [self.barrier, self.threads])
+            self.builder.call(barrier_function(self.builder.module), [self.barrier, self.threads])
 
     def _parallel(self, statement: Loop) -> None:
         """Perfectly nested parallel loops become one range, cut into a slice for each thread."""
@@ -188,10 +192,24 @@ class FunctionEmitter:
                 self._if(statement)
             case Allocate(buffer, body):
                 self._allocate(buffer, body)
-            case Intrinsic(_, body):
-                self._emit(body)
+            case Intrinsic():
+                self._intrinsic(statement)
             case Block():
-                self._block(statement, None)
+                self.blocks.emit(statement, None)
+
+    def _intrinsic(self, statement: Intrinsic) -> None:
+        """A CPU knows `transpose`; anything else is what its body says."""
+        tile = None
+        if statement.name == "transpose":
+            tile = recognise(statement, self.values, self.width)
+        if tile is None:
+            self._emit(statement.body)
+            return
+
+        def store(buffer: str, address: ir.Value, value: ir.Value, lane: Lane) -> None:
+            self.blocks.store(buffer, address, value, lane, None)
+
+        emit_tile(tile, self.values, self.width, store)
 
     def _scoped(self, statement: Statement) -> None:
         self.index.push()
@@ -245,7 +263,7 @@ class FunctionEmitter:
         lane = Lane(loop.variable, max(self.width, extent), extent)
         self.values.enter_lane(lane)
         for block in blocks(loop.body):
-            self._block(block, lane)
+            self.blocks.emit(block, lane)
         del self.index.environment[loop.variable]
 
     def _if(self, statement: If) -> None:
@@ -289,155 +307,6 @@ class FunctionEmitter:
         self.memory.buffers[buffer.name] = buffer
         self.memory.pointers[buffer.name] = pointer
 
-    # -- blocks -------------------------------------------------------------------------------
-    def _block(self, block: Block, lane: Lane | None) -> None:
-        uniform: list[Expr] = []
-        by_lane: list[Expr] = []
-        for expression in block.guard:
-            varies = lane is not None and lane.variable in expression.variables()
-            (by_lane if varies else uniform).append(expression)
-        condition = self.values.condition(tuple(uniform))
-        if condition is False:
-            return
-        mask = self.values.lane_condition(tuple(by_lane), lane) if lane and by_lane else None
-        if condition is True:
-            self._write(block, lane, mask)
-            return
-        with self.builder.if_then(condition):
-            self.index.push()
-            self._write(block, lane, mask)
-            self.index.pop()
-
-    def _write(self, block: Block, lane: Lane | None, mask: ir.Value | None) -> None:
-        target = self.values.compiled(block.write, lane)
-        along = lane is not None and target.stride == 1
-        scattered = lane is not None and target.stride not in (0, 1)
-        if block.reducer is not None and not along and lane is not None and not scattered:
-            value = self._horizontal(block, lane, mask)
-        elif block.reducer is not None:
-            value = self._reduce(block, lane, mask)
-        else:
-            value = self.values.emit(block.value, lane, mask)
-        value = self._convert(value, block.buffer)
-        if scattered and lane is not None:
-            self._scatter(block, lane, mask, value)
-            return
-        number, runtime = self.values.place(target)
-        if block.buffer in self.registers:
-            value = self.values.splat(value, lane.width) if along and lane else self._first(value)
-            self.registers.store(block.buffer, number, along, runtime, value)
-            return
-        address = self.values.pointer(block.buffer, number, runtime)
-        self._store(block.buffer, address, value, lane if along else None, mask)
-
-    def _convert(self, value: ir.Value, buffer: str) -> ir.Value:
-        """Literals are float32 until they meet a buffer of another type."""
-        kind = element_type(self.memory.buffers[buffer].dtype)
-        if isinstance(value, ir.Constant) and not lanes_of(value) and value.type != kind:
-            return literal(kind, value.constant)
-        return value
-
-    def _first(self, value: ir.Value) -> ir.Value:
-        return self.builder.extract_element(value, INDEX(0)) if lanes_of(value) else value
-
-    def _store(
-        self,
-        buffer: str,
-        address: ir.Value,
-        value: ir.Value,
-        lane: Lane | None,
-        mask: ir.Value | None,
-    ) -> None:
-        size = size_of(self.memory.buffers[buffer].dtype)
-        if lane is None:
-            self.builder.store(self._first(value), address, align=size)
-            return
-        value = self.values.splat(value, lane.width)
-        bits = self.values.mask(lane, mask)
-        if bits is None:
-            self.builder.store(value, address, align=size)
-            return
-        scalar = value.type.element
-        name = f"llvm.masked.store.v{lane.width}{suffix(scalar)}.p0"
-        align = ir.IntType(32)
-        arguments = [value.type, address.type, align, bits.type]
-        function = intrinsic(self.builder.module, name, VOID, arguments)
-        self.builder.call(function, [value, address, align(size), bits])
-
-    def _scatter(self, block: Block, lane: Lane, mask: ir.Value | None, value: ir.Value) -> None:
-        """Lane by lane: strided and irregular stores."""
-        plain = self.values.compiled(block.write, None)
-        value = self.values.splat(value, lane.width)
-        for position in range(lane.active):
-            self.index.environment[lane.variable] = position
-            number, runtime = self.values.place(plain)
-            address = self.values.pointer(block.buffer, number, runtime)
-            element = self.builder.extract_element(value, INDEX(position))
-            if mask is None:
-                self._store(block.buffer, address, element, None, None)
-                continue
-            with self.builder.if_then(self.builder.extract_element(mask, INDEX(position))):
-                self.index.push()
-                self._store(block.buffer, address, element, None, None)
-                self.index.pop()
-        self.index.environment[lane.variable] = 0
-
-    # -- reductions ---------------------------------------------------------------------------
-    def _reduce(self, block: Block, lane: Lane | None, mask: ir.Value | None) -> ir.Value:
-        """old `reducer` value; a sum of a product is one fused multiply-add."""
-        old = self.values.load(Load(block.buffer, block.indices), lane, mask)
-        value = block.value
-        if not is_float(old.type):
-            return self._combine(block.reducer or "sum", old, self.values.emit(value, lane, mask))
-        if block.reducer == "sum" and isinstance(value, Call) and value.function == "multiply":
-            left, right = (self.values.emit(a, lane, mask) for a in value.arguments)
-            return self._multiply_add(left, right, old)
-        return self._combine(block.reducer or "sum", old, self.values.emit(value, lane, mask))
-
-    def _multiply_add(self, left: ir.Value, right: ir.Value, old: ir.Value) -> ir.Value:
-        product = self.values.apply("multiply", [left, right])
-        folded = isinstance(product, ir.Constant) or product in (left, right)
-        width = max(lanes_of(left), lanes_of(right), lanes_of(old))
-        if folded:
-            return self._combine("sum", old, product)
-        if isinstance(product, ir.Instruction):
-            self.builder.remove(product)
-        parts = [self.values.splat(v, width) if width else v for v in (left, right, old)]
-        return self.values.math.fma(*parts)
-
-    def _combine(self, reducer: str, old: ir.Value, value: ir.Value) -> ir.Value:
-        width = max(lanes_of(old), lanes_of(value))
-        if width:
-            old, value = self.values.splat(old, width), self.values.splat(value, width)
-        name = {"sum": "add", "max": "maximum", "min": "minimum", "product": "multiply"}[reducer]
-        return self.values.apply(name, [value, old])
-
-    def _horizontal(self, block: Block, lane: Lane, mask: ir.Value | None) -> ir.Value:
-        """Reduce over the lanes, then into the element."""
-        reducer = block.reducer or "sum"
-        value = self.values.splat(self.values.emit(block.value, lane, mask), lane.width)
-        bits = self.values.mask(lane, mask)
-        if bits is not None:
-            identity = literal(value.type, REDUCERS[reducer])
-            value = self.builder.select(bits, value, identity)
-        names = {"sum": "fadd", "product": "fmul", "max": "fmax", "min": "fmin"}
-        scalar = value.type.element
-        if isinstance(scalar, ir.IntType):
-            names = {"sum": "add", "product": "mul", "max": "smax", "min": "smin"}
-        name = f"llvm.vector.reduce.{names[reducer]}.v{lane.width}{suffix(scalar)}"
-        if isinstance(scalar, ir.IntType):
-            function = intrinsic(self.builder.module, name, scalar, [value.type])
-            total = self.builder.call(function, [value])
-        elif reducer in ("sum", "product"):
-            function = intrinsic(self.builder.module, name, scalar, [scalar, value.type])
-            start = literal(scalar, REDUCERS[reducer])
-            total = self.builder.call(function, [start, value], fastmath=("reassoc", *FLAGS))
-        else:
-            function = intrinsic(self.builder.module, name, scalar, [value.type])
-            total = self.builder.call(function, [value], fastmath=("nnan", "nsz"))
-        old = self._first(self.values.load(Load(block.buffer, block.indices), None))
-        return self._combine(reducer, old, total)
-
 
 def _vector_registers(statement: Statement) -> frozenset[str]:
     """Register buffers that are accessed along a vector lane somewhere."""
@@ -456,44 +325,3 @@ def _vector_registers(statement: Statement) -> frozenset[str]:
                 if access.buffer in registers and moves:
                     found.add(access.buffer)
     return frozenset(found)
-
-
-def _export(module: ir.Module, name: str, body: ir.Function, parameters: int) -> None:
-    """The function callers see: unpacks the argument pointers."""
-    function = ir.Function(module, SIGNATURE, name)
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    arguments = []
-    for position in range(parameters):
-        slot = builder.gep(function.args[0], [INDEX(position)], source_etype=POINTER)
-        arguments.append(builder.load(slot, typ=POINTER))
-    builder.call(body, [*arguments, *function.args[1:]])
-    builder.ret_void()
-
-
-def _barrier(module: ir.Module) -> ir.Function:
-    """A sense-free spin barrier: two counters, {arrived, generation}, both i64, zero at first."""
-    known = module.globals.get("barrier")
-    if isinstance(known, ir.Function):
-        return known
-    function = ir.Function(module, ir.FunctionType(VOID, [POINTER, INDEX]), "barrier")
-    function.linkage = "internal"
-    entry, last, spin, done = (
-        function.append_basic_block(name) for name in ("entry", "last", "spin", "done")
-    )
-    builder = ir.IRBuilder(entry)
-    arrived = function.args[0]
-    generation = builder.gep(arrived, [INDEX(8)], source_etype=INDEX)
-    old = builder.load_atomic(generation, "acquire", 8, typ=INDEX)
-    before = builder.atomic_rmw("add", arrived, INDEX(1), "acq_rel")
-    everyone = builder.icmp_signed("==", builder.add(before, INDEX(1)), function.args[1])
-    builder.cbranch(everyone, last, spin)
-    builder.position_at_end(last)
-    builder.atomic_rmw("xchg", arrived, INDEX(0), "monotonic")
-    builder.atomic_rmw("add", generation, INDEX(1), "release")
-    builder.branch(done)
-    builder.position_at_end(spin)
-    now = builder.load_atomic(generation, "acquire", 8, typ=INDEX)
-    builder.cbranch(builder.icmp_signed("==", now, old), spin, done)
-    builder.position_at_end(done)
-    builder.ret_void()
-    return function

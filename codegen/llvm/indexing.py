@@ -1,9 +1,9 @@
 """Index arithmetic in LLVM: polynomials over loop variables become addresses.
 
 Variables of unrolled loops are plain integers while code is emitted, those of real loops are LLVM
-values. An access is compiled once into (constant, coefficients, rest), so that each of its thousands of
-unrolled instances costs a few additions in Python, and the part that only depends on real loops is
-emitted once for each scope.
+values. An access is compiled once into (constant, coefficients, rest), so that each of its
+thousands of unrolled instances costs a few additions in Python, and the part that only depends on
+real loops is emitted once for each scope.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class IndexEmitter:
         return builder.select(smaller, left, right)
 
     def _floor(self, left: ir.Value, right: ir.Value) -> ir.Value:
-        """left / right rounded down, for a positive right: sdiv truncates, so correct below zero."""
+        """left / right rounded down, for a positive right; sdiv truncates: correct below zero."""
         builder = self.builder
         quotient = builder.sdiv(left, right)
         remainder = builder.srem(left, right)

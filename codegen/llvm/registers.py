@@ -1,8 +1,9 @@
-"""Register buffers: each element (or vector of them) is an `alloca` that LLVM promotes to a register.
+"""Register buffers: each element (or vector of them) is an `alloca` that LLVM makes a register.
 
-A buffer in scope `register` is indexed by unrolled and vector variables only, so while code is emitted
-every index is a number. One alloca for each element or vector is exactly what `mem2reg` turns into
-SSA values and loop-carried phis: accumulators stay in registers without any work of ours.
+A buffer in scope `register` is indexed by unrolled and vector variables only, so while code is
+emitted every index is a number. One alloca for each element or vector is exactly what `mem2reg`
+turns into SSA values and loop-carried phis: accumulators stay in registers without any work of
+ours.
 """
 
 from __future__ import annotations

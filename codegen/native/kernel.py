@@ -4,8 +4,8 @@
     prepared = kernel.prepare({"b": weights})            # packs constants once
     kernel.run([a, ..., c], prepared)
 
-Arrays are in the configuration's physical layouts, contiguous, on cache lines. The object file is kept
-on disk by content; the JIT memory is freed with the kernel.
+Arrays are in the configuration's physical layouts, contiguous, on cache lines. The object file is
+kept on disk by content; the JIT memory is freed with the kernel.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compiled objects on disk, named by the content they were made from.
 
-A file is written under a temporary name and renamed, so readers never see half of one and any number
-of processes may share the folder. A full or read-only disk costs the cache, never the job.
+A file is written under a temporary name and renamed, so readers never see half of one and any
+number of processes may share the folder. A full or read-only disk costs the cache, never the job.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """LLVM as a tool: optimise a module for a target, emit an object or assembly.
 
-Options found by measurement (docs/decisions): the machine scheduler before register allocation spills
-accumulator tiles that fit, so it is off; spill slots of vector width need `stackrealign`. LLVM's own
-loop and SLP vectorisers are off, vectors are ours.
+Options found by measurement (docs/decisions): the machine scheduler before register allocation
+spills accumulator tiles that fit, so it is off.
+LLVM's own loop and SLP vectorisers are off, vectors are ours.
 """
 
 from __future__ import annotations

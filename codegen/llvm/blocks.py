@@ -1,0 +1,187 @@
+"""Blocks in LLVM: one element, or one vector of them, computed and written.
+
+A write is a plain store, a masked one, a scatter lane by lane, or goes to a register; a reduction
+loads what is there and combines, over the lanes too where the element does not move with them.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from codegen.llvm.indexing import IndexEmitter
+from codegen.llvm.registers import RegisterFile
+from codegen.llvm.types import INDEX, VOID, element_type, is_float, lanes_of, literal, suffix
+from codegen.llvm.values import Lane, Memory, ValueEmitter
+from codegen.llvm.vector_math import FLAGS, intrinsic
+from search_space.dtypes import size_of
+from search_space.expression import Expr
+from search_space.program import Block
+from search_space.scalar import REDUCERS, Call, Load
+
+
+class BlockEmitter:
+    """Emits blocks; shares builder, indices, registers and memory with the statement emitter."""
+
+    def __init__(
+        self,
+        builder: ir.IRBuilder,
+        index: IndexEmitter,
+        registers: RegisterFile,
+        memory: Memory,
+        values: ValueEmitter,
+    ) -> None:
+        self.builder = builder
+        self.index = index
+        self.registers = registers
+        self.memory = memory
+        self.values = values
+
+    def emit(self, block: Block, lane: Lane | None) -> None:
+        """One block; `lane` is the vector loop around it."""
+        uniform: list[Expr] = []
+        by_lane: list[Expr] = []
+        for expression in block.guard:
+            varies = lane is not None and lane.variable in expression.variables()
+            (by_lane if varies else uniform).append(expression)
+        condition = self.values.condition(tuple(uniform))
+        if condition is False:
+            return
+        mask = self.values.lane_condition(tuple(by_lane), lane) if lane and by_lane else None
+        if condition is True:
+            self._write(block, lane, mask)
+            return
+        with self.builder.if_then(condition):
+            self.index.push()
+            self._write(block, lane, mask)
+            self.index.pop()
+
+    def _write(self, block: Block, lane: Lane | None, mask: ir.Value | None) -> None:
+        target = self.values.compiled(block.write, lane)
+        along = lane is not None and target.stride == 1
+        scattered = lane is not None and target.stride not in (0, 1)
+        if block.reducer is not None and not along and lane is not None and not scattered:
+            value = self._horizontal(block, lane, mask)
+        elif block.reducer is not None:
+            value = self._reduce(block, lane, mask)
+        else:
+            value = self.values.emit(block.value, lane, mask)
+        value = self._convert(value, block.buffer)
+        if scattered and lane is not None:
+            self._scatter(block, lane, mask, value)
+            return
+        number, runtime = self.values.place(target)
+        if block.buffer in self.registers:
+            value = self.values.splat(value, lane.width) if along and lane else self._first(value)
+            self.registers.store(block.buffer, number, along, runtime, value)
+            return
+        address = self.values.pointer(block.buffer, number, runtime)
+        self.store(block.buffer, address, value, lane if along else None, mask)
+
+    def _convert(self, value: ir.Value, buffer: str) -> ir.Value:
+        """Literals are float32 until they meet a buffer of another type."""
+        kind = element_type(self.memory.buffers[buffer].dtype)
+        if isinstance(value, ir.Constant) and not lanes_of(value) and value.type != kind:
+            return literal(kind, value.constant)
+        return value
+
+    def _first(self, value: ir.Value) -> ir.Value:
+        return self.builder.extract_element(value, INDEX(0)) if lanes_of(value) else value
+
+    def store(
+        self,
+        buffer: str,
+        address: ir.Value,
+        value: ir.Value,
+        lane: Lane | None,
+        mask: ir.Value | None,
+    ) -> None:
+        """An element, or the lanes in use of a vector."""
+        size = size_of(self.memory.buffers[buffer].dtype)
+        if lane is None:
+            self.builder.store(self._first(value), address, align=size)
+            return
+        value = self.values.splat(value, lane.width)
+        bits = self.values.mask(lane, mask)
+        if bits is None:
+            self.builder.store(value, address, align=size)
+            return
+        scalar = value.type.element
+        name = f"llvm.masked.store.v{lane.width}{suffix(scalar)}.p0"
+        align = ir.IntType(32)
+        arguments = [value.type, address.type, align, bits.type]
+        function = intrinsic(self.builder.module, name, VOID, arguments)
+        self.builder.call(function, [value, address, align(size), bits])
+
+    def _scatter(self, block: Block, lane: Lane, mask: ir.Value | None, value: ir.Value) -> None:
+        """Lane by lane: strided and irregular stores."""
+        plain = self.values.compiled(block.write, None)
+        value = self.values.splat(value, lane.width)
+        for position in range(lane.active):
+            self.index.environment[lane.variable] = position
+            number, runtime = self.values.place(plain)
+            address = self.values.pointer(block.buffer, number, runtime)
+            element = self.builder.extract_element(value, INDEX(position))
+            if mask is None:
+                self.store(block.buffer, address, element, None, None)
+                continue
+            with self.builder.if_then(self.builder.extract_element(mask, INDEX(position))):
+                self.index.push()
+                self.store(block.buffer, address, element, None, None)
+                self.index.pop()
+        self.index.environment[lane.variable] = 0
+
+    # -- reductions ---------------------------------------------------------------------------
+    def _reduce(self, block: Block, lane: Lane | None, mask: ir.Value | None) -> ir.Value:
+        """old `reducer` value; a sum of a product is one fused multiply-add."""
+        old = self.values.load(Load(block.buffer, block.indices), lane, mask)
+        value = block.value
+        if not is_float(old.type):
+            return self._combine(block.reducer or "sum", old, self.values.emit(value, lane, mask))
+        if block.reducer == "sum" and isinstance(value, Call) and value.function == "multiply":
+            left, right = (self.values.emit(a, lane, mask) for a in value.arguments)
+            return self._multiply_add(left, right, old)
+        return self._combine(block.reducer or "sum", old, self.values.emit(value, lane, mask))
+
+    def _multiply_add(self, left: ir.Value, right: ir.Value, old: ir.Value) -> ir.Value:
+        product = self.values.apply("multiply", [left, right])
+        folded = isinstance(product, ir.Constant) or product in (left, right)
+        width = max(lanes_of(left), lanes_of(right), lanes_of(old))
+        if folded:
+            return self._combine("sum", old, product)
+        if isinstance(product, ir.Instruction):
+            self.builder.remove(product)
+        parts = [self.values.splat(v, width) if width else v for v in (left, right, old)]
+        return self.values.math.fma(*parts)
+
+    def _combine(self, reducer: str, old: ir.Value, value: ir.Value) -> ir.Value:
+        width = max(lanes_of(old), lanes_of(value))
+        if width:
+            old, value = self.values.splat(old, width), self.values.splat(value, width)
+        name = {"sum": "add", "max": "maximum", "min": "minimum", "product": "multiply"}[reducer]
+        return self.values.apply(name, [value, old])
+
+    def _horizontal(self, block: Block, lane: Lane, mask: ir.Value | None) -> ir.Value:
+        """Reduce over the lanes, then into the element."""
+        reducer = block.reducer or "sum"
+        value = self.values.splat(self.values.emit(block.value, lane, mask), lane.width)
+        bits = self.values.mask(lane, mask)
+        if bits is not None:
+            identity = literal(value.type, REDUCERS[reducer])
+            value = self.builder.select(bits, value, identity)
+        names = {"sum": "fadd", "product": "fmul", "max": "fmax", "min": "fmin"}
+        scalar = value.type.element
+        if isinstance(scalar, ir.IntType):
+            names = {"sum": "add", "product": "mul", "max": "smax", "min": "smin"}
+        name = f"llvm.vector.reduce.{names[reducer]}.v{lane.width}{suffix(scalar)}"
+        if isinstance(scalar, ir.IntType):
+            function = intrinsic(self.builder.module, name, scalar, [value.type])
+            total = self.builder.call(function, [value])
+        elif reducer in ("sum", "product"):
+            function = intrinsic(self.builder.module, name, scalar, [scalar, value.type])
+            start = literal(scalar, REDUCERS[reducer])
+            total = self.builder.call(function, [start, value], fastmath=("reassoc", *FLAGS))
+        else:
+            function = intrinsic(self.builder.module, name, scalar, [value.type])
+            total = self.builder.call(function, [value], fastmath=("nnan", "nsz"))
+        old = self._first(self.values.load(Load(block.buffer, block.indices), None))
+        return self._combine(reducer, old, total)
