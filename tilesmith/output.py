@@ -37,6 +37,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(line(cells) for cells in (list(header), *body))
 
 
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it: "12.3 us", "4.567 ms", "1.234 s"."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.4g} us"
+    return f"{seconds * 1e3:.4g} ms" if seconds < 1 else f"{seconds:.4g} s"
+
+
 def _cell(value: object) -> str:
     if value is None:
         return "-"

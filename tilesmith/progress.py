@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tilesmith.output import duration
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -58,9 +60,7 @@ def headline(progress: Progress) -> str:
     ]
     if progress.default_s and progress.best_s:
         gain = progress.default_s / progress.best_s
-        parts.append(
-            f"{progress.default_s * 1e3:.3f} -> {progress.best_s * 1e3:.3f} ms ({gain:.2f}x)"
-        )
+        parts.append(f"{duration(progress.default_s)} -> {duration(progress.best_s)} ({gain:.2f}x)")
     parts.append(f"{_clock(progress.elapsed_s)} gone")
     if progress.left_s is not None:
         parts.append(f"{_clock(progress.left_s)} left")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tilesmith.output import print_json, table
+from tilesmith.output import duration, print_json, table
 
 
 def test_numbers_that_are_not_finite_become_null(capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,6 +26,10 @@ def test_numeric_columns_align_right_and_text_left() -> None:
         "longer  12.25",
         "none        -",
     ]
+
+
+def test_durations_come_in_the_unit_that_suits_them() -> None:
+    assert [duration(s) for s in (2.5e-6, 0.0123, 3.0)] == ["2.5 us", "12.3 ms", "3 s"]
 
 
 def test_an_empty_table_is_its_header() -> None:

@@ -21,7 +21,7 @@ def test_headline_sums_the_model_up() -> None:
     tasks = (task(0.002, 0.001, weight=2), task(0.004, 0.004))
     progress = Progress("hardware", 40, 100, 65.4, 125.0, tasks)
     assert headline(progress) == (
-        "hardware, 2 of 2 tasks, 40 of 100 trials, 8.000 -> 6.000 ms (1.33x), 1:05 gone, 2:05 left"
+        "hardware, 2 of 2 tasks, 40 of 100 trials, 8 ms -> 6 ms (1.33x), 1:05 gone, 2:05 left"
     )
 
 

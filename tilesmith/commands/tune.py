@@ -15,7 +15,7 @@ from tilesmith.options import (
     target_option,
     threads_option,
 )
-from tilesmith.output import note, print_json, table
+from tilesmith.output import duration, note, print_json, table
 
 if TYPE_CHECKING:
     from tilesmith.reports import TuneReport
@@ -118,7 +118,8 @@ def _summary(report: TuneReport) -> str:
     lines = [table(header, rows)]
     if report.default_us and report.best_us:
         lines.append(
-            f"all together: {report.default_us / 1e3:.3f} ms -> {report.best_us / 1e3:.3f} ms "
+            f"all together: {duration(report.default_us / 1e6)} -> "
+            f"{duration(report.best_us / 1e6)} "
             f"({report.default_us / report.best_us:.2f} times as fast)"
         )
     return "\n".join(lines)
