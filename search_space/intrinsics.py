@@ -7,7 +7,7 @@ which memories each operand may be, which engines execute it, and how large each
 
 An operand in SBUF or PSUM is indexed [partition, free]: its first physical dimension lies across
 the partitions, all others within one. `match` finds which loops of a tensorized statement play
-which part.
+which part. CPUs know one: `transpose`, a tile turned in vector registers.
 
 Sources of the limits: AWS Neuron SDK documentation, NKI architecture guide and instruction
 reference; the targets carry the numbers.
@@ -24,6 +24,9 @@ from search_space.program import Block, Buffer, Intrinsic, Loop, Statement
 from search_space.scalar import Call, Const, Load, Scalar, call, load, loads
 from search_space.target import Target
 
+FAMILIES = ("systolic", "trainium")
+"""Families of targets with SBUF and PSUM."""
+
 _K, _M, _N, _P, _F = var("k"), var("m"), var("n"), var("p"), var("f")
 
 
@@ -37,6 +40,8 @@ class IntrinsicSpec:
         scopes: memories allowed for each operand of `body`, by name.
         engines: that execute it.
         limits: dimension of `body` -> name of the limit in `machine_limits`.
+        pointwise: see `body`.
+        families: of the targets that have it.
     """
 
     name: str
@@ -45,6 +50,7 @@ class IntrinsicSpec:
     engines: tuple[str, ...]
     limits: Mapping[str, str]
     pointwise: bool = False
+    families: tuple[str, ...] = FAMILIES
 
     def __str__(self) -> str:
         value = "f(operands)" if self.pointwise else str(self.body.value)
@@ -101,11 +107,16 @@ INTRINSICS: Mapping[str, IntrinsicSpec] = {
             _PARTITION,
             pointwise=True,
         ),
+        IntrinsicSpec(
+            "transpose",
+            _block(load("source", _N, _M), _M, _N),
+            {},
+            (),
+            {},
+            families=("cpu",),
+        ),
     )
 }  # fmt: skip
-
-FAMILIES = ("systolic", "trainium")
-"""Families of targets these instructions belong to."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,8 @@ from search_space.scalar import Call, Condition, Load, Scalar, Select
 from search_space.target import Target
 
 CPU_SCOPES = ("global", "packed", "local", "register")
-ACCELERATOR_SCOPES = ("hbm", "sbuf", "psum")
+ACCELERATOR_SCOPES = ("global", "hbm", "sbuf", "psum")
+"""Anything global is in HBM there."""
 ENGINES = ("dma", "tensor", "vector", "scalar", "gpsimd")
 
 
@@ -75,6 +76,7 @@ class _Checker:
         limits: of the target's instructions, by name; empty on a CPU.
         used: bytes in use in each partition of each on-chip memory.
         instruction: name of the intrinsic around.
+        tensorized: whether the program consists of an accelerator's instructions.
         proved: index ranges decided before.
     """
 
@@ -87,6 +89,7 @@ class _Checker:
     kinds: dict[str, str] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=dict)
     instruction: str = ""
+    tensorized: bool = False
     proved: dict[object, bool] = field(default_factory=dict)
 
     @classmethod
@@ -94,9 +97,12 @@ class _Checker:
         loops = _loop_names(program)
         if target is None:
             return cls(None, loops)
-        if target.family in FAMILIES:
-            return cls(target, loops, ACCELERATOR_SCOPES, machine_limits(target), memories(target))
-        return cls(target, loops, CPU_SCOPES)
+        if target.family not in FAMILIES:
+            return cls(target, loops, CPU_SCOPES)
+        return cls(
+            target, loops, ACCELERATOR_SCOPES, machine_limits(target), memories(target),
+            tensorized=any(isinstance(s, Intrinsic) for s in walk(program.body)),
+        )  # fmt: skip
 
     # -- statements ---------------------------------------------------------------------------
     def check(self, statement: Statement, around: Surroundings) -> None:
@@ -179,12 +185,14 @@ class _Checker:
 
     # -- instructions -------------------------------------------------------------------------
     def _intrinsic(self, statement: Intrinsic, around: Surroundings) -> None:
-        spec = INTRINSICS.get(statement.name)
-        name = self.target.name if self.target else "any target"
-        if spec is None or (self.target is not None and not self.limits):
-            known = ", ".join(INTRINSICS) if self.limits or self.target is None else "none"
+        family = self.target.family if self.target else None
+        known = [s for s in INTRINSICS.values() if family is None or family in s.families]
+        spec = next((s for s in known if s.name == statement.name), None)
+        if spec is None:
+            name = f"target '{self.target.name}'" if self.target else "any target"
             raise VerificationError(
-                f"intrinsic '{statement.name}' is no instruction of {name}; it has {known}"
+                f"intrinsic '{statement.name}' is no instruction of {name}; "
+                f"known: {', '.join(s.name for s in known)}"
             )
         if self.instruction:
             raise VerificationError(
@@ -193,6 +201,8 @@ class _Checker:
         self.instruction = statement.name
         self.check(statement.body, around)
         self.instruction = ""
+        if "cpu" in spec.families:
+            return
         found = match(statement, self.buffers)
         engine = found.block.engine
         if engine and engine not in spec.engines:
@@ -223,7 +233,7 @@ class _Checker:
             raise VerificationError(
                 f"{where} is assigned to engine '{block.engine}'; one of {', '.join(ENGINES)}"
             )
-        if self.limits and not self.instruction:
+        if self.tensorized and not self.instruction:
             raise VerificationError(
                 f"{where} is no part of an instruction; tensorize its loops with one of "
                 f"{', '.join(INTRINSICS)}"
