@@ -158,7 +158,7 @@ class TrialRow(Base):
     __tablename__ = "trials"
     __table_args__ = (
         Index("ix_trials_best", "series_id", "latest", "latency_s", "config_digest"),
-        Index("ix_trials_config", "config_digest", "series_id"),
+        Index("ix_trials_config", "series_id", "config_digest"),
         Index("ix_trials_job", "job_id"),
     )
 

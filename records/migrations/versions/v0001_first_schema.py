@@ -126,7 +126,7 @@ def _trials() -> None:
     op.create_index(
         "ix_trials_best", "trials", ["series_id", "latest", "latency_s", "config_digest"]
     )
-    op.create_index("ix_trials_config", "trials", ["config_digest", "series_id"])
+    op.create_index("ix_trials_config", "trials", ["series_id", "config_digest"])
     op.create_index("ix_trials_job", "trials", ["job_id"])
 
 
