@@ -1,0 +1,48 @@
+"""A tuning job in a process of its own, to be killed: `tune_to_end.py DATABASE SLOWNESS_S`."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from problems import TARGET, judge
+
+from records.database import Database
+from search_space.errors import InputError
+from search_space.workload import Workload
+from tuner.database_ledger import DatabaseLedger
+from tuner.options import TuneOptions
+from tuner.runner import RunnerOptions, runners
+from tuner.session import tune
+from tuner.task import TuningTask
+
+TASKS = [
+    TuningTask(Workload.parse("matmul m=128 n=128 k=128 const=b"), 3.0),
+    TuningTask(Workload.parse("matmul m=32 n=64 k=48")),
+]
+OPTIONS = TuneOptions(trials=48, seed=7)
+
+
+def main(path: str, slowness: float) -> None:
+    """Start the job, or resume it if it was begun; every chunk takes `slowness` seconds longer."""
+    with Database.open(path) as database:
+        try:
+            ledger = DatabaseLedger.resume(database, TARGET, 1, command="kill me")
+        except InputError:
+            ledger = DatabaseLedger.start(
+                database, TARGET, 1, command="kill me", seed=7, strategy="evolutionary"
+            )
+        runner = runners["simulator"](RunnerOptions(TARGET, judge=judge))
+        tune(
+            TASKS,
+            TARGET,
+            ledger,
+            [runner],
+            OPTIONS,
+            judge=judge,
+            on_progress=lambda progress: time.sleep(slowness),
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]))
