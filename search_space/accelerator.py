@@ -122,9 +122,9 @@ class MatmulSpace:
         return block + (self.depth * self.rows * self.size * 2 if transposed else 0)
 
     def default(self) -> Config:
-        """The configuration with the least traffic that fits, double-buffered where it can be.
+        """The configuration that a rough model likes best.
 
-        Chosen by a closed form: the outer operand moves once, the inner one once for each block.
+        Chosen by a closed form of traffic and tensor time.
         """
         best: tuple[float, Config] | None = None
         space = self.space()
@@ -141,13 +141,27 @@ class MatmulSpace:
         return best[1]
 
     def _cost(self, config: Config) -> float:
-        """Bytes moved, with a malus for single buffering."""
+        """A rough time in ns: traffic or tensor engine, and what single buffering leaves bare."""
         blocks_m = -(-self.m // (config.integer("m_tiles") * self.cols))
         blocks_n = -(-self.n // (config.integer("n_tiles") * self.wide))
-        a, b = self.m * self.k, self.k * self.n
-        moved = a + b * blocks_m if config["outer"] == "m" else b + a * blocks_n
-        malus = {1: 1.5, 2: 1.0, 3: 1.001}[config.integer("copies_inner")]
-        return moved * malus * (1.1 if config.integer("copies_outer") == 1 else 1.0)
+        m_outer = config["outer"] == "m"
+        a, b = self.m * self.k * self.size, self.k * self.n * self.size
+        repeat_a, repeat_b = (1, blocks_m) if m_outer else (blocks_n, 1)
+        bandwidth = self.target.number("dma.gbps_practical") * self.target.integer("dma.engines")
+        factor = self.target.integer("tensor.fp32_factor") if self.size == 4 else 1
+        rate = self.rows * self.cols * self.target.number("tensor.ghz") / factor
+        turned = 0 if self.workload.integer("ta") else self.m * self.k * repeat_a
+        turned += self.k * self.n * repeat_b if self.workload.integer("tb") else 0
+        tensor = (self.m * self.n * self.k + turned * self.rows) / rate
+        moved = (a * repeat_a + b * repeat_b) / bandwidth
+        inner, count = (b / blocks_n, blocks_n * blocks_m) if m_outer else (a / blocks_m, blocks_m)
+        tiles = config.integer("m_tiles") if m_outer else config.integer("n_tiles")
+        sweep = tensor / (blocks_n * blocks_m * tiles)
+        bare = max(0.0, inner / bandwidth - 2 * sweep) * count
+        if config.integer("copies_inner") > 1:
+            bare = 0.0
+        first = (a / blocks_m + b / blocks_n) / bandwidth
+        return max(tensor, moved) + bare + first
 
     # -- schedule -----------------------------------------------------------------------------
     def schedule(self, compute: ComputeDefinition, structure: Config) -> Schedule:

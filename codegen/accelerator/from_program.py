@@ -107,7 +107,9 @@ class Generator:
         engine transposes and multiplies) never waits long for the latencies of one.
         """
         stages, extent = loop.stages, self.extent(loop)(env)
-        allocations, producers, consumers = split_pipeline(loop.body) if stages > 1 else ([], [], [])
+        allocations, producers, consumers = (
+            split_pipeline(loop.body) if stages > 1 else ([], [], [])
+        )
         for value in range(extent):
             env[loop.variable] = value
             if not producers:
@@ -165,7 +167,11 @@ class Generator:
 
     # -- operands -----------------------------------------------------------------------------
     def tile_view(
-        self, access: NestAccess, env: Environment, partition: str, dims: list[tuple[str, int]],
+        self,
+        access: NestAccess,
+        env: Environment,
+        partition: str,
+        dims: list[tuple[str, int]],
         rows: int,
     ) -> Tile:
         """The part of a tile that `rows` of loop `partition` and the loops `dims` touch."""
@@ -354,7 +360,9 @@ def split_pipeline(
         body = body.body
     statements = list(body.statements) if isinstance(body, Sequence) else [body]
     own = {found.buffer.name for found in allocations}
-    inner = own | {s.buffer.name for top in statements for s in walk(top) if isinstance(s, Allocate)}
+    inner = own | {
+        s.buffer.name for top in statements for s in walk(top) if isinstance(s, Allocate)
+    }
     count = 0
     for statement in statements:
         written = {block.buffer for block in blocks(statement)}
@@ -363,9 +371,7 @@ def split_pipeline(
         count += 1
     if count in (0, len(statements)):
         return [], [], []
-    if any(
-        block.buffer in own for statement in statements[count:] for block in blocks(statement)
-    ):
+    if any(block.buffer in own for statement in statements[count:] for block in blocks(statement)):
         return [], [], []
     return allocations, statements[:count], statements[count:]
 
@@ -389,5 +395,3 @@ def generate(program: Program, core: Core) -> InstructionStream:
         generator.buffers[buffer.name] = buffer
     generator.run(program.body, {})
     return kernel.finish()
-
-

@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
 
 from search_space.errors import CodegenError
 from search_space.expression import Atom, Expr
@@ -17,17 +21,21 @@ from search_space.program import Block, Buffer, Intrinsic, Loop, Statement
 from search_space.scalar import Load, loads
 
 Environment = dict[str, int]
-Evaluate = Callable[[Environment], int]
+Evaluate = Callable[[Mapping[str, Any]], Any]
 
 
-def compile_expression(value: Expr) -> Evaluate:
-    """A function from loop variables to the value of an expression, some 20 times as fast as
-    `Expr.evaluate`."""
+@lru_cache(maxsize=65536)
+def compile_expression(value: Expr, arrays: bool = False) -> Evaluate:
+    """A function from variables to the value of an expression, much faster than `Expr.evaluate`.
+
+    Args:
+        arrays: the variables are numpy arrays (or integers), not integers only.
+    """
     constant = value.constant
     if constant is not None:
         return lambda _: constant
-    source = f"lambda e: {_source(value)}"
-    found: Evaluate = eval(source, {"min": min, "max": max})
+    names = {"min": np.minimum, "max": np.maximum} if arrays else {"min": min, "max": max}
+    found: Evaluate = eval(f"lambda e: {_source(value)}", names)
     return found
 
 
@@ -52,9 +60,13 @@ def integer(value: Expr, what: str) -> int:
     """A number; `CodegenError` for an expression that is still symbolic."""
     constant = value.constant
     if constant is None:
-        found = value.evaluate(dict.fromkeys(value.variables(), 0)) if not value.variables() else None
+        found = (
+            value.evaluate(dict.fromkeys(value.variables(), 0)) if not value.variables() else None
+        )
         if found is None:
-            raise CodegenError(f"{what} is {value}; every symbol must be bound before code generation")
+            raise CodegenError(
+                f"{what} is {value}; every symbol must be bound before code generation"
+            )
         return int(found)
     return constant
 
@@ -120,9 +132,7 @@ def plan_nest(loops: tuple[Loop, ...], block: Block, buffers: Mapping[str, Buffe
         raise CodegenError(f"stage '{block.stage}' is guarded; instructions have no guards")
     variables = tuple(loop.variable for loop in loops)
     inner = frozenset(variables)
-    fixed = frozenset(
-        name for loop in loops for name in loop.extent.variables() if name in inner
-    )
+    fixed = frozenset(name for loop in loops for name in loop.extent.variables() if name in inner)
     free = tuple(v for v in variables if v not in fixed)
     return Nest(
         loops,

@@ -12,7 +12,7 @@ staged in SBUF, spread over partitions where no partition loop indexes it; the l
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import product
@@ -22,6 +22,7 @@ from codegen.accelerator.instructions import DIMENSIONS
 from codegen.accelerator.memory import HbmView, Tile, dense
 from codegen.accelerator.nests import Environment, Nest, NestAccess
 from search_space.errors import CodegenError
+from search_space.fusion import pointwise
 from search_space.scalar import Call, Const, Load, Scalar
 
 Dims = list[tuple[str, int]]
@@ -43,11 +44,41 @@ _REVERSED = {
 }  # fmt: skip
 _UNARY = {
     "exp": "exp", "log": "log", "sqrt": "sqrt", "tanh": "tanh", "erf": "erf",
-    "sigmoid": "sigmoid", "absolute": "abs",
+    "sigmoid": "sigmoid", "absolute": "abs", "silu": "silu", "gelu": "gelu",
+    "gelu_tanh": "gelu_tanh",
 }  # fmt: skip
 _REDUCERS = {"sum": "add", "max": "max", "min": "min", "product": "multiply"}
 
 Value = Tile | float
+
+
+def simplify(value: Scalar) -> tuple[str, tuple[Scalar, ...]] | None:
+    """(function, arguments) of a call; formulas that one activation computes become that."""
+    if not isinstance(value, Call):
+        return None
+    first = value.arguments[0]
+    inner = first.arguments[0] if isinstance(first, Call) else first
+    for name, argument in (("silu", first), ("gelu", inner), ("gelu_tanh", inner)):
+        if value == pointwise(name, argument):
+            return name, (argument,)
+    return value.function, value.arguments
+
+
+def calls(value: Scalar) -> Counter[Scalar]:
+    """How often each call occurs in an expression whose repeated parts are computed once."""
+    found: Counter[Scalar] = Counter()
+
+    def visit(part: Scalar) -> None:
+        simple = simplify(part)
+        if simple is None:
+            return
+        found[part] += 1
+        if found[part] == 1:
+            for argument in simple[1]:
+                visit(argument)
+
+    visit(value)
+    return found
 
 
 class Pointwise:
@@ -58,9 +89,7 @@ class Pointwise:
         views: tensors in HBM by name.
     """
 
-    def __init__(
-        self, kernel: Kernel, tile_view: TileView, views: Mapping[str, HbmView]
-    ) -> None:
+    def __init__(self, kernel: Kernel, tile_view: TileView, views: Mapping[str, HbmView]) -> None:
         self.kernel, self.tile_view, self.views = kernel, tile_view, views
         self.idle: dict[tuple[int, int], deque[Tile]] = {}
         self.lent: dict[int, Tile] = {}
@@ -116,7 +145,9 @@ class Pointwise:
                 tile = self.lent.pop(value.allocation)
                 self.idle[tile.shape[0], tile.shape[1]].append(tile)
 
-    def stage(self, access: NestAccess, env: Environment, partition: str, dims: Dims, rows: int) -> Tile:
+    def stage(
+        self, access: NestAccess, env: Environment, partition: str, dims: Dims, rows: int
+    ) -> Tile:
         """What an access reads from HBM, in SBUF; reused while it is still there."""
         view = self.views[access.buffer.name]
         offset = access.offset(env) + sum(
@@ -130,7 +161,9 @@ class Pointwise:
         kept = self.staged.setdefault(access.buffer.name, OrderedDict())
         if key not in kept:
             place = self._place(access, kept, shape)
-            source = HbmView(view.name, view.tensor, view.dtype, offset, (lead, *(pattern or ((1, 1),))))
+            source = HbmView(
+                view.name, view.tensor, view.dtype, offset, (lead, *(pattern or ((1, 1),)))
+            )
             self.kernel.load(place, source)
             kept[key] = place
         kept.move_to_end(key)
@@ -140,7 +173,10 @@ class Pointwise:
         return replace(tile, dims=tuple(spread) or ((1, 1),))
 
     def _place(
-        self, access: NestAccess, kept: OrderedDict[tuple[object, ...], Tile], shape: tuple[int, ...]
+        self,
+        access: NestAccess,
+        kept: OrderedDict[tuple[object, ...], Tile],
+        shape: tuple[int, ...],
     ) -> Tile:
         """A place for a staged piece: a new one, or that of the piece used longest ago."""
         fitting = [k for k, tile in kept.items() if tile.shape == shape]
@@ -158,8 +194,15 @@ class _Emission:
         self.owner, self.kernel, self.nest = owner, owner.kernel, nest
         self.env, self.partition, self.dims, self.rows = env, partition, dims, rows
         self.engine = nest.block.engine or "vector"
+        self.occurrences = calls(nest.block.value)
+        self.shared: dict[Scalar, Tile] = {}
 
     def run(self) -> None:
+        self.emit()
+        for tile in self.shared.values():
+            self.owner.release(tile)
+
+    def emit(self) -> None:
         block = self.nest.block
         kept = [(n, c) for n, c in self.dims if n in self.nest.write.strides]
         out = self.view(self.nest.write, kept)
@@ -172,12 +215,12 @@ class _Emission:
         operation = _REDUCERS[block.reducer]
         if len(kept) == len(self.dims):
             self.kernel.tensor_tensor(out, out, operation, whole, engine=self.vector)
-            self.owner.release(whole)
+            self.discard(whole)
             return
         partial = self.owner.temporary(out)
         self.kernel.reduce(partial, whole, operation, engine=self.vector)
         self.kernel.tensor_tensor(out, out, operation, partial, engine=self.vector)
-        self.owner.release(whole, partial)
+        self.discard(whole, partial)
 
     @property
     def vector(self) -> str:
@@ -208,18 +251,33 @@ class _Emission:
             case Load():
                 return self.read(value)
             case Call():
-                operands = [self.operand(argument) for argument in value.arguments]
-                if all(isinstance(o, float) for o in operands):
-                    raise CodegenError(f"{value} is a number; fold it before code generation")
-                out = self.owner.temporary(self.shape(operands))
-                self.call(out, value.function, operands)
-                self.owner.release(*operands)
-                return out
+                return self.computed(value)
             case _:
                 raise CodegenError(f"{value} chooses by position; no instruction does")
 
-    def operand(self, value: Scalar) -> Value:
-        return self.value(value)
+    def computed(self, value: Call) -> Tile:
+        """A call's value in a temporary; one that occurs again is kept until the end."""
+        if value in self.shared:
+            return self.shared[value]
+        simple = simplify(value)
+        assert simple is not None
+        function, arguments = simple
+        operands = [self.value(argument) for argument in arguments]
+        if all(isinstance(o, float) for o in operands):
+            raise CodegenError(f"{value} is a number; fold it before code generation")
+        out = self.owner.temporary(self.shape(operands))
+        self.call(out, function, operands)
+        self.discard(*operands)
+        if self.occurrences[value] > 1:
+            self.shared[value] = out
+        return out
+
+    def discard(self, *values: Value) -> None:
+        """Give back temporaries that are not needed again."""
+        kept = {tile.allocation for tile in self.shared.values()}
+        self.owner.release(
+            *(v for v in values if not isinstance(v, Tile) or v.allocation not in kept)
+        )
 
     def shape(self, operands: list[Value]) -> Tile:
         """The operand that gives the result its shape: a full one if there is any."""
@@ -231,9 +289,11 @@ class _Emission:
         """`out = value`."""
         match value:
             case Call():
-                operands = [self.operand(argument) for argument in value.arguments]
-                self.call(out, value.function, operands)
-                self.owner.release(*operands)
+                simple = simplify(value)
+                assert simple is not None
+                operands = [self.value(argument) for argument in simple[1]]
+                self.call(out, simple[0], operands)
+                self.discard(*operands)
             case _:
                 found = self.value(value)
                 if isinstance(found, float):
@@ -300,5 +360,3 @@ class _Emission:
         self.kernel.tensor_tensor(difference, difference, "multiply", self.fit(flag, out))
         self.binary(out, "add", [difference, b])
         self.owner.release(difference)
-
-

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from codegen.accelerator.core import ENGINES, Core
 from codegen.accelerator.costs import transfer_time
-from codegen.accelerator.from_program import DMA_BYTES
-from codegen.accelerator.nests import match_nest
-from codegen.accelerator.pointwise import MAX_ELEMENTS
+from codegen.accelerator.from_program import DMA_BYTES, split_pipeline
+from codegen.accelerator.nests import Evaluate, compile_expression, match_nest
+from codegen.accelerator.pointwise import MAX_ELEMENTS, calls, simplify
 from search_space.dtypes import size_of
 from search_space.expression import Expr
 from search_space.program import (
@@ -43,17 +43,17 @@ from search_space.program import (
     Statement,
     walk,
 )
-from search_space.scalar import Call, Const, Load, Scalar, Select, loads
+from search_space.scalar import Const, Load, Scalar, loads
 
 Array = NDArray[np.float64]
 Values = dict[str, Any]
 
 RESOURCES = (*ENGINES, "dma")
 TENSOR, VECTOR, SCALAR, GPSIMD, DMA = range(len(RESOURCES))
+MOVED, COUNT, TRANSPOSES = range(len(RESOURCES), len(RESOURCES) + 3)
 
-SINGLE_BUFFER_OVERLAP = 0.85
-"""Share of its span that an iteration with single tiles adds: the next one's loads begin while the
-last tiles are still in use. (Read off the timeline of matmuls.)"""
+BALANCE = 8
+"""Exponent of the norm that combines occupancies: large, so nearly their maximum."""
 
 
 @dataclass
@@ -61,33 +61,45 @@ class Estimate:
     """Cost of a statement for each configuration of a batch.
 
     Attributes:
-        occupied: ns of each of `RESOURCES`, shape (5, n).
+        data: shape (8, n): ns that each of `RESOURCES` is occupied, then bytes to and from HBM,
+            instructions, and transposes on the tensor engine.
         span: ns from start to last result, run alone, shape (n,).
-        moved: bytes to and from HBM; count: instructions; transposes: of them, on the tensor engine.
     """
 
-    occupied: Array
+    data: Array
     span: Array
-    moved: Array
-    count: Array
-    transposes: Array
 
     @classmethod
     def zero(cls, n: int) -> Estimate:
-        return cls(np.zeros((len(RESOURCES), n)), *(np.zeros(n) for _ in range(4)))
+        return cls(np.zeros((len(RESOURCES) + 3, n)), np.zeros(n))
 
     def add(self, other: Estimate, times: Any = 1.0) -> None:
         """Add `times` runs of another; its span is left to the caller."""
-        self.occupied += other.occupied * times
-        self.moved += other.moved * times
-        self.count += other.count * times
-        self.transposes += other.transposes * times
+        self.data += other.data * times
+
+    @property
+    def occupied(self) -> Array:
+        """ns of each resource, shape (5, n)."""
+        return self.data[: len(RESOURCES)]
+
+    @property
+    def moved(self) -> Array:
+        return self.data[MOVED]
+
+    @property
+    def count(self) -> Array:
+        return self.data[COUNT]
+
+    @property
+    def transposes(self) -> Array:
+        return self.data[TRANSPOSES]
 
     @property
     def step(self) -> Array:
-        """The longest occupancy."""
-        longest: Array = self.occupied.max(axis=0)
-        return longest
+        """Occupancies combined: nearly the longest, more where two are alike and get in each other's way."""
+        peak = np.maximum(self.occupied.max(axis=0), 1e-9)
+        combined: Array = peak * ((self.occupied / peak) ** BALANCE).sum(axis=0) ** (1 / BALANCE)
+        return combined
 
     @property
     def latency(self) -> Array:
@@ -103,61 +115,107 @@ class Analysis:
     core: Core
     mentioned: dict[int, frozenset[str]] = field(default_factory=dict)
     buffers: dict[str, Buffer] = field(default_factory=dict)
+    rebuilt: dict[tuple[int, str], Loop] = field(default_factory=dict)
+    compiled: dict[int, Evaluate] = field(default_factory=dict)
+    nests: dict[int, tuple[tuple[Loop, ...], Block] | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.buffers = {b.name: b for b in self.program.parameters}
         for statement in walk(self.program.body):
             if isinstance(statement, Allocate):
                 self.buffers[statement.buffer.name] = statement.buffer
-        self.clocks = np.array(self.core.clocks)
 
     def evaluate(self, tiles: Mapping[str, Any], n: int) -> Estimate:
         """Estimate for `n` configurations whose tile sizes are arrays of n integers."""
         self.n = n
-        self.half_factor = self.core.target.number("vector.bf16_reduce_factor")
-        return self.statement(self.program.body, dict(tiles), 1)
+        self.memo: dict[tuple[Any, ...], Estimate] = {}
+        self.tiles = frozenset(tiles)
+        return self.statement(self.program.body, dict(tiles))
 
     # -- statements ---------------------------------------------------------------------------
-    def statement(self, statement: Statement, values: Values, depth: int) -> Estimate:
-        nest = match_nest(statement)
+    def statement(self, statement: Statement, values: Values) -> Estimate:
+        """Estimate of a statement; remembered for the values of the loops it depends on."""
+        names = self.variables(statement)
+        key = (
+            id(statement),
+            *(_key(values[n]) for n in names if n in values and n not in self.tiles),
+        )
+        if key not in self.memo:
+            self.memo[key] = self.fresh(statement, values)
+        return self.memo[key]
+
+    def fresh(self, statement: Statement, values: Values) -> Estimate:
+        if id(statement) not in self.nests:
+            self.nests[id(statement)] = match_nest(statement)
+        nest = self.nests[id(statement)]
         if nest is not None:
             return self.nest(*nest, values)
         match statement:
             case Loop():
                 return self.loop(statement, values)
             case Sequence(statements):
-                total = Estimate.zero(self.n)
-                for inner in statements:
-                    found = self.statement(inner, values, depth)
-                    total.add(found)
-                    total.span += found.span
-                return total
+                return self.total(list(statements), values)
             case Allocate(_, body) | Intrinsic(_, body):
-                return self.statement(body, values, depth)
+                return self.statement(body, values)
             case If(_, then, otherwise):
                 # Both branches cost alike wherever this occurs (first or last step of a reduction).
-                return self.statement(then if otherwise is None else otherwise, values, depth)
+                return self.statement(then if otherwise is None else otherwise, values)
             case _:
                 raise AssertionError(type(statement))
 
     def loop(self, loop: Loop, values: Values) -> Estimate:
         extent = self.value(loop.extent, values)
-        usual = self.statement(loop.body, {**values, loop.variable: 0}, loop.stages)
+        usual = self.statement(loop.body, {**values, loop.variable: 0})
         last = usual
-        if loop.variable in self.variables(loop.body):
-            last = self.statement(loop.body, {**values, loop.variable: extent - 1}, loop.stages)
+        if loop.variable in self.variables(loop.body) and np.any(extent > 1):
+            last = self.statement(loop.body, {**values, loop.variable: extent - 1})
         many = np.maximum(extent - 1, 0)
         total = Estimate.zero(self.n)
         total.add(usual, many)
         total.add(last, extent > 0)
-        own = isinstance(loop.body, Allocate)
         total.span = np.where(extent > 1, usual.span, last.span) * (extent > 0)
-        for part, times in ((usual, np.maximum(many - 1, 0)), (last, extent > 1)):
-            share = part.span / loop.stages if own else np.zeros(self.n)
-            if own and loop.stages == 1:
-                share = share * SINGLE_BUFFER_OVERLAP
-            total.span = total.span + np.maximum(part.step, share) * times
+        for part, times, at in (
+            (usual, np.maximum(many - 1, 0), 0),
+            (last, extent > 1, np.maximum(extent - 1, 0)),
+        ):
+            if np.any(times):
+                step = self.further(loop, part, {**values, loop.variable: at})
+                total.span = total.span + step * times
         return total
+
+    def further(self, loop: Loop, part: Estimate, values: Values) -> Array:
+        """ns that one more iteration of a loop adds.
+
+        Iterations that share no tile follow each other as fast as the engines allow. With d copies of
+        the tiles made in the body, d iterations are under way at once. With one, the next tile's
+        load follows the last sweep over the present one, and the first sweep follows the load:
+        what is longer than these two sweeps shows.
+        """
+        allocations, makers, users = split_pipeline(loop.body)
+        if not allocations:
+            return part.step
+        if loop.stages > 1:
+            return np.maximum(part.step, part.span / loop.stages)
+        made = self.total(makers, values)
+        used = self.total(users, values)
+        sweep = used.span / self.sweeps(users[0], values)
+        return np.maximum(part.step, used.span + np.maximum(0.0, made.span - 2 * sweep))
+
+    def total(self, statements: list[Statement], values: Values) -> Estimate:
+        total = Estimate.zero(self.n)
+        for statement in statements:
+            found = self.statement(statement, values)
+            total.add(found)
+            total.span = total.span + found.span
+        return total
+
+    def sweeps(self, statement: Statement, values: Values) -> Any:
+        """How often the users of a tile go over it: the iterations of their outermost loop."""
+        while isinstance(statement, Allocate):
+            statement = statement.body
+        if isinstance(statement, Loop) and match_nest(statement) is None:
+            return np.maximum(self.value(statement.extent, values), 1)
+        return 1
 
     def variables(self, body: Statement) -> frozenset[str]:
         """Variables that extents inside a statement depend on."""
@@ -170,19 +228,27 @@ class Analysis:
         return self.mentioned[id(body)]
 
     def value(self, expression: Expr, values: Values) -> Any:
-        return expression.evaluate(values)
+        key = id(expression)
+        if key not in self.compiled:
+            self.compiled[key] = compile_expression(expression, True)
+        return self.compiled[key](values)
 
     # -- nests --------------------------------------------------------------------------------
     def nest(self, loops: tuple[Loop, ...], block: Block, values: Values) -> Estimate:
         """One block in its loops; loops that others' extents depend on are run."""
-        inner = {loop.variable for loop in loops}
         for position, loop in enumerate(loops):
             if any(loop.variable in other.extent.variables() for other in loops):
-                rest = _rebuild(loops[:position] + loops[position + 1 :], block)
-                return self.loop(Loop(loop.variable, loop.extent, "serial", rest), values)
-        assert inner is not None
+                key = (id(block), loop.variable)
+                if key not in self.rebuilt:
+                    rest = _rebuild(loops[:position] + loops[position + 1 :], block)
+                    self.rebuilt[key] = Loop(loop.variable, loop.extent, "serial", rest)
+                return self.loop(self.rebuilt[key], values)
         sizes = {loop.variable: self.value(loop.extent, values) for loop in loops}
         return _Leaf(self, block, sizes).estimate()
+
+
+def _key(value: Any) -> Any:
+    return value if isinstance(value, int) else value.tobytes()
 
 
 def _rebuild(loops: tuple[Loop, ...], block: Block) -> Statement:
@@ -225,7 +291,7 @@ class _Leaf:
         return self.analysis.buffers[name].dtype
 
     def product(self, names: Any) -> Any:
-        result: Any = np.ones(self.analysis.n)
+        result: Any = 1.0
         for name in names:
             result = result * self.sizes[name]
         return result
@@ -243,7 +309,7 @@ class _Leaf:
         total.span += np.where(
             count > 0, time + core.latencies[engine] / core.clocks[engine] + core.semaphore_ns, 0
         )
-        total.count += count
+        total.data[COUNT] += count
         return total
 
     def matmul(self, total: Estimate) -> Estimate:
@@ -269,7 +335,7 @@ class _Leaf:
         if self.dtype(source.buffer) == "float32":
             passes, extra = core.fp32_factor, core.fp32_pass_overhead
         cycles = (np.maximum(core.minimums[TENSOR], self.product(rows)) + extra) * passes
-        total.transposes += count
+        total.data[TRANSPOSES] += count
         return self.engine(total, TENSOR, count, cycles)
 
     def dma(self, total: Estimate, source: Load) -> Estimate:
@@ -286,15 +352,15 @@ class _Leaf:
         pieces = np.maximum(1.0, whole * size / DMA_BYTES)
         total.occupied[DMA] += np.maximum(busy, whole * size / core.hbm_bytes_per_ns)
         total.span += np.where(whole > 0, time + core.dma_start_ns, 0)
-        total.moved += whole * size
-        total.count += pieces
+        total.data[MOVED] += whole * size
+        total.data[COUNT] += pieces
         return total
 
     def run(self, hbm: Load) -> Any:
         """Elements of a contiguous run of an HBM access."""
         buffer = self.analysis.buffers[hbm.buffer]
-        run: Any = np.ones(self.analysis.n)
-        whole: Any = np.ones(self.analysis.n, dtype=bool)
+        run: Any = 1.0
+        whole: Any = True
         for index, extent in zip(reversed(hbm.indices), reversed(buffer.shape), strict=True):
             names = [
                 n for n in index.variables()
@@ -326,7 +392,7 @@ class _Leaf:
     def staged(self, total: Estimate, value: Scalar, rows: set[str]) -> Estimate:
         """Operands that an epilogue reads straight from HBM."""
         core = self.analysis.core
-        for found in loads(value):
+        for found in dict.fromkeys(loads(value)):
             if self.scope(found.buffer) != "hbm":
                 continue
             size = size_of(self.dtype(found.buffer))
@@ -335,27 +401,27 @@ class _Leaf:
             engines, time = _vector_transfer(elements / run, run * size, core)
             total.occupied[DMA] += engines * time / core.dma_engines
             total.span += time + core.dma_start_ns
-            total.moved += elements * size
-            total.count += 1
+            total.data[MOVED] += elements * size
+            total.data[COUNT] += 1
         return total
 
     def instructions(self, value: Scalar, own: int) -> list[tuple[int, float]]:
         """(engine, cycles an element) of each instruction of an expression."""
         two = self.analysis.core.target.number("vector.tensor_tensor_factor")
-        match value:
-            case Const() | Load():
-                return [(own, 1.0)]
-            case Call(function, arguments):
-                found = [i for a in arguments if isinstance(a, Call) for i in self.instructions(a, own)]
-                if len(arguments) == 1:
-                    activation = function not in ("reciprocal", "negate")
-                    return [*found, (SCALAR if activation else own, 1.0)]
-                if function == "where":
-                    return [*found, (own, two), (own, two), (own, two)]
+        found: list[tuple[int, float]] = []
+        for part in calls(value):
+            simple = simplify(part)
+            assert simple is not None
+            function, arguments = simple
+            if len(arguments) == 1:
+                own_engine = function in ("reciprocal", "negate")
+                found.append((own if own_engine else SCALAR, 1.0))
+            elif function == "where":
+                found += [(own, two)] * 3
+            else:
                 both = all(self.full(a) for a in arguments)
-                return [*found, (VECTOR if both else own, two if both else 1.0)]
-            case Select(_, then, _):
-                return self.instructions(then, own)
+                found.append((VECTOR if both else own, two if both else 1.0))
+        return found or [(own, 1.0)]
 
     def full(self, value: Scalar) -> bool:
         """Whether a value varies along free axes (is no number and no column)."""

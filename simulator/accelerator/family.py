@@ -87,11 +87,7 @@ def _estimates(
         parts.append(_analysis(workload, target, structure).evaluate(columns, len(members)))
         order += members
     whole = Estimate(
-        np.concatenate([p.occupied for p in parts], axis=1),
-        *(
-            np.concatenate([getattr(p, name) for p in parts])
-            for name in ("span", "moved", "count", "transposes")
-        ),
+        np.concatenate([p.data for p in parts], axis=1), np.concatenate([p.span for p in parts])
     )
     place = [0] * len(order)
     for position, index in enumerate(order):
@@ -114,9 +110,7 @@ class TrainiumSimulator:
         latency = np.maximum(whole.latency, floor)
         busiest = whole.occupied.argmax(axis=0)
         waiting = whole.step < SYNCHRONISATION_SHARE * latency
-        bound = [
-            "synchronisation" if waiting[p] else RESOURCES[busiest[p]] for p in place
-        ]
+        bound = ["synchronisation" if waiting[p] else RESOURCES[busiest[p]] for p in place]
         return Judgement(latency[place] * 1e-9, features(whole, floor)[place], bound)
 
     @staticmethod
@@ -195,9 +189,7 @@ def _analytical_result(
     judged = TrainiumSimulator.judge(workload, target, [config])
     whole, _ = _estimates(workload, target, [config])
     latency = float(judged.latency[0]) * 1e9
-    shares = {
-        name: float(whole.occupied[i, 0]) / latency for i, name in enumerate(RESOURCES)
-    }
+    shares = {name: float(whole.occupied[i, 0]) / latency for i, name in enumerate(RESOURCES)}
     details = {
         "config": config.key,
         "bytes_moved": int(whole.moved[0]),
@@ -205,9 +197,7 @@ def _analytical_result(
         "instructions": int(whole.count[0]),
     }
     compute = float(whole.occupied[0, 0])
-    return _result(
-        workload, core, "analytical", latency, compute, judged.bound[0], shares, details
-    )
+    return _result(workload, core, "analytical", latency, compute, judged.bound[0], shares, details)
 
 
 def _timeline_result(

@@ -29,9 +29,7 @@ COUNTERS = 200
 """Points of the bandwidth counter."""
 
 
-def write_trace(
-    played: Timeline, path: Path, maximum: int = MAXIMUM_INSTRUCTIONS
-) -> str:
+def write_trace(played: Timeline, path: Path, maximum: int = MAXIMUM_INSTRUCTIONS) -> str:
     """Write a timeline to `path` as JSON; the notice if it was cut, else "".
 
     Raises:
