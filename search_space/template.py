@@ -61,10 +61,8 @@ class Parameter:
             value = self.default
         if value is None:
             raise WorkloadError(f"operator '{operator}' needs {self.name}= ({self.meaning})")
-        if isinstance(value, int) and isinstance(self.default, str):
-            value = str(value)
-        if self.default is None and isinstance(value, str) and value.isdigit():
-            value = int(value)  # a shape of rank one, as `Workload.parse` reads it
+        if isinstance(value, int) and (self.text or isinstance(self.default, str)):
+            value = str(value)  # a shape of rank one, as `Workload.parse` reads it
         integer = isinstance(self.default, int) or (
             self.default is None and not self.text and not self.choices
         )

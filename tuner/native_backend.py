@@ -79,7 +79,8 @@ class LoadedKernel:
         logical = template_of(self._workload.operator).output(self._workload).shape
         if not self._layouts[1]:
             return self._output.reshape(logical)
-        return Layout.parse(self._layouts[1]).unpack(self._output, logical)
+        layout = Layout.parse(self._layouts[1])  # a kernel may see merged axes of it
+        return layout.unpack(self._output.reshape(layout.concrete_shape(logical)), logical)
 
     def _physical(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
         """An operand as the kernel reads it: data operands follow the configuration's layouts."""

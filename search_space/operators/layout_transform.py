@@ -1,0 +1,94 @@
+"""Layout changes: the same tensor in another physical order, e.g. NCHW to NCHW16c and back.
+
+    y in layout `dst` = x in layout `src`
+
+Logically nothing happens. How it is done, tiles transposed in registers, is `relayout`'s business.
+Elements that pad a blocked axis to a multiple of its factor are not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from search_space.compute import ComputeDefinition
+from search_space.config import Config
+from search_space.errors import WorkloadError
+from search_space.flattening import check_extents
+from search_space.layout import Layout
+from search_space.relayout import Relayout
+from search_space.schedule import Schedule
+from search_space.space import SearchSpace
+from search_space.target import Target
+from search_space.template import Operand, Parameter, Template, templates
+from search_space.workload import Workload
+
+
+@templates.register("layout_transform")
+class LayoutTransform(Template):
+    """See the module's docstring."""
+
+    operator = "layout_transform"
+    summary = "the same tensor in another physical layout"
+    parameters = (
+        Parameter("shape", "logical, e.g. 1x64x56x56", text=True),
+        Parameter("src", "layout of the input, e.g. NCHW", text=True),
+        Parameter("dst", "layout of the output, e.g. NCHW16c", text=True),
+    )
+    examples = (
+        "layout_transform shape=1x32x4x8 src=NCHW dst=NCHW16c",
+        "layout_transform shape=2x19x5x7 src=NCHW dst=NCHW16c",
+        "layout_transform shape=2x19x5x7 src=NCHW16c dst=NCHW",
+        "layout_transform shape=1x3x7x5 src=NCHW dst=NHWC",
+        "layout_transform shape=1x37x3x5 src=NHWC dst=NCHW8c",
+        "layout_transform shape=2x40x3x5 src=NCHW16c dst=NCHW8c",
+        "layout_transform shape=2x20x3x5 src=NCHW16c dst=NHWC dtype=int64",
+        "layout_transform shape=1x1x1x1 src=NCHW dst=NCHW4c",
+    )
+
+    def check(self, workload: Workload) -> None:
+        shape = workload.shape("shape")
+        check_extents(self.operator, "shape", shape)
+        if len(shape) != 4:
+            raise WorkloadError(
+                f"operator 'layout_transform': shape={workload['shape']} has {len(shape)} axes; "
+                "four are expected, N, C, H and W"
+            )
+        self._layouts(workload)
+
+    def _layouts(self, workload: Workload) -> tuple[Layout, Layout]:
+        return Layout.parse(workload.text("src")), Layout.parse(workload.text("dst"))
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        return (Operand("x", workload.shape("shape"), workload.dtype),)
+
+    def output(self, workload: Workload) -> Operand:
+        return Operand("y", workload.shape("shape"), workload.dtype, "output")
+
+    def flops(self, workload: Workload) -> int:
+        return 0
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        return inputs["x"]
+
+    def layouts(self, workload: Workload, config: Config) -> tuple[str, str]:
+        return workload.text("src"), workload.text("dst")
+
+    def _relayout(self, workload: Workload) -> Relayout:
+        return Relayout.of(workload.shape("shape"), *self._layouts(workload))
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        """One stage, a copy over the merged logical axes."""
+        return self._relayout(workload).compute(self.operator, workload.dtype)
+
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        return self._relayout(workload).space(target.integer("vector.lanes"))
+
+    def default(self, workload: Workload, target: Target) -> Config:
+        return self._relayout(workload).default(target.integer("vector.lanes"))
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        lanes = target.integer("vector.lanes")
+        return self._relayout(workload).schedule(self.operator, workload.dtype, lanes, structure)
