@@ -28,6 +28,7 @@ from search_space.config import Config
 from search_space.dtypes import to_numpy
 from search_space.program import Buffer, Program
 from search_space.target import Target
+from search_space.verifier import verify
 from search_space.workload import Workload
 
 ENTRY = ctypes.CFUNCTYPE(
@@ -58,11 +59,17 @@ class KernelCode:
 
 
 def compile_program(program: Program, target: Target) -> KernelCode:
-    """Generate code for a bound program, or take it from the cache on disk."""
+    """Generate code for a bound program, or take it from the cache on disk.
+
+    Raises:
+        VerificationError: the program breaks a rule of the loop IR (checked where code is made).
+        CodegenError: no code came of it.
+    """
     module = emit_module(program, target)
     key = toolchain.content_key(module.text, target)
     found = object_cache.load(key)
     if found is None:
+        verify(program, target)
         found = toolchain.emit_object(module.text, target)
         object_cache.store(key, found)
     return KernelCode(
