@@ -18,6 +18,7 @@ import numpy as np
 from search_space.config import Config
 from search_space.target import Target
 from search_space.template import template_of
+from search_space.transfer import carried_over
 from search_space.workload import Workload
 from tuner.cancel import CancelToken
 from tuner.cost_model import cost_models
@@ -29,7 +30,6 @@ from tuner.scheduler import RECENT, TaskProgress, schedulers
 from tuner.strata import Stratum, propose_for_strata, strata
 from tuner.strategy import Json, Strategy, generator_state, restored_generator, strategies
 from tuner.task import Trial, TuningState, TuningTask
-from tuner.transfer import carried_over
 
 _IMPROVEMENT = 1e-3
 """Relative gain that counts as one for early stopping."""

@@ -16,10 +16,10 @@ from search_space.errors import ConfigError
 from search_space.expression import var
 from search_space.knobs import Constraint, choice, layout, tile
 from search_space.space import SearchSpace, Subspace
+from search_space.transfer import carried_over
 from tuner.population import Breeder
 from tuner.strata import layout_spaces, propose_for_strata, strata
 from tuner.task import Trial, plain_layouts
-from tuner.transfer import carried_over
 
 SPACE = space()
 
