@@ -22,6 +22,7 @@ from search_space.dtypes import size_of
 from search_space.space import SearchSpace
 from search_space.target import Target
 from search_space.template import template_of
+from search_space.transfer import carried_over
 from search_space.workload import Workload
 
 Origin = Literal["tuned", "stale", "fallback", "default"]
@@ -29,6 +30,9 @@ Origin = Literal["tuned", "stale", "fallback", "default"]
 
 _DOUBT = 1.3
 """Factor on the seconds of a schedule derived from another's; squared for another algorithm's."""
+
+_NEXT_BEST = 100
+"""Records looked through for one that is legal when the best is not."""
 
 _BYTES_PER_SECOND = 20e9
 """Of one core copying; an assumption that only unmeasured costs rest on."""
@@ -47,6 +51,15 @@ class Records(Protocol):
         self, workload: Workload, target: Target | str, threads: int | None = None
     ) -> Iterable[BestRecord]: ...
 
+    def top(
+        self,
+        workload: Workload | str,
+        target: Target | str | None = None,
+        *,
+        threads: int | None = None,
+        limit: int = 10,
+    ) -> Iterable[RecordedConfig]: ...
+
 
 class BestRecord(Protocol):
     """What the compiler asks of a best record (`records.Best`)."""
@@ -64,6 +77,8 @@ class RecordedConfig(Protocol):
 
     @property
     def config(self) -> Config: ...
+    @property
+    def latency(self) -> float | None: ...
 
 
 @dataclass(frozen=True)
@@ -140,11 +155,26 @@ class Chooser:
                 origin: Origin = "stale" if best.stale else "tuned"
                 schedule = Schedule(best.record.config, origin, best.latency)
                 found[self.layouts(workload, schedule.config)] = schedule
+        if bests and not found:
+            self._add_next_best(workload, space, found)
         if not found:
             schedule = self._untuned(workload, space)
             found[self.layouts(workload, schedule.config)] = schedule
         self._add_variants(workload, space, found)
         return found
+
+    def _add_next_best(
+        self, workload: Workload, space: SearchSpace, found: dict[tuple[str, str], Schedule]
+    ) -> None:
+        """Where the bests on record are of an older space: the fastest that is legal today."""
+        assert self._database is not None
+        for record in self._database.top(
+            workload, self.target, threads=self.threads, limit=_NEXT_BEST
+        ):
+            if record.config in space and record.latency is not None:
+                schedule = Schedule(record.config, "stale", record.latency)
+                found[self.layouts(workload, record.config)] = schedule
+                return
 
     def layouts(self, workload: Workload, config: Config) -> tuple[str, str]:
         source, result = template_of(workload.operator).layouts(workload, config)
@@ -154,8 +184,9 @@ class Chooser:
         seconds = estimate(workload, self.target)
         if self._database is not None:
             for near in self._database.nearest(workload, self.target, self.threads):
-                if near.record.config in space:
-                    return Schedule(near.record.config, "fallback", seconds)
+                config = carried_over(near.record.config, space)
+                if config is not None:
+                    return Schedule(config, "fallback", seconds)
         template = template_of(workload.operator)
         return Schedule(template.default(workload, self.target), "default", seconds)
 

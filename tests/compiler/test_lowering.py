@@ -1,4 +1,4 @@
-"""Every lowering rule: the same numbers in numpy and as native code, and what becomes of the nodes."""
+"""Every lowering rule: the same numbers in numpy and as native code, and what becomes of nodes."""
 
 from __future__ import annotations
 
@@ -212,9 +212,13 @@ ELEMENTWISE = {
     "powers": ("a = Pow(x, two) b = Add(a, one) c = Pow(b, minus_half) y = Pow(c, three)", 2),
     "min and max": ("a = Min(x, z) b = Max(a, v) y = Sub(one, b)", 1),
     "roundings": ("a = Floor(x) b = Ceil(z) c = Sub(a, b) y = Round(c)", 1),
-    "activations": ("a = Elu<alpha=0.5>(x) b = LeakyRelu(a) c = Softsign(b) y = PRelu(c, v)", None),
+    "activations": (
+        "a = Elu<alpha=0.5>(x) b = LeakyRelu(a) c = Softsign(b) y = PRelu(c, v)", None,
+    ),
     "clips": ("a = Clip(x, one) b = Clip(x, , one) y = Sub(a, b)", 1),
-    "erf, reciprocal, root": ("a = Abs(x) b = Add(a, one) c = Sqrt(b) d = Reciprocal(c) y = Erf(d)", 1),
+    "erf, reciprocal, root": (
+        "a = Abs(x) b = Add(a, one) c = Sqrt(b) d = Reciprocal(c) y = Erf(d)", 1,
+    ),
     "logarithm": ("a = Abs(x) b = Add(a, one) y = Log(b)", 1),
 }  # fmt: skip
 
@@ -253,7 +257,8 @@ def test_integers_and_odd_operators_run_on_the_host() -> None:
 def test_only_unknown_operators_leave_the_native_code() -> None:
     model = model_of(
         "g (float[1, 16, 6, 6] x) => (float[1, 16, 6, 6] y) "
-        "{ a = Conv<kernel_shape=[1, 1]>(x, w) b = CumSum(a, one) y = Conv<kernel_shape=[1, 1]>(b, w) }",
+        "{ a = Conv<kernel_shape=[1, 1]>(x, w) b = CumSum(a, one) "
+        "y = Conv<kernel_shape=[1, 1]>(b, w) }",
         w=random(16, 16, 1, 1), one=np.int64(1),
     )  # fmt: skip
     check_both(model, host=1)
@@ -327,7 +332,9 @@ def model_without_output_shape(model: onnx.ModelProto) -> onnx.ModelProto:
 CONCAT = {
     "of two kernels": ("a = Conv(x, w) b = Relu(a) c = Sigmoid(x) y = Concat<axis=1>(b, c)", 0),
     "of the input": ("a = Conv(x, w) y = Concat<axis=1>(x, a)", 0),
-    "in a chain": ("a = Conv(x, w) b = Concat<axis=1>(x, a) c = Exp(b) y = Concat<axis=1>(b, c)", 0),
+    "in a chain": (
+        "a = Conv(x, w) b = Concat<axis=1>(x, a) c = Exp(b) y = Concat<axis=1>(b, c)", 0,
+    ),
     "then split": ("a = Conv(x, w) b = Concat<axis=1>(x, a) y, z = Split<axis=1>(b, sizes)", 0),
     "then sliced": ("a = Conv(x, w) b = Concat<axis=1>(x, a) y = Slice(b, s, e, at)", 0),
 }  # fmt: skip

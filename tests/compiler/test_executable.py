@@ -1,0 +1,238 @@
+"""Executables: inputs checked, artifacts written, read and refused, schedules from the database."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from codegen.host import cpu_target, host_target
+from compiler.artifact import read_artifact, write_artifact
+from compiler.build import build, extract_tasks
+from compiler.executable import Executable
+from compiler.onnx_import import import_model
+from records import TuningRecord
+from records.database import Database
+from search_space.errors import JobError, ModelError, TargetError
+from search_space.measure import MeasureResult
+from search_space.template import template_of
+from search_space.workload import Workload
+from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
+
+MODEL = model_of(
+    "g (float[3, 8] x, float[3, 5] z) => (float[3, 5] y, float[3, 5] c) "
+    "{ a = MatMul(x, w) b = Add(a, z) y = Relu(b) c = CumSum(y, axis) }",
+    w=random(8, 5), axis=np.int64(1),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def executable() -> Executable:
+    return build(import_model(MODEL), host_target())
+
+
+@pytest.fixture
+def inputs() -> dict[str, Any]:
+    return inputs_of(import_model(MODEL))
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with Database.open(str(tmp_path / "t.db")) as opened:
+        yield opened
+
+
+def test_it_runs_again_and_again(executable: Executable, inputs: dict[str, Any]) -> None:
+    first = executable.run(inputs)
+    assert_close(first, expected(MODEL, inputs))
+    other = {name: 2 * array for name, array in inputs.items()}
+    executable.run(other)
+    second = executable.run(inputs)
+    for name, array in first.items():
+        np.testing.assert_array_equal(array, second[name])
+
+
+def test_inputs_may_be_of_any_memory_order(executable: Executable, inputs: dict[str, Any]) -> None:
+    strange = {name: np.asfortranarray(array)[::1] for name, array in inputs.items()}
+    assert_close(executable.run(strange), expected(MODEL, inputs))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"q": np.zeros(1)}, "no input 'q'; its inputs are x, z"),
+        ({"x": None}, "input 'x' of 'g' is missing"),
+        ({"x": np.zeros((3, 9), np.float32)}, "has the shape 3x9; 3x8 is expected"),
+        ({"x": np.zeros((3, 8, 1), np.float32)}, "has the shape 3x8x1; 3x8 is expected"),
+        ({"x": np.zeros((3, 8))}, "is of dtype float64; float32 is expected"),
+    ],
+)
+def test_wrong_inputs_are_refused(
+    executable: Executable, inputs: dict[str, Any], change: dict[str, Any], message: str
+) -> None:
+    given = {n: a for n, a in {**inputs, **change}.items() if a is not None}
+    with pytest.raises(ModelError, match=message):
+        executable.run(given)
+
+
+def test_two_threads_compute_the_same(inputs: dict[str, Any]) -> None:
+    executable = build(import_model(MODEL), host_target(), threads=2)
+    assert_close(executable.run(inputs), expected(MODEL, inputs))
+
+
+def test_the_report_counts(executable: Executable) -> None:
+    report = executable.report
+    assert (report.default, report.host, report.tuned, report.conversions) == (1, 1, 0, 0)
+    assert report.host_nodes[0].startswith("CumSum")
+    assert report.peak_bytes >= 4 * 3 * (8 + 5 + 5)
+    assert report.constant_bytes >= 4 * 8 * 5
+
+
+# -- artifacts ----------------------------------------------------------------------------------
+def test_an_artifact_is_the_executable(
+    executable: Executable, inputs: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "model.tsm"
+    executable.save(path)
+    loaded = Executable.load(path)
+    assert_close(loaded.run(inputs), executable.run(inputs), 0.0)
+    ours, theirs = vars(executable.recipe), vars(loaded.recipe)
+    for name in ours.keys() - {"constants"}:
+        assert ours[name] == theirs[name], name
+    np.testing.assert_array_equal(ours["constants"], theirs["constants"])
+
+
+def damaged(executable: Executable, path: Path, change: Any) -> None:
+    """Write an artifact whose manifest was changed by `change`."""
+    whole = path.with_suffix(".whole")
+    executable.save(whole)
+    with zipfile.ZipFile(whole) as source, zipfile.ZipFile(path, "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            if name == "manifest.json":
+                manifest = json.loads(content)
+                change(manifest)
+                content = json.dumps(manifest).encode()
+            target.writestr(name, content)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.update(format=99), "has the format 99; this version reads 1"),
+        (lambda m: m.update(arena_bytes=-1), "arena_bytes = -1 is out of range"),
+        (lambda m: m.update(arena_bytes=1 << 60), "out of range"),
+        (lambda m: m.update(arena_bytes=64), "ends behind the arena"),
+        (lambda m: m.update(constant_bytes=1), "ends behind the constant"),
+        (lambda m: m.update(constant_bytes=1 << 20), "constants.bin has .* 1048576 are declared"),
+        (lambda m: m["codes"][0].__setitem__(0, 7), "code/0.o has"),
+        (lambda m: m["steps"][0].update(code=5), "code object 5 of 1"),
+        (lambda m: m["inputs"][0].update(dtype="float7"), "has the dtype 'float7'"),
+        (lambda m: m["inputs"][0].update(place=["moon", 0]), "region 'moon'"),
+        (lambda m: m["inputs"][0].update(place=["arena", 1 << 30]), "ends behind the arena"),
+        (lambda m: m["inputs"][0].update(shape=[-3, 8]), "an extent = -3"),
+        (lambda m: m.pop("steps"), "not a compiled model, or it is damaged"),
+        (lambda m: m["target"].update(facts={}), "artifact|target"),
+    ],
+)
+def test_damaged_artifacts_are_refused(
+    executable: Executable, tmp_path: Path, change: Any, message: str
+) -> None:
+    path = tmp_path / "bad.tsm"
+    damaged(executable, path, change)
+    with pytest.raises((ModelError, TargetError), match=message):
+        Executable.load(path)
+
+
+def test_files_that_are_no_artifacts_are_refused(executable: Executable, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="does not exist"):
+        Executable.load(tmp_path / "none.tsm")
+    with pytest.raises(ModelError, match="cannot be read"):
+        Executable.load(tmp_path)
+    text = tmp_path / "text.tsm"
+    text.write_text("no zip")
+    with pytest.raises(ModelError, match="not a compiled model"):
+        Executable.load(text)
+    executable.save(tmp_path / "whole.tsm")
+    cut = (tmp_path / "whole.tsm").read_bytes()[:-300]
+    (tmp_path / "cut.tsm").write_bytes(cut)
+    with pytest.raises(ModelError, match="not a compiled model"):
+        Executable.load(tmp_path / "cut.tsm")
+
+
+def test_an_artifact_that_cannot_be_written_leaves_nothing(
+    executable: Executable, tmp_path: Path
+) -> None:
+    with pytest.raises(JobError, match="cannot be written"):
+        executable.save(tmp_path / "no" / "folder.tsm")
+    (tmp_path / "taken.tsm").mkdir()
+    with pytest.raises(JobError, match="cannot be written"):
+        executable.save(tmp_path / "taken.tsm")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken.tsm"]
+
+
+def test_code_for_other_processors_is_refused(executable: Executable, tmp_path: Path) -> None:
+    recipe = read_artifact_of(executable, tmp_path)
+    arm = cpu_target("arm", "neon", "aarch64-unknown-linux-gnu")
+    with pytest.raises(TargetError, match="the code is for aarch64 processors"):
+        Executable(dataclasses.replace(recipe, target=arm))
+    future = host_target().with_settings({"isa.features": "+avx99"})
+    path = tmp_path / "future.tsm"
+    write_artifact(dataclasses.replace(recipe, target=future), path)
+    with pytest.raises(TargetError, match=r"needs a processor with .*avx99"):
+        Executable.load(path)
+
+
+def read_artifact_of(executable: Executable, folder: Path) -> Any:
+    executable.save(folder / "m.tsm")
+    return read_artifact(folder / "m.tsm")
+
+
+# -- schedules from the database ----------------------------------------------------------------
+def record(workload: Workload, seconds: float, **changes: Any) -> TuningRecord:
+    """The default configuration with changes, as if measured on hardware."""
+    target = host_target()
+    config = template_of(workload.operator).default(workload, target)
+    changed = type(config).of({**config, **changes})
+    result = MeasureResult("ok", "hardware", (seconds,) * 3)
+    return TuningRecord.of(workload, target, changed, result)
+
+
+def test_schedules_come_from_the_database(database: Database, inputs: dict[str, Any]) -> None:
+    graph = import_model(MODEL)
+    (task,) = extract_tasks(graph)
+    near = Workload.parse("matmul m=4 n=5 k=8 const=b epilogue=residual,relu")
+    database.add([record(near, 1e-6, m_tile=2)])
+    fallback = build(graph, host_target(), database)
+    assert (fallback.report.fallback, fallback.report.default) == (1, 0)
+    assert '"m_tile":2' in fallback.recipe.steps[0].config
+    with pytest.raises(ModelError, match="1 workloads have no tuned schedule"):
+        build(graph, host_target(), database, require_tuned=True)
+    database.add([record(task.workload, 2e-6, m_tile=1), record(task.workload, 9e-6, m_tile=3)])
+    tuned = build(graph, host_target(), database, require_tuned=True)
+    assert (tuned.report.tuned, tuned.report.fallback) == (1, 0)
+    assert '"m_tile":1' in tuned.recipe.steps[0].config
+    assert tuned.report.estimated_s == pytest.approx(2e-6)
+    assert_close(tuned.run(inputs), expected(MODEL, inputs))
+    assert build(graph, host_target(), database, threads=2).report.tuned == 0
+
+
+def test_a_record_that_is_no_longer_legal_is_passed_over(database: Database) -> None:
+    graph = import_model(MODEL)
+    (task,) = extract_tasks(graph)
+    database.add([record(task.workload, 1e-9, m_tile=77), record(task.workload, 5e-6)])
+    executable = build(graph, host_target(), database)
+    assert (executable.report.tuned, executable.report.stale) == (0, 1)
+    assert "77" not in executable.recipe.steps[0].config
+
+
+def test_a_target_without_a_backend_is_named() -> None:
+    odd = dataclasses.replace(host_target(), family="quantum")
+    with pytest.raises(TargetError, match="unknown target family 'quantum'"):
+        build(import_model(MODEL), odd)
