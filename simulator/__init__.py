@@ -8,6 +8,7 @@ from simulator.dispatch import (
     OperatorCost,
     SimulationResult,
     judge,
+    measure,
     simulate,
     simulators,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "OperatorCost",
     "SimulationResult",
     "judge",
+    "measure",
     "simulate",
     "simulators",
 ]

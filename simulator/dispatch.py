@@ -2,11 +2,12 @@
 
 The tuner asks `judge` (thousands of configurations at once, numbers only); the command line asks
 `simulate` (one configuration, with reasons). Each family of targets has one `FamilySimulator`,
-registered in `simulators` by the package that implements it: a new family is a new folder here and no
+registered in `simulators` by the package that implements it: a new family is a new folder here
+    and no
 edit elsewhere.
 
-Invariants: deterministic (equal arguments, equal answers); a `Judgement` has one row per configuration,
-in the order given.
+Invariants: deterministic (equal arguments, equal answers); a `Judgement` has one row per
+configuration, in the order given.
 """
 
 from __future__ import annotations
@@ -114,9 +115,7 @@ class SimulationResult:
 class FamilySimulator(Protocol):
     """What a package that simulates one family of targets provides."""
 
-    def judge(
-        self, workload: Workload, target: Target, configs: Sequence[Config]
-    ) -> Judgement:
+    def judge(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         """Judge every configuration; raises `ConfigError` for one that is not in the space."""
 
     def simulate(
@@ -127,7 +126,7 @@ class FamilySimulator(Protocol):
         fidelity: Fidelity,
         trace: Path | None,
     ) -> SimulationResult:
-        """Simulate one configuration (None: the default one), writing a trace if a path is given."""
+        """Simulate one configuration (None: the default); write a trace if a path is given."""
 
 
 simulators: Registry[FamilySimulator] = Registry(
@@ -143,6 +142,16 @@ def judge(workload: Workload, target: Target, configs: Sequence[Config]) -> Judg
         ConfigError: a configuration outside the workload's space.
     """
     return simulators[target.family].judge(workload, target, configs)
+
+
+def measure(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
+    """As `judge`, by the most faithful means the family has: what a tuning trial records.
+
+    A configuration that cannot be simulated has an infinite latency, and the reason as its bound.
+    """
+    simulator = simulators[target.family]
+    found: Judgement = getattr(simulator, "measure", simulator.judge)(workload, target, configs)
+    return found
 
 
 def simulate(

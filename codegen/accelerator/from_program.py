@@ -23,7 +23,7 @@ from itertools import product
 
 from codegen.accelerator.builder import Buffers, Kernel
 from codegen.accelerator.core import Core
-from codegen.accelerator.instructions import InstructionStream, Space
+from codegen.accelerator.instructions import DTYPES, InstructionStream, Space
 from codegen.accelerator.memory import HbmView, Tile
 from codegen.accelerator.nests import (
     Environment,
@@ -69,6 +69,7 @@ class Generator:
     pools: dict[int, Buffers] = field(default_factory=dict)
     nests: dict[int, Nest | None] = field(default_factory=dict)
     extents: dict[int, Evaluate] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=lambda: {name: size_of(name) for name in DTYPES})
     started: dict[int, set[tuple[object, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -187,7 +188,7 @@ class Generator:
                 row += access.row_strides[name] * env[name]
         return Tile(
             whole.name, whole.space, whole.allocation, whole.dtype, whole.partition + row, rows,
-            whole.offset + offset * size_of(whole.dtype), tuple(strides) or ((1, 1),),
+            whole.offset + offset * self.sizes[whole.dtype], tuple(strides) or ((1, 1),),
         )  # fmt: skip
 
     def hbm_view(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from codegen.accelerator.instructions import DIMENSIONS, Space
@@ -154,6 +155,7 @@ def dense(shape: Sequence[int]) -> Dims:
     return tuple(dims)
 
 
+@lru_cache(maxsize=4096)
 def padded(dims: Dims) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Counts and strides of an access, padded to `DIMENSIONS` behind the first axis.
 

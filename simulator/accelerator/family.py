@@ -20,6 +20,7 @@ from codegen.accelerator.core import Core
 from codegen.accelerator.from_program import generate
 from codegen.accelerator.instructions import InstructionStream, Op
 from search_space.config import Config
+from search_space.errors import CodegenError, VerificationError
 from search_space.lowering import lower
 from search_space.program import Program
 from search_space.space import SearchSpace
@@ -112,6 +113,22 @@ class TrainiumSimulator:
         waiting = whole.step < SYNCHRONISATION_SHARE * latency
         bound = ["synchronisation" if waiting[p] else RESOURCES[busiest[p]] for p in place]
         return Judgement(latency[place] * 1e-9, features(whole, floor)[place], bound)
+
+    @staticmethod
+    def measure(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
+        """Every configuration on the timeline; features are the analytical ones."""
+        judged = TrainiumSimulator.judge(workload, target, configs)
+        latency, bound = np.empty(len(configs)), []
+        for index, config in enumerate(configs):
+            try:
+                played = timeline(instruction_stream(workload, target, config))
+            except (CodegenError, VerificationError) as error:
+                latency[index] = np.inf
+                bound.append(str(error))
+            else:
+                latency[index] = played.makespan * 1e-9
+                bound.append(played.bound)
+        return Judgement(latency, judged.features, bound)
 
     @staticmethod
     def simulate(
