@@ -15,7 +15,7 @@ from records.database import Database
 from search_space.errors import InputError, JobError
 from search_space.target import Target
 from search_space.template import template_of
-from simulator import judge, simulators
+from simulator import judge, measure, simulators
 from tilesmith.reports import TaskReport, TuneReport
 from tilesmith.subjects import WeightedWorkload
 from tuner.cancel import CancelToken, cancel_on_signals
@@ -118,7 +118,7 @@ def _ledger(job: TuningJob, options: TuneOptions, database: Database) -> Databas
 
 def _runners(job: TuningJob) -> list[Runner]:
     names = {"both": ("simulator", "hardware")}.get(job.measure, (job.measure,))
-    options = RunnerOptions(job.target, threads=job.threads, judge=judge)
+    options = RunnerOptions(job.target, threads=job.threads, judge=measure)
     return [runners[name](options) for name in names]
 
 
