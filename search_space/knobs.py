@@ -94,3 +94,19 @@ class Constraint:
 
     def explain(self, found: int) -> str:
         return f"{self.meaning}: {found} exceeds the limit of {self.limit}; {self.advice}"
+
+
+UNROLLED_LIMIT = 128
+"""Statements an innermost body may be unrolled to: more only costs code size and compile time (on the
+processors measured, the last percent of a register tile's speed is reached below 100)."""
+
+
+def unrolled_limit(statements: Expr, formula: str) -> Constraint:
+    """The limit on unrolled code.
+
+    Args:
+        statements: how many there are, over tile knobs.
+        formula: the same in words, for the message.
+    """
+    meaning = f"unrolled multiply-adds of the innermost body ({formula})"
+    return Constraint(statements, UNROLLED_LIMIT, meaning, "choose smaller tiles or less unrolling")

@@ -17,7 +17,16 @@ from search_space.config import Config
 from search_space.convolution.geometry import Geometry, layout_names, layout_of
 from search_space.expression import Expr, as_expr, var
 from search_space.fusion import epilogue_stage, epilogue_tensors
-from search_space.knobs import Constraint, Knob, choice, layout, order, tile, tile_sizes
+from search_space.knobs import (
+    Constraint,
+    Knob,
+    choice,
+    layout,
+    order,
+    tile,
+    tile_sizes,
+    unrolled_limit,
+)
 from search_space.layout import Layout, LayoutDimension
 from search_space.scalar import call, load
 from search_space.schedule import Schedule
@@ -113,7 +122,8 @@ def channels_space(g: Geometry, target: Target) -> Subspace:
         registers + SPILL_ALLOWANCE,
         "vector registers of the accumulator tile (y_tile*x_tile*n_vectors + n_vectors)",
     )
-    return Subspace((("algorithm", "channels"),), knobs, (limit,))
+    code = unrolled_limit(tile_size * var("c_unroll"), "y_tile*x_tile*n_vectors*c_unroll")
+    return Subspace((("algorithm", "channels"),), knobs, (limit, code))
 
 
 def channels_default(g: Geometry, target: Target) -> Config:
@@ -270,8 +280,10 @@ def width_space(g: Geometry, target: Target) -> Subspace:
         registers + SPILL_ALLOWANCE,
         "vector registers of the accumulator tile (o_tile*n_vectors + n_vectors)",
     )
+    unrolled = var("o_tile") * var("n_vectors") * var("c_unroll")
+    code = unrolled_limit(unrolled, "o_tile*n_vectors*c_unroll")
     fixed = (("algorithm", "width"), ("input_layout", "NCHW"), ("output_layout", "NCHW"))
-    return Subspace(fixed, knobs, (limit,))
+    return Subspace(fixed, knobs, (limit, code))
 
 
 def width_default(g: Geometry, target: Target) -> Config:

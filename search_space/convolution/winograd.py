@@ -27,7 +27,7 @@ from search_space.convolution.direct import pad_schedule
 from search_space.convolution.geometry import Geometry, layout_names, layout_of
 from search_space.expression import Expr, const, var
 from search_space.fusion import epilogue_tensors, epilogue_value
-from search_space.knobs import Constraint, Knob, choice, layout, tile
+from search_space.knobs import Constraint, Knob, choice, layout, tile, unrolled_limit
 from search_space.layout import Layout, LayoutDimension
 from search_space.scalar import Const, Load, Scalar, Select, call, load
 from search_space.schedule import Schedule
@@ -201,7 +201,9 @@ def space(g: Geometry, target: Target, m: int) -> Subspace:
         "vector registers of the accumulator tile (t_tile*n_vectors + n_vectors)",
     )
     fits = Constraint(var("t_tile") - var("t_block"), 0, "t_tile beyond t_block")
-    return Subspace((("algorithm", f"winograd{m}"),), knobs, (limit, fits))
+    unrolled = var("t_tile") * var("n_vectors") * var("c_unroll")
+    code = unrolled_limit(unrolled, "t_tile*n_vectors*c_unroll")
+    return Subspace((("algorithm", f"winograd{m}"),), knobs, (limit, fits, code))
 
 
 def _block_sizes(count: int) -> list[int]:

@@ -20,7 +20,7 @@ from search_space.compute import ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
 from search_space.expression import var
 from search_space.fusion import epilogue_stage, epilogue_tensors
-from search_space.knobs import Constraint, choice, order, tile
+from search_space.knobs import Constraint, choice, order, tile, unrolled_limit
 from search_space.layout import Layout
 from search_space.scalar import call, load
 from search_space.schedule import Schedule
@@ -131,7 +131,8 @@ class Matmul(Template):
             "vector registers of the accumulator tile (m_tile*n_vectors + n_vectors)",
             "choose a smaller m_tile or n_vectors",
         )
-        return SearchSpace((Subspace((("algorithm", "blocked"),), knobs, (limit,)),))
+        code = unrolled_limit(rows * columns * var("k_unroll"), "m_tile*n_vectors*k_unroll")
+        return SearchSpace((Subspace((("algorithm", "blocked"),), knobs, (limit, code)),))
 
     def default(self, workload: Workload, target: Target) -> Config:
         """Two vectors wide, as many rows as the registers hold, whole k, panels packed."""
