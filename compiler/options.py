@@ -110,12 +110,23 @@ class Schedule:
 
 
 class Chooser:
-    """Finds options; one for each compilation."""
+    """Finds options; one for each compilation.
+
+    Args:
+        database: tuning records, or None.
+        threads: how many threads the records have to be of.
+        choices: configurations to use whatever the records say.
+    """
 
     def __init__(
-        self, target: Target, database: Records | None, threads: int, require_tuned: bool = False
+        self,
+        target: Target,
+        database: Records | None,
+        threads: int,
+        choices: Mapping[Workload, Config] | None = None,
     ) -> None:
         self.target = target
+        self._choices = dict(choices or {})
         self.threads = threads
         self._database = database
         self._known: dict[Workload, dict[tuple[str, str], Schedule]] = {}
@@ -150,6 +161,10 @@ class Chooser:
     ) -> dict[tuple[str, str], Schedule]:
         space = self.space(workload)
         found: dict[tuple[str, str], Schedule] = {}
+        if workload in self._choices:
+            chosen = self._choices[workload]
+            seconds = min((best.latency for best in bests.values()), default=0.0)
+            return {self.layouts(workload, chosen): Schedule(chosen, "tuned", seconds)}
         for best in bests.values():
             if best.record.config in space:
                 origin: Origin = "stale" if best.stale else "tuned"

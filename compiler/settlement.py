@@ -21,7 +21,7 @@ from compiler.options import Chooser, Option, copy_seconds
 from compiler.pbqp import Costs, Problem
 from search_space.errors import WorkloadError
 from search_space.template import templates
-from search_space.workload import Workload
+from search_space.workload import Workload, shape_text
 
 TRANSFORM = "layout_transform"
 """The operator of conversions."""
@@ -127,10 +127,9 @@ def conversion(info: TensorInfo, source: str, result: str) -> Workload | None:
     """The workload that converts a tensor between two layouts; None without a template for it."""
     if TRANSFORM not in templates or len(info.dims) != 4:
         return None
-    n, c, h, w = info.dims
-    names = {"source": source or IMAGE, "target": result or IMAGE}
+    names = {"src": normal(source) or IMAGE, "dst": normal(result) or IMAGE}
     try:
-        return Workload.of(TRANSFORM, {"n": n, "c": c, "h": h, "w": w, **names})
+        return Workload.of(TRANSFORM, {"shape": shape_text(info.dims), **names})
     except WorkloadError:
         return None
 

@@ -6,7 +6,8 @@ form.
 
 Identity, Dropout, casts to the same dtype, padding by nothing, concatenation of one tensor, slices
 of everything, `x * 1` and `x + 0` are dropped; a Softmax of before opset 13, which flattened what
-follows its axis, becomes today's between views; `Sum`/`Max`/`Min`/`Mean` of many become binary; `x
+follows its axis, becomes today's between views; two transposes become one;
+`Sum`/`Max`/`Min`/`Mean` of many become binary; `x
 - c` and `x / c` with a floating constant become `x + -c` and `x * (1/c)`. Contract: any graph in;
 same values out, up to one rounding of `1/c`.
 """
@@ -37,6 +38,8 @@ def canonicalise(graph: Graph) -> Graph:
             rewriter.replace(node, replace(node, operator="Add"))
         elif node.is_onnx("Softmax", "LogSoftmax") and graph.opset < 13:
             _modern_softmax(rewriter, node)
+        elif node.is_onnx("Transpose"):
+            _compose_transposes(rewriter, node)
         elif node.is_onnx("Sub", "Div"):
             _invert_constant(rewriter, node)
     return rewriter.finish()
@@ -127,3 +130,18 @@ def _modern_softmax(rewriter: Rewriter, node: Node) -> None:
         Node(node.operator, (before,), (after,), node.name, INTERNAL_DOMAIN, attributes),
         view(after, node.outputs[0]),
     )
+
+
+def _compose_transposes(rewriter: Rewriter, node: Node) -> None:
+    """Transpose(Transpose(x, p), q) -> Transpose(x, p[q])."""
+    before = rewriter.producer(node.inputs[0])
+    if before is None or not before.is_onnx("Transpose"):
+        return
+    info = rewriter.info(before.inputs[0])
+    if not info.known:
+        return
+    backwards = tuple(reversed(range(len(info.dims))))
+    first = tuple(before.attribute("perm") or backwards)
+    second = tuple(node.attribute("perm") or backwards)
+    order = attributes_of(perm=tuple(first[axis] for axis in second))
+    rewriter.replace(node, replace(node, inputs=before.inputs, attributes=order))

@@ -1,0 +1,48 @@
+"""Transpose -> `transpose`, axes of one element left out and axes that stay neighbours merged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.graph import Node
+from compiler.lower import is_computable, make_kernel, rules
+from compiler.rewrite import Rewriter
+from search_space.workload import shape_text
+
+
+@rules.register("Transpose")
+def lower_transpose(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    info = rewriter.info(node.inputs[0])
+    if not is_computable(info):
+        return None
+    rank = len(info.dims)
+    order = tuple(node.attribute("perm") or reversed(range(rank)))
+    shape, merged = merged_axes(info.dims, order)
+    parameters = {"shape": shape_text(shape), "perm": shape_text(merged)}
+    return [make_kernel(rewriter, "transpose", parameters, (node.inputs[0],), node)]
+
+
+def merged_axes(
+    dims: tuple[int, ...], order: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shape and permutation with the fewest axes that move the same elements.
+
+    >>> merged_axes((1, 128, 12, 32), (0, 2, 1, 3))
+    ((128, 12, 32), (1, 0, 2))
+    """
+    kept = [axis for axis in order if dims[axis] > 1]
+    position = {axis: i for i, axis in enumerate(sorted(kept))}
+    runs: list[list[int]] = []
+    for axis in kept:
+        if runs and position[axis] == position[runs[-1][-1]] + 1:
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    by_input = sorted(range(len(runs)), key=lambda run: runs[run][0])
+    extents = []
+    for run in by_input:
+        extent = 1
+        for axis in runs[run]:
+            extent *= dims[axis]
+        extents.append(extent)
+    return tuple(extents) or (1,), tuple(by_input.index(run) for run in range(len(runs))) or (0,)

@@ -1,0 +1,157 @@
+"""Layout settlement: the best of all choices, conversions where they are due, the same numbers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codegen.host import host_target
+from compiler.build import build, extract_tasks, prepared
+from compiler.evaluator import GraphEvaluator
+from compiler.layouts import normal, pack, physical_shape, same_bytes
+from compiler.onnx_import import import_model
+from compiler.options import Chooser
+from compiler.settlement import TRANSFORM, _Settlement, settle
+from records import TuningRecord
+from records.database import Database
+from search_space.config import Config
+from search_space.measure import MeasureResult
+from search_space.template import template_of
+from search_space.workload import Workload
+from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
+
+LANES = host_target().integer("vector.lanes")
+BLOCKED = f"NCHW{LANES}c"
+
+RESIDUAL = model_of(
+    f"g (float[1, {LANES}, 6, 6] x) => (float[1, {LANES}, 6, 6] y) "
+    "{ a = Conv<kernel_shape=[3, 3], pads=[1, 1, 1, 1]>(x, w1) b = Relu(a) "
+    "c = Conv<kernel_shape=[1, 1]>(b, w2) d = Add(c, b) e = Sigmoid(d) "
+    "f = MaxPool<kernel_shape=[3, 3], pads=[1, 1, 1, 1]>(e) s = Mul(f, e) "
+    "y = Conv<kernel_shape=[1, 1]>(s, w3) }",
+    w1=random(LANES, LANES, 3, 3),
+    w2=random(LANES, LANES, 1, 1, seed=1),
+    w3=random(LANES, LANES, 1, 1, seed=2),
+)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with Database.open(str(tmp_path / "t.db")) as opened:
+        yield opened
+
+
+def layout_records(workload: Workload, seconds: dict[tuple[str, str], float]) -> list[TuningRecord]:
+    """A record for each layout pair given, as if measured."""
+    target = host_target()
+    base = template_of(workload.operator).default(workload, target)
+    found = []
+    for (source, result), latency in seconds.items():
+        config = Config.of({**base, "input_layout": source, "output_layout": result})
+        measured = MeasureResult("ok", "hardware", (latency,) * 3)
+        found.append(TuningRecord.of(workload, target, config, measured))
+    return found
+
+
+def convolutions() -> list[Workload]:
+    tasks = extract_tasks(import_model(RESIDUAL))
+    return [task.workload for task in tasks if task.workload.operator == "conv2d"]
+
+
+def test_a_model_stays_blocked_where_that_pays(database: Database) -> None:
+    for workload in convolutions():
+        slow = {("NCHW", "NCHW"): 9e-4, ("NCHW", BLOCKED): 5e-4, (BLOCKED, "NCHW"): 5e-4}
+        database.add(layout_records(workload, {**slow, (BLOCKED, BLOCKED): 1e-6}))
+    settled = settle(prepared(import_model(RESIDUAL)), Chooser(host_target(), database, 1))
+    conversions = [
+        n for n in settled.graph.nodes if n.workload and n.workload.operator == TRANSFORM
+    ]
+    assert [node.workload["dst"] for node in conversions if node.workload] == [BLOCKED, "NCHW"]
+    assert settled.exact
+    between = [node for node in settled.graph.nodes if node not in conversions]
+    assert {settled.options[node].output for node in between} == {BLOCKED}
+
+
+def test_a_model_stays_plain_where_conversions_cost_more(database: Database) -> None:
+    for workload in convolutions():
+        pairs = itertools.product(("NCHW", BLOCKED), repeat=2)
+        costs = {p: 1e-6 if p == ("NCHW", "NCHW") else 9e-4 for p in pairs}
+        database.add(layout_records(workload, costs))
+    settled = settle(prepared(import_model(RESIDUAL)), Chooser(host_target(), database, 1))
+    assert not settled.layouts
+    assert all(n.workload is None or n.workload.operator != TRANSFORM for n in settled.graph.nodes)
+
+
+@settings(max_examples=8)
+@given(st.integers(0, 2**31))
+def test_the_choice_is_the_best_of_all(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    chooser = Chooser(host_target(), None, 1)
+    settlement = _Settlement(prepared(import_model(RESIDUAL)), chooser)
+    for node, options in settlement.options.items():
+        settlement.options[node] = [
+            type(option)(**{**vars(option), "seconds": float(rng.uniform(0, 2e-6))})
+            for option in options
+        ]
+    settled = settlement.run()
+    costs = []
+    for choice in itertools.product(*(settlement.options[node] for node in settlement.nodes)):
+        chosen = dict(zip(settlement.nodes, choice, strict=True))
+        costs.append(total_cost(settlement, chosen))
+    assert settled.seconds == pytest.approx(min(costs))
+
+
+def total_cost(settlement: _Settlement, chosen: dict) -> float:  # type: ignore[type-arg]
+    """Kernels, and a conversion on every edge that needs one."""
+    total = sum(option.seconds for option in chosen.values())
+    for node, option in chosen.items():
+        for name, wanted in zip(node.inputs, option.operands, strict=True):
+            producer = settlement.graph.producers.get(name)
+            present = chosen[producer].output if producer in chosen else ""
+            if name not in settlement.graph.constants:
+                total += settlement.seconds(name, present, wanted)
+        if settlement.needs_plain(node.outputs[0]):
+            total += settlement.seconds(node.outputs[0], option.output, "")
+    return total
+
+
+def test_every_pair_of_layouts_gives_the_same_numbers(database: Database) -> None:
+    graph = import_model(RESIDUAL)
+    inputs = inputs_of(graph)
+    pairs = list(itertools.product(("NCHW", BLOCKED), repeat=2))
+    for number, favourites in enumerate(([3, 0, 1], [1, 2, 3], [2, 3, 0])):
+        with Database.open(str(Path(database.name).parent / f"{number}.db")) as records:
+            for workload, favourite in zip(convolutions(), favourites, strict=True):
+                costs = {p: 1e-9 if i == favourite else 1.0 for i, p in enumerate(pairs)}
+                records.add(layout_records(workload, costs))
+            executable = build(graph, host_target(), records)
+        executable._arena.view(np.float32)[:] = np.nan
+        assert executable.report.tuned == 3
+        assert executable.report.conversions > 0
+        assert_close(executable.run(inputs), expected(RESIDUAL, inputs))
+
+
+def test_the_evaluator_times_the_choices_it_is_given(database: Database) -> None:
+    graph = import_model(RESIDUAL)
+    evaluator = GraphEvaluator(graph, host_target(), database, runs=3)
+    default = evaluator.latency({})
+    workload = convolutions()[0]
+    base = template_of("conv2d").default(workload, host_target())
+    chosen = evaluator.latency({workload: Config.of({**base, "x_tile": 1})})
+    assert default > 0 and chosen > 0
+
+
+@pytest.mark.parametrize("dims", [(1, 32, 1, 1), (2, 20, 3, 1), (1, 16, 2, 2), (1, 16, 1, 1)])
+def test_layouts_with_the_same_bytes_are_known(dims: tuple[int, ...]) -> None:
+    array = np.arange(1, 1 + np.prod(dims), dtype=np.float32).reshape(dims)
+    blocked = pack("NCHW16c", array)
+    assert blocked.shape == physical_shape("NCHW16c", dims)
+    same = blocked.size == array.size and bool(np.all(blocked.ravel() == array.ravel()))
+    assert same_bytes("", "NCHW16c", dims) == same_bytes("NCHW16c", "NCHW", dims) == same
+    assert normal("NCHW") == ""
