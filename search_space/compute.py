@@ -68,6 +68,8 @@ class Stage:
         shape: of the tensor written; None means the axes' extents.
         guard: the element is written only where all of these are >= 0.
         dtype: of the elements written.
+        into: the later stage whose tensor this one writes a part of (a concatenation has one stage
+            for each part); empty means a tensor of its own.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Stage:
     shape: tuple[Expr, ...] | None = None
     guard: Condition = ()
     dtype: str = "float32"
+    into: str = ""
 
     def __post_init__(self) -> None:
         assert bool(self.reduce_axes) == (self.reducer is not None), self.name

@@ -105,7 +105,7 @@ class Emitter:
 
     def _needs_memory(self, stage: Stage) -> bool:
         """Whether a root stage's tensor lives in memory (an epilogue may consume it in its tile)."""
-        if self.plan.host(stage.name) is not None:
+        if self.plan.host(stage.name) is not None or stage.into:
             return False
         consumed = any(r.producer == stage.name for r in self.plan.reverse_at.values())
         return not consumed or bool(self._outer_reduction(stage))
@@ -307,7 +307,8 @@ class Emitter:
 
     def _write(self, nest: Nest) -> tuple[str, tuple[Expr, ...]]:
         """Buffer and physical indices of the element a nest writes."""
-        return nest.stage.name, self._physical(nest.stage.name, nest.write_indices(), nest)
+        tensor = nest.stage.into or nest.stage.name
+        return tensor, self._physical(tensor, nest.write_indices(), nest)
 
     def _value(self, nest: Nest, value: Scalar) -> Scalar:
         def access(found: Load) -> Scalar:

@@ -103,9 +103,9 @@ class Relayout:
         return SearchSpace((Subspace((("algorithm", "copy"),), (counts,)),))
 
     def default(self, lanes: int) -> Config:
-        """Walk along the target; a few vectors at a time."""
+        """Walk along the source (many writes in flight hurt less than reads)."""
         if self._inner[0] != self._inner[1]:
-            return Config.of(algorithm="transpose", walk="target")
+            return Config.of(algorithm="transpose", walk="source")
         counts = [int(u) for u in self.space(lanes).describe()["unroll"]]
         return Config.of(algorithm="copy", unroll=max(u for u in counts if u <= 4))
 

@@ -1,0 +1,117 @@
+"""Concatenation along one axis.
+
+    y = x0, x1, ... one behind the other along `axis`
+
+Each operand is copied by a stage of its own into its part of y, in runs as long as the operand's
+axes from the concatenated one on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.compute import ComputeDefinition, Stage, Tensor, axis
+from search_space.config import Config
+from search_space.errors import WorkloadError
+from search_space.expression import as_expr
+from search_space.flattening import check_extents, product
+from search_space.movement import copy_default, copy_schedule, copy_space
+from search_space.scalar import load
+from search_space.schedule import Schedule
+from search_space.space import SearchSpace
+from search_space.target import Target
+from search_space.template import Operand, Parameter, Template, templates
+from search_space.workload import Workload
+
+
+@templates.register("concat")
+class Concat(Template):
+    """See the module's docstring."""
+
+    operator = "concat"
+    summary = "operands one behind the other along an axis"
+    parameters = (
+        Parameter("shape", "of the output, e.g. 1x128x56x56", text=True),
+        Parameter("axis", "concatenated along", minimum=0),
+        Parameter("parts", "extent of each operand along it, e.g. 64x64", text=True),
+    )
+    examples = (
+        "concat shape=2x19x3x5 axis=1 parts=7x12",
+        "concat shape=3x37 axis=1 parts=1x19x17",
+        "concat shape=40x3 axis=0 parts=33x7 dtype=int64",
+        "concat shape=5x1x2 axis=1 parts=1",
+    )
+
+    def check(self, workload: Workload) -> None:
+        shape, parts = workload.shape("shape"), workload.shape("parts")
+        check_extents(self.operator, "shape", shape)
+        check_extents(self.operator, "parts", parts)
+        position = workload.integer("axis")
+        if position >= len(shape) or not parts or sum(parts) != shape[position]:
+            raise WorkloadError(
+                f"operator 'concat': parts={workload['parts']} do not add up to axis {position} of "
+                f"shape={workload['shape']}"
+            )
+
+    def _split(self, workload: Workload) -> tuple[int, int, int]:
+        """Elements before, along and after the axis."""
+        shape, position = workload.shape("shape"), workload.integer("axis")
+        return product(shape[:position]), shape[position], product(shape[position + 1 :])
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        shape, position = workload.shape("shape"), workload.integer("axis")
+        return tuple(
+            Operand(f"x{i}", (*shape[:position], part, *shape[position + 1 :]), workload.dtype)
+            for i, part in enumerate(workload.shape("parts"))
+        )
+
+    def output(self, workload: Workload) -> Operand:
+        return Operand("y", workload.shape("shape"), workload.dtype, "output")
+
+    def flops(self, workload: Workload) -> int:
+        return 0
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        arrays = [inputs[operand.name] for operand in self.inputs(workload)]
+        return np.concatenate(arrays, axis=workload.integer("axis"))
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        """Stages `y.x0`, `y.x1`, ... write into `y`, the stage of the last operand."""
+        rows, length, run = self._split(workload)
+        shape = as_expr(rows), as_expr(length * run)
+        tensors, stages, offset = [], [], 0
+        parts = workload.shape("parts")
+        for position, part in enumerate(parts):
+            r, k = axis("r", rows), axis("k", part * run)
+            name = f"x{position}"
+            constant = workload.is_constant(name)
+            tensors.append(Tensor(name, (rows, part * run), workload.dtype, constant))
+            last = position == len(parts) - 1
+            store = (r.var, k.var + offset)
+            value = load(name, r.var, k.var)
+            stages.append(
+                Stage(
+                    "y" if last else f"y.{name}", (r, k), value, store=store, shape=shape,
+                    dtype=workload.dtype, into="" if last else "y",
+                )
+            )  # fmt: skip
+            offset += part * run
+        return ComputeDefinition(self.operator, tuple(tensors), tuple(stages))
+
+    # -- CPU ----------------------------------------------------------------------------------
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        return copy_space(self._run(workload), target.integer("vector.lanes"))
+
+    def _run(self, workload: Workload) -> int:
+        """The longest contiguous run."""
+        return max(workload.shape("parts")) * self._split(workload)[2]
+
+    def default(self, workload: Workload, target: Target) -> Config:
+        return copy_default(self._run(workload), target.integer("vector.lanes"))
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        return copy_schedule(self.compute(workload), target.integer("vector.lanes"))

@@ -1,0 +1,141 @@
+"""Padding: a tensor inside a larger one.
+
+    y[i] = x[i - before] inside;  outside `value`, the nearest element (edge), or the mirror image
+    (reflect)
+
+Axes without padding merge with the one before (mode constant). Inside, where nothing is padded, the
+code has no tests (`specialisation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.compute import ComputeDefinition, Stage, Tensor, axis
+from search_space.config import Config
+from search_space.errors import WorkloadError
+from search_space.expression import Expr, maximum, minimum
+from search_space.flattening import check_extents
+from search_space.movement import Span, copy_default, copy_schedule, copy_space, merge
+from search_space.scalar import Const, Scalar, Select, load
+from search_space.schedule import Schedule
+from search_space.space import SearchSpace
+from search_space.target import Target
+from search_space.template import Operand, Parameter, Template, templates
+from search_space.workload import Workload
+
+
+@templates.register("pad")
+class Pad(Template):
+    """See the module's docstring."""
+
+    operator = "pad"
+    summary = "padding with a constant, the edge or the mirror image"
+    parameters = (
+        Parameter("shape", "of the input, e.g. 1x64x56x56", text=True),
+        Parameter("before", "elements put before each axis, e.g. 0x0x1x1", text=True),
+        Parameter("after", "elements put behind each axis, e.g. 0x0x1x1", text=True),
+        Parameter("mode", "what they are", "constant", choices=("constant", "edge", "reflect")),
+        Parameter("value", "the constant", "0"),
+    )
+    examples = (
+        "pad shape=2x3x5x7 before=0x0x1x2 after=0x0x2x1",
+        "pad shape=3x37 before=0x3 after=1x0 value=-1.5",
+        "pad shape=2x3x5 before=0x1x2 after=0x1x3 mode=edge",
+        "pad shape=4x40 before=1x3 after=2x5 mode=reflect",
+        "pad shape=2x21x3 before=0x2x0 after=0x1x0 value=7 dtype=int64",
+        "pad shape=5 before=0 after=0",
+    )
+
+    def check(self, workload: Workload) -> None:
+        shape, before, after = (workload.shape(n) for n in ("shape", "before", "after"))
+        check_extents(self.operator, "shape", shape)
+        if not len(shape) == len(before) == len(after) or min(*before, *after, 0) < 0:
+            raise WorkloadError(
+                "operator 'pad': before and after need one number from 0 on for each axis"
+            )
+        reflect = workload.text("mode") == "reflect"
+        if reflect and any(
+            max(b, a) >= extent for extent, b, a in zip(shape, before, after, strict=True)
+        ):
+            raise WorkloadError("operator 'pad': reflected padding must be smaller than its axis")
+        try:
+            float(workload.text("value"))
+        except ValueError as error:
+            raise WorkloadError(
+                f"operator 'pad': value={workload['value']} is no number"
+            ) from error
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        return (Operand("x", workload.shape("shape"), workload.dtype),)
+
+    def output(self, workload: Workload) -> Operand:
+        extents = zip(*(workload.shape(n) for n in ("shape", "before", "after")), strict=True)
+        return Operand("y", tuple(sum(each) for each in extents), workload.dtype, "output")
+
+    def flops(self, workload: Workload) -> int:
+        return 0
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        widths = list(zip(workload.shape("before"), workload.shape("after"), strict=True))
+        mode: Any = workload.text("mode")
+        if mode != "constant":
+            return np.pad(inputs["x"], widths, mode)
+        value = np.array(float(workload.text("value"))).astype(inputs["x"].dtype)
+        return np.pad(inputs["x"], widths, "constant", constant_values=value)
+
+    def _spans(self, workload: Workload) -> tuple[Span, ...]:
+        before = workload.shape("before")
+        sizes = self.output(workload).shape
+        triples = zip(workload.shape("shape"), before, sizes, strict=True)
+        spans = [Span(extent, -start, size) for extent, start, size in triples]
+        if workload.text("mode") == "constant":
+            return merge(spans)
+        return tuple(spans)
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        """One stage `y` over the (merged) output axes d0, d1, ..."""
+        spans = self._spans(workload)
+        axes = tuple(axis(f"d{i}", span.size) for i, span in enumerate(spans))
+        places = [a.var + s.start for a, s in zip(axes, spans, strict=True)]
+        value: Scalar = load("x", *places)
+        tests: list[Expr] = []
+        for place, span in zip(places, spans, strict=True):
+            tests += [place] if span.start < 0 else []
+            tests += [span.extent - 1 - place] if span.start + span.size > span.extent else []
+        if tests:
+            value = Select(tuple(tests), value, self._outside(workload, places, spans))
+        x = Tensor("x", tuple(span.extent for span in spans), workload.dtype)
+        stage = Stage("y", axes, value, dtype=workload.dtype)
+        return ComputeDefinition(self.operator, (x,), (stage,))
+
+    def _outside(self, workload: Workload, places: list[Expr], spans: tuple[Span, ...]) -> Scalar:
+        """The value of a padded element."""
+        mode = workload.text("mode")
+        if mode == "constant":
+            return Const(float(workload.text("value")))
+        found = []
+        for place, span in zip(places, spans, strict=True):
+            last = span.extent - 1
+            if span.whole:
+                found.append(place)
+            elif mode == "edge":
+                found.append(minimum(maximum(place, 0), last))
+            else:
+                mirrored = maximum(place, -place)
+                found.append(minimum(mirrored, 2 * last - mirrored))
+        return load("x", *found)
+
+    # -- CPU ----------------------------------------------------------------------------------
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        return copy_space(self._spans(workload)[-1].size, target.integer("vector.lanes"))
+
+    def default(self, workload: Workload, target: Target) -> Config:
+        return copy_default(self._spans(workload)[-1].size, target.integer("vector.lanes"))
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        return copy_schedule(self.compute(workload), target.integer("vector.lanes"))

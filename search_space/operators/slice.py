@@ -1,0 +1,102 @@
+"""Slices: a box of a tensor, every axis with its own start, size and step.
+
+    y[i, j, ...] = x[start_0 + i*step_0, start_1 + j*step_1, ...]
+
+Steps may be negative. Axes taken whole merge with their neighbours (`movement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from search_space.compute import ComputeDefinition, Stage, Tensor, axis
+from search_space.config import Config
+from search_space.errors import WorkloadError
+from search_space.flattening import check_extents
+from search_space.movement import Span, copy_default, copy_schedule, copy_space, merge
+from search_space.scalar import load
+from search_space.schedule import Schedule
+from search_space.space import SearchSpace
+from search_space.target import Target
+from search_space.template import Operand, Parameter, Template, templates
+from search_space.workload import Workload
+
+
+@templates.register("slice")
+class Slice(Template):
+    """See the module's docstring."""
+
+    operator = "slice"
+    summary = "a box of a tensor"
+    parameters = (
+        Parameter("shape", "of the input, e.g. 1x64x56x56", text=True),
+        Parameter("starts", "first element of each axis, e.g. 0x32x0x0", text=True),
+        Parameter("sizes", "elements taken of each axis, e.g. 1x32x56x56", text=True),
+        Parameter("steps", "distance of elements taken, e.g. 1x1x2x2 (default: all 1)", ""),
+    )
+    examples = (
+        "slice shape=2x7x5x3 starts=0x2x0x0 sizes=2x3x5x3",
+        "slice shape=9x37 starts=1x0 sizes=4x19 steps=2x2",
+        "slice shape=3x131 starts=2x130 sizes=2x44 steps=-1x-3",
+        "slice shape=1009 starts=500 sizes=509 dtype=int64",
+        "slice shape=4x5 starts=3x4 sizes=1x1",
+    )
+
+    def check(self, workload: Workload) -> None:
+        shape, starts, sizes, steps = self._box(workload)
+        check_extents(self.operator, "shape", shape)
+        check_extents(self.operator, "sizes", sizes)
+        if not len(shape) == len(starts) == len(sizes) == len(steps):
+            raise WorkloadError("operator 'slice': shape, starts, sizes and steps differ in length")
+        for extent, start, size, step in zip(shape, starts, sizes, steps, strict=True):
+            last = start + (size - 1) * step
+            if step == 0 or not (0 <= start < extent and 0 <= last < extent):
+                raise WorkloadError(
+                    f"operator 'slice': {size} elements from {start}, {step} apart, leave an axis "
+                    f"of {extent}"
+                )
+
+    def _box(self, workload: Workload) -> tuple[tuple[int, ...], ...]:
+        shape, starts, sizes = (workload.shape(name) for name in ("shape", "starts", "sizes"))
+        return shape, starts, sizes, workload.shape("steps") or (1,) * len(shape)
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        return (Operand("x", workload.shape("shape"), workload.dtype),)
+
+    def output(self, workload: Workload) -> Operand:
+        return Operand("y", workload.shape("sizes"), workload.dtype, "output")
+
+    def flops(self, workload: Workload) -> int:
+        return 0
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        _, starts, sizes, steps = self._box(workload)
+        result = inputs["x"]
+        for position, (start, size, step) in enumerate(zip(starts, sizes, steps, strict=True)):
+            result = result.take([start + i * step for i in range(size)], axis=position)
+        return result
+
+    def _spans(self, workload: Workload) -> tuple[Span, ...]:
+        return merge([Span(*each) for each in zip(*self._box(workload), strict=True)])
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        """One stage `y` over the merged axes d0, d1, ..."""
+        spans = self._spans(workload)
+        axes = tuple(axis(f"d{i}", span.size) for i, span in enumerate(spans))
+        places = (a.var * s.step + s.start for a, s in zip(axes, spans, strict=True))
+        x = Tensor("x", tuple(span.extent for span in spans), workload.dtype)
+        stage = Stage("y", axes, load("x", *places), dtype=workload.dtype)
+        return ComputeDefinition(self.operator, (x,), (stage,))
+
+    # -- CPU ----------------------------------------------------------------------------------
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        return copy_space(self._spans(workload)[-1].size, target.integer("vector.lanes"))
+
+    def default(self, workload: Workload, target: Target) -> Config:
+        return copy_default(self._spans(workload)[-1].size, target.integer("vector.lanes"))
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        return copy_schedule(self.compute(workload), target.integer("vector.lanes"))
