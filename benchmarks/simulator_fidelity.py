@@ -13,9 +13,11 @@ configurations judged in a second.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,7 +84,7 @@ CASES = {
     ),
 }
 
-QUIET = 1.05
+QUIET = 1.1
 """A run of the FMA loop counts as undisturbed within this factor of the fastest one."""
 
 
@@ -101,27 +103,29 @@ class Bench:
         output = self._peak.allocate_output()
         self._reference = self._peak.bind({**ones, self._peak.output.name: output})
         self._fastest = min(_seconds(self._reference) for _ in range(20_000))
-        self._quiet = self._fastest * QUIET
 
-    def measure(self, workload: Workload, config: Config, seed: int = 0) -> tuple[float, float]:
+    def measure(
+        self, workload: Workload, config: Config, seed: int = 0
+    ) -> tuple[float, float] | None:
         """(cycles of a full-speed FMA loop, seconds) of a configuration; everything warm.
 
-        Only samples between two undisturbed runs of the FMA loop count (others have the core's
-        sibling or the core itself), as long as such samples come at all.
+        Only samples between two undisturbed runs of the FMA loop count; None if there were none.
         """
         kernel = compile_config(workload, self._target, config)
         call = kernel.bind(self._arrays(workload, kernel, seed))
         call()
         samples: list[tuple[float, float, float]] = []
-        start = time.perf_counter()
-        while len(samples) < 400:
-            samples.append(self._sample(call))
-            spent = time.perf_counter() - start
-            quiet = sum(worst <= self._quiet for worst, _, _ in samples)
-            if (quiet >= 3 and spent >= self._budget) or spent > 12 * self._budget:
-                break
-        self._quiet = max(self._quiet * 1.001, self._fastest * QUIET)
-        good = [s for s in samples if s[0] <= self._quiet] or samples
+        with undisturbed():
+            start = time.perf_counter()
+            while len(samples) < 400:
+                samples.append(self._sample(call))
+                spent = time.perf_counter() - start
+                quiet = sum(worst <= QUIET * self._fastest for worst, _, _ in samples)
+                if (quiet >= 3 and spent >= self._budget) or spent > 6 * self._budget:
+                    break
+        good = [s for s in samples if s[0] <= QUIET * self._fastest]
+        if not good:
+            return None
         fastest = min(seconds for _, _, seconds in good)
         return fastest / min(reference for _, reference, _ in good) * self._cycles, fastest
 
@@ -154,6 +158,18 @@ class Bench:
         return arrays
 
 
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ask the scheduler not to take the core away while sampling, where we may ask for that."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    with contextlib.suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, -15)
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
+
+
 def _seconds(call: Any) -> float:
     start = time.perf_counter()
     call()
@@ -178,12 +194,13 @@ def measure(data: Path, pattern: str, count: int, rounds: int, budget: float, co
                 if len(trial["cycles"]) > number:
                     continue
                 try:
-                    cycles, seconds = bench.measure(workload, config)
+                    found = bench.measure(workload, config)
                 except TilesmithError as error:
                     trial["error"] = str(error)
                     continue
-                trial["cycles"].append(cycles)
-                trial["seconds"].append(seconds)
+                if found is not None:
+                    trial["cycles"].append(found[0])
+                    trial["seconds"].append(found[1])
             data.write_text(json.dumps(stored))
             print(f"{name}: pass {number + 1} in {time.perf_counter() - start:.0f} s", flush=True)
 

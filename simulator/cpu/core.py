@@ -38,7 +38,7 @@ HORIZONTAL = (10.0, 18.0)
 GATHER_OPERATIONS = 2.0
 """Operations that put one lane of a gather in its place (or take one out for a scatter)."""
 
-RESOURCES = ("compute", "loads", "stores", "frontend", "latency", "spills")
+RESOURCES = ("compute", "l1", "stores", "frontend", "latency", "spills")
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,8 @@ class _BlockModel:
         self._lane = _lane_strides(block, facts, rows)
         self._wide = _vectors(block, facts, machine)
         self._crossing = _crossing(block, facts, machine, rows)
+        self._register_reads = sum(a.register and not a.write for a in block.accesses)
+        self._register_writes = sum(a.register and a.write for a in block.accesses)
         accumulator = next((a for a in block.accesses if a.write), None)
         self._moves_tile = (
             np.array(accumulator.moves[outer : outer + inner], dtype=bool)
@@ -169,13 +171,14 @@ class _BlockModel:
         issued = issued + 3.0 * block.selects * points
         if block.arithmetic.horizontal:
             issued = issued + HORIZONTAL[0] * points
+        moved = self._evicted(points) if not block.accumulates else np.zeros_like(points)
         if self._innermost:
             issued = issued + LOOP_OPERATIONS
         parts = np.stack(
             [
                 arithmetic / machine.fma_ports,
-                (memory.loads + spills * steps) / machine.load_ports,
-                memory.stores / machine.store_ports,
+                (memory.loads + spills * steps + moved * self._register_reads) / machine.load_ports,
+                (memory.stores + moved * self._register_writes) / machine.store_ports,
                 issued / machine.width,
                 self._latency(steps, issued, tile),
                 SPILL * spills * steps,
@@ -183,6 +186,14 @@ class _BlockModel:
         )
         cycles = parts[:5].max(axis=0) + parts[5]
         return BlockCost(cycles, parts, wanted, tile, points, issued, steps, points)
+
+    def _evicted(self, points: Floats) -> Floats:
+        """Vectors of register buffers that do not fit the registers, per access of the body."""
+        size = np.zeros_like(points)
+        for buffer in self._block.pressure:
+            size = size + np.ceil(self._facts.capacity[buffer] / self._machine.lanes)
+        excess = np.maximum(0.0, size - self._machine.registers)
+        return points * excess / np.maximum(size, 1.0)
 
     def _memory(self, counts: Floats, one_step: Floats, points: Floats) -> _Memory:
         """Loads, stores, operations issued for them, and registers that hold loaded values."""

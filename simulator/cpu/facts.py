@@ -95,6 +95,10 @@ class Facts:
     slices: Floats
     capacity: Floats
 
+    def take(self, start: int, stop: int) -> Facts:
+        """The configurations from `start` to `stop`."""
+        return Facts(*(getattr(self, item.name)[..., start:stop] for item in fields(Facts)))
+
     @staticmethod
     def join(parts: Sequence[Facts]) -> Facts:
         """One batch of several, in order."""

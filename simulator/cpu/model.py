@@ -79,9 +79,11 @@ class ProgramCost:
     traffic: Traffic
 
 
-def program_cost(skeleton: Skeleton, facts: Facts, machine: Machine) -> ProgramCost:
-    """Cost every configuration of the batch."""
-    traffic = traffic_of(skeleton, facts, machine)
+def program_cost(
+    skeleton: Skeleton, facts: Facts, machine: Machine, cold: bool = False
+) -> ProgramCost:
+    """Cost every configuration of the batch; `cold`: weights start in memory."""
+    traffic = traffic_of(skeleton, facts, machine, cold)
     starts = _row_ranges(skeleton)
     innermost = _overhead_blocks(skeleton.root)
     costs = {

@@ -75,12 +75,13 @@ def _is_product(value: Scalar) -> bool:
     return isinstance(value, Call) and value.function == "multiply"
 
 
-def selects(value: Scalar) -> int:
-    """How many conditions a value evaluates."""
+def selects(value: Scalar, running: frozenset[str]) -> int:
+    """How many conditions over `running` variables a value evaluates."""
     match value:
         case Call(arguments=arguments):
-            return sum(selects(a) for a in arguments)
+            return sum(selects(a, running) for a in arguments)
         case Select(condition, then, otherwise):
-            return len(condition) + selects(then) + selects(otherwise)
+            own = sum(not running.isdisjoint(e.variables()) for e in condition)
+            return own + selects(then, running) + selects(otherwise, running)
         case _:
             return 0

@@ -81,7 +81,9 @@ class BlockSite:
         serial, unrolled, vector: indices of its loops; the path is their concatenation.
         tile_depth: serial loops around the register buffer it updates, -1 if it updates none.
         accumulates: whether it is a reduction update.
-        selects: conditions evaluated inside its value.
+        selects: conditions evaluated at run time inside its value.
+        stage: the compute stage it comes from.
+        pressure: register buffers in scope, by index.
     """
 
     serial: tuple[int, ...]
@@ -93,6 +95,8 @@ class BlockSite:
     tile_depth: int
     accumulates: bool
     selects: int
+    stage: str
+    pressure: tuple[int, ...]
 
     @property
     def path(self) -> tuple[int, ...]:
@@ -145,6 +149,7 @@ class Skeleton:
                 b.tile_depth,
                 b.accumulates,
                 b.selects,
+                b.pressure,
             )
             for b in self.blocks
         ]
@@ -214,9 +219,11 @@ class _Walk:
         outside = self.scope.get(loop.variable)
         self.scope[loop.variable] = number
         serial, unrolled, vector = where.serial, where.unrolled, where.vector
-        if kind == "serial":
-            serial = (*serial, *unrolled, number)
-            unrolled = ()
+        trivial = loop.extent.constant == 1 and kind != "vector"
+        if trivial:
+            pass  # simplification removes it
+        elif kind == "serial":
+            serial = (*serial, number)
         elif kind == "unroll":
             unrolled = (*unrolled, number)
         else:
@@ -228,7 +235,7 @@ class _Walk:
             del self.scope[loop.variable]
         else:
             self.scope[loop.variable] = outside
-        return [Node(number, tuple(inner))] if kind == "serial" else inner
+        return [Node(number, tuple(inner))] if kind == "serial" and not trivial else inner
 
     def _block(self, block: Block, where: _Context) -> BlockSite:
         guards = where.guards
@@ -250,8 +257,14 @@ class _Walk:
             guards,
             depth,
             block.reducer is not None,
-            selects(block.value),
+            selects(block.value, self._running(where)),
+            block.stage,
+            tuple(self._number(name) for name, _ in where.tiles),
         )
+
+    def _running(self, where: _Context) -> frozenset[str]:
+        """Variables whose values are known only at run time."""
+        return frozenset(self.loops[i].variable for i in where.serial)
 
     def _lane(self, where: _Context) -> str | None:
         return None if where.vector is None else self.loops[where.vector].variable
@@ -280,8 +293,11 @@ class _Walk:
         if name not in self.known:
             parameters = (*self.program.parameters, *self.program.literals)
             self.known[name] = next(b for b in parameters if b.name == name)
-        self.numbers.setdefault(name, len(self.numbers))
+        self._number(name)
         return self.known[name]
+
+    def _number(self, name: str) -> int:
+        return self.numbers.setdefault(name, len(self.numbers))
 
 
 def _guarded(where: _Context, guard: Guard) -> _Context:

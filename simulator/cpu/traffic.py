@@ -65,12 +65,17 @@ class _Entry:
     back: bool
 
 
-def traffic_of(skeleton: Skeleton, facts: Facts, machine: Machine) -> Traffic:
-    """Walk the tree. See the module's docstring."""
+def traffic_of(
+    skeleton: Skeleton, facts: Facts, machine: Machine, cold: bool = False
+) -> Traffic:
+    """Walk the tree. See the module's docstring.
+
+    `cold`: weights (constant parameters) are in memory when the program starts.
+    """
     entries = _entries(skeleton)
     rows = [entry.row for entry in entries]
     prints = _footprints(entries, facts, machine, skeleton)
-    walker = _Walker(skeleton, facts, machine, entries, prints)
+    walker = _Walker(skeleton, facts, machine, entries, prints, cold)
     walker.visit(skeleton.root, 0)
     depths = np.array([entry.depth for entry in entries])
     place = np.arange(len(entries))
@@ -156,7 +161,9 @@ class _Walker:
         machine: Machine,
         entries: list[_Entry],
         prints: Footprint,
+        cold: bool,
     ) -> None:
+        self._cold = cold
         self._skeleton = skeleton
         self._facts = facts
         self._entries = entries
@@ -186,7 +193,8 @@ class _Walker:
         hits = self._hits(inside, depth)
         self._share(units, inside, hits)
         if node.loop < 0:
-            self.moved[:, inside] *= 1.0 - hits
+            stays = [self._cold and self._skeleton.constant[self._entries[e].buffer] for e in inside]
+            self.moved[:, inside] *= np.where(np.array(stays)[:, None], 1.0, 1.0 - hits)
         else:
             self._repeat(node.loop, inside, hits, depth)
         return inside

@@ -1,0 +1,184 @@
+"""The simulator of family "cpu", registered for `simulator.judge` and `simulator.simulate`.
+
+Two fidelities: `roofline` (peak arithmetic and memory bandwidth, whatever the schedule) and
+`analytical` (the model of this package). A CPU has no timeline of instructions to show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from search_space.config import Config
+from search_space.dtypes import size_of
+from search_space.errors import TargetError
+from search_space.target import Target
+from search_space.template import template_of
+from search_space.workload import Workload
+from simulator.cpu.batches import Batch, batches, skeleton
+from simulator.cpu.facts import Facts, Floats, evaluate
+from simulator.cpu.features import NAMES, features
+from simulator.cpu.machine import Machine
+from simulator.cpu.model import TERMS, ProgramCost, program_cost
+from simulator.cpu.skeleton import Skeleton
+from simulator.dispatch import Fidelity, Judgement, OperatorCost, SimulationResult, simulators
+
+CHUNK = 2048
+"""Configurations evaluated at a time, so that the arrays stay in cache."""
+
+
+@dataclass(frozen=True)
+class CpuSimulator:
+    """Judges CPU schedules.
+
+    Attributes:
+        threads: threads that share the parallel loops.
+        weights: "cold" (in memory at the start, as inside a model) or "warm".
+    """
+
+    threads: int = 1
+    weights: Literal["cold", "warm"] = "cold"
+
+    def judge(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
+        """Latency, features and bound of every configuration (see `simulator.judge`)."""
+        latency = np.zeros(len(configs))
+        rows = np.zeros((len(configs), len(NAMES)), dtype=np.float32)
+        bound = [""] * len(configs)
+        machine = machine_of(target, self.threads)
+        for base, facts, places in _joined(workload, target, batches(workload, target, configs)):
+            for start in range(0, len(places), CHUNK):
+                part = facts.take(start, start + CHUNK)
+                here = places[start : start + CHUNK]
+                cost = program_cost(base, part, machine, self.weights == "cold")
+                latency[here] = cost.cycles / (machine.ghz * 1e9)
+                rows[here] = features(base, part, cost)
+                for place, name in zip(here, _bounds(cost), strict=True):
+                    bound[place] = name
+        return Judgement(latency, rows, bound)
+
+    def simulate(
+        self,
+        workload: Workload,
+        target: Target,
+        config: Config | None,
+        fidelity: Fidelity,
+        trace: Path | None,
+    ) -> SimulationResult:
+        """One configuration with its reasons (see `simulator.simulate`).
+
+        Raises:
+            TargetError: a timeline or a trace is asked for.
+        """
+        if fidelity == "timeline" or trace is not None:
+            raise TargetError(
+                f"target '{target.name}' is a CPU, which has no timeline to simulate or trace; "
+                "use --fidelity analytical or roofline"
+            )
+        if fidelity == "roofline":
+            return self._roofline(workload, target)
+        if config is None:
+            config = template_of(workload.operator).default(workload, target)
+        return self._analytical(workload, target, config)
+
+    def _analytical(self, workload: Workload, target: Target, config: Config) -> SimulationResult:
+        machine = machine_of(target, self.threads)
+        (batch,) = batches(workload, target, [config])
+        base = skeleton(workload, target, batch.structure)
+        facts = evaluate(base, batch.tiles, 1)
+        cost = program_cost(base, facts, machine, self.weights == "cold")
+        cycles = float(cost.cycles[0])
+        terms = _terms(cost)[:, 0]
+        bound = _bounds(cost)[0]
+        phases = [_phase_table(base, cost, number) for number in range(len(cost.phases))]
+        microseconds = cycles / (machine.ghz * 1e3)
+        details = {"config": dict(config), "nests": phases}
+        return SimulationResult(
+            target.name,
+            "analytical",
+            round(cycles),
+            round(float(terms[TERMS.index("compute")])),
+            microseconds,
+            bound,
+            {name: float(min(1.0, term / cycles)) for name, term in zip(TERMS, terms, strict=True)},
+            (OperatorCost(workload.key, microseconds, bound, details),),
+        )
+
+    def _roofline(self, workload: Workload, target: Target) -> SimulationResult:
+        """The larger of arithmetic at peak and all operands at memory bandwidth."""
+        machine = machine_of(target, self.threads)
+        template = template_of(workload.operator)
+        operands = (*template.operands(workload), template.output(workload))
+        moved = sum(int(np.prod(o.shape, dtype=np.int64)) * size_of(o.dtype) for o in operands)
+        peak = 2.0 * machine.fma_ports * machine.lanes * machine.threads
+        compute = template.flops(workload) / peak
+        memory = moved / (machine.bandwidth[2] * min(machine.threads, machine.shared))
+        cycles = max(compute, memory)
+        bound = "compute" if compute >= memory else "memory"
+        microseconds = cycles / (machine.ghz * 1e3)
+        return SimulationResult(
+            target.name,
+            "roofline",
+            round(cycles),
+            round(compute),
+            microseconds,
+            bound,
+            {"compute": compute / cycles, "memory": memory / cycles},
+            (OperatorCost(workload.key, microseconds, bound, {"bytes": moved}),),
+        )
+
+
+@lru_cache(maxsize=64)
+def machine_of(target: Target, threads: int) -> Machine:
+    """The machine of a target, kept."""
+    return Machine.of(target, threads)
+
+
+def _joined(
+    workload: Workload, target: Target, found: Sequence[Batch]
+) -> list[tuple[Skeleton, Facts, list[int]]]:
+    """Batches of one signature together: (a skeleton, facts of all, places)."""
+    groups: dict[str, tuple[Skeleton, list[Facts], list[int]]] = {}
+    for batch in found:
+        base = skeleton(workload, target, batch.structure)
+        facts = evaluate(base, batch.tiles, len(batch.places))
+        group = groups.setdefault(base.signature, (base, [], []))
+        group[1].append(facts)
+        group[2].extend(batch.places)
+    return [(base, Facts.join(parts), places) for base, parts, places in groups.values()]
+
+
+def _terms(cost: ProgramCost) -> Floats:
+    """Cycles of each of `TERMS` over all phases, (terms, n)."""
+    return np.sum([phase.terms for phase in cost.phases], axis=0)
+
+
+def _bounds(cost: ProgramCost) -> list[str]:
+    """What limits each configuration: the largest term."""
+    return [TERMS[i] for i in np.argmax(_terms(cost), axis=0)]
+
+
+def _phase_table(base: Skeleton, cost: ProgramCost, number: int) -> dict[str, Any]:
+    """One nest for people: its stages, cycles, terms and what its inner tile looks like."""
+    phase = cost.phases[number]
+    stages = dict.fromkeys(base.blocks[block].stage for block in phase.blocks)
+    main = max(phase.costs, key=lambda found: float(found.cycles[0]))
+    return {
+        "stages": list(stages),
+        "cycles": round(float(phase.cycles[0])),
+        "bound": TERMS[int(np.argmax(phase.terms[:, 0]))],
+        "terms": {t: round(float(v)) for t, v in zip(TERMS, phase.terms[:, 0], strict=True)},
+        "registers": round(float(main.registers[0])),
+        "executions": round(float(main.executions[0])),
+        "operations": round(float(main.operations[0]), 1),
+    }
+
+
+simulators.register("cpu")(CpuSimulator())
+
+
+__all__ = ["CpuSimulator", "machine_of"]
