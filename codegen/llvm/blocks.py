@@ -11,7 +11,7 @@ from llvmlite import ir
 from codegen.llvm.indexing import IndexEmitter
 from codegen.llvm.registers import RegisterFile
 from codegen.llvm.types import INDEX, VOID, element_type, is_float, lanes_of, literal, suffix
-from codegen.llvm.values import Lane, Memory, ValueEmitter
+from codegen.llvm.values import Lane, Memory, ValueEmitter, fold_multiply, same_kind
 from codegen.llvm.vector_math import FLAGS, intrinsic
 from search_space.dtypes import size_of
 from search_space.expression import Expr
@@ -143,13 +143,10 @@ class BlockEmitter:
         return self._combine(block.reducer or "sum", old, self.values.emit(value, lane, mask))
 
     def _multiply_add(self, left: ir.Value, right: ir.Value, old: ir.Value) -> ir.Value:
-        product = self.values.apply("multiply", [left, right])
-        folded = isinstance(product, ir.Constant) or product in (left, right)
+        folded = fold_multiply("multiply", same_kind([left, right]))
+        if folded is not None:
+            return self._combine("sum", old, folded)
         width = max(lanes_of(left), lanes_of(right), lanes_of(old))
-        if folded:
-            return self._combine("sum", old, product)
-        if isinstance(product, ir.Instruction):
-            self.builder.remove(product)
         parts = [self.values.splat(v, width) if width else v for v in (left, right, old)]
         return self.values.math.fma(*parts)
 

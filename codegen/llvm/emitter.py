@@ -118,6 +118,7 @@ class FunctionEmitter:
         self._inside_parallel = False
         self._root(statement)
         self.builder.ret_void()
+        self.registers.finish(self.function)
         self.entry.branch(body)
         export(module, name, self.function, len(program.parameters))
 

@@ -3,7 +3,7 @@
 A buffer in scope `register` is indexed by unrolled and vector variables only, so while code is
 emitted every index is a number. One alloca for each element or vector is exactly what `mem2reg`
 turns into SSA values and loop-carried phis: accumulators stay in registers without any work of
-ours.
+ours. Within straight-line code values are passed on here, so that LLVM has less to read.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ class RegisterFile:
         self._vectors: set[str] = set()
         self._slots: dict[tuple[str, int], ir.Value] = {}
         self._builder: ir.IRBuilder | None = None
+        self._block: ir.Block | None = None
+        self._known: dict[ir.Value, ir.Value] = {}
+        self._stores: dict[ir.Value, ir.Instruction] = {}
+        self._dead: set[int] = set()
 
     def attach(self, builder: ir.IRBuilder) -> None:
         """Use `builder` for loads and stores."""
@@ -51,7 +55,7 @@ class RegisterFile:
         """Element or vector at offset `number`; `along`: the access moves with the lane."""
         assert self._builder is not None
         slot, kind, position = self._slot(name, number, along, runtime)
-        value = self._builder.load(slot, typ=kind)
+        value = self._read(slot, kind)
         return value if position is None else self._builder.extract_element(value, INDEX(position))
 
     def store(
@@ -66,9 +70,35 @@ class RegisterFile:
         assert self._builder is not None
         slot, kind, position = self._slot(name, number, along, runtime)
         if position is not None:
-            old = self._builder.load(slot, typ=kind)
-            value = self._builder.insert_element(old, value, INDEX(position))
-        self._builder.store(value, slot)
+            value = self._builder.insert_element(self._read(slot, kind), value, INDEX(position))
+        self._enter()
+        if slot in self._stores:
+            self._dead.add(id(self._stores[slot]))
+        self._stores[slot] = self._builder.store(value, slot)
+        self._known[slot] = value
+
+    def _read(self, slot: ir.Value, kind: ir.Type) -> ir.Value:
+        """The slot's value, loaded at most once in a basic block."""
+        assert self._builder is not None
+        self._enter()
+        if slot not in self._known:
+            self._known[slot] = self._builder.load(slot, typ=kind)
+        return self._known[slot]
+
+    def _enter(self) -> None:
+        """Forget what was known in another basic block."""
+        assert self._builder is not None
+        if self._builder.block is not self._block:
+            self._block = self._builder.block
+            self._known, self._stores = {}, {}
+
+    def finish(self, function: ir.Function) -> None:
+        """Drop the stores that later ones in the same basic block made pointless."""
+        for block in function.blocks:
+            if any(id(found) in self._dead for found in block.instructions):
+                block.instructions = [
+                    found for found in block.instructions if id(found) not in self._dead
+                ]
 
     def _slot(
         self, name: str, number: int, along: bool, runtime: tuple[tuple[ir.Value, int], ...]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from llvmlite import ir
 
 from search_space.errors import CodegenError
@@ -51,14 +53,59 @@ def zero(kind: ir.Type) -> ir.Constant:
     return literal(kind, 0.0)
 
 
+class _Short(ir.Constant):  # type: ignore[misc]
+    """A constant vector that is written as one word, not element by element."""
+
+    def __init__(self, kind: ir.VectorType, constant: object, word: str) -> None:
+        self.type = kind
+        self.constant = constant
+        self._word = word
+
+    def _get_reference(self) -> str:
+        return self._word
+
+
+_literals: dict[tuple[str, str], ir.Constant] = {}
+_undefined: dict[str, ir.Constant] = {}
+
+
 def literal(kind: ir.Type, number: float) -> ir.Constant:
-    """A number as constant of a scalar or (splat) vector type; integers stay in their range."""
+    """A number as constant of a scalar or (splat) vector type; integers stay in their range.
+
+    Kept for the next use: a kernel names few constants, thousands of times, and a constant keeps
+    its text.
+    """
+    key = (str(kind), repr(number))
+    known = _literals.get(key)
+    if known is None:
+        if len(_literals) > 4096:
+            _literals.clear()
+        known = _literals[key] = _literal(kind, number)
+    return known
+
+
+def _literal(kind: ir.Type, number: float) -> ir.Constant:
     if isinstance(kind, ir.VectorType):
         return ir.Constant(kind, [literal(kind.element, number)] * kind.count)
     if isinstance(kind, ir.IntType):
         limit = 1 << (kind.width - 1)
         return ir.Constant(kind, int(min(max(number, -limit), limit - 1)))
     return ir.Constant(kind, float(number))
+
+
+def undefined(kind: ir.VectorType) -> ir.Constant:
+    """A vector that nobody has filled yet."""
+    key = str(kind)
+    if key not in _undefined:
+        _undefined[key] = _Short(kind, ir.Undefined, "undef")
+    return _undefined[key]
+
+
+@cache
+def first_lanes(width: int) -> ir.Constant:
+    """The shuffle order that repeats lane zero."""
+    lane = ir.IntType(32)
+    return _Short(ir.VectorType(lane, width), [lane(0)] * width, "zeroinitializer")
 
 
 def suffix(kind: ir.Type) -> str:

@@ -14,7 +14,17 @@ from llvmlite import ir
 
 from codegen.llvm.indexing import CompiledAccess, IndexEmitter, compile_access
 from codegen.llvm.registers import RegisterFile
-from codegen.llvm.types import INDEX, element_type, is_float, lanes_of, literal, suffix, zero
+from codegen.llvm.types import (
+    INDEX,
+    element_type,
+    first_lanes,
+    is_float,
+    lanes_of,
+    literal,
+    suffix,
+    undefined,
+    zero,
+)
 from codegen.llvm.vector_math import FLAGS, VectorMath, intrinsic
 from search_space.errors import CodegenError
 from search_space.expression import Expr
@@ -22,6 +32,7 @@ from search_space.program import Buffer
 from search_space.scalar import Call, Condition, Const, Load, Scalar, Select
 
 _BOOL = ir.IntType(1)
+_FIRST = INDEX(0)
 
 
 @dataclass(frozen=True)
@@ -113,10 +124,16 @@ class ValueEmitter:
             return value
         kind = ir.VectorType(value.type, width)
         if isinstance(value, ir.Constant):
+            if is_float(value.type):
+                return literal(kind, value.constant)
             return ir.Constant(kind, [value] * width)
-        start = self.builder.insert_element(ir.Constant(kind, ir.Undefined), value, INDEX(0))
-        order = ir.Constant(ir.VectorType(ir.IntType(32), width), [0] * width)
-        return self.builder.shuffle_vector(start, ir.Constant(kind, ir.Undefined), order)
+        key = ("splat", value, width)
+        known = self.index.remembered(key)
+        if known is not None:
+            return known
+        start = self.builder.insert_element(undefined(kind), value, _FIRST)
+        order = first_lanes(width)
+        return self.index.remember(key, self.builder.shuffle_vector(start, undefined(kind), order))
 
     # -- scalars ------------------------------------------------------------------------------
     def emit(self, value: Scalar, lane: Lane | None, mask: ir.Value | None = None) -> ir.Value:
@@ -302,7 +319,7 @@ class ValueEmitter:
             values = [self.splat(v, width) for v in values]
         if not is_float(values[0].type):
             return self._apply_integer(function, values)
-        folded = _fold_multiply(function, values)
+        folded = fold_multiply(function, values)
         return folded if folded is not None else self._apply_float(function, values)
 
     def _apply_integer(self, function: str, values: list[ir.Value]) -> ir.Value:
@@ -391,7 +408,7 @@ def _is_splat(value: ir.Constant, number: float) -> bool:
     return all(isinstance(p, ir.Constant) and p.constant == number for p in parts)
 
 
-def _fold_multiply(function: str, values: list[ir.Value]) -> ir.Value | None:
+def fold_multiply(function: str, values: list[ir.Value]) -> ir.Value | None:
     """x*0, x*1 and constant products, folded (transform matrices are full of them)."""
     if function != "multiply":
         return None
