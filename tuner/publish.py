@@ -10,6 +10,7 @@ canonical choice: the lowest configuration key, the same rule by which the datab
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from search_space.config import Config
 from search_space.measure import MeasureResult
@@ -21,6 +22,8 @@ NEAR_TIE = 0.01
 """Relative difference below which two medians are the same on hardware."""
 _LAYOUT_RELEVANCE = 1.25
 """Layout pairs within this factor of the best have their own two top candidates measured again."""
+_LUCK = 1.1
+"""Candidates slower than the fastest by more than this factor are behind it beyond any noise."""
 _ROUNDS = 5
 
 
@@ -36,8 +39,13 @@ def confirm(search: Search, task: TaskSearch, rivals: int, cancel: CancelToken |
             return
         chosen = [c for c in _rivals(task.state, rivals) if c not in confirmed]
         chosen = list(dict.fromkeys([*chosen, best[0]]))
+        if len(chosen) == 1 and not confirmed:
+            return
         results = search.runner.compare([(workload, config) for config in chosen], cancel)
-        trials = [Trial(c, r) for c, r in zip(chosen, results, strict=False)]
+        trials = [
+            Trial(config, replace(result, warm_samples=task.state.results[config].warm_samples))
+            for config, result in zip(chosen, results, strict=False)
+        ]
         confirmed |= {trial.config for trial in trials}
         if trials:
             search.replace(task, trials)
@@ -82,14 +90,15 @@ def _rivals(state: TuningState, count: int) -> list[Config]:
     if not ranked:
         return []
     fastest = ranked[0][1]
-    chosen = [config for config, _ in ranked[:count]]
-    of_pair: dict[Layouts, int] = {}
+    chosen = [config for config, latency in ranked[:count] if latency <= _LUCK * fastest]
+    of_pair: dict[Layouts, list[tuple[Config, float]]] = {}
     for config, latency in ranked:
-        pair = state.layouts(config)
-        of_pair[pair] = of_pair.get(pair, 0) + 1
-        if of_pair[pair] <= 2 and latency <= _LAYOUT_RELEVANCE * fastest:
-            chosen.append(config)
+        if latency <= _LAYOUT_RELEVANCE * fastest:
+            of_pair.setdefault(state.layouts(config), []).append((config, latency))
+    for (first, fast), *others in of_pair.values():
+        close = [config for config, latency in others[:1] if latency <= _LUCK * fast]
+        chosen += [first, *close]
     default = state.default_latency
-    if default is not None and default <= _LAYOUT_RELEVANCE * fastest:
+    if default is not None and default <= _LUCK * fastest:
         chosen.append(state.default)
     return list(dict.fromkeys(chosen))
