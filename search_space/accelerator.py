@@ -1,8 +1,9 @@
 """Spaces and schedules for Trainium-like cores, in the same primitives as for CPUs.
 
-A matrix product there: blocks of both operands stand in SBUF with the reduction on partitions (what does
-not come that way is transposed on the tensor engine); a tile of the result accumulates in a PSUM bank
-over the whole reduction, passes through the epilogue on its way to SBUF, and leaves in long rows.
+A matrix product there: blocks of both operands stand in SBUF with the reduction on partitions
+(what does not come that way is transposed on the tensor engine); a tile of the result accumulates
+in a PSUM bank over the whole reduction, passes through the epilogue on its way to SBUF, and leaves
+in long rows.
 
     for blocks of the result, n outside m or m outside n:
       load the outer operand's block once, the inner one's in every step      (1 or 2 copies each)
@@ -51,7 +52,7 @@ def with_store(compute: ComputeDefinition, dtype: str) -> ComputeDefinition:
 
 
 def partitioned(rank: int, axis: int, rows: int, *others: int) -> Layout:
-    """[axis % rows, axis // rows, others...]: an axis on partitions, what exceeds them beside it."""
+    """[axis % rows, axis // rows, others...]: an axis on partitions, its excess beside it."""
     factor = as_expr(rows)
     dimensions = (
         LayoutDimension(axis, "inner", factor),
@@ -145,7 +146,7 @@ class MatmulSpace:
         blocks_m = -(-self.m // (config.integer("m_tiles") * self.cols))
         blocks_n = -(-self.n // (config.integer("n_tiles") * self.wide))
         m_outer = config["outer"] == "m"
-        a, b = self.m * self.k * self.size, self.k * self.n * self.size
+        a, b = float(self.m * self.k * self.size), float(self.k * self.n * self.size)
         repeat_a, repeat_b = (1, blocks_m) if m_outer else (blocks_n, 1)
         bandwidth = self.target.number("dma.gbps_practical") * self.target.integer("dma.engines")
         factor = self.target.integer("tensor.fp32_factor") if self.size == 4 else 1
@@ -153,6 +154,10 @@ class MatmulSpace:
         turned = 0 if self.workload.integer("ta") else self.m * self.k * repeat_a
         turned += self.k * self.n * repeat_b if self.workload.integer("tb") else 0
         tensor = (self.m * self.n * self.k + turned * self.rows) / rate
+        columns_a = config.integer("m_tiles") * self.cols
+        columns_b = min(config.integer("n_tiles"), TRANSFER_COLUMNS) * self.wide
+        a *= self._row_cost(min(columns_a, self.m) if self.workload.integer("ta") else self.k)
+        b *= self._row_cost(self.k if self.workload.integer("tb") else min(columns_b, self.n))
         moved = (a * repeat_a + b * repeat_b) / bandwidth
         inner, count = (b / blocks_n, blocks_n * blocks_m) if m_outer else (a / blocks_m, blocks_m)
         tiles = config.integer("m_tiles") if m_outer else config.integer("n_tiles")
@@ -162,6 +167,12 @@ class MatmulSpace:
             bare = 0.0
         first = (a / blocks_m + b / blocks_n) / bandwidth
         return max(tensor, moved) + bare + first
+
+    def _row_cost(self, elements: int) -> float:
+        """What a DMA row of so many elements costs, relative to its bytes."""
+        size = elements * self.size
+        overhead = self.target.number("dma.row_overhead_bytes")
+        return max(self.target.number("dma.row_floor_bytes"), size + overhead) / size
 
     # -- schedule -----------------------------------------------------------------------------
     def schedule(self, compute: ComputeDefinition, structure: Config) -> Schedule:
@@ -202,7 +213,7 @@ class MatmulSpace:
     def _place(
         self, schedule: Schedule, operand: str, loop: str, column: int, transposed: bool
     ) -> Schedule:
-        """`operand`'s block in SBUF with k on partitions, transposed on the way where it must be."""
+        """`operand`'s block in SBUF with k on partitions, transposed on the way if need be."""
         rank = 3 if self.batch > 1 else 2
         k = rank - 1 if transposed else rank - 2
         free = rank - 2 if transposed else rank - 1
@@ -212,8 +223,8 @@ class MatmulSpace:
         schedule = schedule.set_layout(block, partitioned(rank, k, self.rows, *lead, free))
         schedule = schedule.compute_at(block, "result", loop, "sbuf")
         if not transposed:
-            strip = TRANSFER_COLUMNS * self.wide
-            schedule = schedule.split(block, f"{block}.{free}", strip, f"{block}.s", f"{block}.f")
+            row = TRANSFER_COLUMNS * self.wide
+            schedule = schedule.split(block, f"{block}.{free}", row, f"{block}.s", f"{block}.f")
             schedule = schedule.split(
                 block, f"{block}.{k}", self.rows, f"{block}.kt", f"{block}.kk"
             )

@@ -47,7 +47,7 @@ class Footprints:
 
 
 def extents(stream: InstructionStream) -> tuple[Ints, Ints]:
-    """First byte and one past the last byte of each access (in each partition, or in its tensor)."""
+    """First byte and one past the last of each access (in each partition, or in its tensor)."""
     table = stream.accesses
     size = DTYPE_BYTES[table["dtype"]]
     spans = (table["count"] - 1) * table["stride"]
@@ -149,8 +149,9 @@ def _derive(
 ) -> int:
     """Fill `wait_start` and `waits`; the number of waits, or -1 if they exceed `capacity`.
 
-    `touched` holds five accesses a row, three read and two written (-1: none); `relaxed` rows (the tensor
-    engine's) may read their own engine's results without a wait. `shared` tensors are tracked.
+    `touched` holds five accesses a row, three read and two written (-1: none); `relaxed` rows (the
+    tensor engine's) may read their own engine's results without a wait. `shared` tensors are
+    tracked.
     """
     total = 0
     links = 0

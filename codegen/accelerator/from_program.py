@@ -1,18 +1,18 @@
 """From the loop IR to an instruction stream.
 
-The generator walks a bound program. Loops around several statements are run, loops around a single block
-become instructions: their variables are dealt out to the partition axis and the free axes of the
-operands, as far as the hardware's limits allow, and what remains is run.
+The generator walks a bound program. Loops around several statements are run, loops around a single
+block become instructions: their variables are dealt out to the partition axis and the free axes of
+the operands, as far as the hardware's limits allow, and what remains is run.
 
     block                                              instruction
     sbuf[...] = hbm[...]        hbm[...] = sbuf[...]   LOAD, STORE
-    psum[m, n] += sbuf[k, m] * sbuf[k, n]              MATMUL, the first after `psum[...] = 0` not adding
-    psum[k, m] = sbuf[m, k]                            TRANSPOSE
-    any[...] = expression(sbuf, psum, hbm)             elementwise instructions (`pointwise`)
-    sbuf[...] op= expression                           REDUCE, combined with what is there
+    psum[m, n] += sbuf[k, m] * sbuf[k, n]              MATMUL, the first after `psum[...] = 0` not
+    adding psum[k, m] = sbuf[m, k]                            TRANSPOSE any[...] = expression(sbuf,
+    psum, hbm)             elementwise instructions (`pointwise`) sbuf[...] op= expression
+    REDUCE, combined with what is there
 
-A buffer allocated inside a loop of pipeline depth d has d places. Program order is kept for each engine;
-semaphores, verification and the grant order are `builder.Kernel.finish`'s.
+A buffer allocated inside a loop of pipeline depth d has d places. Program order is kept for each
+engine; semaphores, verification and the grant order are `builder.Kernel.finish`'s.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class Generator:
     def loop(self, loop: Loop, env: Environment) -> None:
         """Run a loop. A pipelined one makes the tiles of iteration i + 1 beside the use of i's.
 
-        Both parts' instructions are merged evenly, so that an engine that works for both (the tensor
-        engine transposes and multiplies) never waits long for the latencies of one.
+        Both parts' instructions are merged evenly, so that an engine that works for both (the
+        tensor engine transposes and multiplies) never waits long for the latencies of one.
         """
         stages, extent = loop.stages, self.extent(loop)(env)
         allocations, producers, consumers = (
@@ -359,7 +359,9 @@ def split_pipeline(
     while isinstance(body, Allocate):
         allocations.append(body)
         body = body.body
-    statements = list(body.statements) if isinstance(body, Sequence) else [body]
+    statements: list[Statement] = [body]
+    if isinstance(body, Sequence):
+        statements = list(body.statements)
     own = {found.buffer.name for found in allocations}
     inner = own | {
         s.buffer.name for top in statements for s in walk(top) if isinstance(s, Allocate)

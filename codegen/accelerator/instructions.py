@@ -106,7 +106,7 @@ INSTRUCTION_COLUMNS = (
 ACCESS_COLUMNS = ("space", "tensor", "dtype", "partition", "offset")
 
 LOCK_SBUF, LOCK_PSUM = 1, 2
-"""Bits of `lock`: the port of SBUF that vector and gpsimd share; that of PSUM, vector and scalar."""
+"""Bits of `lock`: the port of SBUF shared by vector and gpsimd; of PSUM, by vector and scalar."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """Perfect loop nests around one block: what becomes one instruction (or a few) of an accelerator.
 
-A nest is planned once and emitted for every iteration of the loops outside it. Its accesses are affine,
-so each is an address (a compiled expression of the outer variables) and one stride for each loop of the
-nest. The order of the loops does not matter (they copy, map or reduce), so code generation may put any
-of them into an instruction; loops whose extent depends on another loop of the nest are left outside.
+A nest is planned once and emitted for every iteration of the loops outside it. Its accesses are
+affine, so each is an address (a compiled expression of the outer variables) and one stride for
+each loop of the nest. The order of the loops does not matter (they copy, map or reduce), so code
+generation may put any of them into an instruction; loops whose extent depends on another loop of
+the nest are left outside.
 """
 
 from __future__ import annotations

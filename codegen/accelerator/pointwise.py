@@ -5,9 +5,10 @@
     x + y                    TENSOR_TENSOR on the vector engine
     max over the free axes   REDUCE, then combined with the running value
 
-The loops of a nest are dealt to the partition axis of what is written and to free axes; a value that no
-free loop changes is a column ([P, 1]) and becomes a scalar operand. A tensor read straight from HBM is
-staged in SBUF, spread over partitions where no partition loop indexes it; the last few stay there.
+The loops of a nest are dealt to the partition axis of what is written and to free axes; a value
+that no free loop changes is a column ([P, 1]) and becomes a scalar operand. A tensor read straight
+from HBM is staged in SBUF, spread over partitions where no partition loop indexes it; the last few
+stay there.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ Dims = list[tuple[str, int]]
 TileView = Callable[[NestAccess, Environment, str, Dims, int], Tile]
 
 MAX_ELEMENTS = 2048
-"""Elements a partition of one elementwise instruction; longer ones are cut so that engines overlap."""
+"""Elements a partition of one elementwise instruction; longer ones are cut so that engines
+overlap.
+"""
 
 STAGED = 8
 """Pieces of one HBM tensor kept staged in SBUF."""

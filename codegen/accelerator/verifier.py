@@ -226,7 +226,8 @@ def _elementwise(stream: InstructionStream) -> None:
         stream,
         dma & ((other_p != out_p) | (size != out_f)),
         lambda r: (
-            f"moves {other_p[r]} x {size[r]} elements to {out_p[r]} x {out_f[r]}; they must be equal"
+            f"moves {other_p[r]} x {size[r]} elements to {out_p[r]} x {out_f[r]}; "
+            "they must be equal"
         ),
     )
 
@@ -311,7 +312,7 @@ def _uncovered(
         for w in range(wait_start[i], wait_start[i + 1]):
             d = waits[w]
             if d >= i:
-                return need_start[i]
+                return int(need_start[i])
             for q in range(queues):
                 here = i * queues + q
                 clock[here] = max(clock[here], clock[d * queues + q])
@@ -350,8 +351,8 @@ def verify(stream: InstructionStream) -> None:
             stream,
             wrong,
             lambda _: (
-                f"touches what instruction {other} ({instruction_text(stream, other)}) may not have "
-                "finished with; a semaphore is missing"
+                f"touches what instruction {other} ({instruction_text(stream, other)}) may not "
+                "have finished with; a semaphore is missing"
             ),
         )
 

@@ -1,16 +1,16 @@
 """The analytical fidelity: one symbolic program, thousands of configurations, in numpy.
 
-The program's structure is walked once for a whole batch; tile sizes are arrays with one element for each
-configuration. Every statement gets the time it occupies each engine, and the span from its start to its
-last result when run alone. They compose as the hardware does:
+The program's structure is walked once for a whole batch; tile sizes are arrays with one element
+for each configuration. Every statement gets the time it occupies each engine, and the span from
+its start to its last result when run alone. They compose as the hardware does:
 
     nest        instructions x issue time on one engine; span = that + latency (DMA: + start time)
     sequence    occupancies add; spans add (each statement needs the one before)
     loop        n iterations, d copies of its tiles: the first takes its span, each further one the
                 longest occupancy, or 1/d of the span if that is longer
 
-The estimate is the whole program's span, and never less than the longest occupancy. Extents that differ
-in the last iteration (tails) are evaluated for it and for the others, so sums are exact.
+The estimate is the whole program's span, and never less than the longest occupancy. Extents that
+differ in the last iteration (tails) are evaluated for it and for the others, so sums are exact.
 
 Costs of instructions are those of the timeline (`codegen.accelerator.costs`), in closed form.
 """
@@ -84,19 +84,24 @@ class Estimate:
 
     @property
     def moved(self) -> Array:
-        return self.data[MOVED]
+        row: Array = self.data[MOVED]
+        return row
 
     @property
     def count(self) -> Array:
-        return self.data[COUNT]
+        row: Array = self.data[COUNT]
+        return row
 
     @property
     def transposes(self) -> Array:
-        return self.data[TRANSPOSES]
+        row: Array = self.data[TRANSPOSES]
+        return row
 
     @property
     def step(self) -> Array:
-        """Occupancies combined: nearly the longest, more where two are alike and get in each other's way."""
+        """Occupancies combined: nearly the longest, more where two are alike and get in each
+        other's way.
+        """
         peak = np.maximum(self.occupied.max(axis=0), 1e-9)
         combined: Array = peak * ((self.occupied / peak) ** BALANCE).sum(axis=0) ** (1 / BALANCE)
         return combined
@@ -186,10 +191,10 @@ class Analysis:
     def further(self, loop: Loop, part: Estimate, values: Values) -> Array:
         """ns that one more iteration of a loop adds.
 
-        Iterations that share no tile follow each other as fast as the engines allow. With d copies of
-        the tiles made in the body, d iterations are under way at once. With one, the next tile's
-        load follows the last sweep over the present one, and the first sweep follows the load:
-        what is longer than these two sweeps shows.
+        Iterations that share no tile follow each other as fast as the engines allow. With d copies
+        of the tiles made in the body, d iterations are under way at once. With one, the next
+        tile's load follows the last sweep over the present one, and the first sweep follows the
+        load: what is longer than these two sweeps shows.
         """
         allocations, makers, users = split_pipeline(loop.body)
         if not allocations:
@@ -199,7 +204,8 @@ class Analysis:
         made = self.total(makers, values)
         used = self.total(users, values)
         sweep = used.span / self.sweeps(users[0], values)
-        return np.maximum(part.step, used.span + np.maximum(0.0, made.span - 2 * sweep))
+        bare: Array = np.maximum(0.0, made.span - 2 * sweep)
+        return np.asarray(np.maximum(part.step, used.span + bare))
 
     def total(self, statements: list[Statement], values: Values) -> Estimate:
         total = Estimate.zero(self.n)
@@ -235,7 +241,7 @@ class Analysis:
 
     # -- nests --------------------------------------------------------------------------------
     def nest(self, loops: tuple[Loop, ...], block: Block, values: Values) -> Estimate:
-        """One block in its loops; loops that others' extents depend on are run."""
+        """One block in its loops; loops that extents depend on are run."""
         for position, loop in enumerate(loops):
             if any(loop.variable in other.extent.variables() for other in loops):
                 key = (id(block), loop.variable)

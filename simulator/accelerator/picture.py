@@ -1,8 +1,8 @@
 """A timeline as one static HTML page with an SVG: engines and queues over time, no script needed.
 
-For people without Perfetto: one lane for each engine and DMA queue, a bar for each instruction with its
-text as a tooltip, colours by operation, and a table of how busy each engine was. Bars that would be
-thinner than a pixel are merged with their neighbours, so that the page stays small.
+For people without Perfetto: one lane for each engine and DMA queue, a bar for each instruction
+with its text as a tooltip, colours by operation, and a table of how busy each engine was. Bars
+that would be thinner than a pixel are merged with their neighbours, so that the page stays small.
 """
 
 from __future__ import annotations
@@ -29,12 +29,10 @@ OTHER = "#b279a2"
 
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
-<style>body{{font:13px sans-serif;margin:16px}}td,th{{padding:2px 12px 2px 0;text-align:left}}</style>
-<h1>{title}</h1>
-<p>{summary}</p>
-<table><tr><th>engine</th><th>busy</th></tr>{rows}</table>
-<svg width="{width}" height="{height}" font-size="11">{lanes}</svg>
-</html>
+<style>body{{font:13px sans-serif;margin:16px}}td,th{{padding:2px 12px 2px
+0;text-align:left}}</style> <h1>{title}</h1> <p>{summary}</p>
+<table><tr><th>engine</th><th>busy</th></tr>{rows}</table> <svg width="{width}" height="{height}"
+font-size="11">{lanes}</svg> </html>
 """
 
 

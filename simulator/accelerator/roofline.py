@@ -1,8 +1,8 @@
 """The roofline: the least time any program of a workload can take on a core, in closed form.
 
 The larger of the compulsory traffic at the DMA engines' (or HBM's) bandwidth and the workload's
-operations at the peak of the engine that does them; plus the start time of one load and of one store,
-which nothing hides. Every program is slower, which the tests check.
+operations at the peak of the engine that does them; plus the start time of one load and of one
+store, which nothing hides. Every program is slower, which the tests check.
 """
 
 from __future__ import annotations

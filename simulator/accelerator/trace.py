@@ -1,9 +1,9 @@
 """Timelines as Chrome/Perfetto JSON (https://ui.perfetto.dev), streamed.
 
-One track for each engine and DMA queue, one slice for each instruction with its text and addresses, flow
-arrows from an instruction to those that waited for its semaphore, and counters for SBUF and PSUM bytes
-in use and for DMA bandwidth. Events are written as they are made, so that memory stays small; past a cap
-the trace is cut, at an instruction, and says so.
+One track for each engine and DMA queue, one slice for each instruction with its text and
+addresses, flow arrows from an instruction to those that waited for its semaphore, and counters for
+SBUF and PSUM bytes in use and for DMA bandwidth. Events are written as they are made, so that
+memory stays small; past a cap the trace is cut, at an instruction, and says so.
 """
 
 from __future__ import annotations
@@ -114,7 +114,9 @@ def _instruction(played: Timeline, row: int) -> Iterator[dict[str, Any]]:
 
 
 def live_bytes(played: Timeline, shown: int, space: Space) -> tuple[Any, Any]:
-    """(times in ns, bytes in use in one partition) at every change, from tiles' first and last use."""
+    """(times in ns, bytes in use in one partition) at every change, from tiles' first and last
+    use.
+    """
     stream = played.stream
     count = len(stream.allocations)
     first, last = np.full(count, np.inf), np.full(count, -np.inf)

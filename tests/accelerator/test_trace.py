@@ -29,9 +29,7 @@ def test_trace_has_a_slice_for_every_instruction_and_an_arrow_for_every_semaphor
     assert len(slices) == len(played.stream)
     assert max(e["ts"] + e["dur"] for e in slices) == pytest.approx(played.makespan / 1e3)
     queue = played.stream.rows["queue"]
-    crossing = sum(
-        queue[w] != queue[i.index] for i in played.stream for w in i.waits
-    )
+    crossing = sum(queue[w] != queue[i.index] for i in played.stream for w in i.waits)
     assert sum(e["ph"] == "s" for e in events) == sum(e["ph"] == "f" for e in events) == crossing
     named = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert {"tensor", "vector", "dma0 (load x)"} <= named

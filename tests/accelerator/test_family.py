@@ -1,0 +1,127 @@
+"""The three fidelities agree with each other, and a tuned product reaches what it should."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from search_space.errors import ConfigError, TargetError
+from search_space.target import load_target
+from search_space.template import template_of
+from search_space.workload import Workload
+from simulator import judge, measure, simulate
+
+TRN1, TRN2 = load_target("trn1"), load_target("trn2")
+PRODUCTS = [
+    "matmul m=512 n=512 k=512",
+    "matmul m=1024 n=1024 k=512 dtype=bfloat16",
+    "matmul m=128 n=3072 k=768 dtype=bfloat16 epilogue=bias,gelu_tanh",
+    "matmul m=384 n=640 k=200 batch=2 tb=1",
+]
+
+
+def sampled(text, count):
+    workload = Workload.parse(text)
+    space = template_of(workload.operator).space(workload, TRN1)
+    return workload, list(dict.fromkeys(space.sample(np.random.default_rng(0), count)))
+
+
+@pytest.mark.parametrize("text", PRODUCTS)
+def test_fidelities_agree(text):
+    workload, configs = sampled(text, 8)
+    judged = judge(workload, TRN1, configs)
+    floor = simulate(workload, TRN1, None, "roofline").latency_us
+    for index, config in enumerate(configs):
+        played = simulate(workload, TRN1, config, "timeline")
+        assert floor <= judged.latency[index] * 1e6 * 1.01
+        assert floor <= played.latency_us
+        assert 0.5 <= judged.latency[index] * 1e6 / played.latency_us <= 2.0
+        assert all(0 <= share <= 1 + 1e-9 for share in played.engines.values())
+        assert played.details["bytes_moved"] >= 0.999 * compulsory(workload)
+
+
+def compulsory(workload):
+    template = template_of(workload.operator)
+    operands = (*template.operands(workload), template.output(workload))
+    size = 2 if workload.dtype == "bfloat16" else 4
+    return sum(int(np.prod(o.shape)) * size for o in operands)
+
+
+def test_analytical_ranks_as_the_timeline_does():
+    workload, configs = sampled("matmul m=2048 n=2048 k=1024 dtype=bfloat16", 40)
+    judged = judge(workload, TRN1, configs).latency
+    played = measure(workload, TRN1, configs).latency
+    assert spearmanr(judged, played).statistic >= 0.85
+
+
+def test_a_batch_is_judged_as_each_alone():
+    workload, configs = sampled(PRODUCTS[1], 20)
+    together = judge(workload, TRN1, configs)
+    for index, config in enumerate(configs):
+        alone = judge(workload, TRN1, [config])
+        assert alone.latency[0] == pytest.approx(together.latency[index], rel=1e-9)
+        np.testing.assert_allclose(alone.features[0], together.features[index], rtol=1e-5)
+        assert alone.bound[0] == together.bound[index]
+
+
+def test_no_configurations():
+    judged = judge(Workload.parse(PRODUCTS[0]), TRN1, [])
+    assert judged.latency.shape == (0,) and judged.features.shape[0] == 0
+
+
+def test_more_sbuf_never_makes_the_best_worse():
+    workload = Workload.parse("matmul m=512 n=1024 k=2048")
+    best = []
+    for size in ("12", "24", "48"):
+        target = TRN1.with_settings({"sbuf.mib": size})
+        configs = list(template_of("matmul").space(workload, target))
+        best.append(measure(workload, target, configs).latency.min())
+    assert best == sorted(best, reverse=True)
+
+
+def test_trn2_and_settings():
+    workload, (config, *_) = sampled(PRODUCTS[0], 1)
+    assert simulate(workload, TRN2, None, "timeline").latency_us > 0
+    faster = TRN1.with_settings({"dma.engines": "32"})
+    times = [simulate(workload, t, config, "timeline").latency_us for t in (TRN1, faster)]
+    assert times[1] <= times[0]
+
+
+@pytest.mark.parametrize("fidelity", ["roofline", "analytical", "timeline"])
+def test_result_has_the_keys_scripts_rely_on(fidelity):
+    result = simulate(Workload.parse(PRODUCTS[0]), TRN1, None, fidelity)
+    found = json.loads(json.dumps(result.to_json()))
+    assert found["fidelity"] == fidelity and found["latency_us"] > 0
+    for key in ("cycles", "compute_cycles", "bound", "engines", "ops", "roofline_us"):
+        assert key in found
+    assert found["ops"][0]["workload"] == PRODUCTS[0]
+    if fidelity != "roofline":
+        assert found["bytes_moved"] > 0 and found["transposes"] == 16
+
+
+def test_traces_are_written(tmp_path):
+    workload = Workload.parse("matmul m=128 n=128 k=128")
+    simulate(workload, TRN1, None, "timeline", tmp_path / "trace.json")
+    simulate(workload, TRN1, None, "analytical", tmp_path / "trace.html")
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert "<svg" in (tmp_path / "trace.html").read_text()
+
+
+def test_wrong_configurations_and_targets():
+    workload, (config, *_) = sampled(PRODUCTS[0], 1)
+    with pytest.raises(ConfigError, match="m_tiles"):
+        simulate(workload, TRN1, type(config).of({**config, "m_tiles": 999}), "timeline")
+    with pytest.raises(TargetError, match="out of range"):
+        TRN1.with_settings({"sbuf.mib": "0"})
+
+
+def test_a_product_reaches_the_tensor_engines_peak():
+    """4096^3 in bf16, the best of the space by the analytical model, played on the timeline."""
+    workload = Workload.parse("matmul m=4096 n=4096 k=4096 dtype=bfloat16")
+    configs = list(template_of("matmul").space(workload, TRN1))
+    order = np.argsort(judge(workload, TRN1, configs).latency)[:4]
+    played = [simulate(workload, TRN1, configs[i], "timeline") for i in order]
+    assert max(p.details["tensor_peak_share"] for p in played) >= 0.88

@@ -1,0 +1,125 @@
+"""Scheduled operators on the core: values against numpy, limits, what the generator refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codegen.accelerator.core import Core
+from codegen.accelerator.from_program import generate, split_pipeline
+from codegen.accelerator.instructions import Op
+from search_space.config import Config
+from search_space.dtypes import to_numpy
+from search_space.epilogue import reference as epilogue_reference
+from search_space.errors import CodegenError, ConfigError
+from search_space.expression import as_expr, const, var
+from search_space.program import Block, Buffer, Loop, Program
+from search_space.scalar import Load, Select
+from search_space.target import load_target
+from search_space.template import template_of
+from search_space.workload import Workload
+from simulator.accelerator.family import instruction_stream
+from simulator.accelerator.functional import execute
+
+TARGET = load_target("trn1")
+TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
+
+
+def check(workload: Workload, config: Config, seed: int = 0) -> None:
+    """Run a configuration functionally and compare, relative to the accumulated magnitude."""
+    template, rng = template_of(workload.operator), np.random.default_rng(seed)
+    stream = instruction_stream(workload, TARGET, config)
+    inputs = {
+        o.name: rng.standard_normal(o.shape).astype(to_numpy(o.dtype))
+        for o in template.operands(workload)
+    }
+    wide = {name: x.astype(np.float64) for name, x in inputs.items()}
+    (got,) = execute(stream, inputs).values()
+    expected = template.reference(workload, wide)
+    magnitude = template.reference(workload, {n: np.abs(x) for n, x in wide.items()})
+    axis = template.channel_axis(workload)
+    expected = epilogue_reference(workload.epilogue, expected, wide, axis)
+    limit = TOLERANCE[workload.dtype] * (np.abs(magnitude).max() + np.abs(expected).max())
+    assert np.abs(got.astype(np.float64) - expected).max() <= limit
+
+
+WORKLOADS = [
+    "matmul m=300 n=700 k=260",
+    "matmul m=131 n=67 k=257 ta=1",
+    "matmul m=129 n=513 k=131 batch=2 tb=1 epilogue=scale,residual,relu",
+    "matmul m=260 n=1100 k=140 ta=1 tb=1 epilogue=bias,gelu",
+    "matmul m=1 n=1 k=1",
+    "matmul m=200 n=37 k=64 dtype=bfloat16 epilogue=bias,hard_swish,leaky_relu,clip",
+    "matmul m=64 n=600 k=384 dtype=bfloat16 tb=1 epilogue=silu,multiply",
+]
+
+
+@pytest.mark.parametrize("text", WORKLOADS)
+def test_default_configuration(text):
+    workload = Workload.parse(text)
+    check(workload, template_of("matmul").default(workload, TARGET))
+
+
+@given(st.sampled_from(WORKLOADS), st.integers(0, 10_000))
+@settings(max_examples=12, deadline=None)
+def test_sampled_configurations(text, seed):
+    workload = Workload.parse(text)
+    space = template_of("matmul").space(workload, TARGET)
+    (config,) = space.sample(np.random.default_rng(seed))
+    check(workload, config, seed)
+
+
+@given(
+    st.integers(1, 300), st.integers(1, 700), st.integers(1, 300),
+    st.booleans(), st.booleans(), st.integers(0, 10_000),
+)  # fmt: skip
+@settings(max_examples=12, deadline=None)
+def test_any_shape(m, n, k, ta, tb, seed):
+    workload = Workload.parse(f"matmul m={m} n={n} k={k} ta={int(ta)} tb={int(tb)}")
+    space = template_of("matmul").space(workload, TARGET)
+    (config,) = space.sample(np.random.default_rng(seed))
+    check(workload, config, seed)
+
+
+def test_repeated_parts_of_an_epilogue_are_computed_once():
+    workload = Workload.parse("matmul m=128 n=512 k=128 ta=1 epilogue=bias,gelu")
+    stream = instruction_stream(workload, TARGET, template_of("matmul").default(workload, TARGET))
+    ops = [instruction.op for instruction in stream]
+    assert ops.count(Op.TENSOR_TENSOR) == 1  # the bias, though gelu reads its sum twice
+    assert ops.count(Op.ACTIVATION) == 1
+
+
+def test_configuration_that_overflows_sbuf_is_refused():
+    workload = Workload.parse("matmul m=4096 n=12288 k=5120")
+    config = Config.of(
+        algorithm="tiled", outer="n", copies_outer=1, copies_inner=1, m_tiles=8, n_tiles=8
+    )
+    with pytest.raises(ConfigError, match=r"bytes of SBUF a partition.* exceeds the limit"):
+        instruction_stream(workload, TARGET, config)
+
+
+def test_operator_whose_smallest_tile_cannot_fit():
+    workload = Workload.parse("matmul m=128 n=128 k=100000")
+    with pytest.raises(ConfigError, match="bytes of SBUF a partition"):
+        template_of("matmul").default(workload, TARGET)
+
+
+def program(value, extent=4):
+    x = Buffer("x", (as_expr(extent),), "float32", "global", "input")
+    y = Buffer("y", (as_expr(extent),), "float32", "global", "output")
+    body = Loop("i", const(extent), "serial", Block("y", "y", (var("i"),), value))
+    return Program("odd", (x, y), body)
+
+
+def test_what_no_instruction_does_is_named(trn1: Core):
+    choice = Select((var("i") - 1,), Load("x", (var("i"),)), Load("x", (var("i"),)))
+    with pytest.raises(CodegenError, match="chooses by position"):
+        generate(program(choice), trn1)
+    with pytest.raises(CodegenError, match="not affine in loop 'i'"):
+        generate(program(Load("x", (var("i") * var("i"),))), trn1)
+
+
+def test_split_pipeline_needs_makers_and_users():
+    assert split_pipeline(program(Load("x", (var("i"),))).body) == ([], [], [])
