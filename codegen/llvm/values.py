@@ -191,14 +191,63 @@ class ValueEmitter:
         return self.builder.call(function, [address, align(size), bits, zero(kind)])
 
     def _load_lanes(self, access: Load, lane: Lane | None, mask: ir.Value | None) -> ir.Value:
-        """Lane by lane: strided and irregular accesses. Masked lanes read element zero."""
+        """Strided and irregular accesses: from a window of two vectors, or lane by lane."""
         assert lane is not None
-        scalar = element_type(self.memory.buffers[access.buffer].dtype)
-        result: ir.Value = zero(ir.VectorType(scalar, lane.width))
         plain = self.compiled(access, None)
+        places: list[tuple[int, tuple[tuple[ir.Value, int], ...]]] = []
         for position in range(lane.active):
             self.index.environment[lane.variable] = position
-            number, runtime = self.index.split(plain.offset)
+            places.append(self.index.split(plain.offset))
+        self.index.environment[lane.variable] = 0
+        numbers = [number for number, _ in places]
+        near = max(numbers) - min(numbers) < 2 * lane.width
+        once = mask is None or len(set(numbers)) == len(numbers)
+        if near and once and all(runtime == places[0][1] for _, runtime in places):
+            return self._load_window(access.buffer, lane, mask, numbers, places[0][1])
+        return self._load_each(access.buffer, lane, mask, places)
+
+    def _load_window(
+        self,
+        buffer: str,
+        lane: Lane,
+        mask: ir.Value | None,
+        numbers: list[int],
+        runtime: tuple[tuple[ir.Value, int], ...],
+    ) -> ir.Value:
+        """One or two whole vectors that hold every lane's element, then a shuffle.
+
+        Nothing outside the first and last element is read; under a mask, nothing but its lanes.
+        """
+        width, first, last = lane.width, min(numbers), max(numbers)
+        source = {number - first: position for position, number in enumerate(numbers)}
+        parts = []
+        for start in range(0, last - first + 1, width):
+            part = Lane(lane.variable, width, min(width, last - first + 1 - start))
+            bits = None
+            if mask is not None:
+                order = [source.get(start + k, width) for k in range(width)]
+                bits = self._shuffle(mask, ir.Constant(mask.type, [_BOOL(0)] * width), order)
+            address = self.pointer(buffer, first + start, runtime)
+            parts.append(self._load_at(buffer, address, part, bits))
+        order = [number - first for number in numbers] + [0] * (width - len(numbers))
+        return self._shuffle(parts[0], parts[-1], order)
+
+    def _shuffle(self, one: ir.Value, two: ir.Value, order: list[int]) -> ir.Value:
+        """Elements of two vectors, those of the second counted from the width on."""
+        integers = ir.VectorType(ir.IntType(32), len(order))
+        return self.builder.shuffle_vector(one, two, ir.Constant(integers, order))
+
+    def _load_each(
+        self,
+        buffer: str,
+        lane: Lane,
+        mask: ir.Value | None,
+        places: list[tuple[int, tuple[tuple[ir.Value, int], ...]]],
+    ) -> ir.Value:
+        """Lane by lane. Masked lanes read element zero."""
+        scalar = element_type(self.memory.buffers[buffer].dtype)
+        result: ir.Value = zero(ir.VectorType(scalar, lane.width))
+        for position, (number, runtime) in enumerate(places):
             if mask is not None:
                 offset = INDEX(number)
                 if runtime:
@@ -206,13 +255,12 @@ class ValueEmitter:
                 bit = self.builder.extract_element(mask, INDEX(position))
                 offset = self.builder.select(bit, offset, INDEX(0))
                 address = self.builder.gep(
-                    self.memory.pointers[access.buffer], [offset], source_etype=scalar
+                    self.memory.pointers[buffer], [offset], source_etype=scalar
                 )
             else:
-                address = self.pointer(access.buffer, number, runtime)
-            element = self._load_at(access.buffer, address, None, None)
+                address = self.pointer(buffer, number, runtime)
+            element = self._load_at(buffer, address, None, None)
             result = self.builder.insert_element(result, element, INDEX(position))
-        self.index.environment[lane.variable] = 0
         return result
 
     def _literal(
