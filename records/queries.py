@@ -34,6 +34,7 @@ Sort = Literal["newest", "oldest", "fastest", "slowest", "workload"]
 
 SORTS: tuple[str, ...] = get_args(Sort)
 
+_PARAMETERS = 10_000  # a statement may have about 32,000
 _OTHER_WORD = math.log(8.0)  # a differing name (layout, mode) counts like an eightfold extent
 _OTHER_FUSION = math.log(1.5)  # a differing epilogue or constness matters little to a schedule
 
@@ -88,12 +89,11 @@ def query(
     if sort == "workload":
         return by_number(connection, list(islice(_by_series(connection, where), offset, stop)))
     about_series, about_trials = conditions(where)
+    if about_series:
+        about_trials.append(_in_series(connection, about_series))
     narrow = (
         select(TrialRow.id)
-        .join(SeriesRow, SeriesRow.id == TrialRow.series_id)
-        .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
-        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
-        .where(*about_series, *about_trials)
+        .where(*about_trials)
         .order_by(TrialRow.id if sort == "oldest" else TrialRow.id.desc())
         .limit(limit)
         .offset(offset or None)
@@ -101,22 +101,36 @@ def query(
     return by_number(connection, list(connection.execute(narrow).scalars()))
 
 
+_SERIES = (
+    select(SeriesRow.id)
+    .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
+    .join(TargetRow, TargetRow.id == SeriesRow.target_id)
+    .order_by(WorkloadRow.key, TargetRow.identity, SeriesRow.id)
+)
+"""Numbers of series by workload and target."""
+
+
+def _in_series(connection: Connection, about_series: list[Any]) -> Any:
+    """That a trial is in a series of which `about_series` holds.
+
+    Finding the series first lets an index find their trials; asked together, a server may rather
+    walk through all trials from the newest on, which takes long where those asked for are old.
+    """
+    query = _SERIES.where(*about_series)
+    numbers = connection.execute(query).scalars().all()
+    return TrialRow.series_id.in_(numbers if len(numbers) <= _PARAMETERS else query.order_by(None))
+
+
 def _by_series(connection: Connection, where: Filter) -> Iterator[int]:
     """Numbers of trials by workload, target and series, the fastest first, failures last."""
     about_series, about_trials = conditions(where)
-    series = connection.execute(
-        select(SeriesRow.id)
-        .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
-        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
-        .where(*about_series)
-        .order_by(WorkloadRow.key, TargetRow.identity, SeriesRow.id)
-    )
+    series = connection.execute(_SERIES.where(*about_series)).scalars().all()
     trials = (
         select(TrialRow.id)
         .where(TrialRow.series_id == bindparam("series"), *about_trials)
         .order_by(TrialRow.latency_s.is_(None), TrialRow.latency_s, TrialRow.id)
     )
-    for number in series.scalars().all():
+    for number in series:
         yield from connection.execute(trials, {"series": number}).scalars()
 
 

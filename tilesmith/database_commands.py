@@ -196,14 +196,19 @@ def stats(database: str, as_json: bool) -> None:
 
 
 @database_group.command()
-@click.argument("other")
-@_database_and_json
+@click.argument("databases", nargs=-1, required=True)
+@database_option(required=False)
+@json_option
 @_limit
-def diff(other: str, database: str, as_json: bool, limit: int) -> None:
-    """What two databases (--database and OTHER) hold best, the most different first."""
+def diff(databases: tuple[str, ...], database: str | None, as_json: bool, limit: int) -> None:
+    """What two databases hold best, the most different first: diff A B, or diff B --database A."""
     from tilesmith import database_tables as tables
 
-    with _open(database) as first, _open(other) as second:
+    if database is not None:
+        databases = (database, *databases)
+    if len(databases) != 2:
+        raise click.UsageError("name two databases, as 'diff A B' or 'diff B --database A'")
+    with _open(databases[0]) as first, _open(databases[1]) as second:
         found = first.diff(second)
     if not as_json:
         tables.differences_table(found[: limit or None])

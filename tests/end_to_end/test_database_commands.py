@@ -146,6 +146,8 @@ def test_export_import_merge_diff(database: Path, tmp_path: Path) -> None:
     found = succeed("diff", copy, "--database", database)["differences"]
     assert [(d["workload"], d["ratio"]) for d in found] == [(SMALL.key, 0.5), ("future x=1", 1.0)]
     assert found[0]["second"]["config"] == {"tile": 9}
+    assert succeed("diff", database, copy)["differences"] == found
+    assert "name two databases" in refuse("diff", copy)
     assert "0.5" in invoke("diff", copy, "--database", database).stdout
     assert "4 were there already" in invoke("merge", database, "--database", copy).stdout
 

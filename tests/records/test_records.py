@@ -257,6 +257,13 @@ def test_filters_agree_with_plain_python(mixed, name):
     assert [r.id for r in mixed.query(where, limit=None)] == expected[::-1]
 
 
+def test_a_filter_that_allows_very_many_series_answers_alike(mixed, monkeypatch):
+    where = Filter(operator="matmul")
+    few = mixed.query(where)
+    monkeypatch.setattr("records.queries._PARAMETERS", 0)
+    assert mixed.query(where) == few and len(few) == 32
+
+
 def test_sorting_limit_and_offset(mixed):
     everything = mixed.query(sort="oldest", limit=None)
     working = sorted((r for r in everything if r.result.ok), key=lambda r: r.latency)
