@@ -3,7 +3,8 @@
 `simplify`: loops of one iteration become their body, loops of none and unused allocations vanish.
 
 `peel_tails`: an unrolled or vector loop must have a constant extent, but a tile size that does not
-divide leaves `min(f, n - f*t)`. Only the last tile is short, so the loop that counts the tiles is cut:
+divide leaves `min(f, n - f*t)`. Only the last tile is short, so the loop that counts the tiles is
+cut:
 
     for t in ceil(n/f): unroll i in min(f, n - f*t): s
     -->  for t in n//f: unroll i in f: s
@@ -21,6 +22,7 @@ from dataclasses import replace
 from search_space.expression import Atom, Bounds, Expr, apply, const, minimum, var
 from search_space.program import (
     Allocate,
+    Block,
     If,
     Intrinsic,
     Loop,
@@ -54,6 +56,8 @@ def substitute(statement: Statement, values: Mapping[str, Expr]) -> Statement:
 def simplify(statement: Statement, bounds: Bounds | None = None) -> Statement:
     """Remove loops of one or no iteration and allocations nobody uses; decide what bounds decide.
 
+    Numbers decide what symbols could not: `(4*i + j) // 16` with i, j <= 3 is 0.
+
     for i in 1: s(i)  -->  s(0)
     for i in 3: for j in min(1, 3 - i): s  -->  for i in 3: s(i, 0)
     """
@@ -81,8 +85,8 @@ def simplify(statement: Statement, bounds: Bounds | None = None) -> Statement:
             return Allocate(buffer, inner) if used else inner
         case Intrinsic(name, body):
             return Intrinsic(name, simplify(body, bounds))
-        case _:
-            return statement
+        case Block():
+            return transform(statement, lambda index: index.within(bounds))
 
 
 def resolve(expression: Expr, bounds: Bounds) -> Expr:
