@@ -1,0 +1,177 @@
+"""Resizing to the nearest element, any factors.
+
+    y[i, j, ...] = x[near(i), near(j), ...]
+
+near() follows ONNX's Resize: a coordinate (`asymmetric`: i*in/out, `half_pixel`: (i + 1/2)*in/out -
+1/2) rounded to an index (`floor`, `ceil`, `round_prefer_floor`, `round_prefer_ceil`) and kept in
+range; all of it in integers, so that no factor is ever rounded. An image's layout is a knob, as for
+convolutions: in the blocked one vectors run along channels, in NCHW along rows, where a lane's
+source is found by shuffles if the pattern repeats within a vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import gcd
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.compute import ComputeDefinition, Stage, Tensor, axis
+from search_space.config import Config
+from search_space.errors import WorkloadError
+from search_space.expression import Expr, maximum, minimum, var
+from search_space.flattening import check_extents
+from search_space.knobs import tile
+from search_space.layout import Layout
+from search_space.scalar import load
+from search_space.schedule import Schedule
+from search_space.space import SearchSpace, Subspace
+from search_space.target import Target
+from search_space.template import Operand, Parameter, Template, templates
+from search_space.workload import Workload
+
+COORDINATES = ("asymmetric", "half_pixel")
+ROUNDING = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
+
+
+@templates.register("resize")
+class Resize(Template):
+    """See the module's docstring."""
+
+    operator = "resize"
+    summary = "resizing to the nearest element"
+    parameters = (
+        Parameter("shape", "of the input, e.g. 1x64x28x28", text=True),
+        Parameter("sizes", "of the output, e.g. 1x64x56x56", text=True),
+        Parameter("coordinates", "where an element is looked for", "asymmetric", 1, COORDINATES),
+        Parameter("rounding", "of the coordinate to an index", "floor", 1, ROUNDING),
+    )
+    examples = (
+        "resize shape=1x19x5x9 sizes=1x19x10x18",
+        "resize shape=2x3x7x40 sizes=2x3x7x120 coordinates=half_pixel rounding=round_prefer_floor",
+        "resize shape=1x5x7x11 sizes=1x5x3x19 coordinates=half_pixel rounding=ceil",
+        "resize shape=13x29 sizes=7x37 rounding=round_prefer_ceil",
+        "resize shape=3x20 sizes=3x20 dtype=int64",
+    )
+
+    def check(self, workload: Workload) -> None:
+        shape, sizes = workload.shape("shape"), workload.shape("sizes")
+        check_extents(self.operator, "shape", shape)
+        check_extents(self.operator, "sizes", sizes)
+        if len(shape) != len(sizes) or not shape:
+            raise WorkloadError("operator 'resize': shape and sizes need the same number of axes")
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        return (Operand("x", workload.shape("shape"), workload.dtype),)
+
+    def output(self, workload: Workload) -> Operand:
+        return Operand("y", workload.shape("sizes"), workload.dtype, "output")
+
+    def flops(self, workload: Workload) -> int:
+        return 0
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        rounders: dict[str, Any] = {
+            "floor": np.floor,
+            "ceil": np.ceil,
+            "round_prefer_floor": lambda v: np.ceil(v - 0.5),
+            "round_prefer_ceil": lambda v: np.floor(v + 0.5),
+        }
+        result = inputs["x"]
+        half = 0.5 if workload.text("coordinates") == "half_pixel" else 0.0
+        for position, size in enumerate(workload.shape("sizes")):
+            extent = result.shape[position]
+            # In exact thirds, fifths, ...: a hair above the true value never changes a floor.
+            place = (np.arange(size) + half) * extent / size - half
+            place = np.round(place, 9)
+            index = rounders[workload.text("rounding")](place).astype(np.int64)
+            result = result.take(index.clip(0, extent - 1), axis=position)
+        return result
+
+    def _near(self, workload: Workload, i: Expr, extent: int, size: int) -> Expr:
+        """The source index of output index `i`, as floor((p*i + q) / d) within the axis."""
+        if extent == size:
+            return i
+        # The coordinate is (2*extent*i + offset) / (2*size).
+        offset = extent - size if workload.text("coordinates") == "half_pixel" else 0
+        offset += {
+            "floor": 0,
+            "ceil": 2 * size - 1,
+            "round_prefer_floor": size - 1,
+            "round_prefer_ceil": size,
+        }[workload.text("rounding")]
+        common = gcd(2 * extent, 2 * size)
+        # floor((c*a*i + q) / (c*b)) = floor((a*i + floor(q/c)) / b)
+        a, b, q = 2 * extent // common, 2 * size // common, offset // common
+        found = (i * a + q) // b
+        if q < 0:
+            found = maximum(found, 0)
+        last = ((size - 1) * a + q) // b
+        return minimum(found, extent - 1) if last >= extent else found
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        """One stage `y` over the output's axes d0, d1, ..."""
+        shape, sizes = workload.shape("shape"), workload.shape("sizes")
+        axes = tuple(axis(f"d{i}", size) for i, size in enumerate(sizes))
+        pairs = zip(axes, shape, sizes, strict=True)
+        places = [self._near(workload, a.var, extent, size) for a, extent, size in pairs]
+        stage = Stage("y", axes, load("x", *places), dtype=workload.dtype)
+        return ComputeDefinition(self.operator, (Tensor("x", shape, workload.dtype),), (stage,))
+
+    # -- CPU ----------------------------------------------------------------------------------
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        lanes, sizes = target.integer("vector.lanes"), workload.shape("sizes")
+        rows = tile("unroll", [u for u in (1, 2, 4) if u <= -(-sizes[-1] // lanes)])
+        if not self._is_image(workload):
+            return SearchSpace((Subspace((("algorithm", "rows"),), (rows,)),))
+        columns = tile("unroll", [u for u in (1, 2, 4, 8) if u <= sizes[-1]])
+        return SearchSpace(
+            (
+                Subspace(_fixed("channels", f"NCHW{lanes}c"), (columns,)),
+                Subspace(_fixed("rows", "NCHW"), (rows,)),
+            )
+        )
+
+    def _is_image(self, workload: Workload) -> bool:
+        """Whether there are channels that a blocked layout could block."""
+        shape, sizes = workload.shape("shape"), workload.shape("sizes")
+        return len(shape) == 4 and shape[:2] == sizes[:2]
+
+    def default(self, workload: Workload, target: Target) -> Config:
+        lanes = target.integer("vector.lanes")
+        if not self._is_image(workload):
+            return Config.of(algorithm="rows", unroll=1)
+        blocked = workload.shape("shape")[1] >= lanes
+        fixed = _fixed("channels", f"NCHW{lanes}c") if blocked else _fixed("rows", "NCHW")
+        return Config.of({**dict(fixed), "unroll": 1})
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        lanes = target.integer("vector.lanes")
+        schedule = Schedule(self.compute(workload))
+        if "output_layout" in structure:
+            layout = Layout.parse(structure.text("output_layout"))
+            schedule = schedule.set_layout("x", layout).set_layout("y", layout)
+        *outer, inner = (a.name for a in schedule.compute.output.axes)
+        if structure.text("algorithm") == "channels":
+            schedule = schedule.split("y", "d1", lanes, "vector", "lane")
+            schedule = schedule.split("y", "d3", var("unroll"), "step", "part")
+            outer = ["d0", "vector", "d2", "step"]
+        else:
+            schedule = schedule.split("y", inner, self._period(workload, lanes), "vector", "lane")
+            schedule = schedule.split("y", "vector", var("unroll"), "step", "part")
+            outer = [*outer, "step"]
+        schedule = schedule.reorder("y", (*outer, "part", "lane"))
+        schedule = schedule.unroll("y", "part").vectorize("y", "lane")
+        return schedule.parallel("y", *outer)
+
+    def _period(self, workload: Workload, lanes: int) -> int:
+        """Lanes in use: most that a whole number of the pattern's periods fills."""
+        extent, size = workload.shape("shape")[-1], workload.shape("sizes")[-1]
+        period = size // gcd(extent, size)
+        return lanes // period * period if period <= lanes else lanes
+
+
+def _fixed(algorithm: str, layout: str) -> tuple[tuple[str, str], ...]:
+    return (("algorithm", algorithm), ("input_layout", layout), ("output_layout", layout))
