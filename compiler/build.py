@@ -69,6 +69,7 @@ def build(
         TargetError: models cannot run on this target, or not on this machine.
         CodegenError: a schedule could not be turned into code.
     """
+    backend_of(target)  # before anything is scheduled for a machine that cannot run it
     settled = schedule(graph, target, database, threads)
     if require_tuned:
         _require_tuned(settled)

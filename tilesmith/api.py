@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from search_space.target import FactValue, Target
 from tilesmith.compiling import build_executable, workloads_in
 from tilesmith.subjects import subject_words
-from tilesmith.targets import resolve_target
+from tilesmith.targets import check_schedulable, resolve_target
 
 if TYPE_CHECKING:
     from compiler.executable import Executable
@@ -79,9 +79,11 @@ def tune(
     from tuner.options import TuneOptions
 
     resolved = resolve_target(target, settings)
+    workloads, _ = workloads_in(subject, shapes)
+    check_schedulable([item.workload for item in workloads], resolved)
     job = TuningJob(
         subject=subject_words(subject),
-        workloads=workloads_in(subject, shapes)[0],
+        workloads=workloads,
         target=resolved,
         threads=threads,
         measure=way_of_measuring(measure, resolved),
@@ -163,6 +165,7 @@ def simulate(
 
     resolved = resolve_target(target, settings)
     found, notes = workloads_in(subject, shapes)
+    check_schedulable([item.workload for item in found], resolved)
     bests: Mapping[str, Any] = {}
     if database is not None:
         from records.database import Database

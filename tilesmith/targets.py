@@ -6,10 +6,12 @@ The one place where target names are resolved, for the command line and the Pyth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from search_space.errors import TargetError
 from search_space.target import FactValue, Target, load_target, target_names
+from search_space.template import template_of
+from search_space.workload import Workload
 
 HOST = "cpu"
 """The name of the machine this process runs on."""
@@ -54,6 +56,18 @@ def _narrowed(target: Target, isa: str) -> Target:
         )
     processor = target.text("isa.processor")
     return cpu_target(target.name, isa, target.text("isa.triple"), processor)
+
+
+def check_schedulable(workloads: Iterable[Workload], target: Target) -> None:
+    """Raise `TargetError` for the first workload whose operator has no schedules for the target."""
+    for workload in workloads:
+        try:
+            template_of(workload.operator).space(workload, target)
+        except TargetError as error:  # its space asks for facts that this family does not have
+            raise TargetError(
+                f"operator '{workload.operator}' has no schedules for target '{target.name}' "
+                f"(family {target.family})"
+            ) from error
 
 
 def all_targets() -> list[Target]:

@@ -259,6 +259,16 @@ def test_a_wrong_target_is_refused(tmp_path: Path) -> None:
     assert "avx9" in refuse(*simulate, "cpu", "--set", "isa.name=avx9")
 
 
+def test_an_operator_without_schedules_for_a_target_is_refused(model: Path, tmp_path: Path) -> None:
+    pool = "pool2d kind=max c=8 h=8 w=8 kh=2 kw=2 stride=2"
+    expected = "operator 'pool2d' has no schedules for target 'systolic'"
+    assert expected in refuse("simulate", "--op", pool, "--target", "systolic")
+    job = ["tune", "--op", pool, "--target", "systolic", "--database", tmp_path / "tuning.db"]
+    assert expected in refuse(*job)
+    compile_it = ["compile", model, "--target", "systolic", "-o", tmp_path / "small.tsm"]
+    assert "'systolic'" in refuse(*compile_it)
+
+
 def test_hardware_that_is_not_here_is_refused(tmp_path: Path) -> None:
     job = ["tune", "--op", SMALL, "--database", tmp_path / "tuning.db", "--target", "trn1"]
     assert "simulator" in refuse(*job, "--measure", "hardware")
