@@ -31,9 +31,11 @@ def is_computable(info: TensorInfo) -> bool:
 
 
 def lower(graph: Graph) -> Graph:
-    """Apply the rules to every node."""
+    """Apply the rules to every node, readers first, so that they can take their producers in."""
     rewriter = Rewriter(graph)
-    for node in rewriter.nodes():
+    for node in reversed(graph.nodes):
+        if not any(rewriter.is_output(n) or rewriter.consumers(n) for n in node.writes):
+            continue
         if node.kind != "host" or node.domain not in ("", INTERNAL_DOMAIN):
             continue
         if node.operator not in rules or not _has_computable_outputs(rewriter, node):

@@ -40,11 +40,11 @@ SIMPLIFICATIONS: tuple[Pass, ...] = (
 )
 
 LOWERING: tuple[Pass, ...] = (
+    make_joins,
     lower,
     fold_constants,
     fuse_epilogues,
     lower_elementwise,
-    make_joins,
     make_views,
     remove_dead_code,
 )

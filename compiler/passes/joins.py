@@ -6,7 +6,7 @@
     a = View(y); b = View(y)      after
 
 A tensor can be part of one join only, at one place: what is joined twice, is a constant, or is tied
-to another place by a view keeps its Concat, and is copied. Contract: after lowering; same values.
+to another place by a view keeps its Concat, and is copied. Contract: before lowering; same values.
 """
 
 from __future__ import annotations

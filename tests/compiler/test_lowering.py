@@ -353,6 +353,32 @@ def test_concatenation_in_place(name: str, channels: int) -> None:
     assert "Concat" not in operators(graph)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = Relu(x) b = Neg(x) y = Concat<axis=2>(a, b, x)",
+        "a = Relu(x) y = Concat<axis=0>(a, a)",
+        "y, z = Split<axis=2>(x, sizes)",
+        "y = Slice(x, s, e, at, step)",
+        "y = Slice(x, back_s, back_e, at, back)",
+        "y = Pad(x, pads)",
+        'y = Pad<mode="edge">(x, pads)',
+        'y = Pad<mode="reflect">(x, pads)',
+        "y = Pad(x, pads, value)",
+        "y = Transpose<perm=[2, 0, 1]>(x)",
+        "a = Transpose<perm=[2, 0, 1]>(x) y = Transpose<perm=[0, 2, 1]>(a)",
+    ],
+)
+def test_data_movement(text: str) -> None:
+    model = model_of(
+        "g (float[3, 5, 7] x) => (float y) { " + text + " }",
+        sizes=np.array([3, 4]), s=np.array([1, -6]), e=np.array([4, 100]), at=np.array([1, 2]),
+        step=np.array([2, 3]), back_s=np.array([100, -2]), back_e=np.array([-100, 1]),
+        back=np.array([-1, -2]), pads=np.array([0, 1, 2, 1, 0, 3]), value=np.float32(1.5),
+    )  # fmt: skip
+    check_both(onnx.shape_inference.infer_shapes(model_without_output_shape(model)))
+
+
 def test_tasks_are_distinct_and_weighted(light_resnet50: Any) -> None:
     tasks = extract_tasks(import_model(light_resnet50))
     by_operator: dict[str, int] = {}

@@ -1,0 +1,114 @@
+"""Concat, Split, Slice and Pad that need a copy -> `concat`, `slice` and `pad`.
+
+What needs none was turned into joins and views before (`passes.joins`). Axes before and after the
+one that is cut or joined merge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from compiler.graph import Node
+from compiler.lower import is_computable, make_kernel, rules
+from compiler.onnx_access import integers, scalar
+from compiler.rewrite import Rewriter
+from search_space.workload import ParameterValue, shape_text
+
+Dims = tuple[int, ...]
+
+
+@rules.register("Concat")
+def lower_concat(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    infos = [rewriter.info(name) for name in node.inputs]
+    if not all(is_computable(info) for info in infos):
+        return None
+    dims = rewriter.info(node.outputs[0]).dims
+    axis = int(node.attribute("axis", 0)) % len(dims)
+    before, after = math.prod(dims[:axis]), math.prod(dims[axis + 1 :])
+    parameters: dict[str, ParameterValue] = {
+        "shape": shape_text((before, dims[axis] * after)),
+        "axis": 1,
+        "parts": shape_text(info.dims[axis] * after for info in infos),
+    }
+    return [make_kernel(rewriter, "concat", parameters, node.inputs, node)]
+
+
+@rules.register("Split")
+def lower_split(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    source = rewriter.info(node.inputs[0])
+    if not is_computable(source) or len(node.writes) != len(node.outputs):
+        return None
+    axis = int(node.attribute("axis", 0)) % len(source.dims)
+    before, after = math.prod(source.dims[:axis]), math.prod(source.dims[axis + 1 :])
+    shape = (before, source.dims[axis] * after)
+    new, start = [], 0
+    for name in node.outputs:
+        size = rewriter.info(name).dims[axis] * after
+        box = ((0, start), (before, size), (1, 1))
+        new.append(_slice(rewriter, node, shape, box, name))
+        start += size
+    return new
+
+
+def _slice(
+    rewriter: Rewriter, node: Node, shape: Dims, box: tuple[Dims, Dims, Dims], output: str
+) -> Node:
+    starts, sizes, steps = box
+    parameters: dict[str, ParameterValue] = {
+        "shape": shape_text(shape),
+        "starts": shape_text(starts),
+        "sizes": shape_text(sizes),
+    }
+    if any(step != 1 for step in steps):
+        parameters["steps"] = shape_text(steps)
+    return make_kernel(rewriter, "slice", parameters, (node.inputs[0],), node, output=output)
+
+
+@rules.register("Slice")
+def lower_slice(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    source, result = rewriter.info(node.inputs[0]), rewriter.info(node.outputs[0])
+    if not is_computable(source):
+        return None
+    starts = integers(node, "starts", 1, rewriter.constant)
+    axes = integers(node, "axes", 3, rewriter.constant)
+    steps = integers(node, "", 4, rewriter.constant)
+    if starts is None or axes is None or steps is None:
+        return None
+    rank = len(source.dims)
+    first, step = [0] * rank, [1] * rank
+    for position, axis in enumerate(axes or range(len(starts))):
+        extent, distance = source.dims[axis], steps[position] if steps else 1
+        start = starts[position] + (extent if starts[position] < 0 else 0)
+        step[axis] = distance
+        first[axis] = int(np.clip(start, 0, extent - 1 if distance < 0 else extent))
+    box = (tuple(first), result.dims, tuple(step))
+    return [_slice(rewriter, node, source.dims, box, result.name)]
+
+
+@rules.register("Pad")
+def lower_pad(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    source = rewriter.info(node.inputs[0])
+    mode = node.attribute("mode", "constant")
+    sides = integers(node, "pads", 1, rewriter.constant)
+    value = scalar(node, "value", 2, rewriter.constant, 0.0)
+    axes = integers(node, "", 3, rewriter.constant)
+    if not is_computable(source) or sides is None or value is None or axes is None:
+        return None
+    if mode not in ("constant", "edge", "reflect") or min(sides) < 0:
+        return None
+    rank = len(source.dims)
+    before, after = [0] * rank, [0] * rank
+    count = len(sides) // 2
+    for position, axis in enumerate(axes or range(rank)):
+        before[axis], after[axis] = sides[position], sides[count + position]
+    parameters: dict[str, ParameterValue] = {
+        "shape": shape_text(source.dims),
+        "before": shape_text(before),
+        "after": shape_text(after),
+        "mode": mode,
+        "value": f"{value:g}" if mode == "constant" else "0",
+    }
+    return [make_kernel(rewriter, "pad", parameters, (node.inputs[0],), node)]
