@@ -105,6 +105,8 @@ class Surroundings:
         divisor = right.constant
         if divisor is None:
             return False
+        if atom.kind == "element":
+            return self._prove(rest + min(0, factor * (divisor - 1)), facts)
         if atom.kind == "mod":
             if self._prove(left, facts) and self._prove(right - 1 - left, facts):
                 return self._prove(left * factor + rest, facts)

@@ -19,14 +19,19 @@ from typing import Any, Literal, Union
 
 import numpy
 
-AtomKind = Literal["var", "floordiv", "mod", "min", "max"]
+AtomKind = Literal["var", "floordiv", "mod", "min", "max", "element"]
 Bounds = Mapping[str, "Expr"]
 """Inclusive upper bound of each loop variable (their lower bound is zero)."""
 
 
 @dataclass(frozen=True)
 class Atom:
-    """An indivisible factor: a variable (`name`) or an operation on two expressions."""
+    """An indivisible factor: a variable (`name`) or an operation on two expressions.
+
+    An `element` is the integer that tensor `name`, of one dimension, holds at index `left`, known
+    only at run time. It is used as an index into an axis of `right` elements: counted from the end
+    if negative, and kept within the axis.
+    """
 
     kind: AtomKind
     name: str = ""
@@ -47,6 +52,8 @@ class Atom:
     def __str__(self) -> str:
         if self.kind == "var":
             return self.name
+        if self.kind == "element":
+            return f"{self.name}[{self.left}]"
         if self.kind in ("min", "max"):
             return f"{self.kind}({self.left}, {self.right})"
         operator = "//" if self.kind == "floordiv" else "%"
@@ -256,6 +263,11 @@ def var(name: str) -> Expr:
     return Expr((((Atom("var", name),), 1),))
 
 
+def element(tensor: str, index: ExprLike, extent: ExprLike) -> Expr:
+    """An index read from a one-dimensional integer tensor; see `Atom`."""
+    return Expr((((Atom("element", tensor, as_expr(index), as_expr(extent)),), 1),))
+
+
 def as_expr(value: ExprLike) -> Expr:
     """Numbers become constants; expressions stay."""
     return value if isinstance(value, Expr) else const(int(value))
@@ -316,7 +328,7 @@ def _atom_nonnegative(atom: Atom) -> bool:
     left, right = _operands(atom)
     if atom.kind == "max":
         return nonnegative(left) or nonnegative(right)
-    if atom.kind == "mod":
+    if atom.kind in ("mod", "element"):
         return True
     return nonnegative(left) and nonnegative(right)
 
@@ -388,6 +400,8 @@ def _substitute_atom(atom: Atom, values: Mapping[str, ExprLike]) -> Expr:
     if atom.kind == "var":
         return as_expr(values[atom.name]) if atom.name in values else var(atom.name)
     left, right = _operands(atom)
+    if atom.kind == "element":
+        return element(atom.name, left.substitute(values), right)
     return apply(atom.kind, left.substitute(values), right.substitute(values))
 
 
@@ -402,6 +416,8 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, Any]) -> Any:
     if atom.kind == "var":
         return values[atom.name]
     left, right = (operand.evaluate(values) for operand in _operands(atom))
+    if atom.kind == "element":
+        return _evaluate_element(values.get(atom.name), left, right)
     if atom.kind == "floordiv":
         return left // right
     if atom.kind == "mod":
@@ -409,6 +425,14 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, Any]) -> Any:
     if isinstance(left, int) and isinstance(right, int):
         return min(left, right) if atom.kind == "min" else max(left, right)
     return numpy.minimum(left, right) if atom.kind == "min" else numpy.maximum(left, right)
+
+
+def _evaluate_element(tensor: Any, index: Any, extent: Any) -> Any:
+    """The element, if `values` hold the tensor under its name, else zero (any place will do)."""
+    if tensor is None:
+        return index * 0
+    found = tensor[index]
+    return numpy.clip(numpy.where(found < 0, found + extent, found), 0, extent - 1)
 
 
 def _extreme(value: Expr, bounds: Bounds, largest: bool) -> Expr:
@@ -430,6 +454,6 @@ def _extreme_atom(atom: Atom, bounds: Bounds, up: bool) -> Expr:
     left, right = _operands(atom)
     if atom.kind == "floordiv":
         return floordiv(_extreme(left, bounds, up), right)
-    if atom.kind == "mod":
+    if atom.kind in ("mod", "element"):
         return right - 1 if up else ZERO
     return apply(atom.kind, _extreme(left, bounds, up), _extreme(right, bounds, up))

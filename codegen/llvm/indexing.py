@@ -8,6 +8,7 @@ real loops is emitted once for each scope.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,11 +90,15 @@ def compile_access(access: Load, buffer: Buffer, lane: str | None) -> CompiledAc
 
 
 class IndexEmitter:
-    """Emits index arithmetic into `builder`; `environment` maps variables to integers or values."""
+    """Emits index arithmetic into `builder`; `environment` maps variables to integers or values.
+
+    `read` loads an element of an integer tensor as a 64-bit value (who knows the memory sets it).
+    """
 
     def __init__(self, builder: ir.IRBuilder) -> None:
         self.builder = builder
         self.environment: dict[str, Index] = {}
+        self.read: Callable[[str, Index], ir.Value] | None = None
         self._scopes: list[dict[object, ir.Value]] = [{}]
 
     def push(self) -> None:
@@ -182,6 +187,8 @@ class IndexEmitter:
             return self._variable(atom.name)
         assert atom.left is not None and atom.right is not None
         left, right = self.integer(atom.left), self.integer(atom.right)
+        if atom.kind == "element":
+            return self._element(atom.name, left, right)
         if isinstance(left, int) and isinstance(right, int):
             return _fold(atom.kind, left, right)
         left = INDEX(left) if isinstance(left, int) else left
@@ -191,6 +198,21 @@ class IndexEmitter:
         return (
             known if known is not None else self.remember(key, self._emit(atom.kind, left, right))
         )
+
+    def _element(self, tensor: str, index: Index, extent: Index) -> Index:
+        """An index from a tensor, once for each scope: from the end if negative, kept in range."""
+        key = ("element", tensor, index)
+        known = self.remembered(key)
+        if known is not None:
+            return known
+        builder, last = self.builder, INDEX(extent - 1)
+        assert self.read is not None
+        found = self.read(tensor, index)
+        negative = builder.icmp_signed("<", found, INDEX(0))
+        found = builder.select(negative, builder.add(found, INDEX(extent)), found)
+        for sign, limit in (("<", INDEX(0)), (">", last)):
+            found = builder.select(builder.icmp_signed(sign, found, limit), limit, found)
+        return self.remember(key, found)
 
     def _emit(self, kind: str, left: ir.Value, right: ir.Value) -> ir.Value:
         """Floor division and remainder are exact for the non-negative indices a kernel has."""

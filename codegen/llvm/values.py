@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from llvmlite import ir
 
@@ -70,6 +71,7 @@ class ValueEmitter:
         self.registers = registers
         self.memory = memory
         self.math = math
+        index.read = self._read_index
         self._compiled: dict[tuple[Load, str | None], CompiledAccess] = {}
 
     # -- accesses -----------------------------------------------------------------------------
@@ -104,6 +106,13 @@ class ValueEmitter:
         if not number:
             return base
         return self.builder.gep(base, [INDEX(number)], inbounds=True, source_etype=kind)
+
+    def _read_index(self, tensor: str, index: Any) -> ir.Value:
+        """An element of a one-dimensional integer tensor, as 64 bits."""
+        fixed = isinstance(index, int)
+        address = self.pointer(tensor, index if fixed else 0, () if fixed else ((index, 1),))
+        value = self._load_at(tensor, address, None, None)
+        return self.builder.sext(value, INDEX) if value.type != INDEX else value
 
     def enter_lane(self, lane: Lane | None) -> None:
         """Offsets are taken at lane zero."""

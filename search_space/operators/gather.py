@@ -1,0 +1,115 @@
+"""Gathering slices by index along one axis: embedding tables, index tensors.
+
+    y[o, i, t] = x[o, indices[i], t]                with o before the axis and t behind it
+
+Indices are integers known at run time. Negative ones count from the end, others out of range are
+clipped to it, so that no index reads outside x. Rows t are copied in vectors; with a single element
+a row the vectors run along the indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.compute import ComputeDefinition, Stage, Tensor, axis
+from search_space.config import Config
+from search_space.errors import WorkloadError
+from search_space.expression import element
+from search_space.flattening import check_extents, product
+from search_space.movement import copy_default, copy_schedule, copy_space
+from search_space.scalar import load
+from search_space.schedule import Schedule
+from search_space.space import SearchSpace
+from search_space.target import Target
+from search_space.template import Operand, Parameter, Template, templates
+from search_space.workload import Workload
+
+
+@templates.register("gather")
+class Gather(Template):
+    """See the module's docstring."""
+
+    operator = "gather"
+    summary = "slices picked by index along an axis"
+    parameters = (
+        Parameter("shape", "of the data, e.g. 30522x384", text=True),
+        Parameter("indices", "shape of the indices, e.g. 1x128", text=True),
+        Parameter("axis", "picked along", 0, minimum=0),
+        Parameter("index", "dtype of the indices", "int64", choices=("int64", "int32")),
+    )
+    examples = (
+        "gather shape=19x37 indices=2x5",
+        "gather shape=3x7x5 indices=11 axis=1 index=int32",
+        "gather shape=4x33 indices=19 axis=1 dtype=int64",
+        "gather shape=17 indices=scalar",
+    )
+
+    def check(self, workload: Workload) -> None:
+        shape = workload.shape("shape")
+        check_extents(self.operator, "shape", shape)
+        check_extents(self.operator, "indices", workload.shape("indices"))
+        if workload.integer("axis") >= len(shape):
+            raise WorkloadError(
+                f"operator 'gather': axis={workload['axis']} is out of range for {len(shape)} axes"
+            )
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        return (
+            Operand("x", workload.shape("shape"), workload.dtype),
+            Operand("indices", workload.shape("indices"), workload.text("index")),
+        )
+
+    def output(self, workload: Workload) -> Operand:
+        shape, position = workload.shape("shape"), workload.integer("axis")
+        picked = (*shape[:position], *workload.shape("indices"), *shape[position + 1 :])
+        return Operand("y", picked, workload.dtype, "output")
+
+    def flops(self, workload: Workload) -> int:
+        return 0
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        x, position = inputs["x"], workload.integer("axis")
+        indices = inputs["indices"].astype(np.int64)
+        extent = x.shape[position]
+        indices = np.where(indices < 0, indices + extent, indices).clip(0, extent - 1)
+        return np.take(x, indices, axis=position)
+
+    def _split(self, workload: Workload) -> tuple[int, int, int, int]:
+        """Elements before the axis, of the axis, behind it, and indices."""
+        shape, position = workload.shape("shape"), workload.integer("axis")
+        count = product(workload.shape("indices"))
+        return product(shape[:position]), shape[position], product(shape[position + 1 :]), count
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        """One stage `y` over o, i and (if a row is longer than one) t."""
+        before, extent, behind, count = self._split(workload)
+        o, i = axis("o", before), axis("i", count)
+        rest = (axis("t", behind),) if behind > 1 else ()
+        row = tuple(a.var for a in rest)
+        picked = load("x", o.var, element("indices", i.var, extent), *row)
+        shape = (before, extent, behind) if rest else (before, extent)
+        tensors = (
+            Tensor("x", shape, workload.dtype, workload.is_constant("x")),
+            Tensor("indices", (count,), workload.text("index"), workload.is_constant("indices")),
+        )
+        stage = Stage("y", (o, i, *rest), picked, dtype=workload.dtype)
+        return ComputeDefinition(self.operator, tensors, (stage,))
+
+    # -- CPU ----------------------------------------------------------------------------------
+    def _run(self, workload: Workload) -> int:
+        """Extent that the vectors run along."""
+        _, _, behind, count = self._split(workload)
+        return behind if behind > 1 else count
+
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        return copy_space(self._run(workload), target.integer("vector.lanes"))
+
+    def default(self, workload: Workload, target: Target) -> Config:
+        return copy_default(self._run(workload), target.integer("vector.lanes"))
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        return copy_schedule(self.compute(workload), target.integer("vector.lanes"))
