@@ -24,7 +24,7 @@ import tilesmith
 from search_space.errors import DependencyError
 from tilesmith.compiling import random_inputs
 from tilesmith.light_models import light_model_names, save_light_model
-from tilesmith.peers import onnxruntime
+from tilesmith.peers import load_peer
 from tilesmith.progress import progress_display
 from tilesmith.timing import interleave, pinned
 
@@ -81,14 +81,13 @@ def main() -> None:
 def reference_outputs(model: Path, inputs: Arrays) -> tuple[Arrays, str]:
     """Outputs of ONNX Runtime where it is installed, else of onnx.reference, and which it was."""
     try:
-        contender = onnxruntime(model, inputs, threads=1)
+        contender = load_peer("onnxruntime", model, inputs, threads=1)
     except DependencyError:
         from onnx.reference import ReferenceEvaluator
 
         evaluator = ReferenceEvaluator(str(model))
         values = evaluator.run(None, dict(inputs))
         return dict(zip(evaluator.output_names, values, strict=True)), "onnx.reference"
-    contender.infer()
     return contender.outputs(), "onnxruntime"
 
 

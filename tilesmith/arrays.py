@@ -48,9 +48,9 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def summary_of(array: NDArray[Any]) -> dict[str, Any]:
-    """Shape, dtype and, of numbers, minimum, maximum and mean."""
+    """Shape, dtype and, of numbers, minimum, maximum and mean (of flags: 0, 1 and their share)."""
     described: dict[str, Any] = {"shape": list(array.shape), "dtype": str(array.dtype)}
-    numeric = array.size > 0 and np.issubdtype(array.dtype, np.number)
+    numeric = array.size > 0 and array.dtype.kind not in "OSU"
     wide = array.astype(np.float64) if numeric else None
     described["minimum"] = None if wide is None else float(wide.min())
     described["maximum"] = None if wide is None else float(wide.max())

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.errors import ModelError
-from tilesmith.peers import PEERS, Contender
+from tilesmith.peers import Contender, load_peer
 from tilesmith.reports import Comparison
 from tilesmith.timing import interleave, pinned
 
@@ -41,7 +41,7 @@ def compare(
     """
     assert model is not None or not against, "peers need the ONNX model"
     with pinned(threads):
-        peers = [PEERS[name](model, inputs, threads) for name in against if model]
+        peers = [load_peer(name, model, inputs, threads) for name in against if model]
         bound = executable.bind(inputs)
         timings = interleave({"tilesmith": bound.run, **{p.name: p.infer for p in peers}}, budget_s)
         outputs = bound.outputs()

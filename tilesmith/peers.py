@@ -14,7 +14,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from search_space.errors import DependencyError, ModelError
+from search_space.errors import DependencyError, ModelError, TilesmithError
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -47,10 +47,7 @@ def onnxruntime(model: Path, inputs: Arrays, threads: int) -> Contender:
     options.inter_op_num_threads = 1
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = 3
-    try:
-        session = runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise _refused("onnxruntime", model, error) from error
+    session = runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
     binding = session.io_binding()
     for name, array in inputs.items():
         binding.bind_cpu_input(name, array)
@@ -79,13 +76,10 @@ def openvino(model: Path, inputs: Arrays, threads: int) -> Contender:
         "INFERENCE_PRECISION_HINT": "f32",
         "ENABLE_CPU_PINNING": False,
     }
-    try:
-        core = runtime.Core()
-        graph = core.read_model(str(model))
-        graph.reshape({name: list(array.shape) for name, array in inputs.items()})
-        request = core.compile_model(graph, "CPU", settings).create_infer_request()
-    except Exception as error:
-        raise _refused("openvino", model, error) from error
+    core = runtime.Core()
+    graph = core.read_model(str(model))
+    graph.reshape({name: list(array.shape) for name, array in inputs.items()})
+    request = core.compile_model(graph, "CPU", settings).create_infer_request()
     for name, array in inputs.items():
         request.set_tensor(name, runtime.Tensor(array, shared_memory=True))
 
@@ -102,11 +96,24 @@ PEERS: dict[str, Callable[[Path, Arrays, int], Contender]] = {
 """Every peer by its name on the command line."""
 
 
+def load_peer(name: str, model: Path, inputs: Arrays, threads: int) -> Contender:
+    """A peer by name, loaded and run once.
+
+    Raises:
+        DependencyError: it is not installed.
+        ModelError: it cannot load or run the model.
+    """
+    try:
+        contender = PEERS[name](model, inputs, threads)
+        contender.infer()
+    except TilesmithError:
+        raise
+    except Exception as error:  # each runtime has exceptions of its own
+        raise ModelError(f"{name} cannot run '{model}': {error}") from error
+    return contender
+
+
 def _missing(name: str) -> DependencyError:
     return DependencyError(
         f"{name} is not installed; install it with: pip install 'tilesmith[peers]'"
     )
-
-
-def _refused(name: str, model: Path, error: Exception) -> ModelError:
-    return ModelError(f"{name} cannot load '{model}': {error}")

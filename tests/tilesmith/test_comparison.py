@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from search_space.errors import DependencyError, ModelError
-from tilesmith import peers
 from tilesmith.comparison import difference
-from tilesmith.peers import Contender
+from tilesmith.peers import Contender, load_peer
 
 
 def contender(**outputs: NDArray[Any]) -> Contender:
@@ -38,13 +38,13 @@ def test_an_output_of_zeros_and_an_empty_one() -> None:
 
 
 def test_a_peer_that_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "openvino", None)
+    monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(DependencyError, match=r"tilesmith\[peers\]"):
-        peers.openvino(Path("model.onnx"), {}, 1)
+        load_peer("openvino", Path("model.onnx"), {}, 1)
 
 
 def test_a_model_the_peer_refuses_is_named(tmp_path: Path) -> None:
     bad = tmp_path / "bad.onnx"
     bad.write_bytes(b"nothing")
-    with pytest.raises(ModelError, match=r"onnxruntime cannot load .*bad\.onnx"):
-        peers.onnxruntime(bad, {}, 1)
+    with pytest.raises(ModelError, match=r"onnxruntime cannot run .*bad\.onnx"):
+        load_peer("onnxruntime", bad, {}, 1)
