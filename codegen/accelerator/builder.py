@@ -180,7 +180,7 @@ class Kernel:
 
     def _dma(self, op: Op, tile: Tile, view: HbmView, queue: int | None) -> None:
         turn = 2 * view.tensor + (op == Op.STORE) if queue is None else queue
-        dims = view.dims if len(view.dims) > 1 else (*view.dims, (1, 1))
+        dims = (*view.dims, *[(1, 1)] * (2 - len(view.dims)))
         if dims[0][0] != tile.partitions:
             raise CodegenError(
                 f"a {op.name.lower()} of tensor '{view.name}': its first axis of {dims[0][0]} does "

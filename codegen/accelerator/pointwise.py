@@ -344,6 +344,10 @@ class _Emission:
         if isinstance(a, Tile) and scalar_b:
             self.kernel.tensor_scalar(out, self.fit(a, out), op, b, engine=self.copier)
         elif isinstance(b, Tile) and scalar_a:
+            if op == "is_ge":  # a >= b is 1 - (b > a)
+                wide = self.fit(b, out)
+                self.kernel.tensor_scalar(out, wide, "is_gt", a, "reverse_subtract", 1.0)
+                return
             if op not in _REVERSED:
                 raise CodegenError(f"'{op}' of a number and a tile has no instruction")
             self.kernel.tensor_scalar(out, self.fit(b, out), _REVERSED[op], a, engine=self.copier)

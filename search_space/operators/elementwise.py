@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from search_space import accelerator
+from search_space.accelerator_rows import RowsSpace
 from search_space.compute import ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
 from search_space.dtypes import to_numpy
@@ -116,13 +118,21 @@ class Elementwise(Template):
         stage = Stage("y", axes, value, dtype=workload.dtype)
         return ComputeDefinition("elementwise", tuple(tensors), (stage,))
 
+    # -- accelerators -------------------------------------------------------------------------
+    def _rows_space(self, workload: Workload, target: Target) -> RowsSpace:
+        return RowsSpace(self.compute(workload), workload.dtype, target)
+
     # -- CPU ----------------------------------------------------------------------------------
     def space(self, workload: Workload, target: Target) -> SearchSpace:
+        if target.family == accelerator.FAMILY:
+            return self._rows_space(workload, target).space()
         vectors = self._vectors(workload, target)
         knobs = (tile("unroll", [u for u in (1, 2, 4, 8) if u <= vectors]),)
         return SearchSpace((Subspace((("algorithm", "vectors"),), knobs),))
 
     def default(self, workload: Workload, target: Target) -> Config:
+        if target.family == accelerator.FAMILY:
+            return self._rows_space(workload, target).default()
         vectors = self._vectors(workload, target)
         return Config.of(algorithm="vectors", unroll=max(u for u in (1, 2, 4) if u <= vectors))
 
@@ -131,6 +141,8 @@ class Elementwise(Template):
         return -(-self._flat(workload).shape[-1] // target.integer("vector.lanes"))
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        if target.family == accelerator.FAMILY:
+            return self._rows_space(workload, target).schedule(structure)
         compute = self.compute(workload)
         *outer, inner = (a.name for a in compute.output.axes)
         schedule = Schedule(compute)

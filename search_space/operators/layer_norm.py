@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from search_space import accelerator
+from search_space.accelerator_rows import RowsSpace
 from search_space.compute import ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
 from search_space.errors import WorkloadError
@@ -133,8 +135,14 @@ class LayerNorm(Template):
         tensors += epilogue_tensors(self, workload, (rows, length))
         return ComputeDefinition("layer_norm", tuple(tensors), tuple(stages))
 
+    # -- accelerators -------------------------------------------------------------------------
+    def _rows_space(self, workload: Workload, target: Target) -> RowsSpace:
+        return RowsSpace(self.compute(workload), workload.dtype, target)
+
     # -- CPU ----------------------------------------------------------------------------------
     def space(self, workload: Workload, target: Target) -> SearchSpace:
+        if target.family == accelerator.FAMILY:
+            return self._rows_space(workload, target).space()
         rows, length = self._rows(workload)
         lanes = target.integer("vector.lanes")
         vectors = -(-length // lanes)
@@ -154,6 +162,8 @@ class LayerNorm(Template):
         return SearchSpace(tuple(subspaces))
 
     def default(self, workload: Workload, target: Target) -> Config:
+        if target.family == accelerator.FAMILY:
+            return self._rows_space(workload, target).default()
         length, lanes = self._rows(workload)[1], target.integer("vector.lanes")
         vectors = -(-length // lanes)
         accumulators = max(a for a in accumulator_counts(length, lanes) if a <= 4)
@@ -163,6 +173,8 @@ class LayerNorm(Template):
         return Config.of(algorithm="loops", accumulators=accumulators, rows=1, unroll=unroll)
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        if target.family == accelerator.FAMILY:
+            return self._rows_space(workload, target).schedule(structure)
         lanes = target.integer("vector.lanes")
         schedule = Schedule(self.compute(workload))
         unrolled = structure.text("algorithm") == "registers"

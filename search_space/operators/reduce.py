@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from search_space import accelerator
+from search_space.accelerator_rows import RowsSpace
 from search_space.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
 from search_space.errors import WorkloadError
@@ -124,8 +126,14 @@ class Reduce(Template):
         tensors = (x, *epilogue_tensors(self, workload, extents))
         return ComputeDefinition("reduce", tensors, tuple(stages))
 
+    # -- accelerators -------------------------------------------------------------------------
+    def _rows_space(self, workload: Workload, target: Target) -> RowsSpace:
+        return RowsSpace(self.compute(workload), workload.dtype, target)
+
     # -- CPU ----------------------------------------------------------------------------------
     def space(self, workload: Workload, target: Target) -> SearchSpace:
+        if target.family == accelerator.FAMILY:
+            return self._rows_space(workload, target).space()
         algorithm, knob, values = self._choices(workload, target)
         return SearchSpace((Subspace((("algorithm", algorithm),), (tile(knob, values),)),))
 
@@ -139,10 +147,14 @@ class Reduce(Template):
         return "across", "n_vectors", [v for v in (1, 2, 4, 8) if v <= vectors]
 
     def default(self, workload: Workload, target: Target) -> Config:
+        if target.family == accelerator.FAMILY:
+            return self._rows_space(workload, target).default()
         algorithm, knob, values = self._choices(workload, target)
         return Config.of({"algorithm": algorithm, knob: max(v for v in values if v <= 4)})
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        if target.family == accelerator.FAMILY:
+            return self._rows_space(workload, target).schedule(structure)
         lanes = target.integer("vector.lanes")
         schedule = Schedule(self.compute(workload))
         total = schedule.compute.stage("total")

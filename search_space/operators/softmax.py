@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from search_space import accelerator
+from search_space.accelerator_rows import RowsSpace
 from search_space.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
 from search_space.errors import WorkloadError
@@ -111,8 +113,14 @@ class Softmax(Template):
     def _load(self, name: str, r: Axis, k: Expr, across: tuple[Axis, ...]) -> Scalar:
         return load(name, r.var, k, *(a.var for a in across))
 
+    # -- accelerators -------------------------------------------------------------------------
+    def _rows_space(self, workload: Workload, target: Target) -> RowsSpace:
+        return RowsSpace(self.compute(workload), workload.dtype, target)
+
     # -- CPU ----------------------------------------------------------------------------------
     def space(self, workload: Workload, target: Target) -> SearchSpace:
+        if target.family == accelerator.FAMILY:
+            return self._rows_space(workload, target).space()
         rows, length, neighbours = self._split(workload)
         lanes = target.integer("vector.lanes")
         if neighbours > 1:
@@ -143,6 +151,8 @@ class Softmax(Template):
         )
 
     def default(self, workload: Workload, target: Target) -> Config:
+        if target.family == accelerator.FAMILY:
+            return self._rows_space(workload, target).default()
         _, length, neighbours = self._split(workload)
         lanes = target.integer("vector.lanes")
         keep = "recomputed" if workload.integer("log") else "buffer"
@@ -157,6 +167,8 @@ class Softmax(Template):
         return Config.of({**chosen, "algorithm": "along", "row": keep, "unroll": unroll})
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        if target.family == accelerator.FAMILY:
+            return self._rows_space(workload, target).schedule(structure)
         lanes = target.integer("vector.lanes")
         schedule = Schedule(self.compute(workload))
         keep = structure.text("row")
