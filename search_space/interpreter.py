@@ -83,6 +83,8 @@ def interpret(program: Program, arrays: Mapping[str, NDArray[Any]]) -> dict[str,
     machine = _Machine()
     for buffer in (*program.parameters, *program.literals):
         machine.arrays[buffer.name] = _provide(buffer, arrays)
+        if len(buffer.shape) == 1 and machine.arrays[buffer.name].dtype.kind == "i":
+            machine.variables[buffer.name] = machine.arrays[buffer.name]
     with np.errstate(all="ignore"):
         for statement in (program.prologue, program.body):
             if statement is not None:
@@ -124,9 +126,9 @@ def _provide(buffer: Buffer, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]
 
 @dataclass
 class _Machine:
-    """Variables and memory while a program runs."""
+    """Variables (and tensors of indices, which index expressions may read) and memory."""
 
-    variables: dict[str, int] = field(default_factory=dict)
+    variables: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     def run(self, statement: Statement) -> None:
@@ -158,7 +160,10 @@ class _Machine:
             return
         value = self._value(block.value)
         array, place = self._place(block.write)
-        array[place] = _REDUCERS[block.reducer](array[place].item(), value)
+        value = _REDUCERS[block.reducer](array[place].item(), value)
+        if array.dtype.kind == "i" and math.isinf(value):  # the identity of an integer maximum
+            value = np.iinfo(array.dtype).max if value > 0 else np.iinfo(array.dtype).min
+        array[place] = value
 
     def _value(self, value: Scalar) -> Any:
         match value:
