@@ -7,6 +7,7 @@ more (weights that were packed) are not stored at all.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,7 +32,6 @@ from compiler.program import (
     Report,
     Step,
     TensorRef,
-    count_origins,
 )
 from compiler.settlement import TRANSFORM, Settled
 from search_space.config import Config
@@ -185,16 +185,19 @@ class _Assembler:
         return TensorRef(info, Place("value"))
 
     def _report(self, steps: tuple[Step, ...]) -> Report:
-        origins = count_origins(steps)
+        kernels = [step for step in steps if isinstance(step, KernelStep)]
+        origins = Counter(step.origin for step in kernels if not _is_conversion(step))
         hosts = [step.name for step in steps if isinstance(step, HostStep)]
-        conversions = sum(
-            isinstance(step, KernelStep) and step.workload.split()[0] == TRANSFORM for step in steps
-        )
+        conversions = sum(map(_is_conversion, kernels))
         return Report(
             origins["tuned"], origins["stale"], origins["fallback"], origins["default"],
             len(hosts), tuple(hosts), conversions, self.placement.nbytes, self.constants.size,
             self.settled.seconds,
         )  # fmt: skip
+
+
+def _is_conversion(step: KernelStep) -> bool:
+    return step.workload.split()[0] == TRANSFORM
 
 
 def _shape(workload: Workload, operand: str) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from compiler.assembly import assemble
 from compiler.backend import Compiled, backend_of
 from compiler.executable import Executable
 from compiler.graph import Graph
-from compiler.options import Chooser, Option, Records
+from compiler.options import Chooser, Records
 from compiler.pipeline import simplify, to_kernels
 from compiler.settlement import Settled, settle
 from search_space.config import Config
@@ -58,28 +58,26 @@ def build(
         target: what to compile for; its family decides the backend.
         database: tuning records; None compiles with default schedules.
         threads: how many threads run each kernel.
-        require_tuned: refuse to compile with any schedule that was not tuned.
+        require_tuned: refuse a model with a workload that was never tuned, and choose among
+            measured layouts only.
         source: path of the model's file, to be remembered.
 
     Returns:
         an executable; its `report` says how many kernels are tuned, fell back or are untuned.
 
     Raises:
-        ModelError: `require_tuned` and something is not tuned.
+        ModelError: `require_tuned` and something was never tuned.
         TargetError: models cannot run on this target, or not on this machine.
         CodegenError: a schedule could not be turned into code.
     """
     backend_of(target)  # before anything is scheduled for a machine that cannot run it
-    settled = schedule(graph, target, database, threads)
+    lowered = prepared(graph)
+    chooser = Chooser(target, database, threads, measured_only=require_tuned)
     if require_tuned:
-        _require_tuned(settled)
+        _require_tuned(lowered, chooser)
+    settled = settle(lowered, chooser)
     recipe = assemble(settled, compile_kernels(settled, target), target, threads)
     return Executable(replace(recipe, source=source))
-
-
-def schedule(graph: Graph, target: Target, database: Records | None, threads: int) -> Settled:
-    """The graph as kernels with schedules and layouts chosen."""
-    return settle(prepared(graph), Chooser(target, database, threads))
 
 
 def compile_kernels(settled: Settled, target: Target) -> dict[tuple[Workload, Config], Compiled]:
@@ -94,14 +92,15 @@ def compile_kernels(settled: Settled, target: Target) -> dict[tuple[Workload, Co
     return compiled
 
 
-def _require_tuned(settled: Settled) -> None:
-    missing: dict[str, Option] = {
-        option.workload.key: option
-        for option in settled.options.values()
-        if option.workload is not None and option.origin in ("fallback", "default")
-    }
+def _require_tuned(graph: Graph, chooser: Chooser) -> None:
+    missing = [
+        node.workload.key
+        for node in graph.nodes
+        if node.workload is not None
+        and chooser.best(node.workload).origin in ("fallback", "default")
+    ]
     if missing:
         raise ModelError(
-            f"{len(missing)} workloads have no tuned schedule for these layouts and threads, "
-            f"the first is '{next(iter(missing))}'; tune the model or leave out --require-tuned"
+            f"{len(set(missing))} workloads of '{graph.name}' were never tuned with these threads, "
+            f"the first is '{missing[0]}'; tune the model or leave out --require-tuned"
         )

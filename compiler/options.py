@@ -116,6 +116,7 @@ class Chooser:
         database: tuning records, or None.
         threads: how many threads the records have to be of.
         choices: configurations to use whatever the records say.
+        measured_only: offer a tuned workload in no layouts but those it was measured in.
     """
 
     def __init__(
@@ -124,9 +125,12 @@ class Chooser:
         database: Records | None,
         threads: int,
         choices: Mapping[Workload, Config] | None = None,
+        *,
+        measured_only: bool = False,
     ) -> None:
         self.target = target
         self._choices = dict(choices or {})
+        self._measured_only = measured_only
         self.threads = threads
         self._database = database
         self._known: dict[Workload, dict[tuple[str, str], Schedule]] = {}
@@ -175,6 +179,8 @@ class Chooser:
         if not found:
             schedule = self._untuned(workload, space)
             found[self.layouts(workload, schedule.config)] = schedule
+        elif self._measured_only:
+            return found
         self._add_variants(workload, space, found)
         return found
 

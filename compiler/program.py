@@ -7,7 +7,6 @@ constants.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -94,11 +93,11 @@ class Report:
 
     Attributes:
         tuned, stale, fallback, default: how many kernels run a schedule from the database, one
-        tuned
-            by other versions, one of the nearest tuned shape (or of other layouts), the default.
+            tuned by other versions, one of the nearest tuned shape (or of other layouts), the
+            default; conversions are not among them.
         host: how many nodes run on the host.
         host_nodes: their descriptions.
-        conversions: how many layout conversions there are among the kernels.
+        conversions: how many layout conversions there are besides.
         peak_bytes: of the activations' arena.
         constant_bytes: of packed weights.
         estimated_s: seconds of all kernels, by measurement or estimate.
@@ -146,11 +145,6 @@ class Recipe:
     opsets: tuple[tuple[str, int], ...]
     report: Report
     source: str = ""
-
-
-def count_origins(steps: tuple[Step, ...]) -> Counter[str]:
-    """How many kernels have each origin."""
-    return Counter(step.origin for step in steps if isinstance(step, KernelStep))
 
 
 def view_of(

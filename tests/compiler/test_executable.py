@@ -212,7 +212,7 @@ def test_schedules_come_from_the_database(database: Database, inputs: dict[str, 
     fallback = build(graph, host_target(), database)
     assert (fallback.report.fallback, fallback.report.default) == (1, 0)
     assert '"m_tile":2' in fallback.recipe.steps[0].config
-    with pytest.raises(ModelError, match="1 workloads have no tuned schedule"):
+    with pytest.raises(ModelError, match="1 workloads of 'g' were never tuned"):
         build(graph, host_target(), database, require_tuned=True)
     database.add([record(task.workload, 2e-6, m_tile=1), record(task.workload, 9e-6, m_tile=3)])
     tuned = build(graph, host_target(), database, require_tuned=True)
