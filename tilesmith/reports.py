@@ -21,7 +21,9 @@ class TaskReport:
         workload: what was tuned.
         weight: how often the model runs it.
         default_us: latency of the untuned default; None if it could not be measured.
-        best_us: latency of the best schedule found; None if none worked.
+        best_us: latency of the best schedule found; None if none worked. Schedules within 1 % of
+            each other are a tie, which a fixed rule decides: a best that ties with the default is
+            given the default's latency where that is lower.
         gflops: throughput of the best, counting the direct form's operations.
         config: the best schedule's knob values.
         measured_by: "hardware" or "simulator": what the latencies come from.

@@ -22,6 +22,7 @@ from tuner.cancel import CancelToken, cancel_on_signals
 from tuner.database_ledger import DatabaseLedger
 from tuner.options import Progress, TuneOptions, TuningSummary
 from tuner.options import TaskReport as TunedTask
+from tuner.publish import NEAR_TIE
 from tuner.runner import Runner, RunnerOptions, runners
 from tuner.session import tune
 from tuner.task import TuningTask
@@ -145,12 +146,15 @@ def _report(summary: TuningSummary) -> TuneReport:
 
 def _task(task: TunedTask) -> TaskReport:
     flops = template_of(task.workload.operator).flops(task.workload)
+    best_s = task.best_s
+    if best_s and task.default_s and best_s <= task.default_s * (1 + NEAR_TIE):
+        best_s = min(best_s, task.default_s)  # measurements cannot tell near-ties apart
     return TaskReport(
         workload=task.workload,
         weight=task.weight,
         default_us=None if task.default_s is None else task.default_s * 1e6,
-        best_us=None if task.best_s is None else task.best_s * 1e6,
-        gflops=flops / task.best_s / 1e9 if task.best_s and flops else None,
+        best_us=None if best_s is None else best_s * 1e6,
+        gflops=flops / best_s / 1e9 if best_s and flops else None,
         config=task.config,
         measured_by=task.measured_by,
         trials=task.trials,
