@@ -9,9 +9,10 @@ from __future__ import annotations
 from llvmlite import ir
 
 from codegen.llvm.indexing import IndexEmitter
+from codegen.llvm.loads import Lane, Memory
 from codegen.llvm.registers import RegisterFile
 from codegen.llvm.types import INDEX, VOID, element_type, is_float, lanes_of, literal, suffix
-from codegen.llvm.values import Lane, Memory, ValueEmitter, fold_multiply, same_kind
+from codegen.llvm.values import ValueEmitter, fold_multiply, same_kind
 from codegen.llvm.vector_math import FLAGS, intrinsic
 from search_space.dtypes import size_of
 from search_space.expression import Expr

@@ -23,6 +23,7 @@ from llvmlite import ir
 
 from codegen.llvm.blocks import BlockEmitter
 from codegen.llvm.indexing import IndexEmitter, elements
+from codegen.llvm.loads import Lane, Memory
 from codegen.llvm.registers import RegisterFile
 from codegen.llvm.threads import barrier_function, export
 from codegen.llvm.transposes import emit_tile, recognise
@@ -33,7 +34,7 @@ from codegen.llvm.types import (
     VOID,
     element_type,
 )
-from codegen.llvm.values import Lane, Memory, ValueEmitter
+from codegen.llvm.values import ValueEmitter
 from codegen.llvm.vector_math import VectorMath
 from search_space.dtypes import size_of
 from search_space.errors import CodegenError

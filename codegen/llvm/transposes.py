@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
+from codegen.llvm.loads import Lane
 from codegen.llvm.types import element_type
-from codegen.llvm.values import Lane, ValueEmitter
+from codegen.llvm.values import ValueEmitter
 from search_space.program import Block, Intrinsic, Loop
 from search_space.scalar import loads
 
