@@ -168,7 +168,7 @@ def _staged(compute: ComputeDefinition) -> ComputeDefinition:
     copies: dict[str, Stage] = {}
     for tensor in compute.inputs:
         uses = [f for s in compute.stages for f in loads(s.value) if f.buffer == tensor.name]
-        if not uses or any(f.indices[0] != rows.var for f in uses):
+        if not uses or any(f.indices[:1] != (rows.var,) for f in uses):
             continue
         axes = (rows, *(axis(f"{tensor.name}.{d}", n) for d, n in enumerate(tensor.shape) if d))
         element = Load(tensor.name, tuple(a.var for a in axes))

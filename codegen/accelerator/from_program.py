@@ -38,6 +38,7 @@ from codegen.accelerator.nests import (
 from codegen.accelerator.pointwise import Pointwise
 from search_space.dtypes import size_of
 from search_space.errors import CodegenError
+from search_space.expression import Expr
 from search_space.program import (
     Allocate,
     Buffer,
@@ -50,7 +51,7 @@ from search_space.program import (
     blocks,
     walk,
 )
-from search_space.scalar import Call, Const, Load
+from search_space.scalar import Call, Const, Load, Select
 
 DMA_BYTES = 1 << 20
 """A DMA transfer is cut into pieces no larger than this, so that work can begin on the first."""
@@ -70,6 +71,9 @@ class Generator:
     nests: dict[int, Nest | None] = field(default_factory=dict)
     extents: dict[int, Evaluate] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=lambda: {name: size_of(name) for name in DTYPES})
+    framed: dict[tuple[Space, int], tuple[tuple[str, int, int, int], ...]] = field(
+        default_factory=dict
+    )
     started: dict[int, set[tuple[object, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -238,6 +242,8 @@ class Generator:
             self.initialise(nest, env, sizes, value.value)
         elif isinstance(value, Load) and block.reducer is None and self.is_dma(nest):
             self.dma(nest, env, sizes)
+        elif isinstance(value, Select) and self.is_dma(nest):
+            self.padded(nest, env, sizes, value)
         elif self.is_product(nest):
             self.matmul(nest, env, sizes)
         elif isinstance(value, Load) and scope == "psum" and reads[0].buffer.scope == "sbuf":
@@ -303,6 +309,55 @@ class Generator:
                 self.kernel.load(tile, view)
             else:
                 self.kernel.store(view, tile)
+
+    def padded(self, nest: Nest, env: Environment, sizes: dict[str, int], value: Select) -> None:
+        """A transfer into a frame of a constant: the frame is filled, the inside loaded.
+
+        A place that rotates keeps its frame: it is filled once for each box.
+        """
+        if not isinstance(value.then, Load) or not isinstance(value.otherwise, Const):
+            raise CodegenError(f"stage '{nest.block.stage}' pads with more than a number")
+        low = dict.fromkeys(sizes, 0)
+        high = dict(sizes)
+        for expression in value.condition:
+            self.narrow(expression, env, sizes, low, high)
+        tile = self.tiles[nest.write.buffer.name]
+        box = tuple((name, low[name], high[name], sizes[name]) for name in sizes)
+        place = (tile.space, tile.offset)
+        if low != dict.fromkeys(sizes, 0) or high != sizes:
+            if self.framed.get(place) != box:
+                self.framed[place] = box
+                self.initialise(nest, env, sizes, value.otherwise.value)
+        else:
+            self.framed.pop(place, None)
+        if all(high[name] > low[name] for name in sizes):
+            moved = {name: first for name, first in low.items() if first}
+            inside = {name: high[name] - low[name] for name in sizes}
+            self.dma(nest, {**env, **moved}, inside)
+
+    def narrow(
+        self,
+        expression: Expr,
+        env: Environment,
+        sizes: dict[str, int],
+        low: dict[str, int],
+        high: dict[str, int],
+    ) -> None:
+        """Cut `low` and `high` to where `expression` (in one loop of the nest) is >= 0."""
+        names = [name for name in expression.variables() if name in sizes]
+        base = compile_expression(expression)({**env, **dict.fromkeys(names, 0)})
+        if not names:
+            if base < 0:
+                high.update(low)
+            return
+        factor = expression.coefficient(names[0])
+        step = factor.constant if factor is not None and len(names) == 1 else None
+        if not step:
+            raise CodegenError(f"condition {expression} >= 0 is not a bound of one loop")
+        if step > 0:
+            low[names[0]] = max(low[names[0]], -(base // step))
+        else:
+            high[names[0]] = min(high[names[0]], base // -step + 1)
 
     def matmul(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
         """MATMULs: reduction on partitions, one operand's loop on the result's partitions."""

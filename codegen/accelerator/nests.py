@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from search_space.errors import CodegenError
-from search_space.expression import Atom, Expr
+from search_space.expression import ZERO, Atom, Expr
 from search_space.program import Block, Buffer, Intrinsic, Loop, Statement
 from search_space.scalar import Load, loads
 
@@ -134,29 +134,37 @@ def plan_nest(loops: tuple[Loop, ...], block: Block, buffers: Mapping[str, Buffe
     variables = tuple(loop.variable for loop in loops)
     inner = frozenset(variables)
     fixed = frozenset(name for loop in loops for name in loop.extent.variables() if name in inner)
+    single = {loop.variable: 0 for loop in loops if loop.extent.constant == 1}
     free = tuple(v for v in variables if v not in fixed)
     return Nest(
         loops,
         block,
         tuple(compile_expression(loop.extent) for loop in loops),
         fixed,
-        _access(block.write, buffers, free),
-        {found: _access(found, buffers, free) for found in loads(block.value)},
+        _access(block.write, buffers, free, single),
+        {found: _access(found, buffers, free, single) for found in loads(block.value)},
     )
 
 
-def _access(found: Load, buffers: Mapping[str, Buffer], free: tuple[str, ...]) -> NestAccess:
+def _access(
+    found: Load,
+    buffers: Mapping[str, Buffer],
+    free: tuple[str, ...],
+    single: Mapping[str, int],
+) -> NestAccess:
+    """Plan one access; loops of one iteration (`single`) stay at zero and need not be affine."""
     buffer = buffers[found.buffer]
+    indices = [index.substitute(single) for index in found.indices]
     chip = buffer.scope in ("sbuf", "psum")
     shape = [integer(e, f"the shape of '{buffer.name}'") for e in buffer.shape]
     steps = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):
         steps[axis] = steps[axis + 1] * shape[axis + 1]
     first = 1 if chip else 0
-    offset = found.indices[0] - found.indices[0]
-    for index, step in list(zip(found.indices, steps, strict=True))[first:]:
+    offset = ZERO
+    for index, step in list(zip(indices, steps, strict=True))[first:]:
         offset = offset + index * step
-    row = found.indices[0] if chip else offset - offset
+    row = indices[0] if chip else ZERO
     zero = dict.fromkeys(free, 0)
     return NestAccess(
         buffer,

@@ -15,6 +15,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from search_space import accelerator
+from search_space.accelerator_conv import ConvSpace
 from search_space.config import Config
 from search_space.convolution import direct, im2col, winograd
 from search_space.convolution.geometry import Geometry
@@ -76,7 +78,13 @@ class Conv2d(Template):
     def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         return convolve(Geometry.of(workload), inputs["data"], inputs["weight"])
 
+    def _shifted(self, workload: Workload, target: Target) -> ConvSpace:
+        g = Geometry.of(workload).view()
+        return ConvSpace(workload, target, g, direct.compute(self, workload, g))
+
     def space(self, workload: Workload, target: Target) -> SearchSpace:
+        if target.family == accelerator.FAMILY:
+            return self._shifted(workload, target).space()
         g = Geometry.of(workload).view()
         found = [direct.channels_space(g, target), direct.width_space(g, target)]
         if not g.pointwise:
@@ -86,9 +94,13 @@ class Conv2d(Template):
         return SearchSpace(tuple(found))
 
     def default(self, workload: Workload, target: Target) -> Config:
+        if target.family == accelerator.FAMILY:
+            return self._shifted(workload, target).default()
         return direct.channels_default(Geometry.of(workload).view(), target)
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        if target.family == accelerator.FAMILY:
+            return self._shifted(workload, target).schedule(structure)
         g = Geometry.of(workload).view()
         match structure.text("algorithm"):
             case "channels":

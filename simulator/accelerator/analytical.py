@@ -43,7 +43,7 @@ from search_space.program import (
     Statement,
     walk,
 )
-from search_space.scalar import Const, Load, Scalar, loads
+from search_space.scalar import Const, Load, Scalar, Select, loads
 
 Array = NDArray[np.float64]
 Values = dict[str, Any]
@@ -266,7 +266,7 @@ def _rebuild(loops: tuple[Loop, ...], block: Block) -> Statement:
 
 @dataclass
 class _Leaf:
-    """A rectangular nest: what instructions it becomes and what they cost. Mirrors the generator."""
+    """A rectangular nest: which instructions it becomes, at what cost (as the generator)."""
 
     analysis: Analysis
     block: Block
@@ -283,6 +283,8 @@ class _Leaf:
         sources = {self.scope(found.buffer) for found in loads(value)}
         if isinstance(value, Load) and not (sources | {scope}) <= {"sbuf", "psum"}:
             return self.dma(total, value)
+        if isinstance(value, Select) and isinstance(value.then, Load):
+            return self.dma(total, value.then)
         if block.reducer == "sum" and scope == "psum":
             return self.matmul(total)
         if isinstance(value, Load) and scope == "psum" and sources == {"sbuf"}:

@@ -1,0 +1,175 @@
+"""Convolution on Trainium-like cores, as shifted matrix products.
+
+Channels stand on partitions. The image lies padded in SBUF, so that a tap of the kernel is the same
+image seen through a shifted window: each tap and each 128 input channels are one matmul whose
+    moving
+operand is that window, all accumulating into one PSUM tile of output channels x pixels.
+
+    for images and output channels (either outside), blocks of output rows:
+      image (or the block's rows with their halo) and weights in SBUF
+      for tiles of rows that fill a PSUM bank:  psum += weight[c, r, s, o].T @ window[c, rows, x]
+      row[o, rows, x] = epilogue(psum);  store the block
+
+Constant weights are laid out [c, r, s, o] at compile time, so that they load in long rows.
+"""
+
+from __future__ import annotations
+
+from search_space.accelerator import partitioned, with_store
+from search_space.compute import ComputeDefinition, Stage
+from search_space.config import Config
+from search_space.convolution.geometry import Geometry
+from search_space.dtypes import size_of
+from search_space.expression import Expr, const, minimum, var
+from search_space.knobs import Constraint, tile
+from search_space.layout import Layout, LayoutDimension
+from search_space.schedule import Schedule
+from search_space.space import SearchSpace, Subspace
+from search_space.target import Target
+from search_space.workload import Workload
+
+
+class ConvSpace:
+    """Space and schedule of a convolution.
+
+    Args:
+        g: a view (`Geometry.view`).
+        compute: stages `padded` (if there is padding), `conv`, and `out` with an epilogue.
+    """
+
+    def __init__(
+        self, workload: Workload, target: Target, g: Geometry, compute: ComputeDefinition
+    ) -> None:
+        self.workload, self.g = workload, g
+        self.compute = with_store(_converted(compute, workload.dtype), workload.dtype)
+        self.rows, self.cols = target.integer("tensor.rows"), target.integer("tensor.cols")
+        bank = target.integer("psum.mib") * 2**20 // target.integer("psum.partitions")
+        bank //= target.integer("psum.banks") * 4
+        self.wide = min(target.integer("tensor.moving_free"), bank)
+        self.capacity = target.integer("sbuf.mib") * 2**20 // target.integer("sbuf.partitions")
+        self.size = size_of(workload.dtype)
+        self.columns = min(g.out_width, self.wide)
+        self.padded = any(g.pads)
+
+    # -- space --------------------------------------------------------------------------------
+    def space(self) -> SearchSpace:
+        """Order of images and output channels, what stays in SBUF, rows, copies."""
+        most = max(1, self.wide // self.columns)
+        rows = sorted({min(most, self.g.out_height), max(1, most // 2), 1})
+        tiles = -(-self.g.out_height // rows[-1])
+        blocks = sorted({1, 2, 4, max(1, tiles // 2), tiles})
+        spaces = []
+        for outer in ("n",) if self.g.groups > 1 else ("n", "o"):
+            for keep in ("image", "rows"):
+                for copies in (1, 2):
+                    limit = Constraint(
+                        self.bytes(keep, copies),
+                        self.capacity,
+                        "bytes of SBUF a partition that the tiles take",
+                    )
+                    fixed = (
+                        ("algorithm", "shifted"), ("copies", copies), ("keep", keep),
+                        ("outer", outer),
+                    )  # fmt: skip
+                    knobs = (tile("rows", rows), tile("row_tiles", blocks))
+                    spaces.append(Subspace(fixed, knobs, (limit,)))
+        kept = tuple(s for s in spaces if s.size)
+        return SearchSpace(kept or (spaces[0],))
+
+    def bytes(self, keep: str, copies: int) -> Expr:
+        """Bytes a partition of everything in SBUF at once."""
+        g = self.g
+        depth = -(-g.channels // self.rows)
+        weights = depth * g.taps() * min(g.out_channels, self.cols) * self.size * 2
+        height: Expr = const(g.padded_height)
+        block = minimum(var("rows") * var("row_tiles"), g.out_height)
+        if keep == "rows":
+            reach = g.dilation[0] * (g.kernel[0] - 1) + 1
+            height = minimum(block * g.stride[0] + reach, g.padded_height)
+        image = height * (depth * g.padded_width * self.size * copies)
+        operands = sum(1 for s in self.workload.epilogue if s.kind.operand == "full")
+        result = block * (g.out_width * self.size * copies)
+        staged = self.wide * self.size * 8 * operands
+        return image + result + weights + staged + self.wide * 4 * 8 + self.size * 8
+
+    def default(self) -> Config:
+        """Images outside, whole ones in SBUF if they fit, full PSUM banks, two copies."""
+        space = self.space()
+        found = list(space)
+        if not found:
+            space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
+        wanted = {"outer": "n" if self.g.batch == 1 or self.g.groups > 1 else "o", "keep": "image"}
+        return max(
+            found,
+            key=lambda c: (
+                sum(c[name] == value for name, value in wanted.items()),
+                c.integer("rows"), c.integer("copies"), min(c.integer("row_tiles"), 4), c.key,
+            ),
+        )  # fmt: skip
+
+    # -- schedule -----------------------------------------------------------------------------
+    def schedule(self, structure: Config) -> Schedule:
+        """The schedule of a structural configuration; `rows` and `row_tiles` stay symbols."""
+        schedule = Schedule(self.compute)
+        schedule = schedule.split("result", "o", self.cols, "oo", "oi")
+        block = var("rows") * var("row_tiles")
+        schedule = schedule.split("result", "y", block, "yo", "yi")
+        outer = ("n", "oo") if structure.text("outer") == "n" else ("oo", "n")
+        schedule = schedule.reorder("result", (*outer, "yo", "oi", "yi", "x"))
+        copies = structure.integer("copies")
+        schedule = schedule.compute_at("row", "result", "yo", "sbuf")
+        schedule = schedule.set_layout("row", _layout(1, 0, 2, 3))
+        schedule = schedule.split("row", "y", var("rows"), "yt", "yr")
+        schedule = schedule.split("row", "x", self.columns, "xt", "xr")
+        schedule = schedule.reorder("row", ("n", "yt", "xt", "o", "yr", "xr"))
+        schedule = schedule.compute_at("conv", "row", "xt", "psum").pipeline("row", "xt", 4)
+        schedule = schedule.set_layout("conv", _layout(1, 0, 2, 3))
+        schedule = schedule.split("conv", "c", self.rows, "ct", "cc")
+        schedule = schedule.reorder("conv", ("ct", "r", "s", "cc", "n", "o", "y", "x"))
+        schedule = schedule.assign_engine("conv", "tensor")
+        where = "yo" if structure.text("keep") == "rows" else "n"
+        schedule = self._image(schedule, where)
+        schedule = self._weights(schedule)
+        schedule = schedule.pipeline("result", "yo", copies)
+        return schedule.pipeline("result", "n", copies).pipeline("result", "oo", 2)
+
+    def _image(self, schedule: Schedule, loop: str) -> Schedule:
+        """The padded image in SBUF, channels on partitions."""
+        name, channel = "padded", "pc"
+        if not self.padded:
+            name, channel = "image", "image.1"
+            schedule = schedule.cache_read("data", "conv", name, "sbuf")
+        schedule = schedule.compute_at(name, "result", loop, "sbuf")
+        schedule = schedule.set_layout(name, partitioned(4, 1, self.rows, 0, 2, 3))
+        return schedule.split(name, channel, self.rows, f"{name}.ct", f"{name}.cc")
+
+    def _weights(self, schedule: Schedule) -> Schedule:
+        """Weights of 128 output channels in SBUF as [c, r, s, o]."""
+        lead = 1 if self.g.groups > 1 else 0
+        o, c, r, s = range(lead, lead + 4)
+        source = "weight"
+        block = "weight.block"
+        schedule = schedule.cache_read("weight", "conv", block, "sbuf")
+        if self.workload.is_constant("weight"):
+            source = "weight.packed"
+            schedule = schedule.cache_read("weight", block, source)
+            schedule = schedule.set_layout(source, _layout(*range(lead), c, r, s, o))
+            schedule = schedule.compile_time(source)
+        schedule = schedule.set_layout(
+            block, partitioned(4 + lead, c, self.rows, *range(lead), r, s, o)
+        )
+        schedule = schedule.compute_at(block, "result", "oo", "sbuf")
+        return schedule.split(block, f"{block}.{c}", self.rows, f"{block}.ct", f"{block}.cc")
+
+
+def _layout(*axes: int) -> Layout:
+    return Layout(tuple(LayoutDimension(axis) for axis in axes))
+
+
+def _converted(compute: ComputeDefinition, dtype: str) -> ComputeDefinition:
+    """The padded image keeps the data's dtype."""
+    stages = tuple(
+        Stage(s.name, s.axes, s.value, dtype=dtype) if s.name == "padded" else s
+        for s in compute.stages
+    )
+    return ComputeDefinition(compute.name, compute.inputs, stages)
