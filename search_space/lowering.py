@@ -3,8 +3,8 @@
 Three steps, each in one pass over the stages:
 
 1. `rewriting.rewrite_stages`: primitives that change the graph of stages;
-2. *nests*, consumers before producers: each stage gets its loops; a stage attached to a consumer's loop
-   covers just the region which that iteration reads;
+2. *nests*, consumers before producers: each stage gets its loops; a stage attached to a
+   consumer's loop covers just the region which that iteration reads;
 3. *emission*, producers before consumers: loops, allocations, initialisation, update, write-back.
 
 A structure is lowered once: factors may be symbols, `Program.bind` gives them numbers later.
@@ -30,6 +30,8 @@ from search_space.schedule import (
     CacheWrite,
     CompileTime,
     ComputeAt,
+    Inline,
+    Primitive,
     ReverseComputeAt,
     Schedule,
     SetLayout,
@@ -85,17 +87,34 @@ class Plan:
                     plan.compile_time.add(stage)
                 case _:
                     pass
+        for primitive in schedule.primitives:
+            plan.check_stage(primitive)
         plan.check()
         return plan
 
-    def check(self) -> None:
-        """Raise `ScheduleError` for a primitive that names a stage which does not exist."""
-        known = {stage.name for stage in self.compute.stages}
-        tensors = known | {tensor.name for tensor in self.compute.inputs}
-        named = {*self.compute_at, *self.reverse_at, *self.cache_write, *self.compile_time}
-        for name in (*named, *self.engines):
-            if name not in known:
+    def check_stage(self, primitive: Primitive) -> None:
+        """Raise `ScheduleError` for a stage that does not exist (an inlined one is gone)."""
+        order = [stage.name for stage in self.compute.stages]
+        named = getattr(primitive, "stage", None)
+        if named is None or isinstance(primitive, Inline):
+            return
+        other = getattr(primitive, "consumer", None) or getattr(primitive, "producer", None)
+        for name in (named, other):
+            if name is not None and name not in order:
+                known = ", ".join(order)
                 raise ScheduleError(f"'{self.compute.name}' has no stage '{name}'; it has {known}")
+        first, second = (
+            (other, named) if isinstance(primitive, ReverseComputeAt) else (named, other)
+        )
+        if first and second and order.index(first) >= order.index(second):
+            raise ScheduleError(
+                f"stage '{first}' is attached to '{second}', which does not read it"
+            )
+
+    def check(self) -> None:
+        """Raise `ScheduleError` for a tensor that does not exist, or cannot be made beforehand."""
+        tensors = {stage.name for stage in self.compute.stages}
+        tensors |= {tensor.name for tensor in self.compute.inputs}
         for name in (*self.layouts, *self.homes):
             if name not in tensors:
                 raise ScheduleError(f"'{self.compute.name}' has no tensor '{name}' to place")

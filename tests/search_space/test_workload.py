@@ -11,9 +11,9 @@ from search_space.errors import WorkloadError
 from search_space.workload import Workload, shape_text
 
 steps = st.sampled_from(sorted(STEPS)).flatmap(
-    lambda name: st.tuples(
-        *[st.floats(-100, 100, width=16) for _ in STEPS[name].arguments]
-    ).map(lambda numbers: EpilogueStep(name, numbers))
+    lambda name: st.tuples(*[st.floats(-100, 100, width=16) for _ in STEPS[name].arguments]).map(
+        lambda numbers: EpilogueStep(name, numbers)
+    )
 )
 
 

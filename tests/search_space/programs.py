@@ -1,0 +1,62 @@
+"""Helpers of these tests: run a schedule through lowering, verification and interpretation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.compute import ComputeDefinition
+from search_space.interpreter import interpret
+from search_space.lowering import lower
+from search_space.program import Program
+from search_space.schedule import Schedule
+from search_space.simplification import finish
+from search_space.target import Target
+from search_space.verifier import verify
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def inputs_of(compute: ComputeDefinition, seed: int = 0) -> dict[str, NDArray[Any]]:
+    """Random inputs of small integers, so that any order of summation gives the same floats."""
+    rng = np.random.default_rng(seed)
+    return {
+        t.name: rng.integers(-4, 5, t.shape).astype(np.float32)
+        for t in compute.inputs
+        if t.values is None
+    }
+
+
+def lowered(
+    schedule: Schedule, symbols: Mapping[str, int] | None = None, target: Target | None = None
+) -> Program:
+    """Lower, verify (symbolic and bound), bind."""
+    program = lower(schedule)
+    verify(program, target)
+    bound = program.bind(symbols or {})
+    verify(bound, target)
+    return bound
+
+
+def result(program: Program, arrays: Arrays) -> NDArray[Any]:
+    """The output buffer after interpreting a program, in its physical layout."""
+    return interpret(program, arrays)[program.parameters[-1].name]
+
+
+def check(
+    schedule: Schedule,
+    expected: NDArray[Any],
+    arrays: Arrays,
+    symbols: Mapping[str, int] | None = None,
+    target: Target | None = None,
+) -> Program:
+    """Assert that a schedule computes `expected`, before and after the passes of code generation."""
+    bound = lowered(schedule, symbols, target)
+    finished = finish(bound)
+    verify(finished, target)
+    for program in (bound, finished):
+        np.testing.assert_allclose(result(program, arrays), expected, rtol=1e-6)
+    return bound
