@@ -57,60 +57,59 @@ def footprint(
     """
     shape = np.broadcast_shapes(strides.shape, counts.shape)
     outer = (*shape[:-2], shape[-1])
+    bits = lowest_bit(strides, line * max(sets))
     unit = np.broadcast_to(size, outer).astype(np.float64)
-    number = np.ones(outer)
+    number, run, whole = np.ones(outer), np.ones(outer), np.ones(outer)
+    pitch, step = np.zeros(outer), np.ones(outer)
     first = np.ones(outer, dtype=bool)
     aligned = np.full(outer, float(line))
-    run = np.ones(outer)
-    whole = np.ones(outer)
-    pitch = np.zeros(outer)
     covered = [np.ones(outer) for _ in sets]
     for place in range(shape[-2]):
         stride, count = strides[..., place, :], counts[..., place, :]
         active = (count > 1) & (stride > 0)
-        safe = np.where(stride > 0, stride, 1.0)
+        if not active.any():
+            continue
         joins = active & ((stride <= unit * number) | (first & (stride < line)))
         opens = active & ~joins
-        grown = number + (count - 1) * safe / unit
+        grown = number + (count - 1) * stride / unit
         if opens.any():
             ending = opens & first
             run = np.where(ending, unit * number, run)
-            pitch = np.where(ending, safe, pitch)
+            pitch = np.where(ending, stride, pitch)
             repeats = opens & ~first
-            whole = np.where(repeats, whole * number, whole)
-            bits = lowest_bit(np.broadcast_to(safe, outer), line)
-            aligned = np.where(opens, np.minimum(aligned, bits), aligned)
             for level, available in enumerate(sets):
                 one = np.clip(run / line, 1.0, available)
                 covered[level] = np.where(ending, one, covered[level])
-                covered[level] = np.where(
-                    repeats, _spread(covered[level], unit, number, line, available), covered[level]
-                )
+                if repeats.any():
+                    more = _spread(covered[level], step, number, line, available)
+                    covered[level] = np.where(repeats, more, covered[level])
+            whole = np.where(repeats, whole * number, whole)
+            step = np.where(opens, bits[..., place, :], step)
+            aligned = np.where(opens, np.minimum(aligned, step), aligned)
             first = first & ~opens
-            unit = np.where(opens, safe, unit)
+            unit = np.where(opens, stride, unit)
         number = np.where(joins, grown, np.where(opens, count, number))
     run = np.where(first, unit * number, run)
-    lines = np.where(
-        aligned >= line,
-        np.ceil(run / line),
-        np.maximum(1.0, run / line + 1.0 - aligned / line),
-    )
+    loose = np.maximum(1.0, run / line + 1.0 - aligned / line)
+    lines = np.where(aligned >= line, np.ceil(run / line), loose)
     whole = np.where(first, 1.0, whole * number)
     total = lines * whole
     weighted = []
     for level, available in enumerate(sets):
-        spread = _spread(covered[level], unit, number, line, available)
+        spread = _spread(covered[level], step, number, line, available)
         final = np.where(first, np.clip(run / line, 1.0, available), spread)
         weighted.append(total * available / np.maximum(np.minimum(final, total), 1.0))
     return Footprint(total, tuple(weighted), run, whole, pitch)
 
 
-def _spread(covered: Floats, stride: Floats, count: Floats, line: int, sets: int) -> Floats:
-    """Sets covered after `count` steps of `stride`, from `covered` before them."""
-    step = lowest_bit(stride, line * sets) / line
-    period = sets / np.maximum(step, 1.0 / line)
-    apart = covered * np.minimum(count, np.maximum(period, 1.0))
-    return np.minimum(np.where(step < covered, covered * count, apart), float(sets))
+def _spread(covered: Floats, bits: Floats, count: Floats, line: int, sets: int) -> Floats:
+    """Sets covered after `count` steps of a stride, from `covered` before them.
+
+    `bits` is the largest power of two that divides the stride.
+    """
+    period = np.maximum(sets * line / bits, 1.0)
+    steps = np.where(bits < covered * line, count, np.minimum(count, period))
+    return np.minimum(covered * steps, float(sets))
 
 
 def distinct(strides: Floats, counts: Floats) -> Floats:

@@ -21,6 +21,7 @@ import numpy as np
 
 from simulator.cpu.core import RESOURCES, BlockCost, block_cost
 from simulator.cpu.facts import Facts, Floats
+from simulator.cpu.footprint import lowest_bit
 from simulator.cpu.machine import Machine
 from simulator.cpu.skeleton import Node, Skeleton
 from simulator.cpu.traffic import Traffic, traffic_of
@@ -30,12 +31,16 @@ TILE_CYCLES = 2.88
 """Cycles to begin and end one register tile."""
 LOOP_CYCLES = 1.0
 """Cycles to enter an inner loop."""
-STALLS = {"paged": (4.73, 7.1), "plain": (0.4, 2.01)}
-"""Stall cycles of a line from L2 and of one from further away, with one row of one line at a time;
-`paged` where rows are a multiple of 4 KiB apart."""
-PARALLEL_ROWS = 4.0
-"""Streams that overlap their misses."""
+STALLS = {"read": (1.6, 4.5), "written": (5.0, 20.0)}
+"""Stall cycles of a line that begins a contiguous run while neighbouring runs lie an odd multiple of
+2 KiB, or a multiple of 4 KiB, apart: they fall into few sets, and a load that follows a store to the
+same place of another page waits for it. Other runs are prefetched in time."""
 PAGE = 4096
+LINE = 64.0
+SHARED_WINDOW = 0.25
+"""Share of the reorder buffer by which neighbouring blocks overlap."""
+WRITE_BACK = 0.5
+"""Cost of a line written back in terms of one fetched."""
 BARRIER_CYCLES = 2000.0
 """Cycles in which threads meet after a root statement."""
 CALL_CYCLES = 120.0
@@ -91,7 +96,7 @@ def program_cost(
         for number in range(len(skeleton.blocks))
     }
     tiles = _tile_cycles(skeleton, facts)
-    stalls = _stalls(traffic)
+    stalls = _stalls(skeleton, traffic)
     found = []
     for blocks in phases_of(skeleton.root):
         found.append(
@@ -158,7 +163,7 @@ def _phase(
     lines = np.zeros((3, shape))
     stall = np.zeros(shape)
     for row in rows:
-        moved = traffic.moved[:, row]
+        moved = traffic.moved[:, row] * (WRITE_BACK if traffic.back[row] else 1.0)
         lines[0] += np.maximum(moved[0] - moved[1], 0.0)
         lines[1] += np.maximum(moved[1] - moved[2], 0.0)
         lines[2] += moved[2]
@@ -190,7 +195,7 @@ def _overlapped(
         issued = issued + member.operations * member.executions
     together = parts[:5].max(axis=0) + parts[5]
     rounds = np.min(np.stack([np.maximum(member.rounds, 1.0) for member in members]), axis=0)
-    share = np.minimum(1.0, machine.reorder / np.maximum(issued / rounds, 1.0))
+    share = np.minimum(1.0, SHARED_WINDOW * machine.reorder / np.maximum(issued / rounds, 1.0))
     return np.asarray(share * np.minimum(together, apart) + (1.0 - share) * apart)
 
 
@@ -201,17 +206,20 @@ def _threads(facts: Facts, machine: Machine, block: int) -> tuple[Floats, Floats
     return threads, np.ceil(slices / threads) * threads / np.maximum(slices, 1.0)
 
 
-def _stalls(traffic: Traffic) -> Floats:
+def _stalls(skeleton: Skeleton, traffic: Traffic) -> Floats:
     """Stall cycles of each traffic entry, (entries, n)."""
-    near = np.maximum(traffic.moved[0] - traffic.moved[1], 0.0)
-    far = traffic.moved[1]
-    paged = (traffic.pitch > 0) & (np.remainder(traffic.pitch, PAGE) == 0)
-    one = np.where(paged, STALLS["paged"][0], STALLS["plain"][0])
-    two = np.where(paged, STALLS["paged"][1], STALLS["plain"][1])
-    lines = np.maximum(traffic.run / 64.0, 1.0)
-    parallel = np.minimum(traffic.rows_apart, PARALLEL_ROWS)
-    fetched = np.where(np.array(traffic.back, dtype=bool), 0.0, 1.0)[:, None]
-    return np.asarray(fetched * (one * near + two * far) / (lines * parallel))
+    accesses = [access for block in skeleton.blocks for access in block.accesses]
+    changed = {access.buffer for access in accesses if access.write}
+    found = np.zeros_like(traffic.run)
+    for entry, row in enumerate(traffic.rows):
+        if traffic.back[entry]:
+            continue
+        half, page = STALLS["written" if accesses[row].buffer in changed else "read"]
+        apart = lowest_bit(traffic.pitch[entry], PAGE) * (traffic.pitch[entry] > 0)
+        each = np.where(apart >= PAGE, page, np.where(apart >= PAGE // 2, half, 0.0))
+        lines = np.maximum(traffic.run[entry] / LINE, 1.0)
+        found[entry] = traffic.moved[0, entry] * each / lines
+    return found
 
 
 def _row_ranges(skeleton: Skeleton) -> list[range]:

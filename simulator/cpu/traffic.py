@@ -114,7 +114,7 @@ def _footprints(
 ) -> Footprint:
     """Footprints of each entry's nest below each depth."""
     sizes = [a.size for block in skeleton.blocks for a in block.accesses]
-    rows = [entry.row for entry in entries]
+    rows = sorted({entry.row for entry in entries})
     strides, counts = facts.strides[rows], facts.counts[rows]
     order = np.argsort(strides, axis=1, kind="stable")
     strides = np.take_along_axis(strides, order, axis=1)
@@ -123,7 +123,15 @@ def _footprints(
     levels = np.arange(depths)[:, None, None, None]
     inside = np.where(order[None] >= levels, counts[None], 1.0)
     size = np.array([sizes[row] for row in rows], dtype=np.float64)[None, :, None]
-    return footprint(strides[None], inside, size, machine.line, machine.sets)
+    found = footprint(strides[None], inside, size, machine.line, machine.sets)
+    place = [rows.index(entry.row) for entry in entries]  # written accesses stand there twice
+    return Footprint(
+        found.lines[:, place],
+        tuple(w[:, place] for w in found.weighted),
+        found.run[:, place],
+        found.rows[:, place],
+        found.pitch[:, place],
+    )
 
 
 def _runs(

@@ -1,0 +1,138 @@
+"""Microbenchmarks of the CPU we sit on: its clock and what one core reads from each memory level.
+
+Taken once and kept as JSON in the user's cache folder, by the target's identity; `calibrated` adds them
+to a target as calibratable facts, so that its identity (and every key made from it) stays the same. A
+target without them is simulated with `machine.DEFAULTS`: never measured behind one's back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from codegen.native.kernel import NativeKernel, compile_program
+from codegen.native.memory import aligned_empty
+from codegen.native.peak import peak_kernel
+from search_space.compute import ComputeDefinition, Stage, Tensor, axis
+from search_space.lowering import lower
+from search_space.scalar import call, load
+from search_space.schedule import Schedule
+from search_space.target import Fact, Target
+
+ENVIRONMENT = "TILESMITH_CALIBRATION"
+"""Where calibrations are kept, instead of the user's cache folder."""
+CHAINS = 8
+"""Accumulators of the reading loop: enough to hide the latency of adding."""
+ROUNDS = 40
+UNITS = {"clock.ghz": "GHz"}
+
+
+def calibrated(target: Target, measure: bool = False) -> Target:
+    """The target with its kept calibration as facts, or as it is if there is none.
+
+    Args:
+        measure: take the microbenchmarks now (about a second; only for the CPU we sit on) if they
+            have not been kept yet.
+    """
+    kept = _read(target)
+    if kept is None and measure:
+        kept = microbenchmarks(target)
+        _write(target, kept)
+    return with_calibration(target, kept) if kept else target
+
+
+def with_calibration(target: Target, values: dict[str, float]) -> Target:
+    """The target with the given calibratable facts added or replaced."""
+    facts = dict(target.facts)
+    for name, value in values.items():
+        unit = UNITS.get(name, "bytes/cycle")
+        facts[name] = Fact(value, "microbenchmark", "F", unit, calibratable=True, minimum=0.01)
+    return Target.of(target.name, target.family, facts, target.doc)
+
+
+def microbenchmarks(target: Target) -> dict[str, float]:
+    """Measure this machine: facts by name, `clock.ghz` and `*.bytes_per_cycle`."""
+    kernel, flops = peak_kernel(target)
+    lanes = target.integer("vector.lanes")
+    ones = {name: np.ones(lanes, np.float32) for name in ("x", "y")}
+    run = kernel.bind({**ones, kernel.output.name: kernel.allocate_output()})
+    hertz = flops / (2 * lanes * target.number("fma.ports")) / _fastest(run)
+    sizes = [target.integer(f"l{level}.kib") * 1024 for level in (1, 2, 3)]
+    found = {"clock.ghz": round(hertz / 1e9, 3)}
+    for name, size in (
+        ("l2", (sizes[0] + sizes[1]) // 2),
+        ("l3", min(4 * sizes[1], (sizes[1] + sizes[2]) // 2)),
+        ("memory", 4 * sizes[2]),
+    ):
+        seconds, read = _read_once(target, size)
+        found[f"{name}.bytes_per_cycle"] = round(read / seconds / hertz, 2)
+    return found
+
+
+def _read_once(target: Target, size: int) -> tuple[float, int]:
+    """(seconds, bytes) of reading `size` bytes in order, everything warm that fits."""
+    lanes = target.integer("vector.lanes")
+    steps = max(1, size // (4 * lanes * CHAINS))
+    step, chain, lane = axis("step", steps), axis("chain", CHAINS), axis("lane", lanes)
+    element = load("x", step.var, chain.var, lane.var)
+    total = Stage(
+        "c", (chain, lane), call("multiply", element, load("y", lane.var)), (step,), "sum"
+    )
+    tensors = (Tensor("x", (steps, CHAINS, lanes)), Tensor("y", (lanes,)))
+    schedule = Schedule(ComputeDefinition("read", tensors, (total,)))
+    schedule = schedule.split("c", "chain", CHAINS, "once", "part")
+    schedule = schedule.reorder("c", ("once", "step", "part", "lane"))
+    schedule = schedule.unroll("c", "part").vectorize("c", "lane")
+    schedule = schedule.cache_write("c", "register", "once")
+    kernel = NativeKernel(compile_program(lower(schedule), target))
+    data = aligned_empty((steps, CHAINS, lanes), np.dtype(np.float32))
+    data[...] = 1.0
+    ones = np.ones(lanes, np.float32)
+    run = kernel.bind({"x": data, "y": ones, kernel.output.name: kernel.allocate_output()})
+    return _fastest(run), data.nbytes
+
+
+def _fastest(run: Callable[[], None]) -> float:
+    """Least seconds of one call, over at least `ROUNDS` calls."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def _path(target: Target) -> Path:
+    chosen = os.environ.get(ENVIRONMENT)
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = Path(chosen) if chosen else base / "tilesmith" / "calibration"
+    return folder / f"{target.identity}.json"
+
+
+def _read(target: Target) -> dict[str, float] | None:
+    """A kept calibration; one that cannot be read counts as none."""
+    try:
+        found = json.loads(_path(target).read_text())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(found, dict) or not all(
+        isinstance(value, int | float) and value > 0 for value in found.values()
+    ):
+        return None
+    return {str(name): float(value) for name, value in found.items()}
+
+
+def _write(target: Target, values: dict[str, float]) -> None:
+    """Keep a calibration; a disk that cannot be written costs the next run a second."""
+    path = _path(target)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps(values, indent=1, sort_keys=True))
+        temporary.replace(path)
