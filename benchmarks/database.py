@@ -5,9 +5,9 @@
 Writers: 8 processes add 5,000 trials each, in transactions of 50, to one SQLite file; every row
 must be there and no writer may meet a lock. Import: an export of generated trials is read into an
 empty database (per second of wall time, and of processor time: they differ where others use the
-cores). Questions: `--trials` trials of 60 workloads (three layout pairs, both ways to measure), then
-the best schedule of one workload, of all 60 at once, and what `tilesmith db top` asks; medians of
-repeated questions, statement building and value construction included.
+cores). Questions: `--trials` trials of 60 workloads (three layout pairs, both ways to measure),
+then the best schedule of one workload, of all 60 at once, and what `tilesmith db top` asks; medians
+of repeated questions, statement building and value construction included.
 """
 
 from __future__ import annotations

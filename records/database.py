@@ -250,16 +250,15 @@ class Database(Store):
         """Bests of other workloads of the same operator and dtypes, the nearest in shape first.
 
         Their configurations are starting points: `SearchSpace.validate` decides whether one is
-            legal for this workload. The distance is `queries.distance`.
+        legal for this workload. The distance is `queries.distance`.
         """
         identity, calibration = _identity(target)
-        scope = Scope(None, identity, threads, measured_by=measured_by, operator=workload.operator)
         with self.reading() as connection:
+            keys = queries.nearest_keys(connection, workload, identity, 2 * limit)
+            scope = Scope(keys, identity, threads, measured_by=measured_by)
             found = candidates(connection, scope, self.toolchain, calibration)
-            keys = queries.nearest_keys(workload, {c.workload for c in found}, limit)
-            chosen = [c for c in found if c.workload in keys]
-            picked = pick(connection, chosen, ("workload",))
-        return [picked[(key,)] for key in keys if (key,) in picked]
+            picked = pick(connection, found, ("workload",))
+        return [picked[(key,)] for key in keys if (key,) in picked][:limit]
 
     def overview(
         self,

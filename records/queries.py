@@ -10,13 +10,13 @@ and the newest trials are those with the highest numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Any, Literal, get_args
 
-from sqlalchemy import Connection, bindparam, func, or_, select, text
+from sqlalchemy import Connection, bindparam, exists, func, or_, select, text
 from sqlalchemy.orm import aliased
 
 from records.bests import Scope, in_scope
@@ -323,8 +323,16 @@ def _size(connection: Connection) -> int | None:
             return None
 
 
-def nearest_keys(workload: Workload, keys: Iterable[str], limit: int) -> list[str]:
-    """The keys nearest to a workload, itself left out, nearest first."""
+def nearest_keys(connection: Connection, workload: Workload, target: str, limit: int) -> list[str]:
+    """Keys of the workloads tried on a target that are nearest to one, itself left out."""
+    tried = (
+        select(SeriesRow.id)
+        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
+        .where(SeriesRow.workload_id == WorkloadRow.id, TargetRow.identity == target)
+    )
+    keys = connection.execute(
+        select(WorkloadRow.key).where(WorkloadRow.operator == workload.operator, exists(tried))
+    ).scalars()
     measured = ((distance(workload, key), key) for key in keys if key != workload.key)
     return [key for far, key in sorted(measured) if math.isfinite(far)][:limit]
 

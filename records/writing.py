@@ -77,10 +77,18 @@ class SeriesKey(NamedTuple):
 
 
 class Incoming(NamedTuple):
-    """A trial on its way in: its series, and `trials` columns but `series_id` and `latest`."""
+    """A trial on its way in.
+
+    Attributes:
+        series: what it belongs to.
+        values: the columns of `trials` but `series_id` and `latest`.
+        dated: whether its time is known, not just the time of writing: then an older trial that
+            comes later is not the last word.
+    """
 
     series: SeriesKey
     values: dict[str, Any]
+    dated: bool = True
 
 
 @dataclass(frozen=True)
@@ -141,6 +149,7 @@ def incoming(record: TuningRecord, toolchain: Toolchain, host: str, now: datetim
             "host": record.host or host,
             "created_at": record.created_at or now,
         },
+        dated=record.created_at is not None,
     )
 
 
@@ -171,8 +180,8 @@ class Writer:
 
         Args:
             deduplicate: leave out a trial that is already there (simulated: same series,
-                configuration
-                and samples; on hardware also the same time and host), and report contradictions.
+                configuration and samples; on hardware also the same time and host), and report
+                contradictions.
         """
         if deduplicate:
             self._newest_before()
@@ -203,15 +212,17 @@ class Writer:
         self, item: Incoming, row: dict[str, Any], earlier: list[dict[str, Any]], report: bool
     ) -> list[int]:
         """Decide which trial of a configuration counts; numbers of rows that no longer do."""
-        last = next(other for other in earlier if other["latest"])
+        last = next((other for other in earlier if other["latest"]), earlier[-1])
         here_before = last.get("id", math.inf) <= self._newest_before()
         if report and here_before and (reason := _contradiction(item, last)):
             self.tally.conflict_count += 1
             if len(self.tally.conflicts) < _CONFLICTS_KEPT:
                 self.tally.conflicts.append(_conflict(item, last, reason))
         if last["created_at"] > row["created_at"]:
-            row["latest"] = False
-            return []
+            if item.dated:
+                row["latest"] = False
+                return []
+            row["created_at"] = last["created_at"]  # a clock was set back, or another one is ahead
         last["latest"] = False
         return [last["id"]] if "id" in last else []
 

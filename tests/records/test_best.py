@@ -145,6 +145,23 @@ def test_an_older_trial_that_comes_later_is_not_the_last_word(
     assert database.best(key, target).latency == 2e-3
 
 
+def test_a_clock_set_back_does_not_undo_the_last_word(
+    database, key, target, make_record, monkeypatch, at
+):
+    database.add([make_record(1, 1e-3)])
+    before = database.query()[0].created_at
+
+    class SetBack:
+        @staticmethod
+        def now(zone):
+            return at(0)
+
+    monkeypatch.setattr("records.database.datetime", SetBack)
+    database.add([make_record(1, 2e-3)])
+    assert database.best(key, target).latency == 2e-3
+    assert [r.created_at for r in database.query()] == [before, before]
+
+
 def test_stale_records_are_marked_and_yield_to_fresh_ones(
     database, key, target, make_record, versions
 ):
