@@ -19,6 +19,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from compiler.graph import INTERNAL_DOMAIN, Node, Subgraph
+from compiler.host_operators import OPERATORS
 from search_space.epilogue import STEPS, EpilogueStep
 from search_space.errors import JobError
 
@@ -112,6 +113,8 @@ class HostFunction:
             return {self._writes[0]: _run_activation(proto, arrays[proto.input[0]])}
         try:
             with np.errstate(all="ignore"):
+                if proto.domain == "" and proto.op_type in OPERATORS:
+                    return self._run_own(arrays)
                 results = self._evaluator.run(None, {name: arrays[name] for name in self._reads})
         except Exception as error:
             raise JobError(
@@ -119,6 +122,14 @@ class HostFunction:
                 f"(onnx.reference): {error}"
             ) from error
         return {n: _as_array(r) for n, r in zip(self._writes, results, strict=True)}
+
+    def _run_own(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        proto = self._proto
+        attributes = {a.name: helper.get_attribute_value(a) for a in proto.attribute}
+        texts = {n: v.decode() for n, v in attributes.items() if isinstance(v, bytes)}
+        inputs = [arrays[name] for name in proto.input if name]
+        results = OPERATORS[proto.op_type]({**attributes, **texts}, inputs)
+        return {name: r for name, r in zip(proto.output, results, strict=False) if name}
 
 
 def _as_array(result: Any) -> Any:

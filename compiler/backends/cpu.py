@@ -117,7 +117,8 @@ def _compiled(
         with contextlib.suppress(ValueError, KeyError, TypeError):
             return _decoded(found)
     program = lowered(workload, target, config)
-    code, unread = compile_program(program, target), _unread(program)
+    code = compile_program(program, target)
+    unread = _unread(program) & frozenset(workload.constants)
     object_cache.store(key, _encoded(code, unread))
     return code, unread
 
@@ -180,7 +181,7 @@ def _nbytes(buffer: Buffer) -> int:
 
 
 def _unread(program: Program) -> frozenset[str]:
-    """Input parameters that the body never loads."""
+    """Input parameters that the body loads no element of (it may still index by them)."""
     read = {access.buffer for block in blocks(program.body) for access, _ in block.accesses()}
     inputs = {buffer.name for buffer in program.parameters if buffer.role == "input"}
     return frozenset(inputs - read)

@@ -1,4 +1,4 @@
-"""Concat, Split, Slice and Pad that need a copy -> `concat`, `slice` and `pad`.
+"""Concat, Split, Slice, Pad, Gather, nearest Resize that need a copy -> the templates of that name.
 
 What needs none was turned into joins and views before (`passes.joins`). Axes before and after the
 one that is cut or joined merge.
@@ -112,3 +112,61 @@ def lower_pad(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
         "value": f"{value:g}" if mode == "constant" else "0",
     }
     return [make_kernel(rewriter, "pad", parameters, (node.inputs[0],), node)]
+
+
+@rules.register("Gather")
+def lower_gather(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    source, indices = (rewriter.info(name) for name in node.inputs)
+    if not is_computable(source) or not indices.known or indices.dtype not in ("int64", "int32"):
+        return None
+    axis = int(node.attribute("axis", 0)) % len(source.dims)
+    before, after = math.prod(source.dims[:axis]), math.prod(source.dims[axis + 1 :])
+    lead = (before,) if before > 1 else ()
+    parameters: dict[str, ParameterValue] = {
+        "shape": shape_text((*lead, source.dims[axis], *((after,) if after > 1 else ()))),
+        "indices": shape_text((indices.elements,)),
+        "axis": len(lead),
+        "index": indices.dtype,
+    }
+    return [make_kernel(rewriter, "gather", parameters, node.inputs, node)]
+
+
+@rules.register("Upsample")
+def lower_upsample(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    return _nearest(rewriter, node, 1, "asymmetric", "floor")
+
+
+@rules.register("Resize")
+def lower_resize(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    if rewriter.graph.opset < 11:
+        return _nearest(rewriter, node, 1, "asymmetric", "floor")
+    coordinates = node.attribute("coordinate_transformation_mode", "half_pixel")
+    rounding = node.attribute("nearest_mode", "round_prefer_floor")
+    if node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
+        return None
+    return _nearest(rewriter, node, 2, coordinates, rounding)
+
+
+def _nearest(
+    rewriter: Rewriter, node: Node, position: int, coordinates: str, rounding: str
+) -> Sequence[Node] | None:
+    """`resize`, where the scales are exactly the ratios of the extents."""
+    source, result = rewriter.info(node.inputs[0]), rewriter.info(node.outputs[0])
+    if not is_computable(source) or node.attribute("mode", "nearest") != "nearest":
+        return None
+    if node.input(position) or node.attribute("scales") is not None:
+        scales = node.attribute("scales")
+        if scales is None:
+            scales = rewriter.constant(node.input(position))
+        if scales is None or len(scales) not in (0, len(source.dims)):
+            return None
+        pairs = zip(source.dims, result.dims, scales, strict=len(scales) > 0)
+        if any(size != extent * float(scale) for extent, size, scale in pairs):
+            return None
+    parameters: dict[str, ParameterValue] = {
+        "shape": shape_text(source.dims),
+        "sizes": shape_text(result.dims),
+        "coordinates": coordinates,
+        "rounding": rounding,
+    }
+    return [make_kernel(rewriter, "resize", parameters, (node.inputs[0],), node)]

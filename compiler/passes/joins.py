@@ -2,7 +2,7 @@
 
     y = Concat(a, b, axis=1)      before: batch 1
     y = Join(a, b)                after: a and b are computed where their part of y lies
-    a, b = Split(y, axis=1)       before; likewise Slice in steps of one
+    a, b = Split(y, axis=1)       before; likewise Slice in steps of one, Gather of one index
     a = View(y); b = View(y)      after
 
 A tensor can be part of one join only, at one place: what is joined twice, is a constant, or is tied
@@ -26,7 +26,7 @@ def make_joins(graph: Graph) -> Graph:
     """Turn Concat, Split and Slice into joins and views where they fit."""
     rewriter = Rewriter(graph)
     for node in rewriter.nodes():
-        if node.is_onnx("Split", "Slice"):
+        if node.is_onnx("Split", "Slice", "Gather"):
             _split(rewriter, node)
     groups = _tied(rewriter)
     for node in rewriter.nodes():
@@ -85,9 +85,8 @@ def _split(rewriter: Rewriter, node: Node) -> None:
         return
     if len(node.writes) != len(node.outputs):
         return
-    offsets = _split_offsets(rewriter, node) if node.operator == "Split" else None
-    if node.operator == "Slice":
-        offsets = _slice_offset(rewriter, node)
+    finders = {"Split": _split_offsets, "Slice": _slice_offset, "Gather": _gather_offset}
+    offsets = finders[node.operator](rewriter, node)
     if offsets is not None:
         views = [view(source.name, r.name, offset=o) for r, o in zip(results, offsets, strict=True)]
         rewriter.replace(node, *views)
@@ -101,6 +100,18 @@ def _split_offsets(rewriter: Rewriter, node: Node) -> list[int] | None:
         return None
     sizes = [rewriter.info(name).elements for name in node.writes]
     return [int(total) for total in np.cumsum([0, *sizes[:-1]])]
+
+
+def _gather_offset(rewriter: Rewriter, node: Node) -> list[int] | None:
+    """Elements before the one slice that a constant index picks."""
+    source, indices = rewriter.info(node.inputs[0]), rewriter.constant(node.inputs[1])
+    axis = int(node.attribute("axis", 0)) % len(source.dims)
+    if indices is None or indices.size != 1 or not is_outermost(source.dims, axis):
+        return None
+    index = int(indices.reshape(-1)[0])
+    index += source.dims[axis] if index < 0 else 0
+    inside = 0 <= index < source.dims[axis]
+    return [index * math.prod(source.dims[axis + 1 :])] if inside else None
 
 
 def _slice_offset(rewriter: Rewriter, node: Node) -> list[int] | None:

@@ -367,6 +367,13 @@ def test_concatenation_in_place(name: str, channels: int) -> None:
         "y = Pad(x, pads, value)",
         "y = Transpose<perm=[2, 0, 1]>(x)",
         "a = Transpose<perm=[2, 0, 1]>(x) y = Transpose<perm=[0, 2, 1]>(a)",
+        "y = Gather<axis=1>(x, i)",
+        "y = Gather<axis=-1>(x, i)",
+        "y = Gather<axis=0>(x, last)",
+        "a = Relu(x) y = Gather<axis=0>(a, last)",
+        "y = Resize(x, , scales)",
+        'y = Resize<coordinate_transformation_mode="asymmetric", nearest_mode="floor">(x, , , to)',
+        'y = Resize<nearest_mode="ceil">(x, , , to)',
     ],
 )
 def test_data_movement(text: str) -> None:
@@ -375,8 +382,47 @@ def test_data_movement(text: str) -> None:
         sizes=np.array([3, 4]), s=np.array([1, -6]), e=np.array([4, 100]), at=np.array([1, 2]),
         step=np.array([2, 3]), back_s=np.array([100, -2]), back_e=np.array([-100, 1]),
         back=np.array([-1, -2]), pads=np.array([0, 1, 2, 1, 0, 3]), value=np.float32(1.5),
+        i=np.array([[0, 2], [-1, 1]]), last=np.int64(-1), scales=np.float32([1, 2, 3]),
+        to=np.array([2, 8, 10]),
     )  # fmt: skip
     check_both(onnx.shape_inference.infer_shapes(model_without_output_shape(model)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'y = Resize<mode="linear">(x, , scales)',
+        'y = Resize<coordinate_transformation_mode="align_corners">(x, , scales)',
+    ],
+)
+def test_resizing_that_stays_on_the_host(text: str) -> None:
+    model = model_of(
+        f"g (float[1, 1, 5, 7] x) => (float y) {{ {text} }}",
+        scales=np.float32([1, 1, 2, 2]),
+    )  # fmt: skip
+    inferred = onnx.shape_inference.infer_shapes(model_without_output_shape(model))
+    check_both(inferred, host=1)
+
+
+def test_scales_that_are_no_ratio_of_the_extents_stay_on_the_host() -> None:
+    model = model_of(
+        "g (float[1, 1, 5, 7] x) => (float[1, 1, 7, 9] y) { y = Resize(x, , odd) }",
+        odd=np.float32([1, 1, 1.5, 1.3]),
+    )
+    assert [node.kind for node in whole(import_model(model)).nodes] == ["host"]
+
+
+def test_embeddings_are_gathered_natively() -> None:
+    model = model_of(
+        "g (int64[1, 6] ids) => (float[1, 6, 8] y) { e = Gather(table, ids) y = Mul(e, two) }",
+        table=random(30, 8), two=np.float32(2),
+    )  # fmt: skip
+    graph = check(model, whole)
+    executable = build(import_model(model), host_target())
+    ids = {"ids": np.array([[0, 29, 3, 3, 7, 11]])}
+    assert executable.report.host == 0
+    assert_close(executable.run(ids), expected(model, ids))
+    assert graph.nodes[0].workload.operator == "gather"
 
 
 def test_tasks_are_distinct_and_weighted(light_resnet50: Any) -> None:

@@ -1,0 +1,61 @@
+"""Host nodes: operators of our own against onnxruntime, errors that name the node."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from compiler.host import HostFunction
+from compiler.onnx_import import import_model
+from search_space.errors import JobError
+from tests.compiler.model_builder import check, model_of, random
+
+KERNEL = "kernel_shape=[3, 2]"
+
+
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "",
+        ", strides=[2, 3], pads=[1, 0, 0, 1]",
+        ", strides=[2, 2], output_padding=[1, 0], dilations=[2, 1]",
+        ', strides=[2, 2], auto_pad="SAME_UPPER"',
+        ', strides=[2, 2], auto_pad="SAME_LOWER"',
+        ", strides=[3, 2], output_shape=[13, 11]",
+    ],
+)
+def test_transposed_convolution(attributes: str, group: int) -> None:
+    model = model_of(
+        "g (float[2, 4, 5, 6] x) => (float[A, B, C, D] y) "
+        f"{{ y = ConvTranspose<{KERNEL}, group={group}{attributes}>(x, w, b) }}",
+        w=random(4, 3, 3, 2), b=random(3 * group),
+    )  # fmt: skip
+    check(model)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "",
+        ", strides=[2, 1], pads=[1, 1, 1, 0]",
+        ", strides=[2, 2], ceil_mode=1, dilations=[1, 2]",
+        ', auto_pad="SAME_UPPER"',
+        ", storage_order=1",
+    ],
+)
+def test_pooling_with_indices(attributes: str) -> None:
+    check(
+        model_of(
+            "g (float[2, 3, 7, 6] x) => (float[A, B, C, D] y, int64[A, B, C, D] i) "
+            f"{{ y, i = MaxPool<{KERNEL}{attributes}>(x) }}"
+        )
+    )
+
+
+def test_a_node_that_fails_is_named() -> None:
+    model = model_of("g (float[2, 3] x, int64[2] s) => (float[A, B] y) { y = Reshape(x, s) }")
+    graph = import_model(model)
+    function = HostFunction.of(graph.nodes[0], graph.opsets)
+    with pytest.raises(JobError, match=r"Reshape 'y' failed on the host \(onnx.reference\)"):
+        function.run({"x": np.zeros((2, 3), np.float32), "s": np.array([7, 7])})
