@@ -228,14 +228,21 @@ class Database(Store):
         *,
         measured_by: MeasuredBy | None = None,
     ) -> dict[str, dict[tuple[str, str], Best]]:
-        """The best record of each workload for each pair of (input, output) layouts tried."""
+        """The best record of each workload for each pair of (input, output) layouts tried.
+
+        The bests of one workload can be compared: where hardware measured any of its pairs, pairs
+        that only a simulator knows are left out (`measured_by="simulator"` asks for those).
+        """
         keys = [_key(workload) for workload in workloads]
         identity, calibration = _identity(target)
         scope = Scope(keys, identity, threads, measured_by=measured_by)
         by = ("workload", "input_layout", "output_layout")
+        found = sorted(self._pick(scope, calibration, by).items())
+        measured = {key for (key, *_), best in found if _on_hardware(best)}
         result: dict[str, dict[tuple[str, str], Best]] = {}
-        for (key, *layouts), best in sorted(self._pick(scope, calibration, by).items()):
-            result.setdefault(key, {})[layouts[0], layouts[1]] = best
+        for (key, *layouts), best in found:
+            if _on_hardware(best) or key not in measured:
+                result.setdefault(key, {})[layouts[0], layouts[1]] = best
         return result
 
     def nearest(
@@ -366,6 +373,10 @@ class Database(Store):
         """Counts: trials, workloads, targets, jobs, by_status, by_measured_by, bytes."""
         with self.reading() as connection:
             return queries.stats(connection)
+
+
+def _on_hardware(best: Best) -> bool:
+    return best.record.result.measured_by == "hardware"
 
 
 def _key(workload: Workload | str) -> str:

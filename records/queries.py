@@ -1,10 +1,8 @@
-"""Questions about many records: filters and sorting, the fastest, what was tried, the nearest,
-counts.
+"""Questions about many records: filters, sorting, the fastest, what was tried, the nearest, counts.
 
 Functions here take an open connection; `records.database.Database` is their door. Each is written
-so
-that an index does the work on millions of rows: questions about a workload go through its series,
-and the newest trials are those with the highest numbers.
+so that an index does the work on millions of rows: questions about a workload go through its
+series, and the newest trials are those with the highest numbers.
 """
 
 from __future__ import annotations

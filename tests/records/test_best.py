@@ -127,6 +127,25 @@ def test_hardware_beats_a_faster_simulation(database, key, target, make_record):
     assert simulated.record.config == Config.of(tile=1)
 
 
+def test_bests_of_layout_pairs_never_mix_measured_and_simulated(database, key, target, make_record):
+    def layout(name):
+        return {"input_layout": name, "output_layout": name}
+
+    database.add(
+        [
+            make_record(1, 1e-3, **layout("NCHW")),
+            make_record(1, 2e-3, measured_by="simulator", **layout("NCHW")),
+            make_record(2, 1e-9, measured_by="simulator", **layout("NHWC")),
+        ]
+    )
+    assert list(database.layout_bests([key], target)[key]) == [("NCHW", "NCHW")]
+    simulated = database.layout_bests([key], target, measured_by="simulator")[key]
+    assert {pair[0]: best.latency for pair, best in simulated.items()} == {
+        "NCHW": 2e-3,
+        "NHWC": 1e-9,
+    }
+
+
 def test_the_last_word_counts(database, key, target, make_record):
     database.add([make_record(1, 1e-3), make_record(2, 2e-3)])
     database.add([make_record(1, 5e-3)])
