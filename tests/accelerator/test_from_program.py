@@ -24,6 +24,15 @@ from simulator.accelerator.family import instruction_stream
 from simulator.accelerator.functional import execute
 
 TARGET = load_target("trn1")
+LARGER = [
+    "conv2d c=130 h=12 w=10 oc=140 kh=3 kw=3 pad=1 const=weight epilogue=bias,relu",
+    "conv2d n=2 c=8 h=30 w=33 oc=16 kh=3 kw=3 stride=2 pad=1 const=weight dtype=bfloat16",
+    "conv2d c=64 h=28 w=28 oc=64 kh=1 kw=1 const=weight epilogue=residual,relu",
+    "softmax shape=300x1000",
+    "layer_norm shape=150x768",
+    "elementwise shape=256x1024 expression=relu(add(x0,x1))",
+    "elementwise shape=1x64x28x28 expression=multiply(x0,x1) x1=64x1x1 dtype=bfloat16",
+]
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
 
 
@@ -36,13 +45,28 @@ def check(workload: Workload, config: Config, seed: int = 0) -> None:
         for o in template.operands(workload)
     }
     wide = {name: x.astype(np.float64) for name, x in inputs.items()}
-    (got,) = execute(stream, inputs).values()
+    (got,) = execute(stream, physical(stream, workload, inputs)).values()
     expected = template.reference(workload, wide)
     magnitude = template.reference(workload, {n: np.abs(x) for n, x in wide.items()})
     axis = template.channel_axis(workload)
-    expected = epilogue_reference(workload.epilogue, expected, wide, axis)
+    expected = np.asarray(epilogue_reference(workload.epilogue, expected, wide, axis))
     limit = TOLERANCE[workload.dtype] * (np.abs(magnitude).max() + np.abs(expected).max())
-    assert np.abs(got.astype(np.float64) - expected).max() <= limit
+    found = got.astype(np.float64).reshape(expected.shape)
+    assert np.abs(found - expected).max() <= limit
+
+
+def physical(stream, workload, inputs):
+    """Inputs in the shapes the stream gives them; packed weights laid out as at compile time."""
+    found = {}
+    for tensor in stream.tensors:
+        if tensor.role == "input" and tensor.name in inputs:
+            found[tensor.name] = inputs[tensor.name].reshape(tensor.shape)
+        elif tensor.name == "weight.packed":
+            weight = inputs["weight"]
+            groups = workload.integer("groups")
+            grouped = weight.reshape(groups, -1, *weight.shape[1:]).transpose(0, 2, 3, 4, 1)
+            found[tensor.name] = np.ascontiguousarray(grouped).reshape(tensor.shape)
+    return found
 
 
 WORKLOADS = [
@@ -79,6 +103,29 @@ def test_sampled_configurations(text, seed):
 def test_any_shape(m, n, k, ta, tb, seed):
     workload = Workload.parse(f"matmul m={m} n={n} k={k} ta={int(ta)} tb={int(tb)}")
     space = template_of("matmul").space(workload, TARGET)
+    (config,) = space.sample(np.random.default_rng(seed))
+    check(workload, config, seed)
+
+
+OTHERS = [
+    text
+    for operator in ("elementwise", "softmax", "layer_norm", "reduce", "conv2d")
+    for text in template_of(operator).examples
+    if "int64" not in text
+]
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_every_operators_examples(text):
+    workload = Workload.parse(text)
+    check(workload, template_of(workload.operator).default(workload, TARGET))
+
+
+@given(st.sampled_from([*OTHERS, *LARGER]), st.integers(0, 10_000))
+@settings(max_examples=20, deadline=None)
+def test_other_operators_sampled(text, seed):
+    workload = Workload.parse(text)
+    space = template_of(workload.operator).space(workload, TARGET)
     (config,) = space.sample(np.random.default_rng(seed))
     check(workload, config, seed)
 
