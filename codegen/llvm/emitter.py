@@ -127,7 +127,7 @@ class FunctionEmitter:
     def _root(self, statement: Statement) -> None:
         """Root statements one after another, each shared out over the threads."""
         match statement:
-            case Allocate(buffer, body):
+            case Allocate(buffer, body) if buffer.scope != "register":
                 offset = self.shared.take(elements(buffer) * size_of(buffer.dtype))
                 self._open(buffer, self.builder.gep(
                     self.shared_base, [INDEX(offset)], source_etype=ir.IntType(8)
