@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from codegen.host import host_target
-from codegen.structures import space_of
+from codegen.structures import lowered, space_of
 from search_space.config import Config
 from search_space.errors import ConfigError, WorkloadError
 from search_space.template import template_of, templates
+from search_space.verifier import verify
 from search_space.workload import Workload
 from tests.conformance.template_checks import check_config
 
@@ -71,6 +72,7 @@ def test_configurations_compute_the_reference(text: str) -> None:
     rng = np.random.default_rng(abs(hash(len(text))) % 1000)
     template = template_of(workload.operator)
     configs = {template.default(workload, target)}
-    configs.update(space_of(workload, target).sample(rng, 3))
+    configs.update(space_of(workload, target).sample(rng, 2))
     for config in sorted(configs, key=lambda c: c.key):
+        verify(lowered(workload, target, config), target)
         check_config(workload, config, rng)
