@@ -86,8 +86,14 @@ def check_file(path: Path, create: bool) -> None:
 
 
 def is_read_only(path: Path) -> bool:
-    """Whether this user may not write the file, or may not make the log files beside it."""
-    return path.exists() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
+    """Whether this user may not write the file, or may not make the log files beside it.
+
+    A file that nobody may write counts as read-only for root too: somebody marked it so.
+    """
+    if not path.exists():
+        return False
+    marked = not path.stat().st_mode & 0o222
+    return marked or not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
 
 
 def make_engine(url: URL) -> Engine:
@@ -117,8 +123,8 @@ def make_engine(url: URL) -> Engine:
 
 def _read_only_url(path: Path) -> URL:
     """Reading a WAL database makes files beside it, unless SQLite is told it is immutable."""
-    log = path.with_name(path.name + "-wal")
-    settled = not log.exists() or log.stat().st_size == 0
+    log, shared = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
+    settled = not shared.exists() and (not log.exists() or log.stat().st_size == 0)
     options = {"uri": "true", "mode": "ro", **({"immutable": "1"} if settled else {})}
     return URL.create("sqlite", database=f"file:{path}", query=options)
 

@@ -325,6 +325,14 @@ def test_a_database_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
     assert "newer" in refuse("tune", "--op", SMALL, "--database", database)
 
 
+def test_a_read_only_database_is_refused_where_it_would_be_written(tmp_path: Path) -> None:
+    database = tmp_path / "tuning.db"
+    succeed("tune", "--op", SMALL, "--database", database, *TUNE)
+    database.chmod(0o444)
+    assert "read-only" in refuse("tune", "--op", SMALL, "--database", database, *TUNE)
+    assert succeed("db", "stats", "--database", database)["trials"] >= 2
+
+
 def test_something_untuned_is_refused_where_all_must_be_tuned(model: Path, tmp_path: Path) -> None:
     database, artifact = tmp_path / "tuning.db", tmp_path / "small.tsm"
     succeed("tune", "--op", SMALL, "--database", database, *TUNE)
