@@ -20,21 +20,22 @@ UNROLL = 16
 def peak_kernel(target: Target) -> tuple[NativeKernel, int]:
     """A kernel of pure FMAs and the number of floating-point operations of one call.
 
-    Enough accumulators to hide the FMA latency on every port, both factors in registers:
+    Enough accumulators to hide the FMA latency on every port, all factors in registers; each
+    accumulator has a product of its own, so that no optimiser may share them:
 
-        for step: unroll i: vector lane: c[i, lane] += x[lane] * y[lane]
+        for step: unroll i, j: vector lane: c[i, j, lane] += x[i, lane] * y[j, lane]
     """
     lanes = target.integer("vector.lanes")
-    chains = min(target.integer("vector.registers") - 4, 28)
-    i, lane, step = axis("i", chains), axis("lane", lanes), axis("step", STEPS)
-    chain = Stage(
-        "c", (i, lane), call("multiply", load("x", lane.var), load("y", lane.var)), (step,), "sum"
-    )
-    tensors = (Tensor("x", (lanes,)), Tensor("y", (lanes,)))
+    rows, columns = (4, 5) if target.integer("vector.registers") >= 32 else (3, 3)
+    i, j, lane = axis("i", rows), axis("j", columns), axis("lane", lanes)
+    product = call("multiply", load("x", i.var, lane.var), load("y", j.var, lane.var))
+    chain = Stage("c", (i, j, lane), product, (axis("step", STEPS),), "sum")
+    tensors = (Tensor("x", (rows, lanes)), Tensor("y", (columns, lanes)))
     schedule = Schedule(ComputeDefinition("peak", tensors, (chain,)))
     schedule = schedule.split("c", "step", UNROLL, "outer", "inner")
-    schedule = schedule.split("c", "i", chains, "once", "chain")
-    schedule = schedule.reorder("c", ("once", "outer", "inner", "chain", "lane"))
-    schedule = schedule.unroll("c", "inner", "chain").vectorize("c", "lane")
+    schedule = schedule.split("c", "i", rows, "once", "row")
+    schedule = schedule.reorder("c", ("once", "outer", "inner", "row", "j", "lane"))
+    schedule = schedule.unroll("c", "inner", "row", "j").vectorize("c", "lane")
     schedule = schedule.cache_write("c", "register", "once")
-    return NativeKernel(compile_program(lower(schedule), target)), 2 * STEPS * chains * lanes
+    flops = 2 * STEPS * rows * columns * lanes
+    return NativeKernel(compile_program(lower(schedule), target)), flops
