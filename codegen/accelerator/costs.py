@@ -85,7 +85,7 @@ def costs(stream: InstructionStream, core: Core | None = None) -> Costs:
 def elements(stream: InstructionStream, operand: str) -> Ints:
     """Elements a partition of an operand of each row (0 where the row has none)."""
     index = stream.rows[operand]
-    free = stream.accesses["count"][:, 1:].prod(axis=1)
+    free = stream.access_elements
     return np.where(index >= 0, free[index], 0) if len(free) else np.zeros_like(index)
 
 

@@ -233,6 +233,15 @@ class InstructionStream:
         )
 
     @cached_property
+    def access_elements(self) -> Ints:
+        """Elements a partition of each access."""
+        free = self.accesses["count"][:, 1:]
+        total = free[:, 0].copy()
+        for axis in range(1, free.shape[1]):
+            total *= free[:, axis]
+        return total
+
+    @cached_property
     def semaphores(self) -> Ints:
         """The count of each row in its queue, from 1: what its queue's semaphore shows when it is
         done.

@@ -119,6 +119,10 @@ class Timeline:
     active: Floats
     costs: Costs
 
+    def replay(self) -> Timeline:
+        """The same, played again (what the benchmarks time: the engine alone)."""
+        return play(self.stream, self.core, self.costs)
+
     @cached_property
     def makespan(self) -> float:
         """ns from the first instruction to the last result."""
@@ -156,7 +160,11 @@ class Timeline:
 def timeline(stream: InstructionStream, core: Core | None = None) -> Timeline:
     """Play a stream on its own core, or on `core` (a what-if; the program stays as it is)."""
     core = core or stream.core
-    cost = costs(stream, core)
+    return play(stream, core, costs(stream, core))
+
+
+def play(stream: InstructionStream, core: Core, cost: Costs) -> Timeline:
+    """Play a stream whose costs are known."""
     n = len(stream)
     start, end, busy = np.zeros(n), np.zeros(n), np.zeros(QUEUES)
     _run(

@@ -1,0 +1,137 @@
+"""Figures of code generation and simulation for trn1.
+
+    python benchmarks/accelerator/figures.py [speed] [products] [fidelities] [operators]
+
+speed: instructions a second of the timeline engine, configurations a second of the analytical
+    model.
+products: the best configuration of two large matrix products. fidelities: how the analytical
+    model ranks
+sampled configurations against the timeline. operators: default schedules against their rooflines.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import kernels
+import numpy as np
+from scipy.stats import spearmanr
+
+from codegen.accelerator.core import Core
+from search_space.target import load_target
+from search_space.template import template_of
+from search_space.workload import Workload
+from simulator import judge, simulate
+from simulator.accelerator.timeline import timeline
+
+TARGET = load_target("trn1")
+PRODUCTS = ("matmul m=4096 n=4096 k=4096 dtype=bfloat16", "matmul m=4096 n=12288 k=5120")
+SAMPLED = (
+    "matmul m=4096 n=4096 k=4096 dtype=bfloat16",
+    "matmul m=1024 n=2048 k=1024",
+    "matmul m=128 n=3072 k=768 dtype=bfloat16 epilogue=bias,gelu_tanh",
+    "conv2d c=64 h=56 w=56 oc=64 kh=3 kw=3 pad=1 const=weight dtype=bfloat16",
+    "conv2d c=256 h=14 w=14 oc=256 kh=3 kw=3 pad=1 const=weight",
+)
+OPERATORS = (
+    *SAMPLED,
+    "matmul m=128 n=128 k=64 batch=12 tb=1 dtype=bfloat16",
+    "conv2d c=3 h=224 w=224 oc=64 kh=7 kw=7 stride=2 pad=3 const=weight epilogue=bias,relu",
+    "conv2d c=256 h=56 w=56 oc=64 kh=1 kw=1 const=weight epilogue=bias,relu",
+    "softmax shape=1536x128",
+    "layer_norm shape=128x384",
+    "elementwise shape=1x256x56x56 expression=relu(add(x0,x1))",
+    "reduce shape=2048x49 kind=mean axes=1",
+)
+SAMPLES = 200
+
+
+def speed() -> None:
+    """Of the two engines, on this machine."""
+    stream = kernels.matmul(Core.of(TARGET))
+    timeline(stream)
+    repeats = 20
+    played = timeline(stream)
+    begun = time.perf_counter()
+    for _ in range(repeats):
+        played = timeline(stream)
+    whole = (time.perf_counter() - begun) / repeats
+    print(f"timeline, costs included: {len(stream) / whole / 1e6:.2f} million instructions/s")
+    begun = time.perf_counter()
+    for _ in range(repeats):
+        played.replay()
+    engine = (time.perf_counter() - begun) / repeats
+    print(f"timeline engine alone: {len(stream) / engine / 1e6:.2f} million instructions/s")
+    for text in SAMPLED[:1] + SAMPLED[3:4]:
+        workload = Workload.parse(text)
+        configs = list(template_of(workload.operator).space(workload, TARGET))
+        many = (configs * (10_000 // len(configs) + 1))[:10_000]
+        judge(workload, TARGET, many[:100])
+        begun = time.perf_counter()
+        judge(workload, TARGET, many)
+        rate = len(many) / (time.perf_counter() - begun)
+        print(f"analytical: {rate:,.0f} configurations/s for {text}")
+
+
+def products() -> None:
+    """The best of the whole space, every configuration on the timeline."""
+    for text in PRODUCTS:
+        workload = Workload.parse(text)
+        begun = time.perf_counter()
+        configs = list(template_of("matmul").space(workload, TARGET))
+        order = np.argsort(judge(workload, TARGET, configs).latency)[:24]
+        played = [simulate(workload, TARGET, configs[i], "timeline") for i in order]
+        best = min(played, key=lambda result: result.latency_us)
+        elapsed = time.perf_counter() - begun
+        details = best.details
+        print(
+            f"{text}: {best.latency_us / 1e3:.3f} ms, "
+            f"{details['tensor_peak_share']:.1%} of the bf16 peak, "
+            f"{details['bytes_moved'] / 1e6:.0f} MB moved, {details['transposes']} transposes, "
+            f"roofline {details['roofline_us'] / 1e3:.3f} ms, "
+            f"{len(configs)} configurations, {elapsed:.0f} s\n    {details['config']}"
+        )
+
+
+def fidelities() -> None:
+    """Rank correlation over sampled configurations, and the roofline below both."""
+    for text in SAMPLED:
+        workload = Workload.parse(text)
+        space = template_of(workload.operator).space(workload, TARGET)
+        configs = list(dict.fromkeys(space.sample(np.random.default_rng(0), SAMPLES)))
+        judged = judge(workload, TARGET, configs).latency * 1e6
+        played = np.array(
+            [simulate(workload, TARGET, config, "timeline").latency_us for config in configs]
+        )
+        floor = simulate(workload, TARGET, None, "roofline").latency_us
+        assert (floor <= judged * 1.01).all() and (floor <= played).all()
+        ratio = np.median(judged / played)
+        print(
+            f"{text}: Spearman {spearmanr(judged, played).statistic:.3f} over {len(configs)} "
+            f"configurations, median ratio {ratio:.2f}, best judged is "
+            f"{played[judged.argmin()] / played.min():.2f} x the best"
+        )
+
+
+def operators() -> None:
+    """Default schedules on the timeline against their rooflines (start costs included)."""
+    for text in OPERATORS:
+        workload = Workload.parse(text)
+        result = simulate(workload, TARGET, None, "timeline")
+        floor = result.details["roofline_us"]
+        print(
+            f"{text}: {result.latency_us:.1f} us, roofline {floor:.1f} us "
+            f"({result.latency_us / floor:.2f} x), bound by {result.bound}"
+        )
+
+
+def main() -> None:
+    parts = {"speed": speed, "products": products, "fidelities": fidelities, "operators": operators}
+    for name in sys.argv[1:] or parts:
+        print(f"-- {name}")
+        parts[name]()
+
+
+if __name__ == "__main__":
+    main()
