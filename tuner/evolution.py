@@ -33,13 +33,13 @@ class Evolution:
             population).
     """
 
-    population: int = 256
+    population: int = 512
     generations: int = 4
     mutation: float = 0.6
-    crossover: float = 0.4
-    fresh: float = 0.1
-    elite: float = 0.1
-    selection: float = 4.0
+    crossover: float = 0.1
+    fresh: float = 0.3
+    elite: float = 0.05
+    selection: float = 2.0
 
 
 def evolve(

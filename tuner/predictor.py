@@ -33,6 +33,8 @@ _FAILURE_PENALTY = 3.0
 """Log-latency penalty of a certain failure: as if it ran e^3 = 20 times as long."""
 _UNPREDICTABLE = 50.0
 """Score of what the feature source rejects; worse than any latency's logarithm."""
+_REMEMBERED = 8192
+"""Configurations of a task whose features are kept: a search meets the same ones again."""
 _RECENT = 64
 """Trials over which the model's ranking is compared with the analytical one."""
 
@@ -76,15 +78,28 @@ class JudgedFeatures:
     judge: Judge
     target: Target
     analytical: bool = True
+    _known: dict[str, dict[Config, tuple[NDArray[np.float32], float]]] = field(
+        default_factory=dict, compare=False
+    )
 
     def describe(
         self, state: TuningState, configs: Sequence[Config]
     ) -> tuple[NDArray[np.float32], Floats]:
-        judged = self.judge(state.task.workload, self.target, configs)
-        latency = np.asarray(judged.latency, np.float64)
+        known = self._known.setdefault(state.task.workload.key, {})
+        new = [config for config in dict.fromkeys(configs) if config not in known]
+        if len(known) + len(new) > _REMEMBERED:
+            known.clear()
+            new = list(dict.fromkeys(configs))
+        if new:
+            judged = self.judge(state.task.workload, self.target, new)
+            features = np.asarray(judged.features, np.float32)
+            latencies = np.asarray(judged.latency, np.float64).tolist()
+            known.update(zip(new, zip(features, latencies, strict=True), strict=True))
+        rows = [known[config] for config in configs]
+        latency = np.array([seconds for _, seconds in rows])
         if not self.analytical:
             latency = np.where(np.isfinite(latency), np.nan, latency)
-        return np.asarray(judged.features, np.float32), latency
+        return np.stack([row for row, _ in rows]), latency
 
     def schema(self, state: TuningState) -> str:
         return "judged"
@@ -155,14 +170,6 @@ class Predictor:
         scores = scores + _FAILURE_PENALTY * memory.validity.failure_probability(features)
         rejected = ~np.isfinite(scores) | np.isposinf(analytical)
         return np.where(rejected, _UNPREDICTABLE, scores)
-
-    def deviation(self, state: TuningState, configs: Sequence[Config]) -> Floats | None:
-        """Standard deviations of the scores, or None if the model has none yet."""
-        memory = self._memory(state)
-        if not memory.trained or not configs:
-            return None
-        features, analytical = self._source.describe(state, configs)
-        return memory.model.uncertainty(self._samples(state, features, analytical))
 
     def remember(self, state: TuningState, trials: Sequence[Trial]) -> None:
         """Add measured trials, without training yet."""

@@ -24,7 +24,7 @@ from tuner.cancel import CancelToken
 from tuner.cost_model import cost_models
 from tuner.ledger import Entry, Ledger
 from tuner.options import TaskReport, TuneOptions
-from tuner.predictor import FeatureSource, Predictor
+from tuner.predictor import FeatureSource, JudgedFeatures, Predictor
 from tuner.runner import Runner
 from tuner.scheduler import RECENT, TaskProgress, schedulers
 from tuner.strata import Stratum, propose_for_strata, strata
@@ -34,6 +34,7 @@ from tuner.task import Trial, TuningState, TuningTask
 _IMPROVEMENT = 1e-3
 """Relative gain that counts as one for early stopping."""
 _CARRIED_OVER = 8
+_SCREENING_BATCH = 32
 _SEEDS_SERVE = 32
 """Trials after which a task's own results serve as starting points and seeds are dropped."""
 _SMALLEST_BATCH = 8
@@ -127,6 +128,8 @@ class Search:
         self.options = options
         self.trials = 0
         self.search_s = 0.0
+        self._screening = not model
+        self._informed = isinstance(source, JudgedFeatures) and source.analytical
         self.predictor = Predictor(source, cost_models[model or "residual"], learning=bool(model))
         self._scheduler = schedulers[options.scheduler]()
         self._ledger = ledger
@@ -185,11 +188,14 @@ class Search:
         """Fill a task's pending batch; marks the task done if its space is exhausted."""
         start = time.perf_counter()
         state = search.state
-        count = min(self.runner.batch, max(_SMALLEST_BATCH, len(state.results) // 4))
+        smallest = _SCREENING_BATCH if self._screening else _SMALLEST_BATCH
+        count = min(self.runner.batch, max(smallest, len(state.results) // 4))
         count = count if limit is None else min(count, limit)
         if search.strategy.guided:
             self.predictor.train_if_due()
-        chosen = propose_for_strata(state, search.strata, -(-count // 2))
+        chosen = []
+        if not self._screening:
+            chosen = propose_for_strata(state, search.strata, -(-count // 2))
         more = search.strategy.propose(state, count - len(chosen))
         search.pending = list(dict.fromkeys([*chosen, *more]))
         search.done = not search.pending
@@ -266,6 +272,7 @@ class Search:
         state.seeds = tuple(dict.fromkeys(c for c in carried if c is not None))[:_CARRIED_OVER]
         state.excluded = {c for c in self._ledger.quarantined(workload) if c in space}
         parts = strata(space, state.layouts, self.options.layout_trials)
+        state.informed = self._informed
         strategy = strategies[self.options.strategy]()
         return TaskSearch(state, strategy, parts, template.flops(workload))
 

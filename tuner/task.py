@@ -67,7 +67,7 @@ class TuningState:
         excluded: never proposed (quarantined crashes).
         seeds: starting points from similar workloads or from another way of measuring.
         predict: scores from the cost model in force.
-        uncertainty: standard deviations of the scores, where the model has them.
+        informed: whether scores rank well before anything is measured.
         layouts: the layout pair of a configuration.
     """
 
@@ -80,7 +80,7 @@ class TuningState:
     excluded: set[Config] = field(default_factory=set)
     seeds: tuple[Config, ...] = ()
     predict: Predict = no_prediction
-    uncertainty: Predict | None = None
+    informed: bool = False
     layouts: Callable[[Config], Layouts] = plain_layouts
 
     def is_new(self, config: Config) -> bool:

@@ -41,24 +41,19 @@ class Case:
 CASES = (
     Case(
         "cpu",
-        "matmul m=512 n=512 k=512 const=b",
-        (("pack_b", "panels"), ("tile_order", "nm"), ("k_unroll", 4), ("n_block", 1)),
-    ),
-    Case(
-        "cpu",
-        "matmul m=128 n=3072 k=768 const=b",
-        (("pack_b", "panels"), ("tile_order", "nm"), ("k_unroll", 4), ("n_block", 1)),
-    ),
-    Case(
-        "cpu",
         "conv2d c=64 h=56 w=56 oc=64 kh=3 kw=3 pad=1 const=weight",
         (
             ("input_layout", "NCHW16c"),
             ("output_layout", "NCHW16c"),
-            ("reduction_order", "taps,c"),
-            ("c_unroll", 1),
+            ("block_order", "o,y,c"),
             ("c_block", 1),
         ),
+    ),
+    Case("cpu", "matmul m=1 n=4096 k=4096 const=b"),
+    Case(
+        "cpu",
+        "matmul m=64 n=2048 k=64 batch=12",
+        (("pack_b", "panels"), ("tile_order", "nm"), ("k_unroll", 4)),
     ),
 )
 
@@ -110,12 +105,14 @@ class Table:
 
 
 def narrowed(space: SearchSpace, fixed: Mapping[str, KnobValue]) -> SearchSpace:
-    """The part of a space with these knob values; subspaces that do not allow them are left out."""
+    """The part of a space with these values of the knobs that have them; other subspaces are left
+    out.
+    """
     parts = []
     for subspace in space.subspaces:
         held = {knob.name: fixed[knob.name] for knob in subspace.knobs if knob.name in fixed}
         legal = all(held[k.name] in k.values for k in subspace.knobs if k.name in held)
-        if legal and set(fixed) <= {*held, *dict(subspace.fixed)}:
+        if legal and all(fixed.get(name, value) == value for name, value in subspace.fixed):
             parts.append(_with_fixed(subspace, held))
     return SearchSpace(tuple(parts))
 
