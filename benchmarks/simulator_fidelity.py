@@ -98,7 +98,7 @@ class Bench:
         self._budget = budget
         self._fastest = float("inf")
         self._peak, flops = peak_kernel(self._target)
-        ones = {"x": np.ones(lanes, np.float32), "y": np.ones(lanes, np.float32)}
+        ones = {b.name: np.ones(concrete_shape(b), np.float32) for b in self._peak.inputs}
         self._cycles = flops / (2 * lanes * self._target.number("fma.ports"))
         output = self._peak.allocate_output()
         self._reference = self._peak.bind({**ones, self._peak.output.name: output})

@@ -20,6 +20,7 @@ import click
 import numpy as np
 
 from codegen.host import host_target
+from codegen.native.kernel import concrete_shape
 from codegen.native.memory import aligned_empty
 from codegen.native.peak import peak_kernel
 from search_space.target import Target
@@ -49,9 +50,7 @@ class TimedLedger(MemoryLedger):
 def measured_peak(target: Target) -> float:
     """FMA peak of one core now, in operations per second: the best of many short runs."""
     kernel, flops = peak_kernel(target)
-    lanes = target.integer("vector.lanes")
-    arrays = {"x": aligned_empty((lanes,), np.dtype(np.float32))}
-    arrays["y"] = aligned_empty((lanes,), np.dtype(np.float32))
+    arrays = {b.name: aligned_empty(concrete_shape(b), np.dtype(np.float32)) for b in kernel.inputs}
     output = kernel.allocate_output()
     call: Callable[[], None] = kernel.bind({**arrays, kernel.output.name: output})
     fastest = min(_seconds(call) for _ in range(3000))

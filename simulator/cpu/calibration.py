@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from codegen.native.kernel import NativeKernel, compile_program
+from codegen.native.kernel import NativeKernel, compile_program, concrete_shape
 from codegen.native.memory import aligned_empty
 from codegen.native.peak import peak_kernel
 from search_space.compute import ComputeDefinition, Stage, Tensor, axis
@@ -60,7 +60,7 @@ def microbenchmarks(target: Target) -> dict[str, float]:
     """Measure this machine: facts by name, `clock.ghz` and `*.bytes_per_cycle`."""
     kernel, flops = peak_kernel(target)
     lanes = target.integer("vector.lanes")
-    ones = {name: np.ones(lanes, np.float32) for name in ("x", "y")}
+    ones = {b.name: np.ones(concrete_shape(b), np.float32) for b in kernel.inputs}
     run = kernel.bind({**ones, kernel.output.name: kernel.allocate_output()})
     hertz = flops / (2 * lanes * target.number("fma.ports")) / _fastest(run)
     sizes = [target.integer(f"l{level}.kib") * 1024 for level in (1, 2, 3)]
