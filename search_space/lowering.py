@@ -103,13 +103,6 @@ class Plan:
             if name is not None and name not in order:
                 known = ", ".join(order)
                 raise ScheduleError(f"'{self.compute.name}' has no stage '{name}'; it has {known}")
-        first, second = (
-            (other, named) if isinstance(primitive, ReverseComputeAt) else (named, other)
-        )
-        if first and second and order.index(first) >= order.index(second):
-            raise ScheduleError(
-                f"stage '{first}' is attached to '{second}', which does not read it"
-            )
 
     def check(self) -> None:
         """Raise `ScheduleError` for a tensor that does not exist, or cannot be made beforehand."""
@@ -136,6 +129,8 @@ class Plan:
         if host is None:
             return []
         stage, loop = host
+        if stage not in self.nests:
+            raise ScheduleError(f"stage '{name}' is attached to '{stage}', which does not read it")
         nest = self.nests[stage]
         own = [item.variable for item in nest.loops[: nest.position(loop) + 1]]
         return [*self.enclosing(stage), *own]

@@ -53,7 +53,7 @@ def check(
     symbols: Mapping[str, int] | None = None,
     target: Target | None = None,
 ) -> Program:
-    """Assert that a schedule computes `expected`, before and after the passes of code generation."""
+    """Assert that a schedule computes `expected`, before and after code generation's passes."""
     bound = lowered(schedule, symbols, target)
     finished = finish(bound)
     verify(finished, target)

@@ -84,9 +84,9 @@ def test_asking_for_the_wrong_type_is_an_error() -> None:
     target = parse_target("toy", TEXT)
     with pytest.raises(TargetError, match=r"core.ghz = 2.5 is not an integer"):
         target.integer("core.ghz")
-    with pytest.raises(TargetError, match="core.fast = True is not an integer"):
+    with pytest.raises(TargetError, match=r"core.fast = True is not an integer"):
         target.integer("core.fast")
-    with pytest.raises(TargetError, match="core.kind = 'ws' is not a number"):
+    with pytest.raises(TargetError, match=r"core.kind = 'ws' is not a number"):
         target.number("core.kind")
 
 

@@ -1,4 +1,4 @@
-"""Workloads: canonical keys that parse back, defaults left out, and one sentence for each mistake."""
+"""Workloads: canonical keys that parse back, and one sentence for each mistake."""
 
 from __future__ import annotations
 

@@ -1,0 +1,111 @@
+"""The interpreter: every function against numpy, and the errors that only it can see."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from search_space.compute import ComputeDefinition, Stage, Tensor, axis
+from search_space.errors import VerificationError
+from search_space.expression import const, var
+from search_space.interpreter import interpret
+from search_space.lowering import lower
+from search_space.program import Allocate, Block, Buffer, Loop, Program, sequence
+from search_space.scalar import FUNCTIONS, REDUCERS, Const, call, load
+from search_space.schedule import Schedule
+from tests.search_space.programs import result
+
+_NUMPY = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,
+    "maximum": np.maximum, "minimum": np.minimum, "power": np.power, "negate": np.negative,
+    "absolute": np.abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
+    "reciprocal": np.reciprocal, "tanh": np.tanh, "erf": np.vectorize(math.erf),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "floor": np.floor, "ceil": np.ceil,
+    "round": np.rint, "greater_equal": lambda a, b: (a >= b).astype(float),
+    "where": lambda flag, a, b: np.where(flag != 0, a, b),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(name: str) -> None:
+    i = axis("i", 6)
+    rng = np.random.default_rng(1)
+    arrays = {f"x{n}": rng.uniform(0.2, 3, 6).astype(np.float32) for n in range(FUNCTIONS[name])}
+    if name == "where":
+        arrays["x0"] = np.array([0, 1, 0, 1, 1, 0], dtype=np.float32)
+    value = call(name, *(load(tensor, i.var) for tensor in arrays))
+    compute = ComputeDefinition(
+        "f", tuple(Tensor(n, (6,)) for n in arrays), (Stage("y", (i,), value),)
+    )
+    found = result(lower(Schedule(compute)), arrays)
+    expected = _NUMPY[name](*(array.astype(np.float64) for array in arrays.values()))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("reducer", REDUCERS)
+def test_reductions(reducer: str) -> None:
+    i, k = axis("i", 3), axis("k", 5)
+    stage = Stage("y", (i,), load("x", i.var, k.var), (k,), reducer)
+    compute = ComputeDefinition("r", (Tensor("x", (3, 5)),), (stage,))
+    x = np.random.default_rng(2).uniform(-2, 2, (3, 5)).astype(np.float32)
+    expected = getattr(np, {"sum": "sum", "product": "prod"}.get(reducer, reducer))(x, axis=1)
+    np.testing.assert_allclose(result(lower(Schedule(compute)), {"x": x}), expected, rtol=1e-6)
+
+
+def _program(*blocks: Block, temporary: Buffer | None = None) -> Program:
+    body = Loop("i", const(4), "serial", sequence(*blocks))
+    y = Buffer("y", (const(4),), role="output")
+    whole = Allocate(temporary, body) if temporary else body
+    return Program("p", (Buffer("x", (const(4),), role="input"), y), whole)
+
+
+def test_memory_nobody_wrote_is_not_a_number() -> None:
+    t = Buffer("t", (const(4),))
+    found = result(
+        _program(Block("s", "y", (var("i"),), load("t", var("i"))), temporary=t),
+        {"x": np.ones(4, np.float32)},
+    )
+    assert np.isnan(found).all()
+
+
+def test_integers_stay_integers() -> None:
+    i = axis("i", 3)
+    total = call("add", load("x", i.var), load("x", i.var))
+    stage = Stage("y", (i,), total, dtype="int64")
+    compute = ComputeDefinition("n", (Tensor("x", (3,), "int64"),), (stage,))
+    x = np.array([2**53 + 1, -7, 0])
+    assert result(lower(Schedule(compute)), {"x": x}).tolist() == [2**54 + 2, -14, 0]
+
+
+X = np.arange(4, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("program", "arrays", "message"),
+    [
+        (_program(Block("s", "y", (var("i"),), load("x", var("i") + 1))), {"x": X},
+         r"x\[i \+ 1\] is \[4\], outside the shape \(4,\)"),
+        (_program(Block("s", "y", (var("i") - 1,), Const(0.0))), {"x": X}, r"is \[-1\], outside"),
+        (_program(Block("s", "z", (var("i"),), Const(0.0))), {"x": X},
+         "buffer 'z' is used outside its allocation"),
+        (_program(Block("s", "y", (var("j"),), Const(0.0))), {"x": X},
+         "variable 'j' in 'j' is bound by no loop"),
+        (_program(Block("s", "y", (var("i"),), Const(0.0))), {}, "no array was given for .* 'x'"),
+        (_program(Block("s", "y", (var("i"),), Const(0.0))), {"x": X[:3]}, r"shape \(4,\)"),
+        (_program(Block("s", "y", (var("i"),), Const(0.0)), temporary=Buffer("t", (var("f"),))),
+         {"x": X}, "symbolic extent f"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(
+    program: Program, arrays: dict[str, np.ndarray], message: str
+) -> None:
+    with pytest.raises(VerificationError, match=message):
+        interpret(program, arrays)
+
+
+def test_inputs_are_not_changed() -> None:
+    x = X.copy()
+    interpret(_program(Block("s", "y", (var("i"),), load("x", var("i")))), {"x": x})
+    np.testing.assert_array_equal(x, X)

@@ -1,0 +1,108 @@
+"""Passes over bound programs keep their meaning, for any extents and tile sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search_space.compute import ComputeDefinition, Stage, Tensor, axis
+from search_space.expression import const, minimum, var
+from search_space.program import Allocate, Block, Buffer, Loop, Program, Sequence, walk
+from search_space.scalar import Const, Select, call, load
+from search_space.schedule import Schedule
+from search_space.simplification import finish, peel_tails, resolve, simplify
+from search_space.verifier import verify
+from tests.search_space.programs import check, inputs_of, lowered, result
+
+
+@st.composite
+def tilings(draw: st.DrawFn) -> tuple[Schedule, np.ndarray, dict[str, np.ndarray]]:
+    """A product with two or three levels of tiles of any size, registers and an epilogue."""
+    m, n, k = (draw(st.integers(1, 13)) for _ in range(3))
+    i, j, r = axis("i", m), axis("j", n), axis("k", k)
+    value = call("multiply", load("a", i.var, r.var), load("b", r.var, j.var))
+    c = Stage("c", (i, j), value, (r,), "sum")
+    out = Stage("out", (i, j), call("subtract", load("c", i.var, j.var), 1.0))
+    compute = ComputeDefinition("product", (Tensor("a", (m, k)), Tensor("b", (k, n))), (c, out))
+    size = st.integers(1, 6)
+    schedule = Schedule(compute).split("c", "i", draw(size), "it", "ii")
+    schedule = schedule.split("c", "j", draw(size), "jt", "ji")
+    schedule = schedule.split("c", "jt", draw(size), "jo", "jm")
+    schedule = schedule.split("c", "k", draw(size), "kt", "ki")
+    outer = draw(st.permutations(("it", "jo", "kt")))
+    unrolled = draw(st.sampled_from((("ii", "ji"), ("ii", "ji", "ki"))))
+    schedule = schedule.reorder("c", (*outer, "jm", "ki", "ii", "ji")).unroll("c", *unrolled[:1])
+    if "ki" in unrolled:
+        schedule = schedule.unroll("c", "ki")
+    schedule = schedule.vectorize("c", "ji").cache_write("c", "register", "jm")
+    if draw(st.booleans()):
+        schedule = schedule.reverse_compute_at("out", "c", "jm")
+    if draw(st.booleans()) and outer[0] != "kt":
+        schedule = schedule.parallel("c", outer[0])
+    arrays = inputs_of(compute)
+    return schedule, arrays["a"] @ arrays["b"] - 1, arrays
+
+
+@given(tilings())
+def test_peeling_keeps_the_meaning(
+    drawn: tuple[Schedule, np.ndarray, dict[str, np.ndarray]],
+) -> None:
+    schedule, expected, arrays = drawn
+    program = check(schedule, expected, arrays)
+    for statement in walk(finish(program).body):
+        if isinstance(statement, Loop) and statement.kind in ("unroll", "vector"):
+            assert statement.extent.constant is not None
+
+
+@given(st.integers(1, 9), st.integers(0, 3), st.integers(1, 3), st.integers(1, 5))
+def test_borders_keep_their_meaning(width: int, pad: int, taps: int, tile: int) -> None:
+    """Padding as a select, windows over it: conditions are decided and loops specialised."""
+    outputs = width + 2 * pad - taps + 1
+    if outputs < 1:
+        return
+    x, s = axis("x", outputs), axis("s", taps)
+    place = x.var + s.var - pad
+    value = Select((place, width - 1 - place), load("d", place), Const(-9.0))
+    compute = ComputeDefinition(
+        "pool", (Tensor("d", (width,)),), (Stage("y", (x,), value, (s,), "max"),)
+    )
+    schedule = Schedule(compute).split("y", "x", tile, "xo", "xi").unroll("y", "s")
+    arrays = inputs_of(compute)
+    padded = np.pad(arrays["d"], pad, constant_values=-9.0)
+    expected = np.array([padded[o : o + taps].max() for o in range(outputs)])
+    check(schedule, expected, arrays)
+
+
+def test_trivial_parts_disappear() -> None:
+    x, y = Buffer("x", (const(4),), role="input"), Buffer("y", (const(4),), role="output")
+    copy = Block("s", "y", (var("i") + var("j"),), load("x", var("i") + var("j")))
+    nest = Loop("j", const(1), "serial", Loop("i", const(4), "serial", copy))
+    body = Allocate(Buffer("unused", (const(4),)), nest)
+    empty = Loop("z", const(0), "serial", copy)
+    simple = simplify(Sequence((body, empty)))
+    assert str(Program("p", (x, y), simple)).count("for") == 1
+    assert "unused" not in str(simple)
+    assert simplify(empty) == Sequence(())
+
+
+def test_minima_are_resolved_where_the_order_is_certain() -> None:
+    i = var("i")
+    extent = minimum(4, 12 - i * 4)
+    assert resolve(extent, {"i": const(2)}).constant == 4
+    assert resolve(extent, {"i": const(3)}) == extent
+    assert resolve(minimum(4, 3 - i), {"i": const(2)}) == 3 - i
+
+
+def test_the_main_loop_and_its_tail_are_parted() -> None:
+    i, n = axis("i", 10), Tensor("x", (10,))
+    compute = ComputeDefinition("copy", (n,), (Stage("y", (i,), load("x", i.var)),))
+    schedule = Schedule(compute).split("y", "i", 4, "io", "ii").vectorize("y", "ii")
+    program = lowered(schedule)
+    body = peel_tails(simplify(program.body))
+    vectors = [s.extent.constant for s in walk(body) if isinstance(s, Loop) and s.kind == "vector"]
+    assert vectors == [4, 2]
+    arrays = inputs_of(compute)
+    finished = finish(program)
+    verify(finished)
+    np.testing.assert_array_equal(result(finished, arrays), arrays["x"])
