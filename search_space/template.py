@@ -98,6 +98,8 @@ class Template(ABC):
     operator: ClassVar[str]
     summary: ClassVar[str]
     parameters: ClassVar[tuple[Parameter, ...]]
+    fuses_epilogues: ClassVar[bool] = False
+    """Whether `compute` applies the workload's epilogue; workloads with one are refused if not."""
     examples: ClassVar[tuple[str, ...]] = ()
     """Workload texts, tiny, odd and prime shapes among them: what the conformance tests compile."""
 

@@ -78,6 +78,11 @@ class Workload:
             tuple(sorted(set(constants))),
             tuple(epilogue),
         )
+        if workload.epilogue and not template.fuses_epilogues:
+            raise WorkloadError(
+                f"operator '{operator}' fuses no epilogue; '{workload.epilogue[0]}' needs a "
+                "workload of its own"
+            )
         template.check(workload)
         return workload
 

@@ -33,6 +33,7 @@ class Conv2d(Template):
     """See the module's docstring."""
 
     operator = "conv2d"
+    fuses_epilogues = True
     summary = "2-D convolution, NCHW data, OIHW weights"
     examples = (
         "conv2d c=5 h=9 w=11 oc=20 kh=3 kw=3 pad=1 const=weight epilogue=bias,relu",

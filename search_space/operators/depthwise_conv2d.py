@@ -30,6 +30,7 @@ class DepthwiseConv2d(Template):
     """See the module's docstring."""
 
     operator = "depthwise_conv2d"
+    fuses_epilogues = True
     summary = "2-D convolution of each channel by itself, NCHW data, (c, 1, kh, kw) weights"
     examples = (
         "depthwise_conv2d c=20 h=9 w=11 kh=3 kw=3 pad=1 const=weight epilogue=bias,relu",

@@ -42,6 +42,7 @@ class LayerNorm(Template):
     """See the module's docstring."""
 
     operator = "layer_norm"
+    fuses_epilogues = True
     summary = "layer normalisation over the last axes, or RMS normalisation"
     parameters = (
         Parameter("shape", "of input and output, e.g. 128x384", text=True),

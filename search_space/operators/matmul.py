@@ -38,6 +38,7 @@ class Matmul(Template):
     """See the module's docstring."""
 
     operator = "matmul"
+    fuses_epilogues = True
     summary = "matrix multiplication, batched or not: c = a b"
     parameters = (
         Parameter("m", "rows of a and c"),

@@ -84,6 +84,7 @@ class Pool2d(Template):
     """See the module's docstring."""
 
     operator = "pool2d"
+    fuses_epilogues = True
     summary = "2-D pooling: maximum or average, windows or the whole image"
     parameters = (
         Parameter("kind", "what is done over a window", choices=("max", "average")),

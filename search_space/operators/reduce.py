@@ -40,6 +40,7 @@ class Reduce(Template):
     """See the module's docstring."""
 
     operator = "reduce"
+    fuses_epilogues = True
     summary = "sum, mean, maximum, minimum or product over axes"
     parameters = (
         Parameter("shape", "of the input, e.g. 1x64x56x56", text=True),
