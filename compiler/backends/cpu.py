@@ -136,6 +136,7 @@ def _cache_key(workload: Workload, target: Target, config: Config) -> str:
 def _sources() -> str:
     """A digest of the code that turns configurations into objects."""
     digest = hashlib.sha256()
+    digest.update(Path(__file__).read_bytes())
     for package in (search_space, codegen):
         for folder in package.__path__:
             for path in sorted(Path(folder).rglob("*.py")):
