@@ -52,22 +52,32 @@ def test_systolic_program(name: str, text: str, golden: Golden) -> None:
     golden(f"systolic_{name}.txt", str(program))
 
 
+BLOCKED = Config.of(
+    algorithm="blocked", pack_b="panels", block_order="n,m,k", tile_order="nm",
+    m_tile=12, n_vectors=2, k_unroll=4, n_block=1,
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "text", ["matmul m=512 n=512 k=512 const=b", "matmul m=37 n=19 k=23 epilogue=bias,relu"]
+    ("name", "text", "m_block", "k_block"),
+    [
+        ("square", "matmul m=512 n=512 k=512 const=b", 512, 512),
+        ("tails", "matmul m=37 n=19 k=23 epilogue=bias,relu", 37, 23),
+    ],
 )
-def test_native_program(text: str, golden: Golden) -> None:
+def test_native_program(name: str, text: str, m_block: int, k_block: int, golden: Golden) -> None:
     workload = Workload.parse(text)
-    config = template_of("matmul").default(workload, AVX512)
+    config = Config.of({**BLOCKED, "m_block": m_block, "k_block": k_block})
     program = finish(lowered(workload, AVX512, config))
     verify(program, AVX512)
-    golden(f"native_{workload.digest}.txt", f"{workload}\n{config}\n{program}")
+    golden(f"native_{name}.txt", str(program))
 
 
 def test_symbolic_program(golden: Golden) -> None:
     """Lowered once, tile sizes still symbols: what thousands of configurations share."""
     workload = Workload.parse("matmul m=512 n=512 k=512 const=b")
-    config = template_of("matmul").default(workload, AVX512)
-    program = structure_program(workload, AVX512, space_of(workload, AVX512).structure(config))
+    structure = space_of(workload, AVX512).structure(BLOCKED)
+    program = structure_program(workload, AVX512, structure)
     golden("native_symbolic.txt", str(program))
 
 
