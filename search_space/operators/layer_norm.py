@@ -165,13 +165,14 @@ class LayerNorm(Template):
     def default(self, workload: Workload, target: Target) -> Config:
         if target.family == accelerator.FAMILY:
             return self._rows_space(workload, target).default()
-        length, lanes = self._rows(workload)[1], target.integer("vector.lanes")
+        (rows, length), lanes = self._rows(workload), target.integer("vector.lanes")
         vectors = -(-length // lanes)
         accumulators = max(a for a in accumulator_counts(length, lanes) if a <= 4)
+        several = min(2, rows)
         if vectors <= target.integer("vector.registers") // 2:
-            return Config.of(algorithm="registers", accumulators=accumulators, rows=1)
+            return Config.of(algorithm="registers", accumulators=accumulators, rows=several)
         unroll = max(u for u in (1, 2, 4) if u <= vectors)
-        return Config.of(algorithm="loops", accumulators=accumulators, rows=1, unroll=unroll)
+        return Config.of(algorithm="loops", accumulators=accumulators, rows=several, unroll=unroll)
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         if target.family == accelerator.FAMILY:

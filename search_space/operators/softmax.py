@@ -153,18 +153,21 @@ class Softmax(Template):
     def default(self, workload: Workload, target: Target) -> Config:
         if target.family == accelerator.FAMILY:
             return self._rows_space(workload, target).default()
-        _, length, neighbours = self._split(workload)
+        rows, length, neighbours = self._split(workload)
         lanes = target.integer("vector.lanes")
         keep = "recomputed" if workload.integer("log") else "buffer"
         if neighbours > 1:
             return Config.of(algorithm="across", row=keep)
         vectors = -(-length // lanes)
         counts = [a for a in accumulator_counts(length, lanes) if a <= 4]
-        chosen = {"accumulators": counts[-1], "rows": 1}
-        if vectors <= target.integer("vector.registers") // 2:
-            return Config.of({**chosen, "algorithm": "registers", "row": "registers"})
-        unroll = max(u for u in (1, 2, 4) if u <= vectors)
-        return Config.of({**chosen, "algorithm": "along", "row": keep, "unroll": unroll})
+        held = target.integer("vector.registers") - 4  # the rest is for the exponential
+        if vectors <= held:
+            several = max(t for t in (1, 2, 4) if t == 1 or (t <= rows and t * vectors <= held))
+            fixed = {"algorithm": "registers", "row": "registers"}
+            return Config.of({**fixed, "accumulators": counts[-1], "rows": several})
+        several = 2 if rows > 1 and length * 8 < target.integer("l1.kib") * 512 else 1
+        fixed = {"algorithm": "along", "row": keep}
+        return Config.of({**fixed, "accumulators": counts[-1], "rows": several, "unroll": 1})
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         if target.family == accelerator.FAMILY:
