@@ -20,7 +20,7 @@ from search_space.compute import ComputeDefinition, Stage
 from search_space.config import Config
 from search_space.convolution.geometry import Geometry
 from search_space.dtypes import size_of
-from search_space.expression import Expr, const, minimum, var
+from search_space.expression import Expr, ceildiv, const, var
 from search_space.knobs import Constraint, tile
 from search_space.layout import Layout, LayoutDimension
 from search_space.schedule import Schedule
@@ -57,7 +57,7 @@ class ConvSpace:
         most = max(1, self.wide // self.columns)
         rows = sorted({min(most, self.g.out_height), max(1, most // 2), 1})
         tiles = -(-self.g.out_height // rows[-1])
-        blocks = sorted({1, 2, 4, max(1, tiles // 2), tiles})
+        blocks = sorted({min(tiles, b) for b in (1, 2, 4, max(1, tiles // 2), tiles)})
         spaces = []
         for outer in ("n",) if self.g.groups > 1 else ("n", "o"):
             for keep in ("image", "rows"):
@@ -81,16 +81,25 @@ class ConvSpace:
         g = self.g
         depth = -(-g.channels // self.rows)
         weights = depth * g.taps() * min(g.out_channels, self.cols) * self.size * 2
-        height: Expr = const(g.padded_height)
-        block = minimum(var("rows") * var("row_tiles"), g.out_height)
-        if keep == "rows":
-            reach = g.dilation[0] * (g.kernel[0] - 1) + 1
-            height = minimum(block * g.stride[0] + reach, g.padded_height)
-        image = height * (depth * g.padded_width * self.size * copies)
+        block = var("rows") * var("row_tiles")
+        tall = block if keep == "rows" else ceildiv(g.out_height, block) * block
+        wide = -(-g.out_width // self.columns) * self.columns
+        height = self._span(tall, 0)
+        width = self._span(const(wide), 1).constant or 1
+        image = height * (depth * width * self.size * copies)
         operands = sum(1 for s in self.workload.epilogue if s.kind.operand == "full")
-        result = block * (g.out_width * self.size * copies)
+        result = block * (wide * self.size * copies)
         staged = self.wide * self.size * 8 * operands
         return image + result + weights + staged + self.wide * 4 * 8 + self.size * 8
+
+    def _span(self, count: Expr, direction: int) -> Expr:
+        """Input extent that `count` outputs in a row or column read."""
+        g = self.g
+        return (
+            (count - 1) * g.stride[direction]
+            + g.dilation[direction] * (g.kernel[direction] - 1)
+            + 1
+        )
 
     def default(self) -> Config:
         """Images outside, whole ones in SBUF if they fit, full PSUM banks, two copies."""

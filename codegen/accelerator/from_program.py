@@ -302,7 +302,8 @@ class Generator:
             size //= free[cut][1]
             cut += 1
         for values in product(*(range(count) for _, count in free[:cut])):
-            inner = {**env, **dict(zip((n for n, _ in free), values, strict=False))}
+            run = {name: env.get(name, 0) + v for (name, _), v in zip(free, values, strict=False)}
+            inner = {**env, **run}
             tile = self.tile_view(chip, inner, partition, free[cut:], rows)
             view = self.hbm_view(hbm, inner, [(partition, rows), *free[cut:]])
             if load:

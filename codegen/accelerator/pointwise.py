@@ -104,8 +104,11 @@ class Pointwise:
         kept = [n for n in sizes if n in nest.write.strides and n != partition]
         if nest.block.reducer is None and any(sizes[n] > 1 for n in reduced):
             raise CodegenError(f"stage '{nest.block.stage}' writes elements more than once")
-        dims = [(n, sizes[n]) for n in kept + reduced if sizes[n] > 1]
         outside: Dims = []
+        if nest.block.reducer is not None and isinstance(nest.block.value, Call):
+            outside = [(n, sizes[n]) for n in reduced]
+            reduced = []
+        dims = [(n, sizes[n]) for n in kept + reduced if sizes[n] > 1]
         limit = DIMENSIONS - 2 if self._long(dims) else DIMENSIONS - 1
         while dims and (len(dims) > limit or self._long(dims)) and dims[0][0] in kept:
             if len(dims) == 1 and dims[0][1] <= MAX_ELEMENTS:
@@ -212,6 +215,8 @@ class _Emission:
         if block.reducer is None:
             self.into(out, block.value)
             return
+        if self.multiply_add(out, block.value):
+            return
         whole = self.value(block.value)
         if isinstance(whole, float):
             raise CodegenError(f"stage '{block.stage}' reduces a number")
@@ -224,6 +229,21 @@ class _Emission:
         self.kernel.reduce(partial, whole, operation, engine=self.vector)
         self.kernel.tensor_tensor(out, out, operation, partial, engine=self.vector)
         self.discard(whole, partial)
+
+    def multiply_add(self, out: Tile, value: Scalar) -> bool:
+        """`out += tile * column` in one instruction, where that is the reduction."""
+        if self.nest.block.reducer != "sum" or not isinstance(value, Call):
+            return False
+        if value.function != "multiply" or not all(isinstance(a, Load) for a in value.arguments):
+            return False
+        a, b = (self.value(argument) for argument in value.arguments)
+        assert isinstance(a, Tile) and isinstance(b, Tile)
+        if self.column(a) and not self.column(b):
+            a, b = b, a
+        if not self.column(b) or self.column(a):
+            return False
+        self.kernel.scalar_tensor_tensor(out, a, "multiply", b, "add", out, engine=self.vector)
+        return True
 
     @property
     def vector(self) -> str:

@@ -14,6 +14,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from search_space import accelerator
+from search_space.accelerator_windows import WindowSpace
 from search_space.config import Config
 from search_space.convolution import depthwise
 from search_space.convolution.geometry import Geometry
@@ -72,11 +74,21 @@ class DepthwiseConv2d(Template):
     def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         return convolve(Geometry.of(workload), inputs["data"], inputs["weight"])
 
+    def _windows_space(self, workload: Workload, target: Target) -> WindowSpace:
+        compute = depthwise.compute(self, workload, Geometry.of(workload))
+        return WindowSpace(compute, "data", workload.dtype, target)
+
     def space(self, workload: Workload, target: Target) -> SearchSpace:
+        if target.family == accelerator.FAMILY:
+            return self._windows_space(workload, target).space()
         return SearchSpace(depthwise.spaces(Geometry.of(workload), target))
 
     def default(self, workload: Workload, target: Target) -> Config:
+        if target.family == accelerator.FAMILY:
+            return self._windows_space(workload, target).default()
         return depthwise.default(Geometry.of(workload), target)
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        if target.family == accelerator.FAMILY:
+            return self._windows_space(workload, target).schedule(structure)
         return depthwise.schedule(self, workload, target, Geometry.of(workload), structure)

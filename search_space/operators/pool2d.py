@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from search_space import accelerator
+from search_space.accelerator_windows import WindowSpace
 from search_space.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
 from search_space.errors import WorkloadError
@@ -232,7 +234,12 @@ class Pool2d(Template):
         return stages, call("multiply", value, fixed) if fixed != 1.0 else value
 
     # -- CPU ----------------------------------------------------------------------------------
+    def _windows_space(self, workload: Workload, target: Target) -> WindowSpace:
+        return WindowSpace(self.compute(workload), "x", workload.dtype, target)
+
     def space(self, workload: Workload, target: Target) -> SearchSpace:
+        if target.family == accelerator.FAMILY:
+            return self._windows_space(workload, target).space()
         lanes = target.integer("vector.lanes")
         blocked = _fixed("channels", f"NCHW{lanes}c")
         if workload.integer("global"):
@@ -261,6 +268,8 @@ class Pool2d(Template):
         return accumulator_counts(cells, 1), accumulator_counts(cells, lanes)
 
     def default(self, workload: Workload, target: Target) -> Config:
+        if target.family == accelerator.FAMILY:
+            return self._windows_space(workload, target).default()
         lanes = target.integer("vector.lanes")
         blocked = workload.integer("c") >= lanes
         fixed = dict(_fixed("channels", f"NCHW{lanes}c") if blocked else _fixed("width", "NCHW"))
@@ -273,6 +282,8 @@ class Pool2d(Template):
         return Config.of({**fixed, "window": "unrolled" if small else "rows", "w_tile": size})
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        if target.family == accelerator.FAMILY:
+            return self._windows_space(workload, target).schedule(structure)
         lanes = target.integer("vector.lanes")
         compute = self.compute(workload)
         schedule = Schedule(compute)

@@ -13,7 +13,7 @@ from codegen.accelerator.instructions import Op
 from search_space.config import Config
 from search_space.dtypes import to_numpy
 from search_space.epilogue import reference as epilogue_reference
-from search_space.errors import CodegenError, ConfigError
+from search_space.errors import CodegenError, ConfigError, WorkloadError
 from search_space.expression import as_expr, const, var
 from search_space.program import Block, Buffer, Loop, Program
 from search_space.scalar import Load, Select
@@ -29,6 +29,8 @@ LARGER = [
     "conv2d n=2 c=8 h=30 w=33 oc=16 kh=3 kw=3 stride=2 pad=1 const=weight dtype=bfloat16",
     "conv2d c=64 h=28 w=28 oc=64 kh=1 kw=1 const=weight epilogue=residual,relu",
     "softmax shape=300x1000",
+    "pool2d kind=max c=140 h=30 w=28 kh=3 kw=3 stride=2 pad=1",
+    "depthwise_conv2d c=130 h=20 w=20 kh=3 kw=3 stride=2 pad=1 const=weight dtype=bfloat16",
     "layer_norm shape=150x768",
     "elementwise shape=256x1024 expression=relu(add(x0,x1))",
     "elementwise shape=1x64x28x28 expression=multiply(x0,x1) x1=64x1x1 dtype=bfloat16",
@@ -107,11 +109,20 @@ def test_any_shape(m, n, k, ta, tb, seed):
     check(workload, config, seed)
 
 
+UNEVEN_MEAN = "pool2d kind=average c=5 h=8 w=35 kh=3 kw=2 stride=2 pad=1 ceil=1"
 OTHERS = [
     text
-    for operator in ("elementwise", "softmax", "layer_norm", "reduce", "conv2d")
+    for operator in (
+        "elementwise",
+        "softmax",
+        "layer_norm",
+        "reduce",
+        "conv2d",
+        "depthwise_conv2d",
+        "pool2d",
+    )
     for text in template_of(operator).examples
-    if "int64" not in text
+    if "int64" not in text and text != UNEVEN_MEAN
 ]
 
 
@@ -128,6 +139,11 @@ def test_other_operators_sampled(text, seed):
     space = template_of(workload.operator).space(workload, TARGET)
     (config,) = space.sample(np.random.default_rng(seed))
     check(workload, config, seed)
+
+
+def test_means_of_uneven_windows_are_refused():
+    with pytest.raises(WorkloadError, match="counts cells of a mean only without padding"):
+        template_of("pool2d").default(Workload.parse(UNEVEN_MEAN), TARGET)
 
 
 def test_repeated_parts_of_an_epilogue_are_computed_once():
