@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen.host import host_target
-from codegen.native.kernel import compile_config, concrete_shape
+from codegen.native.driver import Call, NativeProgram
+from codegen.native.kernel import NativeKernel, compile_config, concrete_shape
+from codegen.native.memory import aligned_copy
 from search_space.config import Config
 from search_space.dtypes import to_numpy
 from search_space.epilogue import reference as epilogue_reference
@@ -64,12 +66,15 @@ def physical(
     return found
 
 
-def run(workload: Workload, config: Config, inputs: dict[str, NDArray[Any]]) -> NDArray[Any]:
+def run(
+    workload: Workload, config: Config, inputs: dict[str, NDArray[Any]], threads: int = 1
+) -> NDArray[Any]:
     """Compile and run on this machine; the result in its logical layout."""
     template = template_of(workload.operator)
     kernel = compile_config(workload, host_target(), config)
     assert kernel.output.dtype == template.output(workload).dtype
-    result = kernel(physical(template, workload, config, inputs))
+    given = physical(template, workload, config, inputs)
+    result = kernel(given) if threads == 1 else _run_together(kernel, given, threads)
     assert result.shape == concrete_shape(kernel.output)
     shape, layout = template.output(workload).shape, template.layouts(workload, config)[1]
     if not layout:
@@ -78,10 +83,28 @@ def run(workload: Workload, config: Config, inputs: dict[str, NDArray[Any]]) -> 
     return named.unpack(result.reshape(named.concrete_shape(shape)), shape)
 
 
-def check_config(workload: Workload, config: Config, rng: np.random.Generator) -> None:
+def _run_together(
+    kernel: NativeKernel, given: dict[str, NDArray[Any]], threads: int
+) -> NDArray[Any]:
+    """Several threads walk the kernel together."""
+    arrays = {name: aligned_copy(array) for name, array in given.items()}
+    output = kernel.allocate_output()
+    arrays |= {**kernel.prepare(arrays), kernel.output.name: output}
+    addresses = tuple(
+        arrays[b.name].ctypes.data if b.name in arrays else 0 for b in kernel.code.parameters
+    )
+    code = kernel.code
+    call = Call(kernel.address, addresses)
+    NativeProgram([call], threads, code.shared_bytes, code.local_bytes, (kernel, arrays)).run()
+    return output
+
+
+def check_config(
+    workload: Workload, config: Config, rng: np.random.Generator, threads: int = 1
+) -> None:
     """Compile, run and compare one configuration."""
     inputs = random_inputs(workload, rng)
-    want, got = expected(workload, inputs), run(workload, config, inputs)
+    want, got = expected(workload, inputs), run(workload, config, inputs, threads)
     assert got.shape == want.shape, (workload.key, got.shape, want.shape)
     if want.dtype.kind in "iub":
         np.testing.assert_array_equal(got, want, err_msg=f"{workload.key} | {config}")

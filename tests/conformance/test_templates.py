@@ -76,3 +76,10 @@ def test_configurations_compute_the_reference(text: str) -> None:
     for config in sorted(configs, key=lambda c: c.key):
         verify(lowered(workload, target, config), target)
         check_config(workload, config, rng)
+
+
+@pytest.mark.parametrize("name", list(templates))
+def test_threads_share_the_work(name: str) -> None:
+    workload, target = Workload.parse(templates[name].examples[0]), host_target()
+    config = template_of(name).default(workload, target)
+    check_config(workload, config, np.random.default_rng(0), threads=3)

@@ -105,6 +105,20 @@ def test_resize(
     draw(f"resize {shapes} coordinates={coordinates} rounding={rounding}", seed)
 
 
+@settings(max_examples=8)
+@given(
+    st.lists(EXTENTS, min_size=1, max_size=3),
+    st.lists(st.integers(1, 7), max_size=2),
+    DTYPES,
+    st.integers(0, 999),
+)
+def test_gather(shape: list[int], indices: list[int], dtype: str, seed: int) -> None:
+    """Random indices are partly negative and partly out of range."""
+    parameters = f"indices={text_of(indices) or 'scalar'} axis={seed % len(shape)}"
+    index = "int32" if seed % 2 else "int64"
+    draw(f"gather shape={text_of(shape)} {parameters} index={index} dtype={dtype}", seed)
+
+
 def test_axes_merge_as_far_as_memory_allows() -> None:
     assert merge([Span(2, 0, 2), Span(7, 2, 3), Span(5, 0, 5), Span(4, 0, 4)]) == (
         Span(2, 0, 2),
@@ -130,6 +144,7 @@ def test_axes_merge_as_far_as_memory_allows() -> None:
         ("pad shape=4x5 before=0 after=0x1", "one number from 0 on for each axis"),
         ("pad shape=4x2 before=0x2 after=0x0 mode=reflect", "smaller than its axis"),
         ("pad shape=4 before=1 after=0 value=x", "value=x is no number"),
+        ("gather shape=4x5 indices=3 axis=2", "axis=2 is out of range"),
         ("resize shape=4x5 sizes=4", "the same number of axes"),
     ],
 )
