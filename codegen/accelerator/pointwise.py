@@ -105,7 +105,8 @@ class Pointwise:
         if nest.block.reducer is None and any(sizes[n] > 1 for n in reduced):
             raise CodegenError(f"stage '{nest.block.stage}' writes elements more than once")
         outside: Dims = []
-        if nest.block.reducer is not None and isinstance(nest.block.value, Call):
+        accumulates = nest.block.reducer is not None and isinstance(nest.block.value, Call)
+        if accumulates and any(sizes[n] > 1 for n in kept):
             outside = [(n, sizes[n]) for n in reduced]
             reduced = []
         dims = [(n, sizes[n]) for n in kept + reduced if sizes[n] > 1]

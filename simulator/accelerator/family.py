@@ -20,7 +20,7 @@ from codegen.accelerator.core import Core
 from codegen.accelerator.from_program import generate
 from codegen.accelerator.instructions import InstructionStream, Op
 from search_space.config import Config
-from search_space.errors import CodegenError, VerificationError
+from search_space.errors import CodegenError, TargetError, VerificationError
 from search_space.lowering import lower
 from search_space.program import Program
 from search_space.space import SearchSpace
@@ -51,7 +51,14 @@ def _program(workload: Workload, target: Target, structure: Config) -> Program:
 
 @lru_cache(maxsize=KEPT)
 def _space(workload: Workload, target: Target) -> SearchSpace:
-    return template_of(workload.operator).space(workload, target)
+    Core.of(target)
+    try:
+        return template_of(workload.operator).space(workload, target)
+    except TargetError as error:  # the target is complete, so the template asks for a CPU's facts
+        raise TargetError(
+            f"operator '{workload.operator}' has no schedule for target '{target.name}' of family "
+            f"'{target.family}'; choose target cpu for it"
+        ) from error
 
 
 @lru_cache(maxsize=KEPT)
@@ -140,6 +147,7 @@ class TrainiumSimulator:
     ) -> SimulationResult:
         """One configuration, or the default one. A trace is always of the timeline."""
         core = Core.of(target)
+        _space(workload, target)
         if config is None and fidelity != "roofline":
             config = template_of(workload.operator).default(workload, target)
         if config is not None:

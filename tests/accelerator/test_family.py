@@ -110,6 +110,12 @@ def test_traces_are_written(tmp_path):
     assert "<svg" in (tmp_path / "trace.html").read_text()
 
 
+def test_an_operator_without_a_schedule_is_named():
+    workload = Workload.parse("transpose shape=5x7 perm=1x0")
+    with pytest.raises(TargetError, match="operator 'transpose' has no schedule for target 'trn1'"):
+        simulate(workload, TRN1, None, "timeline")
+
+
 def test_wrong_configurations_and_targets():
     workload, (config, *_) = sampled(PRODUCTS[0], 1)
     with pytest.raises(ConfigError, match="m_tiles"):
