@@ -57,7 +57,7 @@ def spaces(g: Geometry, target: Target) -> tuple[Subspace, Subspace]:
     rows = tile("y_tile", range(1, min(g.out_height, 8) + 1))
     channels: tuple[Knob, ...] = (
         layout("input_layout", [blocked]),
-        layout("output_layout", [blocked, plain]),
+        layout("output_layout", [blocked]),
         rows,
         tile("x_tile", range(1, min(g.out_width, 28) + 1)),
         tile("y_block", _strip_sizes(g.out_height)),

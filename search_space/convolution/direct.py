@@ -2,7 +2,8 @@
 
 `channels`: an accumulator tile of (rows x columns) pixels times n_vectors vectors of output channels;
 input pixels are broadcast, weights packed so that the tile reads them in one run. Works on plain and
-channel-blocked inputs, any stride and dilation.
+channel-blocked inputs, any stride and dilation; writes blocked outputs (plain ones where the layout
+cannot be blocked), as vectors of channels lie there.
 
 `width`: a tile of oc_tile output channels times n_vectors vectors of neighbouring pixels; weights are
 broadcast. Needs no channel blocking, so it is the natural form for NCHW in and out at stride 1.
@@ -105,7 +106,7 @@ def channels_space(g: Geometry, target: Target) -> Subspace:
     vectors = -(-g.out_channels // lanes)
     knobs: tuple[Knob, ...] = (
         layout("input_layout", names),
-        layout("output_layout", names),
+        layout("output_layout", names[-1:]),
         order("block_order", ("o", "y", "c")),
         choice("reduction_order", ("c,r,s", "r,s,c")),
         tile("y_tile", range(1, min(g.out_height, 4) + 1)),

@@ -188,7 +188,7 @@ def space(g: Geometry, target: Target, m: int) -> Subspace:
     vectors = -(-g.out_channels // lanes)
     knobs: tuple[Knob, ...] = (
         layout("input_layout", [plain, blocked]),
-        layout("output_layout", [plain, blocked]),
+        layout("output_layout", [blocked]),
         choice("product_order", ("o,t", "t,o")),
         tile("t_block", _block_sizes(count)),
         tile("t_tile", range(1, min(count, T_TILE_LIMIT) + 1)),

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codegen.host import host_target
+from codegen.structures import space_of
 from compiler.build import build, extract_tasks, prepared
 from compiler.evaluator import GraphEvaluator
 from compiler.layouts import normal, pack, physical_shape, same_bytes
@@ -48,12 +49,17 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 def layout_records(workload: Workload, seconds: dict[tuple[str, str], float]) -> list[TuningRecord]:
-    """A record for each layout pair given, as if measured."""
+    """A record for each layout pair given that the space has, as if measured."""
     target = host_target()
-    base = template_of(workload.operator).default(workload, target)
+    by_pair: dict[tuple[str, str], Config] = {}
+    for config in space_of(workload, target).sample(np.random.default_rng(0), 200):
+        pair = config.text("input_layout"), config.text("output_layout")
+        by_pair.setdefault(pair, config)
     found = []
-    for (source, result), latency in seconds.items():
-        config = Config.of({**base, "input_layout": source, "output_layout": result})
+    for pair, latency in seconds.items():
+        if pair not in by_pair:
+            continue
+        config = by_pair[pair]
         measured = MeasureResult("ok", "hardware", (latency,) * 3)
         found.append(TuningRecord.of(workload, target, config, measured))
     return found
