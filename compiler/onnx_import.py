@@ -14,13 +14,18 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import external_data_helper, helper, inliner, numpy_helper
+from onnx import external_data_helper, helper, inliner, numpy_helper, version_converter
 
 from compiler.graph import Graph, Node, Subgraph, TensorInfo
 from compiler.inference import DTYPE_NAMES, dtype_of, infer_outputs, info_of_type, known_values
 from compiler.onnx_access import shortest
 from search_space.errors import ModelError
 from search_space.workload import shape_text
+
+_FIRST_OPSET = 7
+"""The first whose arithmetic broadcasts as numpy does; older models are converted."""
+
+_MODERN_OPSET = 13
 
 _INFERENCE_LIMIT = 1 << 30
 """Bytes up to which whole-model inference is run (protobuf cannot serialise 2 GiB)."""
@@ -46,6 +51,7 @@ def import_model(model: str | Path | onnx.ModelProto, shapes: Shapes | None = No
     proto, folder, name = _load(model)
     proto = _inline(proto, name)
     _check(proto, name)
+    proto = _modern(proto, name)
     return _Importer(proto, folder, name, dict(shapes or {})).graph()
 
 
@@ -88,6 +94,20 @@ def _check(proto: onnx.ModelProto, name: str) -> None:
         onnx.checker.check_model(bare)
     except onnx.checker.ValidationError as error:
         raise ModelError(f"'{name}' is not a valid ONNX model: {_line(error)}") from error
+
+
+def _modern(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """Models of opsets whose operators broadcast by attributes, brought to one that needs none."""
+    version = max((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), default=0)
+    if not 0 < version < _FIRST_OPSET:
+        return proto
+    try:
+        return version_converter.convert_version(proto, _MODERN_OPSET)
+    except Exception as error:
+        raise ModelError(
+            f"'{name}' is of opset {version} and cannot be brought to opset {_MODERN_OPSET}: "
+            f"{_line(error)}; export it anew"
+        ) from error
 
 
 def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:

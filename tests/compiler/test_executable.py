@@ -94,6 +94,36 @@ def test_the_report_counts(executable: Executable) -> None:
     assert report.constant_bytes >= 4 * 8 * 5
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[2, 3] x) => (float[2, 3] y) { y = Identity(x) }",
+        "g (float[2, 3] x, float[4] unused) => (float[2, 3] y) { y = Relu(x) }",
+        "g (float[2, 3] x) => (float[2, 3] y, float[5] z) { y = Relu(x) z = Neg(w) }",
+        "g (float[2, 3] x) => (float[3, 2] y) { y = Reshape(x, s) }",
+        "g (float[2, 3] x) => (float[2, 3] y, float[2, 3] z) { y = Relu(x) z = Identity(y) }",
+        "g (float[2, 3] x) => (float[6] y, float[2, 3] z) { z = Relu(x) y = Reshape(z, flat) }",
+        "g (float x) => (float y) { d = Add(x, x) y = Exp(d) }",
+        "g (float[2, 3] x) => (float[2, 3] y) { e = Slice(x, a, a) y = Concat<axis=0>(x, e) }",
+        "g (int64[2, 3] x) => (int64[3, 2] y, bool[2, 3] z) { y = Reshape(x, s) z = Equal(x, x) }",
+        "g (float[1, 2, 3] x) => (float[1, 4, 3] y) { r = Relu(x) y = Concat<axis=1>(r, r) }",
+        "g (float[1, 2, 3] x) => (float[1, 4, 3] y) { y = Concat<axis=1>(x, c) }",
+        "g (float16[2, 3] x) => (float16[2, 3] y) { y = Relu(x) }",
+    ],
+)
+def test_odd_graphs(text: str, tmp_path: Path) -> None:
+    model = model_of(
+        text, w=random(5), s=np.array([3, 2]), flat=np.array([6]), a=np.array([2]),
+        c=random(1, 2, 3),
+    )  # fmt: skip
+    graph = import_model(model)
+    executable = build(graph, host_target())
+    inputs = inputs_of(graph)
+    assert_close(executable.run(inputs), expected(model, inputs))
+    executable.save(tmp_path / "m.tsm")
+    assert_close(Executable.load(tmp_path / "m.tsm").run(inputs), expected(model, inputs))
+
+
 # -- artifacts ----------------------------------------------------------------------------------
 def test_an_artifact_is_the_executable(
     executable: Executable, inputs: dict[str, Any], tmp_path: Path

@@ -179,6 +179,32 @@ def test_a_tensor_that_nothing_writes_is_refused() -> None:
         import_model(model)
 
 
+def test_models_of_before_broadcasting_are_brought_forward() -> None:
+    node = helper.make_node("Add", ["x", "b"], ["y"], broadcast=1)
+    graph = helper.make_graph(
+        [node], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 4]),
+         helper.make_tensor_value_info("b", TensorProto.FLOAT, [4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3, 4])],
+        [numpy_helper.from_array(random(4), "b")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 6)], ir_version=3)
+    imported = import_model(model)
+    assert imported.opset >= 7
+    x = random(2, 3, 4)
+    found = run_reference(imported, {"x": x})["y"]
+    np.testing.assert_allclose(found, x + random(4), rtol=1e-6)
+
+
+def test_models_too_old_to_be_converted_are_refused() -> None:
+    model = model_of("g (float[2, 3, 4] x, float[3] b) => (float[2, 3, 4] y) { y = Add(x, b) }", 6)
+    model.graph.node[0].attribute.extend(
+        [helper.make_attribute("broadcast", 1), helper.make_attribute("axis", 1)]
+    )
+    with pytest.raises(ModelError, match="'g' is of opset 6 and cannot be brought to opset 13"):
+        import_model(model)
+
+
 def test_random_inputs_follow_the_declared_types() -> None:
     graph = import_model(model_of("g (int64[3] i) => (int64[3] y) { y = Identity(i) }"))
     assert inputs_of(graph)["i"].dtype == np.int64
