@@ -1,0 +1,90 @@
+"""exp, log, tanh, erf and sigmoid against double precision, within the errors their docs state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from search_space.expression import var
+from search_space.scalar import call, load
+from tests.codegen.kernels import narrowed, native, pointwise, vectorized
+
+Floats = NDArray[np.float32]
+
+
+def compiled(function: str, x: Floats, vector: bool, isa: str | None = None) -> Floats:
+    value = call(function, load("x", var("i")))
+    schedule = pointwise(len(x), value, {"x": "float32"})
+    target = narrowed(isa) if isa else None
+    lanes = target.integer("vector.lanes") if target else None
+    if vector:
+        schedule = vectorized(schedule, lanes) if lanes else vectorized(schedule)
+    return native(schedule, {"x": x}, target) if target else native(schedule, {"x": x})
+
+
+def grid(low: float, high: float, count: int = 20011) -> Floats:
+    return np.linspace(low, high, count).astype(np.float32)
+
+
+def magnitudes(low: float, high: float, count: int = 20011) -> Floats:
+    """Positive numbers, evenly spread over their exponents."""
+    return np.exp(np.linspace(np.log(low), np.log(high), count)).astype(np.float32)
+
+
+def relative(found: Floats, exact: NDArray[Any]) -> float:
+    return float(np.max(np.abs(found - exact) / np.abs(exact)))
+
+
+ERF = np.vectorize(math.erf, otypes=[np.float64])
+CASES: dict[str, tuple[Callable[[Any], Any], Floats, float]] = {
+    "exp": (np.exp, grid(-87.2, 88.2), 2e-7),
+    "log": (np.log, np.concatenate([magnitudes(1e-37, 0.9), magnitudes(1.1, 3e38)]), 3e-7),
+    "tanh": (np.tanh, np.concatenate([-magnitudes(1e-6, 12), magnitudes(1e-6, 12)]), 4e-7),
+    "erf": (ERF, np.concatenate([-magnitudes(1e-6, 6), magnitudes(1e-6, 6)]), 4e-7),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), grid(-80, 80), 4e-7),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("vector", [False, True], ids=["scalar", "vector"])
+@pytest.mark.parametrize("function", CASES)
+def test_error_is_within_what_is_stated(function: str, vector: bool) -> None:
+    exact, x, limit = CASES[function]
+    assert relative(compiled(function, x, vector), exact(x.astype(np.float64))) < limit
+
+
+@pytest.mark.parametrize("isa", ["avx2", "sse"])
+@pytest.mark.parametrize("function", ["exp", "tanh"])
+def test_narrower_vectors_are_as_exact(
+    function: str, isa: str, needs: Callable[[str], None]
+) -> None:
+    needs(isa)
+    exact, x, limit = CASES[function]
+    assert relative(compiled(function, x, True, isa), exact(x.astype(np.float64))) < 2 * limit
+
+
+def test_log_near_one_is_absolutely_exact() -> None:
+    x = grid(0.9, 1.1)
+    assert np.max(np.abs(compiled("log", x, True) - np.log(x.astype(np.float64)))) < 1e-7
+
+
+@pytest.mark.parametrize("vector", [False, True], ids=["scalar", "vector"])
+def test_limits_saturate(vector: bool) -> None:
+    x = np.array([-1e30, -200, -0.0, 0.0, 200, 1e30], dtype=np.float32)
+    exponential = compiled("exp", x, vector)
+    np.testing.assert_array_equal(exponential, [0, 0, 1, 1, np.inf, np.inf])
+    np.testing.assert_allclose(compiled("sigmoid", x, vector), [0, 0, 0.5, 0.5, 1, 1], atol=1e-30)
+    np.testing.assert_array_equal(compiled("tanh", x, vector), [-1, -1, 0, 0, 1, 1])
+    np.testing.assert_allclose(compiled("erf", x, vector), [-1, -1, 0, 0, 1, 1], atol=1e-7)
+
+
+@pytest.mark.parametrize("function", ["floor", "ceil", "round", "absolute", "sqrt", "reciprocal"])
+def test_exact_functions_are_exact(function: str) -> None:
+    x = np.abs(grid(-9, 9, 73)) + np.float32(0.5)
+    names = {"round": np.rint, "absolute": np.abs, "reciprocal": lambda v: np.float32(1) / v}
+    expected = names.get(function, getattr(np, function, None))(x)
+    np.testing.assert_array_equal(compiled(function, x, True), expected)
