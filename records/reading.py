@@ -11,7 +11,8 @@ from records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, Workloa
 from records.record import TuningRecord
 from records.toolchain import Toolchain
 from search_space.config import Config
-from search_space.measure import MeasureResult
+from search_space.errors import DatabaseError
+from search_space.measure import STATUSES, MeasureResult
 
 Rows: TypeAlias = "Select[*tuple[Any, ...]]"
 
@@ -66,20 +67,16 @@ def to_toolchain(row: RowMapping) -> Toolchain:
 
 
 def to_record(row: RowMapping) -> TuningRecord:
-    """The value of a row of `select_records`."""
+    """The value of a row of `select_records`.
+
+    Raises:
+        DatabaseError: the row is damaged, or of a status that only a newer Tilesmith knows.
+    """
     return TuningRecord(
         row["workload"],
         row["target"],
         Config.from_json(row["config"]),
-        MeasureResult(
-            row["status"],
-            row["measured_by"],
-            tuple(json.loads(row["samples"])),
-            row["message"],
-            tuple(json.loads(row["warm_samples"])),
-            row["bound"],
-            row["elapsed_s"],
-        ),
+        _result(row),
         row["threads"],
         row["input_layout"],
         row["output_layout"],
@@ -89,4 +86,27 @@ def to_record(row: RowMapping) -> TuningRecord:
         row["host"],
         row["created_at"],
         row["id"],
+    )
+
+
+def _result(row: RowMapping) -> MeasureResult:
+    if row["status"] not in STATUSES:
+        raise DatabaseError(
+            f"record {row['id']} has the status '{row['status']}', which this Tilesmith does not "
+            "know; upgrade with 'pip install -U tilesmith'"
+        )
+    try:
+        samples, warm = json.loads(row["samples"]), json.loads(row["warm_samples"])
+    except ValueError as error:
+        raise DatabaseError(
+            f"record {row['id']} is damaged: its samples are no JSON list"
+        ) from error
+    return MeasureResult(
+        row["status"],
+        row["measured_by"],
+        tuple(samples),
+        row["message"],
+        tuple(warm),
+        row["bound"],
+        row["elapsed_s"],
     )

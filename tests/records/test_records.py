@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import text
 
 from records import Database, Toolchain, TuningRecord, config_digest
 from records.queries import Filter
 from search_space.config import Config
-from search_space.errors import DatabaseError, WorkloadError
+from search_space.errors import DatabaseError, InputError, WorkloadError
 from search_space.measure import STATUSES, MeasureResult
 from search_space.target import Fact, Target
 from search_space.workload import Workload
@@ -77,6 +78,22 @@ def test_a_record_of_an_unknown_operator_is_readable(database, target, make_reco
     assert best.record.workload_key == key
     with pytest.raises(WorkloadError, match="unknown operator 'operator_of_the_future'"):
         _ = best.record.workload
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("status = 'melted'", "status 'melted', which this Tilesmith does not know"),
+        ("samples = '[1.0'", "record 1 is damaged: its samples"),
+        ("config = 'tile=1'", "a configuration is a JSON object"),
+    ],
+)
+def test_a_row_that_makes_no_sense_is_named(database, make_record, change, reason):
+    database.add([make_record()])
+    with database.writing() as connection:
+        connection.execute(text(f"UPDATE trials SET {change}"))
+    with pytest.raises(InputError, match=reason):
+        database.query()
 
 
 def test_a_record_of_this_installation_takes_layouts_from_its_template():
