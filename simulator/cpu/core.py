@@ -99,7 +99,14 @@ def block_cost(
         tile = np.maximum(tile, found.tile)
         steps = np.maximum(steps, found.steps)
     return BlockCost(
-        total * executions, parts * executions, registers, tile, executions, operations, steps, rounds
+        total * executions,
+        parts * executions,
+        registers,
+        tile,
+        executions,
+        operations,
+        steps,
+        rounds,
     )
 
 
@@ -208,9 +215,7 @@ class _BlockModel:
             number = self._distinct(place, counts)
             vector = lane == access.size
             scattered = (lane > 0) & ~vector
-            each = np.where(
-                scattered, self._lanes(), np.where(vector, self._wide, 1.0)
-            )
+            each = np.where(scattered, self._lanes(), np.where(vector, self._wide, 1.0))
             pieces = number * each
             ports = pieces * np.where(vector, 1.0 + self._crossing[place], 1.0)
             if access.write:

@@ -49,9 +49,7 @@ def features(skeleton: Skeleton, facts: Facts, cost: ProgramCost) -> NDArray[np.
     total = cost.cycles
     terms = sum((phase.terms for phase in cost.phases), np.zeros((len(TERMS), len(total))))
     rows = [_log(total), *(terms / total), np.full_like(total, float(len(cost.phases)))]
-    described = np.stack(
-        [np.stack(_phase(skeleton, facts, cost, phase)) for phase in cost.phases]
-    )
+    described = np.stack([np.stack(_phase(skeleton, facts, cost, phase)) for phase in cost.phases])
     longest = np.argmax(np.stack([phase.cycles for phase in cost.phases]), axis=0)
     chosen = np.take_along_axis(described, longest[None, None, :], axis=0)[0]
     found = np.concatenate([np.stack(rows), chosen]).T.astype(np.float32)
@@ -63,9 +61,7 @@ def _log(values: Floats) -> Floats:
     return np.asarray(np.log2(np.maximum(values, 0.0) + 1.0))
 
 
-def _phase(
-    skeleton: Skeleton, facts: Facts, cost: ProgramCost, phase: PhaseCost
-) -> list[Floats]:
+def _phase(skeleton: Skeleton, facts: Facts, cost: ProgramCost, phase: PhaseCost) -> list[Floats]:
     """The columns after "phases", of one phase."""
     place = _main_block(skeleton, phase)
     number, main = phase.blocks[place], phase.costs[place]
@@ -93,9 +89,7 @@ def _phase(
 def _main_block(skeleton: Skeleton, phase: PhaseCost) -> int:
     """Position in the phase of its innermost block, reductions before others."""
     blocks = [skeleton.blocks[number] for number in phase.blocks]
-    return max(
-        range(len(blocks)), key=lambda i: (len(blocks[i].serial), blocks[i].accumulates, -i)
-    )
+    return max(range(len(blocks)), key=lambda i: (len(blocks[i].serial), blocks[i].accumulates, -i))
 
 
 def _padded(rows: list[Floats], length: int, zero: Floats) -> list[Floats]:
@@ -119,9 +113,7 @@ def _accesses(cost: ProgramCost, phase: PhaseCost, zero: Floats) -> list[Floats]
     """Traffic and runs of the accesses that move most lines into L1."""
     traffic = cost.traffic
     entries = [
-        i
-        for i, block in enumerate(traffic.blocks)
-        if block in phase.blocks and not traffic.back[i]
+        i for i, block in enumerate(traffic.blocks) if block in phase.blocks and not traffic.back[i]
     ]
     if not entries:
         return [zero] * (_ACCESSES * 5)

@@ -99,9 +99,7 @@ def program_cost(
     stalls = _stalls(skeleton, traffic)
     found = []
     for blocks in phases_of(skeleton.root):
-        found.append(
-            _phase(blocks, costs, traffic, stalls, tiles, facts, machine)
-        )
+        found.append(_phase(blocks, costs, traffic, stalls, tiles, facts, machine))
     total = np.full(facts.trips.shape[1], CALL_CYCLES)
     for phase in found:
         total = total + phase.cycles
@@ -180,9 +178,7 @@ def _phase(
     return PhaseCost(blocks, cycles, terms, core, tuple(members))
 
 
-def _overlapped(
-    members: list[BlockCost], parts: Floats, facts: Facts, machine: Machine
-) -> Floats:
+def _overlapped(members: list[BlockCost], parts: Floats, facts: Facts, machine: Machine) -> Floats:
     """Core cycles of blocks that follow one another.
 
     As far as the reorder buffer holds one round of them all, they share the resources (the largest
@@ -235,7 +231,9 @@ def _overhead_blocks(node: Node) -> set[int]:
     """The first block of every loop without loops inside: it pays for the loop's counter."""
     nodes = [item for item in node.items if isinstance(item, Node)]
     if not nodes:
-        return {item for item in node.items[:1] if isinstance(item, int)} if node.loop >= 0 else set()
+        return (
+            {item for item in node.items[:1] if isinstance(item, int)} if node.loop >= 0 else set()
+        )
     return set().union(*(_overhead_blocks(inner) for inner in nodes))
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Union
 
 from search_space.dtypes import size_of
 from search_space.expression import ZERO, Expr, const
@@ -109,7 +108,7 @@ class Node:
     """A serial loop (`loop` -1: the whole program) and what is inside, in order."""
 
     loop: int
-    items: tuple[Union[Node, int], ...]
+    items: tuple[Node | int, ...]
 
     def blocks(self) -> Iterator[int]:
         """Indices of all blocks inside."""
@@ -228,9 +227,7 @@ class _Walk:
             unrolled = (*unrolled, number)
         else:
             vector = number
-        inner = self.visit(
-            loop.body, _Context(serial, unrolled, vector, where.guards, where.tiles)
-        )
+        inner = self.visit(loop.body, _Context(serial, unrolled, vector, where.guards, where.tiles))
         if outside is None:
             del self.scope[loop.variable]
         else:
@@ -301,9 +298,7 @@ class _Walk:
 
 
 def _guarded(where: _Context, guard: Guard) -> _Context:
-    return _Context(
-        where.serial, where.unrolled, where.vector, (*where.guards, guard), where.tiles
-    )
+    return _Context(where.serial, where.unrolled, where.vector, (*where.guards, guard), where.tiles)
 
 
 def skeleton_of(program: Program, constants: frozenset[str] = frozenset()) -> Skeleton:

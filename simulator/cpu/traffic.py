@@ -24,11 +24,12 @@ from simulator.cpu.footprint import Footprint, footprint
 from simulator.cpu.machine import Machine
 from simulator.cpu.skeleton import Node, Skeleton
 
-FADE = 4.0
-"""Exponent of the miss curve."""
-USABLE = (0.9, 0.85, 0.85)
+FADE = 6.0
+"""Exponent of the miss curve (fitted)."""
+USABLE = (1.0, 0.85, 0.85)
 """Shares of L1, L2 and L3 that one nest can count on."""
-
+CROWDING = 1.3
+"""What lines of other tensors weigh: they come and go while this one's are kept (fitted)."""
 STREAMS = 32.0
 """Contiguous streams that the prefetchers follow at a time."""
 
@@ -65,9 +66,7 @@ class _Entry:
     back: bool
 
 
-def traffic_of(
-    skeleton: Skeleton, facts: Facts, machine: Machine, cold: bool = False
-) -> Traffic:
+def traffic_of(skeleton: Skeleton, facts: Facts, machine: Machine, cold: bool = False) -> Traffic:
     """Walk the tree. See the module's docstring.
 
     `cold`: weights (constant parameters) are in memory when the program starts.
@@ -119,7 +118,7 @@ def _footprints(
     order = np.argsort(strides, axis=1, kind="stable")
     strides = np.take_along_axis(strides, order, axis=1)
     counts = np.take_along_axis(counts, order, axis=1)
-    depths = max((entry.depth for entry in entries), default=0) + 1
+    depths = facts.strides.shape[1] + 1
     levels = np.arange(depths)[:, None, None, None]
     inside = np.where(order[None] >= levels, counts[None], 1.0)
     size = np.array([sizes[row] for row in rows], dtype=np.float64)[None, :, None]
@@ -191,21 +190,37 @@ class _Walker:
             if isinstance(item, Node):
                 units.append(self.visit(item, depth + 1))
                 continue
-            for entry in self._of_block.get(item, []):
-                lines = self._prints.lines[depth, entry] * self._facts.taken[item]
-                self.moved[:, entry] = lines
-                units.append([entry])
+            mine = self._of_block.get(item, [])
+            self._body(item, mine, depth)
+            units += [[entry] for entry in mine]
         inside = [entry for unit in units for entry in unit]
         if not inside:
             return inside
         hits = self._hits(inside, depth)
         self._share(units, inside, hits)
         if node.loop < 0:
-            stays = [self._cold and self._skeleton.constant[self._entries[e].buffer] for e in inside]
+            stays = [
+                self._cold and self._skeleton.constant[self._entries[e].buffer] for e in inside
+            ]
             self.moved[:, inside] *= np.where(np.array(stays)[:, None], 1.0, 1.0 - hits)
         else:
             self._repeat(node.loop, inside, hits, depth)
         return inside
+
+    def _body(self, number: int, mine: list[int], depth: int) -> None:
+        """Lines of one execution of a block: from one vector outwards over its unrolled loops.
+
+        Repeated loads of one address stay in a register.
+        """
+        if not mine:
+            return
+        block = self._skeleton.blocks[number]
+        inner = depth + len(block.unrolled)
+        self.moved[:, mine] = self._prints.lines[inner, mine]
+        for place in range(inner - 1, depth - 1, -1):
+            hits = self._hits(mine, place + 1)
+            self._repeat(block.unrolled[place - depth], mine, hits, place + 1, held=True)
+        self.moved[:, mine] *= self._facts.taken[number]
 
     def _hits(self, inside: list[int], depth: int) -> Floats:
         """Chance that a line touched in one execution of a body is still there in the next."""
@@ -216,10 +231,9 @@ class _Walker:
         for place, buffer in enumerate(belongs):
             size[buffer] = np.maximum(size[buffer], plain[place])
         others = size.sum(axis=0) - size[belongs]
-        needed = others[None] + np.stack([w[depth, inside] for w in self._prints.weighted])
+        needed = CROWDING * others[None] + np.stack([w[depth, inside] for w in self._prints.weighted])
         share = np.minimum(1.0, self._capacity / needed)
-        squared = share * share
-        return np.asarray(squared * squared)
+        return np.asarray(share**FADE)
 
     def _share(self, units: list[list[int]], inside: list[int], hits: Floats) -> None:
         """Let each unit find what earlier units of the same body fetched of the same buffer."""
@@ -239,8 +253,10 @@ class _Walker:
                     total = np.maximum(total, seen[key])
                 seen[key] = total
 
-    def _repeat(self, loop: int, inside: list[int], hits: Floats, depth: int) -> None:
-        """Put a loop around a body."""
+    def _repeat(
+        self, loop: int, inside: list[int], hits: Floats, depth: int, held: bool = False
+    ) -> None:
+        """Put a loop around a body; `held`: what it does not move is not read again."""
         trip = self._facts.trips[loop]
         rows = [self._entries[entry].row for entry in inside]
         moves = self._facts.strides[rows, depth - 1] > 0
@@ -248,4 +264,5 @@ class _Walker:
         around = self._prints.lines[depth - 1, inside]
         growth = np.minimum(trip, np.maximum(around / within, 1.0))
         once = np.where(moves, growth, 1.0)
-        self.moved[:, inside] *= hits * once + (1.0 - hits) * trip
+        again = np.where(moves, trip, 1.0) if held else trip
+        self.moved[:, inside] *= hits * once + (1.0 - hits) * again

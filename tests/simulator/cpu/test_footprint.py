@@ -47,8 +47,12 @@ def test_aligned_boxes_are_exact(loops: list[tuple[int, int]]) -> None:
     assert _footprint(loops)[0] == len(_lines(loops))
 
 
-@given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3))
-def test_halos_of_equal_strides_add(rows: int, taps: int, columns: int, width: int, lines: int) -> None:
+@given(
+    st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3)
+)
+def test_halos_of_equal_strides_add(
+    rows: int, taps: int, columns: int, width: int, lines: int
+) -> None:
     """Output rows and kernel rows move the input by the same stride: rows + taps - 1 rows in all."""
     pitch = LINE * lines * 8
     loops = [(pitch, rows), (pitch, taps), (LINE, columns), (LINE, width), (SIZE, 16)]
