@@ -96,6 +96,7 @@ class NativeKernel:
 
     def __init__(self, code: KernelCode) -> None:
         self.code = code
+        toolchain.check_loadable(code.object)
         self._jit = llvm.create_lljit_compiler(
             toolchain.machine(_host()), use_jit_link=False, suppress_errors=False
         )

@@ -96,6 +96,17 @@ def emit_assembly(text: str, target: Target) -> str:
     return str(machine(target).emit_assembly(optimise(text, target)))
 
 
+def check_loadable(content: bytes) -> None:
+    """Raise `CodegenError` for an ELF object of another machine than this process's."""
+    names = {62: "x86_64", 183: "aarch64"}  # e_machine of the ELF specification
+    if content[:4] != b"\x7fELF":
+        return
+    found = names.get(int.from_bytes(content[18:20], "little"), "an unknown machine")
+    own = llvm.get_process_triple().split("-")[0].replace("arm64", "aarch64")
+    if found != own:
+        raise CodegenError(f"code for {found} cannot be loaded on {own}; compile it for this CPU")
+
+
 def version() -> str:
     """LLVM and llvmlite versions and the options in force: part of every code cache key."""
     llvm_version = ".".join(map(str, llvm.llvm_version_info))

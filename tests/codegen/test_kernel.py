@@ -1,0 +1,132 @@
+"""`NativeKernel`: preparing constants, binding calls, memory, and the host's description."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+from codegen.host import VECTOR_ISAS, cpu_target, host_target
+from codegen.llvm.emitter import Workspace
+from codegen.native.kernel import compile_config, concrete_shape
+from codegen.native.memory import ALIGNMENT, aligned_bytes, aligned_copy, aligned_empty
+from codegen.native.peak import peak_kernel
+from codegen.structures import lowered, space_of, structure_program
+from search_space.config import Config
+from search_space.errors import ConfigError
+from search_space.template import template_of
+from search_space.workload import Workload
+from tests.codegen.kernels import HOST
+
+WORKLOAD = Workload.parse("matmul m=9 n=33 k=17 const=b epilogue=relu")
+CONFIG = template_of("matmul").default(WORKLOAD, HOST)
+
+
+def arrays(seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {
+        o.name: rng.standard_normal(o.shape).astype(np.float32)
+        for o in template_of("matmul").operands(WORKLOAD)
+    }
+
+
+def test_constants_are_packed_once_and_kept() -> None:
+    kernel, given = compile_config(WORKLOAD, HOST, CONFIG), arrays()
+    prepared = kernel.prepare({"b": given["b"]})
+    assert list(prepared) == ["b.packed"]
+    assert [b.role for b in kernel.code.parameters] == ["input", "input", "prepared", "output"]
+    for seed in (1, 2):
+        a = arrays(seed)["a"]
+        output = kernel.allocate_output()
+        kernel.run({"a": a, **prepared, kernel.output.name: output})  # b itself is not needed
+        np.testing.assert_allclose(output, np.maximum(a @ given["b"], 0), atol=1e-5)
+
+
+def test_a_bound_call_outlives_the_kernel_object() -> None:
+    kernel, given = compile_config(WORKLOAD, HOST, CONFIG), arrays()
+    output = kernel.allocate_output()
+    name = kernel.output.name
+    call = kernel.bind({"a": aligned_copy(given["a"]), **kernel.prepare(given), name: output})
+    del kernel
+    gc.collect()
+    for _ in range(3):
+        output[...] = -1
+        call()
+        np.testing.assert_allclose(output, np.maximum(given["a"] @ given["b"], 0), atol=1e-5)
+
+
+def test_kernel_describes_its_operands() -> None:
+    kernel = compile_config(WORKLOAD, HOST, CONFIG)
+    assert [b.name for b in kernel.inputs] == ["a", "b"]
+    assert concrete_shape(kernel.output) == (9, 33)
+    assert kernel.allocate_output().shape == (9, 33)
+
+
+def test_illegal_configurations_are_refused() -> None:
+    with pytest.raises(ConfigError, match="knob 'm_tile' cannot be 99"):
+        compile_config(WORKLOAD, HOST, Config.of({**CONFIG, "m_tile": 99}))
+
+
+def test_a_structure_is_lowered_once() -> None:
+    space = space_of(WORKLOAD, HOST)
+    assert space is space_of(Workload.parse(WORKLOAD.key), HOST)
+    other = Config.of({**CONFIG, "m_tile": 1})
+    assert space.structure(other) == space.structure(CONFIG)
+    before = structure_program.cache_info().misses
+    first, second = lowered(WORKLOAD, HOST, CONFIG), lowered(WORKLOAD, HOST, other)
+    assert structure_program.cache_info().misses <= before + 1
+    assert first != second
+
+
+@pytest.mark.parametrize("size", [1, 63, 4096, (1 << 20) + 5])
+def test_memory_is_aligned_and_zero(size: int) -> None:
+    area = aligned_bytes(size)
+    assert area.ctypes.data % ALIGNMENT == 0
+    assert area.size == size and not area.any()
+
+
+def test_copies_are_made_only_where_needed() -> None:
+    array = aligned_empty((3, 5), np.dtype(np.float32))
+    assert aligned_copy(array) is array
+    turned = aligned_copy(array.T)
+    assert turned.flags.c_contiguous and turned.ctypes.data % ALIGNMENT == 0
+    assert aligned_empty((0, 4), np.dtype(np.float32)).shape == (0, 4)
+    assert aligned_empty((), np.dtype(np.float64)).shape == ()
+
+
+def test_workspace_is_reused_and_remembers_its_peak() -> None:
+    workspace = Workspace()
+    assert workspace.take(100) == 0
+    assert workspace.take(1) == 128
+    workspace.used = 0
+    assert workspace.take(64) == 0
+    assert workspace.peak == 192
+
+
+def test_host_is_described() -> None:
+    host = host_target()
+    assert host is host_target()
+    assert (host.name, host.family) == ("cpu", "cpu")
+    lanes, registers = VECTOR_ISAS[host.text("isa.name")]
+    assert host.integer("vector.lanes") == lanes
+    assert host.integer("vector.registers") == registers
+    assert host.integer("l1.kib") <= host.integer("l2.kib") <= host.integer("l3.kib")
+    assert host.integer("threads") >= 1
+
+
+def test_other_cpus_can_be_described() -> None:
+    target = cpu_target("phone", "neon", "aarch64-unknown-linux-gnu")
+    assert target.integer("vector.lanes") == 4
+    assert target.identity != host_target().identity
+
+
+def test_the_peak_is_pure_multiply_adds() -> None:
+    kernel, operations = peak_kernel(HOST)
+    lanes = HOST.integer("vector.lanes")
+    shape = concrete_shape(kernel.output)
+    halves = {b.name: np.full(concrete_shape(b), 0.5, np.float32) for b in kernel.inputs}
+    found = kernel(halves)
+    steps = operations // (2 * found.size)
+    assert shape[-1] == lanes and found.size >= 8 * lanes
+    np.testing.assert_allclose(found, np.full(shape, 0.25 * steps), rtol=1e-5)
