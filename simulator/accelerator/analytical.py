@@ -64,10 +64,18 @@ class Estimate:
         data: shape (8, n): ns that each of `RESOURCES` is occupied, then bytes to and from HBM,
             instructions, and transposes on the tensor engine.
         span: ns from start to last result, run alone, shape (n,).
+        steady: ns each run takes when runs follow each other (inner loops' tiles are made ahead), or
+            None where that is the span.
     """
 
     data: Array
     span: Array
+    steady: Array | None = None
+
+    @property
+    def repeated(self) -> Array:
+        """`steady`, or the span."""
+        return self.span if self.steady is None else self.steady
 
     @classmethod
     def zero(cls, n: int) -> Estimate:
@@ -179,6 +187,7 @@ class Analysis:
         total.add(usual, many)
         total.add(last, extent > 0)
         total.span = np.where(extent > 1, usual.span, last.span) * (extent > 0)
+        total.steady = np.zeros(self.n)
         for part, times, at in (
             (usual, np.maximum(many - 1, 0), 0),
             (last, extent > 1, np.maximum(extent - 1, 0)),
@@ -186,6 +195,14 @@ class Analysis:
             if np.any(times):
                 step = self.further(loop, part, {**values, loop.variable: at})
                 total.span = total.span + step * times
+                total.steady = total.steady + step * times
+        if split_pipeline(loop.body)[0]:
+            first = np.where(extent > 1, self.further(loop, usual, {**values, loop.variable: 0}), 0)
+            once = {**values, loop.variable: np.maximum(extent - 1, 0)}
+            only = np.where(extent == 1, self.further(loop, last, once), 0)
+            total.steady = total.steady + first + only
+        else:
+            total.steady = total.span
         return total
 
     def further(self, loop: Loop, part: Estimate, values: Values) -> Array:
@@ -203,16 +220,18 @@ class Analysis:
             return np.maximum(part.step, part.span / loop.stages)
         made = self.total(makers, values)
         used = self.total(users, values)
-        sweep = used.span / self.sweeps(users[0], values)
+        sweep = used.repeated / self.sweeps(users[0], values)
         bare: Array = np.maximum(0.0, made.span - 2 * sweep)
-        return np.asarray(np.maximum(part.step, used.span + bare))
+        return np.asarray(np.maximum(part.step, used.repeated + bare))
 
     def total(self, statements: list[Statement], values: Values) -> Estimate:
-        total = Estimate.zero(self.n)
+        total, steady = Estimate.zero(self.n), np.zeros(self.n)
         for statement in statements:
             found = self.statement(statement, values)
             total.add(found)
             total.span = total.span + found.span
+            steady = steady + found.repeated
+        total.steady = np.minimum(steady, total.span)
         return total
 
     def sweeps(self, statement: Statement, values: Values) -> Any:
