@@ -71,6 +71,12 @@ class Reduce(Template):
         if workload.text("kind") == "mean" and not workload.dtype.startswith("float"):
             raise WorkloadError(f"operator 'reduce': no mean of dtype={workload.dtype}")
 
+        per_channel = any(step.kind.operand == "channel" for step in workload.epilogue)
+        if per_channel and not self.output(workload).shape:
+            raise WorkloadError(
+                "operator 'reduce': a single number has no channels for its epilogue"
+            )
+
     def _axes(self, workload: Workload) -> tuple[int, ...]:
         return workload.shape("axes") or tuple(range(len(workload.shape("shape"))))
 

@@ -80,6 +80,7 @@ def test_the_variance_survives_a_large_mean() -> None:
         ("reduce shape=3x4 axes=2", "not distinct axes of the 2"),
         ("reduce shape=3x4 axes=1x1", "not distinct axes"),
         ("reduce shape=3x4 kind=median", "kind=median; one of"),
+        ("reduce shape=4 keepdims=0 epilogue=bias", "no channels"),
         ("reduce shape=3x4 kind=mean dtype=int64", "no mean of dtype=int64"),
     ],
 )
