@@ -30,7 +30,7 @@ class HardwareRunner:
 
     measured_by: MeasuredBy = "hardware"
     deterministic = False
-    batch = 8
+    batch = 16
 
     def __init__(self, options: RunnerOptions) -> None:
         self._timeout_s = options.timeout_s
