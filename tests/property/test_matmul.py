@@ -1,0 +1,77 @@
+"""Random configurations of matrix products, odd and prime shapes, down to native output."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codegen.host import host_target
+from codegen.native.kernel import NativeKernel, compile_program
+from codegen.structures import lowered, space_of, structure_program
+from search_space.epilogue import reference
+from search_space.interpreter import interpret
+from search_space.simplification import finish
+from search_space.template import template_of
+from search_space.verifier import verify
+from search_space.workload import Workload
+
+HOST = host_target()
+EPILOGUES = ("", "epilogue=bias,relu", "epilogue=scale,residual", "epilogue=multiply,gelu")
+
+
+def workloads(largest: int) -> st.SearchStrategy[Workload]:
+    """Every transpose, batched or not, constants and epilogues; extents up to `largest`."""
+    extent = st.integers(1, largest)
+    return st.builds(
+        lambda m, n, k, batch, ta, tb, const, epilogue: Workload.parse(
+            f"matmul m={m} n={n} k={k} batch={batch} ta={ta} tb={tb} {const} {epilogue}"
+        ),
+        extent, extent, extent, st.sampled_from((1, 1, 3)), st.integers(0, 1), st.integers(0, 1),
+        st.sampled_from(("", "const=b", "const=a,b")), st.sampled_from(EPILOGUES),
+    )  # fmt: skip
+
+
+def inputs_and_output(
+    workload: Workload, rng: np.random.Generator
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    template = template_of("matmul")
+    arrays = {
+        o.name: rng.standard_normal(o.shape).astype(np.float32) for o in template.operands(workload)
+    }
+    product = template.reference(workload, arrays)
+    axis = template.channel_axis(workload)
+    return arrays, reference(workload.epilogue, product, arrays, axis)
+
+
+@given(workloads(67), st.integers(0, 2**32 - 1))
+def test_native_output_equals_numpy(workload: Workload, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    arrays, expected = inputs_and_output(workload, rng)
+    for config in space_of(workload, HOST).sample(rng, 2):
+        program = lowered(workload, HOST, config)
+        verify(program, HOST)
+        found = NativeKernel(compile_program(program, HOST))(arrays)
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4, err_msg=str(config))
+
+
+@given(workloads(9), st.integers(0, 2**32 - 1))
+def test_lowering_is_right_before_and_after_the_passes(workload: Workload, seed: int) -> None:
+    """The loop IR itself computes the product: what native code is compared with elsewhere."""
+    rng = np.random.default_rng(seed)
+    arrays, expected = inputs_and_output(workload, rng)
+    (config,) = space_of(workload, HOST).sample(rng)
+    bound = lowered(workload, HOST, config)
+    for program in (bound, finish(bound)):
+        verify(program, HOST)
+        found = interpret(program, arrays)[program.parameters[-1].name]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=str(config))
+
+
+@given(workloads(600), st.integers(0, 2**32 - 1))
+def test_every_configuration_verifies(workload: Workload, seed: int) -> None:
+    """Large shapes, without running them: indices are proved inside, symbolic and bound."""
+    space = space_of(workload, HOST)
+    for config in space.sample(np.random.default_rng(seed), 2):
+        verify(structure_program(workload, HOST, space.structure(config)), HOST)
+        verify(lowered(workload, HOST, config), HOST)
