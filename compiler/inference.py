@@ -106,9 +106,9 @@ def known_values(
         if shape is None:
             return {}
         if node.operator == "Size":
-            return {node.outputs[0]: np.array(int(np.prod(shape)), dtype=np.int64)}
+            return {node.writes[0]: np.array(int(np.prod(shape)), dtype=np.int64)}
         part = shape[slice(node.attribute("start", 0), node.attribute("end"))]
-        return {node.outputs[0]: np.array(part, dtype=np.int64)}
+        return {node.writes[0]: np.array(part, dtype=np.int64)}
     if not foldable(node) or node.operator == "ConstantOfShape":
         return {}
     if not all(name in values and values[name].size <= _SMALL for name in node.reads):

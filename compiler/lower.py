@@ -83,7 +83,7 @@ def make_kernel(
         operator, parameters, constants=constants, epilogue=[step for step, _ in epilogue]
     )
     extra = [tensor for _, tensor in epilogue if tensor]
-    return kernel(workload, (*inputs, *extra), output or node.outputs[0], node.name)
+    return kernel(workload, (*inputs, *extra), output or node.writes[0], node.name)
 
 
 def as_image(rewriter: Rewriter, name: str) -> tuple[list[Node], str]:

@@ -83,8 +83,10 @@ def _inline(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
 
 
 def _check(proto: onnx.ModelProto, name: str) -> None:
+    opsets = {e.domain: e.version for e in proto.opset_import}
     for node in proto.graph.node:
-        if node.domain not in ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training"):
+        known = onnx.defs.has(node.op_type, opsets.get(node.domain, 1), node.domain)
+        if node.domain not in ("", "ai.onnx") and not known:
             raise ModelError(
                 f"node '{node.name or node.output[0]}' of '{name}' uses {node.domain}."
                 f"{node.op_type}, which is not part of ONNX; export the model without it"
@@ -289,7 +291,7 @@ class _Importer:
             _captures(proto),
         )  # fmt: skip
         if node.operator == "Constant" and node.domain == "":
-            self._set_value(node.outputs[0], _constant_value(node))
+            self._set_value(node.writes[0], _constant_value(node))
             return None
         for name in node.reads:
             if name not in self.tensors:

@@ -243,7 +243,7 @@ class Chooser:
 
     def _fits(self, graph: Graph, node: Node, pair: tuple[str, str]) -> bool:
         """Whether the tensors have the four axes that layouts other than plain speak of."""
-        tensors = (node.inputs[0], node.outputs[0])
+        tensors = (node.inputs[0], node.writes[0])
         return all(
             layout == PLAIN or len(graph.info(name).dims) == 4
             for layout, name in zip(pair, tensors, strict=True)
@@ -294,7 +294,7 @@ class Chooser:
 
     def _join_options(self, graph: Graph, node: Node) -> list[Option]:
         """A join works in a blocked layout too if it is of whole blocks of channels."""
-        result = graph.info(node.outputs[0]).dims
+        result = graph.info(node.writes[0]).dims
         shapes = [graph.info(name).dims for name in node.inputs]
         found = []
         for layout in (PLAIN, *self.image_layouts()):
@@ -350,7 +350,7 @@ def blocked_elementwise(
     assert workload is not None
     if layout == PLAIN:
         return workload, (PLAIN,) * len(node.inputs)
-    dims = graph.info(node.outputs[0]).dims
+    dims = graph.info(node.writes[0]).dims
     size = block(layout)
     if len(dims) != 4 or dims[1] % size:
         return None

@@ -96,7 +96,7 @@ class _Settlement:
 
     def _output_costs(self, node: Node) -> Costs:
         """Costs of making an output plain for those who read nothing else."""
-        name = node.outputs[0]
+        name = node.writes[0]
         return np.array(
             [
                 self.seconds(name, option.output, PLAIN) if self.needs_plain(name) else 0.0
@@ -162,7 +162,7 @@ class _Conversions:
             self._converted(name, layout)
             for name, layout in zip(node.inputs, option.operands, strict=True)
         )
-        output = node.outputs[0]
+        output = node.writes[0]
         renamed = output
         needs_plain = self.settlement.needs_plain(output)
         if needs_plain and not self._same(output, option.output, PLAIN):

@@ -35,7 +35,7 @@ def lower_conv(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     else:
         parameters |= {"oc": out_channels, "groups": groups}
     before, source = as_image(rewriter, data)
-    after, result = from_image(rewriter, node.outputs[0])
+    after, result = from_image(rewriter, node.writes[0])
     made = make_kernel(
         rewriter, operator, parameters, (source, weight), node, output=result,
         names=("", "weight"), epilogue=[(EpilogueStep("bias"), bias)] if bias else [],

@@ -45,7 +45,7 @@ def lower_lrn(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
             ("beta", -node.attribute("beta", 0.75)),
         )
     )
-    x, y = node.inputs[0], node.outputs[0]
+    x, y = node.inputs[0], node.writes[0]
     return [
         Node("Mul", (x, x), (squares,), f"{node.name}.squares"),
         view(squares, rows),

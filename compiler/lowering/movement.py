@@ -25,7 +25,7 @@ def lower_concat(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     infos = [rewriter.info(name) for name in node.inputs]
     if not all(is_computable(info) for info in infos):
         return None
-    dims = rewriter.info(node.outputs[0]).dims
+    dims = rewriter.info(node.writes[0]).dims
     axis = int(node.attribute("axis", 0)) % len(dims)
     before, after = math.prod(dims[:axis]), math.prod(dims[axis + 1 :])
     parameters: dict[str, ParameterValue] = {
@@ -69,7 +69,7 @@ def _slice(
 
 @rules.register("Slice")
 def lower_slice(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
-    source, result = rewriter.info(node.inputs[0]), rewriter.info(node.outputs[0])
+    source, result = rewriter.info(node.inputs[0]), rewriter.info(node.writes[0])
     if not is_computable(source):
         return None
     starts = integers(node, "starts", 1, rewriter.constant)
@@ -151,7 +151,7 @@ def _nearest(
     rewriter: Rewriter, node: Node, position: int, coordinates: str, rounding: str
 ) -> Sequence[Node] | None:
     """`resize`, where the scales are exactly the ratios of the extents."""
-    source, result = rewriter.info(node.inputs[0]), rewriter.info(node.outputs[0])
+    source, result = rewriter.info(node.inputs[0]), rewriter.info(node.writes[0])
     if not is_computable(source) or node.attribute("mode", "nearest") != "nearest":
         return None
     if node.input(position) or node.attribute("scales") is not None:

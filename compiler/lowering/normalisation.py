@@ -72,8 +72,8 @@ def _channels(rewriter: Rewriter, node: Node, rows: int) -> Sequence[Node] | Non
         return None
     dims = infos[0].dims
     parameters = _parameters(rows, infos[0].elements // rows, node) | {"scale": 0, "bias": 0}
-    normal = rewriter.add_tensor(node.outputs[0], "float32", dims)
-    scaled = rewriter.add_tensor(node.outputs[0], "float32", dims)
+    normal = rewriter.add_tensor(node.writes[0], "float32", dims)
+    scaled = rewriter.add_tensor(node.writes[0], "float32", dims)
     new = [make_kernel(rewriter, "layer_norm", parameters, (x,), node, output=normal)]
     spread = []
     for name in (scale, shift):

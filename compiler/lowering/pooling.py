@@ -70,6 +70,6 @@ def _image_kernel(
     rewriter: Rewriter, node: Node, parameters: dict[str, ParameterValue]
 ) -> Sequence[Node]:
     before, source = as_image(rewriter, node.inputs[0])
-    after, result = from_image(rewriter, node.outputs[0])
+    after, result = from_image(rewriter, node.writes[0])
     made = make_kernel(rewriter, "pool2d", parameters, (source,), node, output=result)
     return [*before, made, *after]

@@ -27,13 +27,13 @@ def recognise_activations(graph: Graph) -> Graph:
     for node in rewriter.nodes():
         if len(node.writes) != 1 or node.kind != "host":
             continue
-        result = rewriter.info(node.outputs[0])
+        result = rewriter.info(node.writes[0])
         if not result.known or result.dtype != "float32":
             continue
         found = next((hit for match in _MATCHERS if (hit := match(rewriter, node))), None)
         if found is not None and rewriter.info(found[1]).shape == result.shape:
             step, source = found
-            rewriter.replace(node, activation(step, source, node.outputs[0], node.name))
+            rewriter.replace(node, activation(step, source, node.writes[0], node.name))
     return rewriter.finish()
 
 
@@ -97,13 +97,13 @@ def _product(rewriter: Rewriter, node: Node) -> tuple[float, list[str]] | None:
     """`node` as a product of a constant and two tensors."""
     if not node.is_onnx("Mul", "Div"):
         return None
-    constant, tensors = factors(rewriter, node.outputs[0])
+    constant, tensors = factors(rewriter, node.writes[0])
     return (constant, tensors) if len(tensors) == 2 else None
 
 
 def _silu(rewriter: Rewriter, node: Node) -> tuple[str, str] | None:
     if node.is_onnx("Mul"):
-        for x, gate in _pairs(rewriter, node.outputs[0], "Mul"):
+        for x, gate in _pairs(rewriter, node.writes[0], "Mul"):
             if _argument(rewriter, gate, "Sigmoid") == x:
                 return "silu", x
     return None

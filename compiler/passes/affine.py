@@ -61,7 +61,7 @@ def constant_operand(rewriter: Rewriter, node: Node) -> tuple[str, Array] | None
     if (constants[0] is None) == (constants[1] is None):
         return None
     source, value = (second, constants[0]) if constants[1] is None else (first, constants[1])
-    info, result = rewriter.info(source), rewriter.info(node.outputs[0])
+    info, result = rewriter.info(source), rewriter.info(node.writes[0])
     if not info.known or info.dtype != "float32" or info.shape != result.shape or value is None:
         return None
     return source, value
@@ -104,7 +104,7 @@ def per_channel(value: Array, shape: tuple[int, ...], axis: int) -> Array | None
 
 
 def _into_weights(rewriter: Rewriter, before: Node, node: Node, value: Array) -> None:
-    shape = rewriter.info(node.outputs[0]).dims
+    shape = rewriter.info(node.writes[0]).dims
     convolution = before.operator in ("Conv", "ConvTranspose")
     weight = rewriter.constant(before.inputs[1])
     bias_name = before.input(2)

@@ -27,7 +27,7 @@ def expand_batch_norm(graph: Graph) -> Graph:
 
 
 def _expand(rewriter: Rewriter, node: Node) -> None:
-    source, result = rewriter.info(node.inputs[0]), rewriter.info(node.outputs[0])
+    source, result = rewriter.info(node.inputs[0]), rewriter.info(node.writes[0])
     values = [rewriter.constant(name) for name in node.inputs[1:5]]
     if node.attribute("training_mode", 0) or not source.known or source.dtype != "float32":
         return
@@ -40,7 +40,7 @@ def _expand(rewriter: Rewriter, node: Node) -> None:
         rewriter.add_constant(node.inputs[1], v.astype(np.float32).reshape(shape), "float32")
         for v in (factor, bias - mean * factor)
     ]
-    middle = rewriter.add_tensor(node.outputs[0], result.dtype, result.dims)
+    middle = rewriter.add_tensor(node.writes[0], result.dtype, result.dims)
     rewriter.replace(
         node,
         Node("Mul", (node.inputs[0], names[0]), (middle,), f"{node.name}.scale"),

@@ -28,7 +28,7 @@ def canonicalise(graph: Graph) -> Graph:
     """Apply the rules above once to every node."""
     rewriter = Rewriter(graph)
     for node in rewriter.nodes():
-        if node.kind != "host" or not node.reads or not node.writes:
+        if node.kind != "host" or not node.input(0) or not node.writes:
             continue
         if _does_nothing(rewriter, node) and len(node.writes) == 1:
             rewriter.bypass(node, _passed_on(rewriter, node))
@@ -46,7 +46,7 @@ def canonicalise(graph: Graph) -> Graph:
 
 
 def _does_nothing(rewriter: Rewriter, node: Node) -> bool:
-    source, result = rewriter.info(_passed_on(rewriter, node)), rewriter.info(node.outputs[0])
+    source, result = rewriter.info(_passed_on(rewriter, node)), rewriter.info(node.writes[0])
     if node.is_onnx("Identity"):
         return True
     if node.is_onnx("Dropout"):
@@ -78,7 +78,7 @@ def _other_constant(rewriter: Rewriter, node: Node) -> float | None:
 
 def _make_binary(rewriter: Rewriter, node: Node) -> None:
     """Sum(a, b, c) -> Add(Add(a, b), c); a Mean is a scaled sum."""
-    result = rewriter.info(node.outputs[0])
+    result = rewriter.info(node.writes[0])
     if not result.known or result.dtype != "float32" or len(node.inputs) < 2:
         return
     operator = "Add" if node.operator in ("Sum", "Mean") else node.operator
@@ -88,7 +88,7 @@ def _make_binary(rewriter: Rewriter, node: Node) -> None:
     for step, name in enumerate(node.inputs[1:], start=1):
         shape = np.broadcast_shapes(shape, shapes[step])
         last = step == len(node.inputs) - 1 and node.operator != "Mean"
-        target = node.outputs[0] if last else rewriter.add_tensor(running, result.dtype, shape)
+        target = node.writes[0] if last else rewriter.add_tensor(running, result.dtype, shape)
         new.append(Node(operator, (running, name), (target,), f"{node.name}.{step}"))
         running = target
     if node.operator == "Mean":
@@ -122,13 +122,13 @@ def _modern_softmax(rewriter: Rewriter, node: Node) -> None:
     axis = int(node.attribute("axis", 1)) % max(1, len(info.dims))
     flat = (math.prod(info.dims[:axis]), math.prod(info.dims[axis:]))
     before = rewriter.add_tensor(node.inputs[0], info.dtype, flat)
-    after = rewriter.add_tensor(node.outputs[0], info.dtype, flat)
+    after = rewriter.add_tensor(node.writes[0], info.dtype, flat)
     attributes = attributes_of(axis=-1)
     rewriter.replace(
         node,
         view(node.inputs[0], before),
         Node(node.operator, (before,), (after,), node.name, INTERNAL_DOMAIN, attributes),
-        view(after, node.outputs[0]),
+        view(after, node.writes[0]),
     )
 
 

@@ -35,7 +35,7 @@ def fold_constants(graph: Graph) -> Graph:
 
 
 def _fold_view(rewriter: Rewriter, node: Node) -> None:
-    result = rewriter.info(node.outputs[0])
+    result = rewriter.info(node.writes[0])
     flat = rewriter.constants[node.inputs[0]].reshape(-1)
     start = int(node.attribute("offset", 0))
     rewriter.remove(node)

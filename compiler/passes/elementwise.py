@@ -42,7 +42,7 @@ def lower_elementwise(graph: Graph) -> Graph:
 
 
 def _lower(rewriter: Rewriter, node: Node) -> None:
-    result = rewriter.info(node.outputs[0])
+    result = rewriter.info(node.writes[0])
     if not is_computable(result) or not all(is_computable(rewriter.info(n)) for n in node.reads):
         return
     found = formula_of(rewriter, node)
@@ -90,7 +90,7 @@ def _merged(rewriter: Rewriter, before: Node, node: Node) -> Node | None:
     """One kernel that computes `before` inside `node`."""
     assert before.workload is not None and node.workload is not None
     name = before.outputs[0]
-    shape = rewriter.info(node.outputs[0]).dims
+    shape = rewriter.info(node.writes[0]).dims
     text = node.workload.text("expression")
     position = node.inputs.index(name)
     if rewriter.info(name).dims != shape or _uses(text, position) != 1:
@@ -107,7 +107,7 @@ def _merged(rewriter: Rewriter, before: Node, node: Node) -> Node | None:
         workload = _workload(rewriter, whole, operands, shape)
     except WorkloadError:
         return None
-    return kernel(workload, operands, node.outputs[0], node.name)
+    return kernel(workload, operands, node.writes[0], node.name)
 
 
 def _uses(text: str, operand: int) -> int:

@@ -47,7 +47,7 @@ def _depths(graph: Graph) -> dict[str, int]:
 
 
 def _fuse(rewriter: Rewriter, node: Node, depths: dict[str, int]) -> None:
-    if not is_computable(rewriter.info(node.outputs[0])):
+    if not is_computable(rewriter.info(node.writes[0])):
         return
     sources = [name for name in dict.fromkeys(node.reads) if _can_take(rewriter, name, node)]
     for source in sorted(sources, key=lambda name: depths.get(name, 0), reverse=True):
@@ -62,7 +62,7 @@ def _fuse(rewriter: Rewriter, node: Node, depths: dict[str, int]) -> None:
         except WorkloadError:
             continue
         inputs = (*before.inputs, *([operand] if operand else []))
-        rewriter.replace((before, node), kernel(workload, inputs, node.outputs[0], before.name))
+        rewriter.replace((before, node), kernel(workload, inputs, node.writes[0], before.name))
         return
 
 
@@ -72,7 +72,7 @@ def _can_take(rewriter: Rewriter, name: str, node: Node) -> bool:
         return False
     if before.workload.operator == "elementwise":  # grows by its formula instead
         return False
-    return rewriter.info(name).elements == rewriter.info(node.outputs[0]).elements
+    return rewriter.info(name).elements == rewriter.info(node.writes[0]).elements
 
 
 def _extended(workload: Workload, step: EpilogueStep) -> Workload:
@@ -102,7 +102,7 @@ def step_of(rewriter: Rewriter, node: Node, source: str, workload: Workload) -> 
 def _binary(rewriter: Rewriter, node: Node, other: str, workload: Workload) -> Fused | None:
     adds = node.operator == "Add"
     number = uniform(rewriter.constant, other)
-    info, result = rewriter.info(other), rewriter.info(node.outputs[0])
+    info, result = rewriter.info(other), rewriter.info(node.writes[0])
     if number is not None:
         return EpilogueStep("add_constant" if adds else "multiply_constant", (number,)), ""
     if not is_computable(info):

@@ -42,7 +42,7 @@ def _tied(rewriter: Rewriter) -> Groups:
     groups = Groups()
     for node in rewriter.nodes():
         if node.kind == "view":
-            groups.tie(node.outputs[0], node.inputs[0], int(node.attribute("offset", 0)))
+            groups.tie(node.writes[0], node.inputs[0], int(node.attribute("offset", 0)))
         elif node.kind == "join":
             assert _tie(rewriter, groups, node)
     return groups
@@ -54,7 +54,7 @@ def is_outermost(dims: tuple[int, ...], axis: int) -> bool:
 
 
 def _joinable(rewriter: Rewriter, node: Node) -> bool:
-    result = rewriter.info(node.outputs[0])
+    result = rewriter.info(node.writes[0])
     infos = [rewriter.info(name) for name in node.inputs]
     if not all(is_computable(info) for info in (result, *infos)):
         return False
@@ -69,7 +69,7 @@ def _tie(rewriter: Rewriter, groups: Groups, node: Node) -> bool:
     for name in node.inputs:
         wanted.append((name, offset))
         offset += rewriter.info(name).elements
-    result = node.outputs[0]
+    result = node.writes[0]
     roots = [groups.find(name)[0] for name in (*node.inputs, result)]
     if len(set(roots)) < len(roots):
         return False
@@ -116,7 +116,7 @@ def _gather_offset(rewriter: Rewriter, node: Node) -> list[int] | None:
 
 def _slice_offset(rewriter: Rewriter, node: Node) -> list[int] | None:
     """Elements before a slice that takes one run along one outermost axis."""
-    source, result = rewriter.info(node.inputs[0]), rewriter.info(node.outputs[0])
+    source, result = rewriter.info(node.inputs[0]), rewriter.info(node.writes[0])
     starts = integers(node, "starts", 1, rewriter.constant)
     axes = integers(node, "axes", 3, rewriter.constant)
     steps = integers(node, "", 4, rewriter.constant)

@@ -25,9 +25,9 @@ def recognise_normalisations(graph: Graph) -> Graph:
     """Replace the patterns above."""
     rewriter = Rewriter(graph)
     for node in rewriter.nodes():
-        if len(node.writes) != 1 or not rewriter.info(node.outputs[0]).known:
+        if len(node.writes) != 1 or not rewriter.info(node.writes[0]).known:
             continue
-        if rewriter.info(node.outputs[0]).dtype != "float32":
+        if rewriter.info(node.writes[0]).dtype != "float32":
             continue
         if node.is_onnx("Div"):
             _softmax(rewriter, node)
@@ -113,7 +113,7 @@ def _is_square(rewriter: Rewriter, name: str, x: str) -> bool:
 def _replace_layer_norm(rewriter: Rewriter, node: Node, x: str, epsilon: float) -> None:
     """Take the scale and shift that follow along, where there are such."""
     width = rewriter.info(x).dims[-1]
-    consumed, result = [node], node.outputs[0]
+    consumed, result = [node], node.writes[0]
     parameters: list[str] = []
     for operator in ("Mul", "Add"):
         after = rewriter.only_consumer(result)

@@ -46,7 +46,7 @@ def _move(rewriter: Rewriter, node: Node) -> None:
             removed.append(scale)
     if not removed:
         return
-    info = rewriter.info(node.outputs[0])
+    info = rewriter.info(node.writes[0])
     middle = rewriter.add_tensor(info.name, info.dtype, info.dims)
     constant = rewriter.add_constant("scale", np.array(total, dtype=np.float32), "float32")
     rewriter.replace(

@@ -32,7 +32,7 @@ def make_views(graph: Graph) -> Graph:
 def _moves_nothing(rewriter: Rewriter, node: Node) -> bool:
     if not node.reads or len(node.writes) != 1:
         return False
-    source, result = rewriter.info(node.inputs[0]), rewriter.info(node.outputs[0])
+    source, result = rewriter.info(node.inputs[0]), rewriter.info(node.writes[0])
     if not source.known or not result.known:
         return False
     if node.is_onnx(*_SHAPE_ONLY):
@@ -47,7 +47,7 @@ def _moves_nothing(rewriter: Rewriter, node: Node) -> bool:
 
 
 def _simplify(rewriter: Rewriter, node: Node) -> None:
-    source, result = node.inputs[0], node.outputs[0]
+    source, result = node.inputs[0], node.writes[0]
     offset = int(node.attribute("offset", 0))
     before = rewriter.producer(source)
     if before is not None and is_view(before):
