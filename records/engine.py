@@ -162,7 +162,7 @@ def _patiently(driver: sqlite3.Connection, statement: str) -> None:
 
 
 def use_write_ahead_log(engine: Engine) -> None:
-    """Put an SQLite file into WAL mode for good (a property of the file, set once)."""
+    """Put an SQLite file into WAL mode for good (a property of the file; a dump loses it)."""
     if engine.dialect.name != "sqlite":
         return
     raw = engine.raw_connection()

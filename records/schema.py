@@ -36,6 +36,8 @@ def prepare(engine: Engine, name: str, *, writable: bool) -> None:
     with translated(name):
         with engine.connect() as connection:
             found = _revision(connection, name)
+        if writable:
+            use_write_ahead_log(engine)
         if found == REVISIONS[-1]:
             return
         if not writable:
@@ -45,7 +47,6 @@ def prepare(engine: Engine, name: str, *, writable: bool) -> None:
                 if found
                 else f"database '{name}' is empty and read-only"
             )
-        use_write_ahead_log(engine)
         writer = engine.connect().execution_options(tilesmith_write=True)
         with writer as connection, connection.begin():
             if engine.dialect.name == "postgresql":

@@ -253,6 +253,16 @@ def test_files_that_are_no_databases(tmp_path, empty_file):
     assert not (tmp_path / "missing.db").exists()
 
 
+def test_a_database_that_lost_its_log_mode_gets_it_back(sqlite, make_record):
+    sqlite.add([make_record(1)])
+    sqlite.close()
+    with sqlite3.connect(sqlite.name) as other:
+        assert other.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+    other.close()
+    with Database.open(sqlite.name) as again, again.reading() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+
+
 def test_an_empty_file_becomes_a_database(tmp_path):
     with Database.open(bad_file(tmp_path, b"")) as database:
         assert database.stats()["trials"] == 0
