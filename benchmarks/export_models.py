@@ -1,7 +1,9 @@
 """Export MobileNetV2 and a transformer encoder with random weights from transformers to ONNX.
 
     pip install 'tilesmith[models]'
-    python benchmarks/export_models.py --into models
+    python -m benchmarks.export_models --into models
+
+(As a module: run by its path, `benchmarks/kernels.py` would hide a package that transformers uses.)
 
 MobileNetV2 is the standard one (width 1.0, 224 x 224, batch 1); the encoder is a BERT of 6 layers,
 384 wide, 12 heads, sequence 128, batch 1, fed with embeddings of random tokens. Weights are random
