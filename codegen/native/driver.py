@@ -12,6 +12,7 @@ time.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -95,14 +96,13 @@ class NativeProgram:
         self._count = len(calls)
         self._keep = keep
         self._walk, self._engine = _walker()
-        self._team = _team(threads) if threads > 1 else None
 
     def run(self) -> None:
         """Run every call, in order, to the end."""
-        if self._team is None:
+        if len(self._locals) == 1:
             self._run_as(0)
         else:
-            self._team.run(self._run_as)
+            _team(len(self._locals)).run(self._run_as)
 
     def _run_as(self, thread: int) -> None:
         self._walk(
@@ -144,6 +144,10 @@ class Team:
 @cache
 def _team(threads: int) -> Team:
     return Team(threads)
+
+
+if hasattr(os, "register_at_fork"):  # a forked child has none of its parent's threads
+    os.register_at_fork(after_in_child=_team.cache_clear)
 
 
 @cache
