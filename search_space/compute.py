@@ -1,12 +1,13 @@
 """What is computed, apart from how: a small graph of tensor stages over named axes.
 
-A matmul is one stage; a Winograd convolution has four and two constant matrices; a softmax has three.
+A matmul is one stage; a Winograd convolution has four and two constant matrices; a softmax has
+three.
 Every stage writes one tensor of its own name:
 
     for each point of `axes`:  tensor[store] = reduce over `reduce_axes` of value
 
-Accesses are affine or quasi-affine in the axes. Invariants: stages stand in topological order; names
-are unique; the last stage writes the output.
+Accesses are affine or quasi-affine in the axes. Invariants: stages stand in topological order;
+names are unique; the last stage writes the output.
 """
 
 from __future__ import annotations

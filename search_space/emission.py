@@ -7,8 +7,8 @@ For a reduction `c` with an accumulator tile at loop L (`cache_write`), inside L
     loops inside L:  tile += ..
     epilogue(tile)                or, before the last such iteration:  c[..] = tile
 
-Without one, the whole reduction is initialised before its outermost reduce loop. The region of a stage
-attached at a loop is allocated there and indexed relative to its base.
+Without one, the whole reduction is initialised before its outermost reduce loop. The region of a
+stage attached at a loop is allocated there and indexed relative to its base.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Emitter:
         return Buffer(tensor.name, shape, tensor.dtype, scope, role, tensor.values)
 
     def _needs_memory(self, stage: Stage) -> bool:
-        """Whether a root stage's tensor lives in memory (an epilogue may consume it in its tile)."""
+        """Whether a root stage's tensor lives in memory (an epilogue may take all of it)."""
         if self.plan.host(stage.name) is not None or stage.into:
             return False
         consumed = any(r.producer == stage.name for r in self.plan.reverse_at.values())

@@ -1,12 +1,12 @@
 """Epilogues: what is done to an operator's result on its way out, fused into its last store.
 
 A step is a name and up to a few numbers, written `name` or `name:1.5:6`. Steps that need a tensor
-(`bias`, `scale`, `residual`, `multiply`) add an operand to the workload, named after the step and its
-position: `bias0`, `residual1`, ... The formulas live in one table, used both to build the scalar
-expression that is compiled and, in numpy, the reference that it is checked against.
+(`bias`, `scale`, `residual`, `multiply`) add an operand to the workload, named after the step and
+its position: `bias0`, `residual1`, ... The formulas live in one table, used both to build the
+scalar expression that is compiled and, in numpy, the reference that it is checked against.
 
-Operand shapes: `bias` and `scale` have one element for each channel of the output (its channel axis is
-the template's to say); `residual` and `multiply` have the output's shape and layout.
+Operand shapes: `bias` and `scale` have one element for each channel of the output (its channel axis
+is the template's to say); `residual` and `multiply` have the output's shape and layout.
 """
 
 from __future__ import annotations

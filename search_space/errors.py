@@ -1,13 +1,13 @@
 """Every error Tilesmith raises on purpose, under one root.
 
-An error's message is one sentence (or two) that says what was wrong, where, what is allowed and what
-to do; the command line prints it as it is. Two branches decide the exit code:
+An error's message is one sentence (or two) that says what was wrong, where, what is allowed and
+what to do; the command line prints it as it is. Two branches decide the exit code:
 
 - `InputError`: what the user gave is wrong (exit code 2);
 - `JobError`: the input was fine and the job could not be finished (exit code 1).
 
-Invariant: nothing outside this hierarchy reaches a user for a mistake of theirs; `assert` is kept for
-our own invariants.
+Invariant: nothing outside this hierarchy reaches a user for a mistake of theirs; `assert` is kept
+for our own invariants.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ polynomials are equal objects, so `(i*16 + j) - i*16 == j` needs no rules. The s
 printed, bounded, evaluated on integers, and evaluated on numpy arrays holding thousands of
 configurations at once.
 
-Invariants: frozen; terms sorted; no zero coefficient; division and remainder only by positive values,
-rounding down (Python's `//` and `%`).
+Invariants: frozen; terms sorted; no zero coefficient; division and remainder only by positive
+values, rounding down (Python's `//` and `%`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Knobs: the finite choices a template offers, and the limits that tie them together.
 
-Two families. A *tile* knob is an integer that may stay symbolic in a lowered program: thousands of its
-values share one lowered structure. A *structural* knob (choice, order, layout, algorithm) picks the
-structure itself. Knobs are legal by construction where they can be (divisors, capped lists);
+Two families. A *tile* knob is an integer that may stay symbolic in a lowered program: thousands of
+its values share one lowered structure. A *structural* knob (choice, order, layout, algorithm) picks
+the structure itself. Knobs are legal by construction where they can be (divisors, capped lists);
 `Constraint`s cover what only a combination decides, and name the limit they guard.
 """
 
@@ -97,8 +97,8 @@ class Constraint:
 
 
 UNROLLED_LIMIT = 128
-"""Statements an innermost body may be unrolled to: more only costs code size and compile time (on the
-processors measured, the last percent of a register tile's speed is reached below 100)."""
+"""Statements an innermost body may be unrolled to: more only costs code size and compile time (on
+the processors measured, the last percent of a register tile's speed is reached below 100)."""
 
 
 def unrolled_limit(statements: Expr, formula: str) -> Constraint:

@@ -1,8 +1,8 @@
 """Physical layouts: where element (i, j, ...) of a logical tensor lies in memory.
 
-A layout lists the physical dimensions, outermost first; each is a whole logical axis, or the outer or
-inner part of one split by a factor. `NCHW16c` is N, C//16, H, W, C%16. Factors may be symbolic tile
-sizes (packed weights). Invariant: an axis is either whole or split once, outer before inner.
+A layout lists the physical dimensions, outermost first; each is a whole logical axis, or the outer
+or inner part of one split by a factor. `NCHW16c` is N, C//16, H, W, C%16. Factors may be symbolic
+tile sizes (packed weights). Invariant: an axis is either whole or split once, outer before inner.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`Nest`: the loops of one stage while its schedule is replayed.
 
-A nest starts with one loop for each axis (spatial, then reduce) and keeps, for each axis, its value in
-terms of the loop variables. Splitting and reordering change the loops; the axis values follow, so that
-every access can be written in loop variables at any time.
+A nest starts with one loop for each axis (spatial, then reduce) and keeps, for each axis, its value
+in terms of the loop variables. Splitting and reordering change the loops; the axis values follow,
+so that every access can be written in loop variables at any time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Nest:
     def of(
         cls, stage: Stage, regions: Mapping[str, tuple[Expr, Expr, Expr]], taken: set[str]
     ) -> Nest:
-        """A loop for each axis; `regions` gives (base, extent, limit) of the axes that are partial."""
+        """A loop for each axis; `regions` gives (base, extent, limit) of partial axes."""
         nest = cls(stage, [], {}, taken)
         for axes, reduce in ((stage.axes, False), (stage.reduce_axes, True)):
             for axis in axes:

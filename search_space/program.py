@@ -6,23 +6,23 @@
               | If(condition, then, otherwise)           condition: expressions that are all >= 0
               | Allocate(buffer, body)                   the buffer lives inside body
               | Block(buffer[indices] reducer= value)    the only statement that touches memory
-              | Intrinsic(name, body)                    body is the meaning of one target instruction
+              | Intrinsic(name, body)                    body: what one target instruction does
 
 Indices are affine or quasi-affine; tails are `min` extents; tile sizes may be symbols until `bind`
-gives them numbers, so that thousands of configurations share one program. A buffer has a memory scope,
-a physical shape and a version count (multiple buffering). `prologue` holds the stages that run once, at
-compile time (weight packing); its results are the `prepared` parameters.
+gives them numbers, so that thousands of configurations share one program. A buffer has a memory
+scope, a physical shape and a version count (multiple buffering). `prologue` holds the stages that
+run once, at compile time (weight packing); its results are the `prepared` parameters.
 
-Invariants (checked by `verifier.verify`): every variable is bound by a loop around it or is a symbol;
-every buffer is a parameter or allocated around its uses; index ranks match; a vector loop has no loop
-inside; a register buffer is indexed by unrolled and vector variables only.
+Invariants (checked by `verifier.verify`): every variable is bound by a loop around it or is a
+symbol; every buffer is a parameter or allocated around its uses; index ranks match; a vector loop
+has no loop inside; a register buffer is indexed by unrolled and vector variables only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, Union
+from typing import Literal
 
 from search_space.expression import Expr, ExprLike
 from search_space.scalar import Condition, Load, Scalar, loads, rewrite
@@ -61,8 +61,8 @@ class Buffer:
 class Block:
     """One element written: `buffer[indices] = value`, or `reducer=` into it.
 
-    `stage` names the compute stage it comes from; `engine` the accelerator engine it is assigned to.
-    A guard makes the write conditional.
+    `stage` names the compute stage it comes from; `engine` the accelerator engine it is assigned
+    to. A guard makes the write conditional.
     """
 
     stage: str
@@ -128,7 +128,7 @@ class Intrinsic:
     body: Statement
 
 
-Statement = Union[Loop, Sequence, If, Allocate, Block, Intrinsic]
+Statement = Loop | Sequence | If | Allocate | Block | Intrinsic
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def transform(
 ) -> Statement:
     """Rebuild a statement with every index expression mapped by `index`; trivial parts drop out."""
     match statement:
-        case Loop(variable, extent, kind, body):
+        case Loop(extent=extent, body=body):
             return replace(statement, extent=index(extent), body=transform(body, index, buffer))
         case Sequence(statements):
             return sequence(*(transform(s, index, buffer) for s in statements))

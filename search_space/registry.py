@@ -1,8 +1,8 @@
 """Registries that fill themselves: one new file in a folder is one new entry.
 
-`Registry` imports every module of a package on first use; each module registers what it defines with
-the decorator. So adding an operator template, a cost model, a search strategy or a runner takes one
-file and no edit elsewhere, and a conformance test can walk over all of them.
+`Registry` imports every module of a package on first use; each module registers what it defines
+with the decorator. So adding an operator template, a cost model, a search strategy or a runner
+takes one file and no edit elsewhere, and a conformance test can walk over all of them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Registry(Generic[T]):
         self._discover()
         if name not in self._entries:
             raise self._error(
-                f"unknown {self._kind} '{name}'; one of {', '.join(sorted(self._entries))} is expected"
+                f"unknown {self._kind} '{name}'; "
+                f"one of {', '.join(sorted(self._entries))} is expected"
             )
         return self._entries[name]
 

@@ -1,7 +1,7 @@
 """Primitives that change the graph of stages: cache_read, cache_result, inline, rfactor.
 
-They run before any loop exists; each takes a compute definition and returns another that computes the
-same output. (Primitives that only arrange loops are in `nest.py`.)
+They run before any loop exists; each takes a compute definition and returns another that computes
+the same output. (Primitives that only arrange loops are in `nest.py`.)
 """
 
 from __future__ import annotations

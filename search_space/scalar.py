@@ -1,17 +1,17 @@
 """Scalar expressions: the value one point of a stage or block computes.
 
-    Scalar = Const(number) | Load(buffer, indices) | Call(function, arguments) | Select(condition, a, b)
+    Scalar = Const(number) | Load(buffer, indices) | Call(function, arguments)
+           | Select(condition, a, b)
 
-A condition is a tuple of index expressions that must all be >= 0 (a box test, which is all that padding
-and tails need). `FUNCTIONS` is the one table of what may be called; code generators and the interpreter
-implement exactly these.
+A condition is a tuple of index expressions that must all be >= 0 (a box test, which is all that
+padding and tails need). `FUNCTIONS` is the one table of what may be called; code generators and the
+interpreter implement exactly these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Union
 
 from search_space.expression import Expr, ExprLike
 
@@ -21,8 +21,8 @@ FUNCTIONS: Mapping[str, int] = {
     "sigmoid": 1, "floor": 1, "ceil": 1, "round": 1,
     "greater_equal": 2, "where": 3,
 }  # fmt: skip
-"""Function names and their number of arguments. `greater_equal` gives 1.0 or 0.0; `where` takes such
-a flag first."""
+"""Function names and their number of arguments. `greater_equal` gives 1.0 or 0.0; `where` takes
+such a flag first."""
 
 REDUCERS: Mapping[str, float] = {
     "sum": 0.0,
@@ -75,7 +75,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Select:
-    """`then` where every expression of `condition` is >= 0, else `otherwise`; only one is evaluated."""
+    """`then` where all of `condition` is >= 0, else `otherwise`; only one is evaluated."""
 
     condition: Condition
     then: Scalar
@@ -85,7 +85,7 @@ class Select:
         return f"({self.then} if {condition_text(self.condition)} else {self.otherwise})"
 
 
-Scalar = Union[Const, Load, Call, Select]
+Scalar = Const | Load | Call | Select
 
 
 def condition_text(condition: Condition) -> str:
@@ -122,7 +122,7 @@ def rewrite(
     index: Callable[[Expr], Expr],
     access: Callable[[Load], Scalar] = lambda found: found,
 ) -> Scalar:
-    """Rebuild a scalar with every index expression mapped by `index`, then every load by `access`."""
+    """Rebuild a scalar: every index expression mapped by `index`, then every load by `access`."""
     match value:
         case Const():
             return value

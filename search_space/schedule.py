@@ -1,9 +1,10 @@
 """Schedules: how a compute definition is to be run, as a list of named primitives.
 
-A primitive is a frozen value that names a stage and its loops; a `Schedule` is a compute definition and
-the primitives applied to it so far. Every method below returns a new schedule with one primitive more;
-`lowering.lower` replays them into a `Program`. The same words serve all targets: a `cache_write` into
-`register` makes a CPU's accumulator tile, into `psum` an accelerator's. Factors may be symbols.
+A primitive is a frozen value that names a stage and its loops; a `Schedule` is a compute definition
+and the primitives applied to it so far. Every method below returns a new schedule with one
+primitive more; `lowering.lower` replays them into a `Program`. The same words serve all targets: a
+`cache_write` into `register` makes a CPU's accumulator tile, into `psum` an accelerator's. Factors
+may be symbols.
 
 Each primitive shows its rewrite as `before --> after`.
 """
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Union
 
 from search_space.compute import ComputeDefinition
 from search_space.expression import Expr, ExprLike, as_expr
@@ -33,7 +33,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Reorder:
-    """for i: for j: for k: s  --(k, i)-->  for k: for j: for i: s   (the named loops change places)"""
+    """for i: for j: for k: s  --(k, i)-->  for k: for j: for i: s   (those named change places)"""
 
     stage: str
     loops: tuple[str, ...]
@@ -67,7 +67,7 @@ class AssignEngine:
 
 @dataclass(frozen=True)
 class ComputeAt:
-    """produce p; for i: for j: use p[i..]  -->  for i: produce the part of p that i needs; for j: use"""
+    """produce p; for i: for j: use p[i..]  -->  for i: produce what i needs of p; for j: use"""
 
     stage: str
     consumer: str
@@ -77,7 +77,10 @@ class ComputeAt:
 
 @dataclass(frozen=True)
 class ReverseComputeAt:
-    """for i: for j: c[i,j] = ..; for i, j: e = f(c)  -->  for i: {for j: c = ..; for j: e = f(c)}"""
+    """for i: for j: c = ..; for i: for j: e = f(c)  -->  for i: {for j: c = ..; for j: e = f(c)}
+
+    Primitives on such an epilogue name its producer's loops.
+    """
 
     stage: str
     producer: str
@@ -122,7 +125,7 @@ class Inline:
 
 @dataclass(frozen=True)
 class Rfactor:
-    """s = sum_k x(k)  -->  r[v] = sum_o x(o*f + v); s = sum_v r[v]   (v: a spatial axis of extent f)"""
+    """s = sum_k x(k)  -->  r[v] = sum_o x(o*f + v); s = sum_v r[v]   (v: spatial, extent f)"""
 
     stage: str
     axis: str
@@ -166,10 +169,10 @@ class Tensorize:
     initial: str = ""
 
 
-Primitive = Union[
-    Split, Reorder, Annotate, Pipeline, AssignEngine, ComputeAt, ReverseComputeAt, CacheWrite,
-    CacheRead, CacheResult, Inline, Rfactor, SetLayout, SetScope, CompileTime, Tensorize,
-]  # fmt: skip
+Primitive = (
+    Split | Reorder | Annotate | Pipeline | AssignEngine | ComputeAt | ReverseComputeAt | CacheWrite
+    | CacheRead | CacheResult | Inline | Rfactor | SetLayout | SetScope | CompileTime | Tensorize
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ def _unrolled(statement: Statement) -> Iterator[Loop]:
 
 
 def _remainders(loop: Loop) -> Iterator[tuple[Atom, Expr]]:
-    """Each `min(f, n - f*t)` in an unrolled extent, t the loop's variable; those within others too."""
+    """Each `min(f, n - f*t)` in an unrolled extent, t the loop's variable, nested ones too."""
     for inner in _unrolled(loop.body):
         for atom in _minima(inner.extent):
             for side in (atom.left, atom.right):

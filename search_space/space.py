@@ -1,8 +1,9 @@
 """`SearchSpace`: every legal configuration of a workload on a target.
 
 A space is a union of *subspaces*: one for each algorithm of a template, with knobs of its own (the
-tiles of a Winograd convolution mean nothing to a direct one). It knows its size, enumerates, samples
-uniformly, mutates, crosses and validates; randomness comes only through the generator passed in.
+tiles of a Winograd convolution mean nothing to a direct one). It knows its size, enumerates,
+samples uniformly, mutates, crosses and validates; randomness comes only through the generator
+passed in.
 
 A configuration is `subspace.fixed` plus one value for each knob. Internally it is a row of value
 indices, so that thousands are drawn and checked as one numpy array.
@@ -32,7 +33,7 @@ class Subspace:
     """The configurations of one algorithm: a product of knobs cut by constraints.
 
     Attributes:
-        fixed: knob values every configuration here shares (at least what tells it from its siblings).
+        fixed: knob values every configuration here shares (at least what tells it from the others).
         knobs: free choices, in the order a reader should see them.
         constraints: limits over tile knobs (and integer `fixed` values).
     """
@@ -55,7 +56,7 @@ class Subspace:
 
     @cached_property
     def size(self) -> int:
-        """Legal configurations, counted exactly: constrained knobs enumerated, others multiplied."""
+        """Legal configurations, exactly: constrained knobs enumerated, others multiplied."""
         used = frozenset().union(*(c.value.variables() for c in self.constraints), frozenset())
         bound = tuple(knob for knob in self.knobs if knob.name in used)
         rest = self.cardinality
@@ -74,7 +75,7 @@ class Subspace:
         return columns
 
     def tiles(self, rows: Rows) -> dict[str, NDArray[np.int64]]:
-        """Tile sizes of each row by knob name, and integer `fixed` values: a batch's environment."""
+        """A batch's environment: tile sizes by knob name, and integer `fixed` values."""
         values: dict[str, NDArray[np.int64]] = {
             knob.name: np.array(knob.values, dtype=np.int64)[rows[:, position]]
             for position, knob in enumerate(self.knobs)

@@ -10,9 +10,9 @@ A target is a name, a family ("cpu", "systolic", "trainium", ...) and facts by d
     partitions = 128                       # short form: no source, trust "?"
 
 `doc` and the per-fact keys `unit`, `source`, `trust` (V read in the primary text, S secondary,
-F fitted, ? assumed), `calibratable`, `minimum`, `maximum`, `choices` (of a text) are optional. Invariants: frozen; the
-*identity* of a target (`identity`) covers the facts that are not calibratable, so that keys stay
-stable when measured constants are fitted anew.
+F fitted, ? assumed), `calibratable`, `minimum`, `maximum`, `choices` (of a text) are optional.
+Invariants: frozen; the *identity* of a target (`identity`) covers the facts that are not
+calibratable, so that keys stay stable when measured constants are fitted anew.
 """
 
 from __future__ import annotations
@@ -224,7 +224,8 @@ def load_target(name: str) -> Target:
             raise TargetError(f"target file '{name}' cannot be read: {error}") from error
     if name not in target_names():
         raise TargetError(
-            f"unknown target '{name}'; one of cpu, {', '.join(target_names())} or a .toml file is expected"
+            f"unknown target '{name}'; one of cpu, {', '.join(target_names())} or a .toml file "
+            "is expected"
         )
     return parse_target(
         name, (resources.files("search_space") / "targets" / f"{name}.toml").read_text()

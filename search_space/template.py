@@ -1,12 +1,13 @@
 """`Template`: everything Tilesmith knows of one operator, in one file of `operators/`.
 
-A template declares the operator's parameters and operands, computes it in numpy (the reference), says
-what is to be computed as stages, offers a search space for a target, and turns a configuration into a
-schedule. The registry finds template files by itself; the conformance tests walk over all of them.
+A template declares the operator's parameters and operands, computes it in numpy (the reference),
+says what is to be computed as stages, offers a search space for a target, and turns a configuration
+into a schedule. The registry finds template files by itself; the conformance tests walk over all of
+them.
 
 Contract:
-- `schedule` may look at structural knobs only; tile knobs reach it as symbols (`expression.var` of the
-  knob's name), so that one lowering serves every tile size.
+- `schedule` may look at structural knobs only; tile knobs reach it as symbols (`expression.var` of
+  the knob's name), so that one lowering serves every tile size.
 - `default` is legal in `space`, needs no tuning and is sensible, not a straw man.
 - `reference` is written in numpy, independently of the stages.
 """
@@ -103,7 +104,7 @@ class Template(ABC):
     examples: ClassVar[tuple[str, ...]] = ()
     """Workload texts, tiny, odd and prime shapes among them: what the conformance tests compile."""
 
-    def check(self, workload: Workload) -> None:
+    def check(self, workload: Workload) -> None:  # noqa: B027 (most templates need none)
         """Raise `WorkloadError` for parameters that contradict each other."""
 
     @abstractmethod

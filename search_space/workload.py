@@ -1,12 +1,14 @@
 """`Workload`: what to compute, with a canonical key that no environment changes.
 
-A workload is an operator, its shape parameters and attributes, its dtypes, which operands are constant,
-and the epilogue fused into it. Its key is also its command-line form, so that a person can type one:
+A workload is an operator, its shape parameters and attributes, its dtypes, which operands are
+constant, and the epilogue fused into it. Its key is also its command-line form, so that a person
+can type one:
 
     matmul m=512 n=512 k=512 const=b epilogue=bias,relu
 
-Invariants: parameters stand in the order the operator's template declares them, those at their default
-are left out (so a parameter added later changes no old key); `parse(key)` gives the workload back.
+Invariants: parameters stand in the order the operator's template declares them, those at their
+default are left out (so a parameter added later changes no old key); `parse(key)` gives the
+workload back.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ class Workload:
         known = {p.name: p for p in template.parameters}
         if unknown := [name for name in parameters if name not in known]:
             raise WorkloadError(
-                f"operator '{operator}' has no parameter '{unknown[0]}'; it takes {', '.join(known)}"
+                f"operator '{operator}' has no parameter '{unknown[0]}'; "
+                f"it takes {', '.join(known)}"
             )
         filled = tuple((p.name, p.check(parameters.get(p.name), operator)) for p in known.values())
         workload = cls(

@@ -1,7 +1,7 @@
 """Depthwise convolution on a CPU, vectorised over channels or over width.
 
-`channels` (blocked layouts): a tile of y_tile x x_tile pixels of one vector of channels; every tap is
-one load of input, its weights stay in registers.
+`channels` (blocked layouts): a tile of y_tile x x_tile pixels of one vector of channels; every tap
+is one load of input, its weights stay in registers.
 
 `width` (NCHW): a tile of y_tile rows times n_vectors vectors of pixels of one channel; weights are
 broadcast. Rows shared by neighbouring outputs are loaded once and kept.

@@ -1,12 +1,12 @@
 """Direct convolution, vectorised over output channels or over output width.
 
-`channels`: an accumulator tile of (rows x columns) pixels times n_vectors vectors of output channels;
-input pixels are broadcast, weights packed so that the tile reads them in one run. Works on plain and
-channel-blocked inputs, any stride and dilation; writes blocked outputs (plain ones where the layout
-cannot be blocked), as vectors of channels lie there.
+`channels`: an accumulator tile of (rows x columns) pixels times n_vectors vectors of output
+channels; input pixels are broadcast, weights packed so that the tile reads them in one run. Works
+on plain and channel-blocked inputs, any stride and dilation; writes blocked outputs (plain ones
+where the layout cannot be blocked), as vectors of channels lie there.
 
-`width`: a tile of oc_tile output channels times n_vectors vectors of neighbouring pixels; weights are
-broadcast. Needs no channel blocking, so it is the natural form for NCHW in and out at stride 1.
+`width`: a tile of oc_tile output channels times n_vectors vectors of neighbouring pixels; weights
+are broadcast. Needs no channel blocking, so it is the natural form for NCHW in and out at stride 1.
 
 A pointwise convolution is flattened first: its pixels form one long row.
 """
@@ -194,7 +194,7 @@ def channels_schedule(
 def _pack_panels(
     schedule: Schedule, workload: Workload, g: Geometry, lanes: int, inner: int
 ) -> Schedule:
-    """weight[o, c, r, s] -> weight.packed[o/panel, c/inner, r, s, c%inner, o%panel], groups first."""
+    """weight[o, c, r, s] -> packed[o/panel, c/inner, r, s, c%inner, o%panel], groups first."""
     panel, narrow = var("n_vectors") * lanes, as_expr(inner)
     first = 0 if g.groups == 1 else 1
     dimensions = (

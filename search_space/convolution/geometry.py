@@ -1,7 +1,7 @@
 """Shapes of a convolution, and the stages every algorithm starts from.
 
-Logical layouts: data NCHW, weight OIHW (I per group), output NCHW. Pads are (top, left, bottom, right),
-as in ONNX.
+Logical layouts: data NCHW, weight OIHW (I per group), output NCHW. Pads are (top, left, bottom,
+right), as in ONNX.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Geometry:
         return self.kernel[0] * self.kernel[1]
 
     def padding_stage(self, height: int, width: int) -> Stage:
-        """`padded`: the input inside a frame of zeros, `height` x `width` from its top left corner."""
+        """`padded`: the input in a frame of zeros, `height` x `width` from its top left corner."""
         n, c = axis("pn", self.batch), axis("pc", self.channels)
         y, x = axis("py", height), axis("px", width)
         row, column = y.var - self.pads[0], x.var - self.pads[1]

@@ -3,11 +3,11 @@
     col[n, (c, r, s), (y, x)] = data[n, c, y*stride + r*dilation - pad, x*stride + s*dilation - pad]
     conv[n, o, (y, x)]        = sum over (c, r, s) of weight[o, (c, r, s)] * col
 
-The unfolded input costs kernel-size times the memory, but its rows are contiguous whatever the stride,
-so that the product is the `width` form of a pointwise convolution. Plain NCHW in and out.
+The unfolded input costs kernel-size times the memory, but its rows are contiguous whatever the
+stride, so that the product is the `width` form of a pointwise convolution. Plain NCHW in and out.
 
-Chellapilla, Puri and Simard, "High Performance Convolutional Neural Networks for Document Processing"
-(2006).
+Chellapilla, Puri and Simard, "High Performance Convolutional Neural Networks for Document
+Processing" (2006).
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016):
     products   p[a, b, t, o]  = sum_c v * u       (m + 2)^2 matrix products
     result     conv[t, o, i, j] = (A^T p A)       straight into the output, epilogue fused
 
-m = 4 does 36 multiplications where the direct form does 144; its error is some 1e-5 relative in float32
-(m = 2: 1e-6). The transforms are straight-line vector code: their matrices are literals.
+m = 4 does 36 multiplications where the direct form does 144; its error is some 1e-5 relative in
+float32 (m = 2: 1e-6). The transforms are straight-line vector code: their matrices are literals.
 
-A block of tiles is transformed, multiplied and transformed back before the next, so that v and p stay
-in cache. The tiles of all images of a batch form one axis t.
+A block of tiles is transformed, multiplied and transformed back before the next, so that v and p
+stay in cache. The tiles of all images of a batch form one axis t.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     out[n, c, y, x] = sum over r, s of weight[c, 0, r, s]
                       * data[n, c, y*stride + r*dilation - pad, x*stride + s*dilation - pad]
 
-A template of its own beside `conv2d`: there is nothing to contract over channels, so memory and loads
-decide, not multiply-adds. Its schedules are in `search_space/convolution/depthwise.py`.
+A template of its own beside `conv2d`: there is nothing to contract over channels, so memory and
+loads decide, not multiply-adds. Its schedules are in `search_space/convolution/depthwise.py`.
 """
 
 from __future__ import annotations

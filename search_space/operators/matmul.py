@@ -1,6 +1,7 @@
 """Matrix multiplication, plain and batched, every combination of transposes.
 
-    c[b, i, j] = sum_k a[b, i, k] * b[b, k, j]          (a as [k, i] with ta=1, b as [j, k] with tb=1)
+    c[b, i, j] = sum_k a[b, i, k] * b[b, k, j]
+    (a stored as [k, i] with ta=1, b as [j, k] with tb=1)
 
 On a CPU the schedule is the one of Goto and van de Geijn ("Anatomy of High-Performance Matrix
 Multiplication", 2008) with every size a knob: an m_tile x (n_vectors vectors) accumulator tile in
