@@ -6,11 +6,14 @@ else one started here from the system's own binaries, else these tests are skipp
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +21,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.exc import OperationalError
 
 from records import Database, Toolchain, TuningRecord
 from search_space.config import Config
@@ -89,27 +93,46 @@ def _binaries() -> Path | None:
 def _serve(binaries: Path) -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="tilesmith-postgres-"))
     user = _server_user(folder)
-    options = "-c listen_addresses= -c fsync=off -c max_connections=40"
+    url = f"postgresql://tester@/postgres?host={folder}"
+    data = f"{folder}/data"
     try:
-        _run(
-            binaries / "initdb",
-            "-D",
-            f"{folder}/data",
-            "-U",
-            "tester",
-            "-A",
-            "trust",
-            "-N",
+        _initialise([binaries / "initdb", "-D", data, "-U", "tester", "-A", "trust", "-N"], user)
+        command = [binaries / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses="]
+        server = subprocess.Popen(
+            [*map(str, command), "-c", "fsync=off", "-c", "max_connections=40"],
             user=user,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=_end_with_parent,
         )
-        control = (binaries / "pg_ctl", "-D", f"{folder}/data", "-w", "-l", f"{folder}/log")
-        _run(*control, "-o", f"{options} -k {folder}", "start", user=user)
         try:
-            yield f"postgresql://tester@/postgres?host={folder}"
+            _wait_until_up(url, server)
+            yield url
         finally:
-            _run(*control, "-m", "immediate", "stop", user=user)
+            server.send_signal(signal.SIGINT)  # its "fast" shutdown
+            server.wait(timeout=30)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_with_parent() -> None:
+    """Ask Linux to end the server when the tests end, even if they crash (PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGINT)
+
+
+def _wait_until_up(url: str, server: subprocess.Popen[bytes]) -> None:
+    engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"))
+    for _ in range(300):
+        try:
+            engine.connect().close()
+            break
+        except OperationalError:
+            if server.poll() is not None:
+                pytest.skip(f"PostgreSQL ended with code {server.returncode} when it was started")
+            time.sleep(0.1)
+    engine.dispose()
 
 
 def _server_user(folder: Path) -> str | None:
@@ -122,13 +145,13 @@ def _server_user(folder: Path) -> str | None:
     return user
 
 
-def _run(*command: object, user: str | None) -> None:
+def _initialise(command: list[object], user: str | None) -> None:
     words = [str(word) for word in command]
     done = subprocess.run(
         words, user=user, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd="/"
     )
     if done.returncode:
-        pytest.skip(f"PostgreSQL could not be started: {done.stderr.strip()[-300:]}")
+        pytest.skip(f"PostgreSQL could not be set up: {done.stderr.strip()[-300:]}")
 
 
 @pytest.fixture(scope="session")
