@@ -1,0 +1,73 @@
+"""Real kernels on this machine: measured in every layout, and a wrong reference is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codegen.host import host_target
+from search_space.template import template_of
+from search_space.workload import Workload
+from tuner.checking import expected, random_inputs
+from tuner.runner import RunnerOptions
+from tuner.runners.hardware import HardwareRunner
+from tuner.strata import layout_spaces
+from tuner.trial import Bench
+
+WORKLOADS = [
+    "matmul m=37 n=50 k=29 const=b epilogue=bias,relu",
+    "conv2d c=16 h=9 w=11 oc=32 kh=3 kw=3 pad=1 const=weight epilogue=bias,residual,relu",
+    "pool2d kind=max c=16 h=8 w=8 kh=2 kw=2 stride=2",
+]
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[HardwareRunner]:
+    opened = HardwareRunner(RunnerOptions(host_target()))
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("text", WORKLOADS)
+def test_the_default_and_a_schedule_of_every_layout_pair_run_right(
+    text: str, runner: HardwareRunner
+) -> None:
+    workload, target = Workload.parse(text), host_target()
+    template = template_of(workload.operator)
+    space = template.space(workload, target)
+    pairs = layout_spaces(space, lambda config: template.layouts(workload, config))
+    rng = np.random.default_rng(0)
+    configs = [template.default(workload, target)]
+    configs += [part.sample(rng)[0] for part in pairs.values()]
+    for config, result in zip(
+        configs, runner.measure([(workload, c) for c in configs]), strict=True
+    ):
+        assert result.status in ("ok", "slow"), (str(config), result.message)
+        assert result.samples[0] > 0
+
+
+def test_several_threads_are_measured(runner: HardwareRunner) -> None:
+    workload = Workload.parse("matmul m=64 n=64 k=64 const=b")
+    opened = HardwareRunner(RunnerOptions(host_target(), threads=2))
+    config = template_of("matmul").default(workload, host_target())
+    (result,) = opened.measure([(workload, config)])
+    opened.close()
+    assert result.ok, result.message
+
+
+def test_a_kernel_that_computes_something_else_is_wrong(tmp_path: Path) -> None:
+    from tuner.native_backend import open_backend
+
+    workload = Workload.parse("matmul m=16 n=16 k=16")
+    inputs = random_inputs(workload)
+    other = {**inputs, "b": inputs["b"] + 0.01}
+    expected(workload, other, tmp_path)
+    bench = Bench(open_backend(host_target(), 1), tmp_path)
+    config = template_of("matmul").default(workload, host_target())
+    result = bench.measure(workload, config, None)
+    assert result.status == "wrong" and "elements are wrong" in result.message
+    unheard = config.of(algorithm="unheard of")
+    assert bench.measure(workload, unheard, None).status == "constraint"

@@ -1,0 +1,138 @@
+"""The predictor: analytical before training, learned after, failures shunned, features kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from problems import TARGET, Judged, judge
+
+from search_space.config import Config
+from search_space.measure import MeasureResult
+from search_space.target import Target
+from search_space.template import template_of
+from search_space.workload import Workload
+from tuner.cost_models.residual import DampedResidual
+from tuner.predictor import JudgedFeatures, KnobFeatures, Predictor
+from tuner.task import Trial, TuningState, TuningTask
+
+WORKLOAD = Workload.parse("matmul m=128 n=128 k=128 const=b")
+OTHER = Workload.parse("matmul m=64 n=64 k=64 const=b")
+
+
+def state(workload: Workload = WORKLOAD) -> TuningState:
+    template = template_of("matmul")
+    return TuningState(
+        TuningTask(workload),
+        template.space(workload, TARGET),
+        template.default(workload, TARGET),
+        "hardware",
+        np.random.default_rng(0),
+    )
+
+
+def measured(configs: Sequence[Config], seconds: Sequence[float]) -> list[Trial]:
+    return [
+        Trial(config, MeasureResult("ok", "hardware", (latency,)))
+        for config, latency in zip(configs, seconds, strict=True)
+    ]
+
+
+def test_scores_start_as_the_logarithm_of_the_analytical_latency() -> None:
+    searched = state()
+    configs = searched.space.sample(np.random.default_rng(1), 20)
+    informed = Predictor(JudgedFeatures(judge, TARGET), DampedResidual)
+    np.testing.assert_allclose(
+        informed.score(searched, configs), np.log(judge(WORKLOAD, TARGET, configs).latency)
+    )
+    blind = Predictor(JudgedFeatures(judge, TARGET, analytical=False), DampedResidual)
+    assert (blind.score(searched, configs) == 0).all(), "the label must not leak"
+    knobs = Predictor(KnobFeatures(), DampedResidual)
+    assert (knobs.score(searched, configs) == 0).all()
+    assert len(informed.score(searched, [])) == 0
+
+
+def test_what_is_learned_on_one_shape_helps_another() -> None:
+    """The machine is ten times slower on unpacked operands, which the analytical model denies."""
+    first, second = state(), state(OTHER)
+    predictor = Predictor(JudgedFeatures(judge, TARGET), DampedResidual)
+
+    def seconds(workload: Workload, configs: Sequence[Config]) -> list[float]:
+        slow = np.array([10.0 if config["pack_b"] == "none" else 1.0 for config in configs])
+        return list(judge(workload, TARGET, configs).latency * slow)
+
+    configs = first.space.sample(np.random.default_rng(2), 60)
+    predictor.remember(first, measured(configs, seconds(WORKLOAD, configs)))
+    predictor.train_if_due()
+    held_out = second.space.sample(np.random.default_rng(3), 60)
+    ratio = predictor.score(second, held_out) - np.log(judge(OTHER, TARGET, held_out).latency)
+    unpacked = np.array([config["pack_b"] == "none" for config in held_out])
+    assert ratio[unpacked].min() > ratio[~unpacked].max() + 0.5
+
+
+def test_what_fails_again_and_again_is_shunned_and_rejected_ones_come_last() -> None:
+    searched = state()
+    predictor = Predictor(JudgedFeatures(judge, TARGET), DampedResidual)
+    configs = list(dict.fromkeys(searched.space.sample(np.random.default_rng(4), 80)))
+    seconds = judge(WORKLOAD, TARGET, configs).latency
+    trials = [
+        Trial(c, MeasureResult("compile", "hardware", message="refused"))
+        if c.integer("m_tile") > 10
+        else Trial(c, MeasureResult("ok", "hardware", (s,)))
+        for c, s in zip(configs, seconds.tolist(), strict=True)
+    ]
+    predictor.remember(searched, trials)
+    before = predictor.score(searched, configs)
+    predictor.train()
+    rise = predictor.score(searched, configs) - before
+    failing = np.array([config.integer("m_tile") > 10 for config in configs])
+    assert rise[failing].mean() > rise[~failing].mean() + 1.0
+
+    def rejecting(workload: Workload, target: Target, asked: Sequence[Config]) -> Judged:
+        judged = judge(workload, target, asked)
+        rejected = np.arange(len(asked)) % 2 == 0
+        return Judged(np.where(rejected, np.inf, judged.latency), judged.features, judged.bound)
+
+    strict = Predictor(JudgedFeatures(rejecting, TARGET), DampedResidual)
+    scores = strict.score(searched, configs)
+    assert scores[0::2].min() > scores[1::2].max()
+
+
+def test_features_of_a_configuration_are_computed_once() -> None:
+    asked: list[Config] = []
+
+    def counting(workload: Workload, target: Target, configs: Sequence[Config]) -> Judged:
+        asked.extend(configs)
+        return judge(workload, target, configs)
+
+    searched = state()
+    predictor = Predictor(JudgedFeatures(counting, TARGET), DampedResidual)
+    configs = list(dict.fromkeys(searched.space.sample(np.random.default_rng(5), 30)))
+    once = predictor.score(searched, configs)
+    twice = predictor.score(searched, [*configs, configs[3]])
+    np.testing.assert_array_equal(twice[:-1], once)
+    assert twice[-1] == once[3] and len(asked) == len(configs)
+
+
+def test_accuracy_is_that_of_the_scores_trials_were_chosen_by() -> None:
+    searched = state()
+    predictor = Predictor(JudgedFeatures(judge, TARGET), DampedResidual)
+    assert predictor.accuracy(searched) is None
+    configs = list(dict.fromkeys(searched.space.sample(np.random.default_rng(6), 30)))
+    right = judge(WORKLOAD, TARGET, configs).latency
+    predictor.remember(searched, measured(configs, right.tolist()))
+    assert predictor.accuracy(searched) == pytest.approx(1.0, abs=0.01)
+    wrong = Predictor(JudgedFeatures(judge, TARGET), DampedResidual)
+    wrong.remember(searched, measured(configs, (1 / right).tolist()))
+    assert wrong.accuracy(searched) == pytest.approx(0.0, abs=0.1)
+
+
+def test_an_untrained_predictor_can_be_told_never_to_learn() -> None:
+    searched = state()
+    predictor = Predictor(JudgedFeatures(judge, TARGET), DampedResidual, learning=False)
+    configs = searched.space.sample(np.random.default_rng(7), 30)
+    before = predictor.score(searched, configs)
+    predictor.remember(searched, measured(configs, np.linspace(1, 2, 30).tolist()))
+    predictor.train()
+    np.testing.assert_array_equal(predictor.score(searched, configs), before)
