@@ -7,13 +7,13 @@ pages that collide in the caches); from one arena of huge pages they repeat to 1
 
 from __future__ import annotations
 
-import contextlib
-import mmap
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from codegen.native.memory import huge_bytes
 
 _HUGE = 2 << 20
 _ALIGNMENT = 256
@@ -55,11 +55,4 @@ class Arena:
 
 def _mapping(size: int) -> NDArray[np.uint8]:
     """Anonymous memory that starts at a huge page; huge pages are asked for where there are."""
-    size = -(-max(size, 1) // _HUGE) * _HUGE
-    memory = mmap.mmap(-1, size + _HUGE)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    whole = np.frombuffer(memory, np.uint8)
-    offset = -whole.ctypes.data % _HUGE
-    return whole[offset : offset + size]
+    return huge_bytes(-(-max(size, 1) // _HUGE) * _HUGE)

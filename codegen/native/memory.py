@@ -21,13 +21,26 @@ _HUGE = 2 << 20
 def aligned_bytes(size: int) -> NDArray[np.uint8]:
     """Zeroed bytes, aligned to a cache line (to a page from 1 MiB on)."""
     if size >= 1 << 20:
-        area = mmap.mmap(-1, -(-size // _HUGE) * _HUGE)
-        with contextlib.suppress(AttributeError, OSError):
-            area.madvise(mmap.MADV_HUGEPAGE)
-        return np.frombuffer(area, dtype=np.uint8, count=size)
+        return huge_bytes(size)
     raw = np.zeros(size + ALIGNMENT, dtype=np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size]
+
+
+def huge_bytes(size: int) -> NDArray[np.uint8]:
+    """Zeroed bytes that start at a huge page; huge pages are asked for where there are.
+
+    The map is private: shared ones (Python's default) never get huge pages for the asking.
+    """
+    whole = -(-size // _HUGE) * _HUGE + _HUGE
+    if hasattr(mmap, "MAP_PRIVATE"):
+        area = mmap.mmap(-1, whole, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    else:
+        area = mmap.mmap(-1, whole)
+    with contextlib.suppress(AttributeError, OSError):
+        area.madvise(mmap.MADV_HUGEPAGE)
+    start = -np.frombuffer(area, dtype=np.uint8).ctypes.data % _HUGE
+    return np.frombuffer(area, dtype=np.uint8, count=size, offset=start)
 
 
 def aligned_empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
