@@ -147,6 +147,13 @@ def operand_count(formula: Formula) -> int:
             return 0
 
 
+def functions(formula: Formula) -> frozenset[str]:
+    """Names of the functions it calls."""
+    if not isinstance(formula, Function):
+        return frozenset()
+    return frozenset((formula.name,)).union(*(functions(a) for a in formula.arguments))
+
+
 def to_scalar(formula: Formula, operands: Sequence[Scalar]) -> Scalar:
     """The formula over loads, for a compute stage."""
     match formula:

@@ -23,7 +23,14 @@ from search_space.dtypes import to_numpy
 from search_space.errors import WorkloadError
 from search_space.expression import var
 from search_space.flattening import Flattened, check_broadcast, check_extents, flatten, product
-from search_space.formula import Formula, evaluate, operand_count, parse_formula, to_scalar
+from search_space.formula import (
+    Formula,
+    evaluate,
+    functions,
+    operand_count,
+    parse_formula,
+    to_scalar,
+)
 from search_space.knobs import tile
 from search_space.scalar import load, operations
 from search_space.schedule import Schedule
@@ -33,6 +40,8 @@ from search_space.template import Operand, Parameter, Template, templates
 from search_space.workload import Workload
 
 MAXIMUM_OPERANDS = 8
+INTEGER_FUNCTIONS = frozenset({"add", "subtract", "multiply", "maximum", "minimum", "negate"})
+"""What is computed on integers too."""
 
 
 @templates.register("elementwise")
@@ -68,6 +77,13 @@ class Elementwise(Template):
                 f"operator 'elementwise': expression={workload.text('expression')} reads {count} "
                 f"operands; 1 to {MAXIMUM_OPERANDS} are possible"
             )
+        if not workload.dtype.startswith(("float", "bfloat")):
+            named = functions(self._formula(workload))
+            if unknown := sorted(named - INTEGER_FUNCTIONS):
+                raise WorkloadError(
+                    f"operator 'elementwise': '{unknown[0]}' is not for dtype={workload.dtype}; "
+                    f"{', '.join(sorted(INTEGER_FUNCTIONS))} are"
+                )
         for i in range(MAXIMUM_OPERANDS):
             given = self._operand_shape(workload, i)
             check_extents(self.operator, f"x{i}", given)

@@ -56,6 +56,8 @@ def test_an_operand_that_does_not_broadcast_is_refused() -> None:
         Workload.parse("elementwise shape=2x5 expression=add(x0,x1) x1=3")
     with pytest.raises(WorkloadError, match="extent below 1"):
         Workload.parse("elementwise shape=0x5 expression=relu(x0)")
+    with pytest.raises(WorkloadError, match="'exp' is not for dtype=int64"):
+        Workload.parse("elementwise shape=5 expression=add(x0,exp(x0)) dtype=int64")
     with pytest.raises(WorkloadError, match="reads 0 operands"):
         Workload.parse("elementwise shape=5 expression=3")
 
