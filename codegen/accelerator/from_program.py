@@ -325,12 +325,13 @@ class Generator:
         tile = self.tiles[nest.write.buffer.name]
         box = tuple((name, low[name], high[name], sizes[name]) for name in sizes)
         place = (tile.space, tile.offset)
-        if low != dict.fromkeys(sizes, 0) or high != sizes:
-            if self.framed.get(place) != box:
-                self.framed[place] = box
-                self.initialise(nest, env, sizes, value.otherwise.value)
-        else:
-            self.framed.pop(place, None)
+        if self.framed.get(place) != box:
+            self.framed[place] = box
+            for name, size in sizes.items():
+                for start, stop in ((0, low[name]), (max(high[name], low[name]), size)):
+                    if stop > start:
+                        side = {**sizes, name: stop - start}
+                        self.initialise(nest, {**env, name: start}, side, value.otherwise.value)
         if all(high[name] > low[name] for name in sizes):
             moved = {name: first for name, first in low.items() if first}
             inside = {name: high[name] - low[name] for name in sizes}

@@ -64,8 +64,8 @@ class Estimate:
         data: shape (8, n): ns that each of `RESOURCES` is occupied, then bytes to and from HBM,
             instructions, and transposes on the tensor engine.
         span: ns from start to last result, run alone, shape (n,).
-        steady: ns each run takes when runs follow each other (inner loops' tiles are made ahead), or
-            None where that is the span.
+        steady: ns each run takes when runs follow each other (inner loops' tiles are made
+            ahead), or None where that is the span.
     """
 
     data: Array
@@ -216,12 +216,16 @@ class Analysis:
         allocations, makers, users = split_pipeline(loop.body)
         if not allocations:
             return part.step
-        if loop.stages > 1:
-            return np.maximum(part.step, part.span / loop.stages)
         made = self.total(makers, values)
         used = self.total(users, values)
-        sweep = used.repeated / self.sweeps(users[0], values)
+        count = self.sweeps(users[0], values)
+        if loop.stages > 1:
+            share = np.maximum(part.step, part.span / loop.stages)
+            return share if count is None else np.asarray(np.maximum(share, used.repeated))
+        sweep = used.repeated / (1 if count is None else count)
         bare: Array = np.maximum(0.0, made.span - 2 * sweep)
+        chain = made.span - made.occupied[DMA] - self.core.dma_start_ns
+        bare = np.where(made.occupied[TENSOR] > 0, np.maximum(bare, chain), bare)
         return np.asarray(np.maximum(part.step, used.repeated + bare))
 
     def total(self, statements: list[Statement], values: Values) -> Estimate:
@@ -235,12 +239,15 @@ class Analysis:
         return total
 
     def sweeps(self, statement: Statement, values: Values) -> Any:
-        """How often the users of a tile go over it: the iterations of their outermost loop."""
+        """How often the users of a tile go over it: the iterations of their outermost loop.
+
+        None where they are a single nest.
+        """
         while isinstance(statement, Allocate):
             statement = statement.body
         if isinstance(statement, Loop) and match_nest(statement) is None:
             return np.maximum(self.value(statement.extent, values), 1)
-        return 1
+        return None
 
     def variables(self, body: Statement) -> frozenset[str]:
         """Variables that extents inside a statement depend on."""
@@ -292,7 +299,7 @@ class _Leaf:
     sizes: dict[str, Any]
 
     def estimate(self) -> Estimate:
-        block, value = self.block, self.block.value
+        block, value, core = self.block, self.block.value, self.analysis.core
         scope = self.scope(block.buffer)
         total = Estimate.zero(self.analysis.n)
         if isinstance(value, Const):
@@ -303,6 +310,7 @@ class _Leaf:
         if isinstance(value, Load) and not (sources | {scope}) <= {"sbuf", "psum"}:
             return self.dma(total, value)
         if isinstance(value, Select) and isinstance(value.then, Load):
+            self.engine(total, VECTOR, len(value.condition), core.minimums[VECTOR])
             return self.dma(total, value.then)
         if block.reducer == "sum" and scope == "psum":
             return self.matmul(total)
