@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from codegen.host import host_target
 from codegen.structures import space_of
 from search_space.errors import WorkloadError
+from search_space.expression import const, element, var
 from search_space.layout import Layout
 from search_space.movement import Span, merge
 from search_space.relayout import Relayout
@@ -117,6 +118,17 @@ def test_gather(shape: list[int], indices: list[int], dtype: str, seed: int) -> 
     parameters = f"indices={text_of(indices) or 'scalar'} axis={seed % len(shape)}"
     index = "int32" if seed % 2 else "int64"
     draw(f"gather shape={text_of(shape)} {parameters} index={index} dtype={dtype}", seed)
+
+
+def test_an_index_read_at_run_time_stays_in_its_axis() -> None:
+    found = element("indices", var("k") * 2, 7)
+    assert str(found) == "indices[k*2]"
+    assert (str(found.lower({"k": const(3)})), str(found.upper({"k": const(3)}))) == ("0", "6")
+    assert found.coefficient("k") is None
+    assert str(found.substitute({"k": const(1)})) == "indices[2]"
+    tensor = np.array([3, 0, -1, 0, 99])
+    places = [found.evaluate({"k": k, "indices": tensor}) for k in range(3)]
+    assert places == [3, 6, 6]
 
 
 def test_axes_merge_as_far_as_memory_allows() -> None:
