@@ -70,12 +70,12 @@ def measure(
         f"{report.default_us or 0:.0f} us -> {report.best_us or 0:.0f} us"
     )
     executable = tilesmith.compile(path, database=database, threads=threads)
-    timed = compare(executable, random_inputs(executable), peers, path, threads, budget_s=10.0)
+    timed = compare(executable, random_inputs(executable), peers, path, budget_s=10.0)
     cut = without_final_softmax(path)
     if cut == path:
         return timed
     logits = tilesmith.compile(cut, database=database, threads=threads)
-    checked = compare(logits, random_inputs(logits), peers[:1], cut, threads, budget_s=0.1)
+    checked = compare(logits, random_inputs(logits), peers[:1], cut, budget_s=0.1)
     return replace(timed, max_abs_err=checked.max_abs_err, max_rel_err=checked.max_rel_err)
 
 

@@ -25,10 +25,9 @@ def compare(
     inputs: Arrays,
     against: Sequence[str] = (),
     model: Path | None = None,
-    threads: int = 1,
     budget_s: float = 3.0,
 ) -> Comparison:
-    """Time the executable and its peers on the same inputs and pinned cores, in one run.
+    """Time the executable and its peers on the same inputs, threads and cores, in one run.
 
     Args:
         inputs: by name; all runtimes get the same arrays.
@@ -40,6 +39,7 @@ def compare(
         ModelError: a peer cannot load the model.
     """
     assert model is not None or not against, "peers need the ONNX model"
+    threads = executable.recipe.threads
     with pinned(threads):
         peers = [load_peer(name, model, inputs, threads) for name in against if model]
         bound = executable.bind(inputs)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.dtypes import to_numpy
-from search_space.errors import ModelError
+from search_space.errors import InputError, ModelError
 from search_space.target import Target
 from tilesmith.reports import CompileReport
 from tilesmith.subjects import WeightedWorkload, is_model, workloads_of
@@ -77,14 +77,24 @@ def executable_of(
     target: Target,
     database: str | Path | None,
     shapes: Shapes | None = None,
-    threads: int = 1,
+    threads: int | None = None,
 ) -> Executable:
-    """Load an artifact, or compile a model (by its suffix it is known which)."""
-    if str(model).endswith(ARTIFACT_SUFFIX):
-        from compiler.executable import Executable
+    """Load an artifact, or compile a model (by its suffix it is known which).
 
-        return Executable.load(model)
-    return build_executable(model, target, database, shapes, threads)
+    Raises:
+        InputError: an artifact for another number of threads than asked for.
+    """
+    if not str(model).endswith(ARTIFACT_SUFFIX):
+        return build_executable(model, target, database, shapes, threads or 1)
+    from compiler.executable import Executable
+
+    loaded = Executable.load(model)
+    if threads not in (None, loaded.recipe.threads):
+        raise InputError(
+            f"'{model}' was compiled for --threads {loaded.recipe.threads}; "
+            f"compile the model again for {threads}"
+        )
+    return loaded
 
 
 def compile_to(

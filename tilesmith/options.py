@@ -98,6 +98,9 @@ shape_option = click.option(
 threads_option = click.option(
     "--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads to use."
 )
+runtime_threads_option = click.option(
+    "--threads", type=click.IntRange(min=1), help="Threads to use; 1, or what the artifact is for."
+)
 operator_option = click.option(
     "--op",
     "operators",

@@ -11,8 +11,9 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 _BLOCK_S = 0.01
 """A contender's turn: long enough to be over the disturbance of taking turns."""
@@ -35,7 +36,7 @@ class Timing:
 
 @contextmanager
 def pinned(threads: int) -> Iterator[None]:
-    """Keep this thread, and threads it starts, on `threads` of the cores it may use.
+    """Keep this process's threads, and those they start, on `threads` of the cores it may use.
 
     The highest-numbered cores are taken, as the first one usually serves interrupts. Does nothing
     where the operating system offers no affinity.
@@ -43,12 +44,22 @@ def pinned(threads: int) -> Iterator[None]:
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(allowed)[-threads:])
+    before = {number: os.sched_getaffinity(number) for number in _thread_numbers()}
+    chosen = sorted(os.sched_getaffinity(0))[-threads:]
+    for number in before:
+        os.sched_setaffinity(number, chosen)
     try:
         yield
     finally:
-        os.sched_setaffinity(0, allowed)
+        for number, cores in before.items():
+            with suppress(ProcessLookupError):  # it may have ended meanwhile
+                os.sched_setaffinity(number, cores)
+
+
+def _thread_numbers() -> list[int]:
+    """The operating system's numbers of this process's threads; 0 stands for the calling one."""
+    folder = Path("/proc/self/task")
+    return [int(entry.name) for entry in folder.iterdir()] if folder.exists() else [0]
 
 
 def interleave(

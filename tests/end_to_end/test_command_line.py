@@ -138,6 +138,14 @@ def test_an_artifact_whose_source_is_gone_asks_for_it(model: Path, tmp_path: Pat
     assert "onnxruntime" in timed["peers"]
 
 
+def test_an_artifact_runs_with_the_threads_it_was_compiled_for(model: Path, tmp_path: Path) -> None:
+    artifact = tmp_path / "small.tsm"
+    succeed("compile", model, "-o", artifact, "--threads", "2")
+    assert succeed("bench", artifact, "--seconds", "0.1")["threads"] == 2
+    assert "--threads 2" in refuse("bench", artifact, "--threads", "1")
+    assert "--threads 2" in refuse("run", artifact, "--threads", "1")
+
+
 def test_simulate_says_what_bounds_it() -> None:
     found = succeed("simulate", "--op", "matmul m=512 n=512 k=512 const=b", "--target", "cpu")
     assert found["latency_us"] > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import Counter
 
@@ -40,8 +41,15 @@ def test_figures_of_samples() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity here")
-def test_pinning_is_undone() -> None:
+def test_pinning_holds_for_every_thread_and_is_undone() -> None:
     before = os.sched_getaffinity(0)
+    stop = threading.Event()
+    other = threading.Thread(target=stop.wait)
+    other.start()
+    assert other.native_id is not None
     with pinned(1):
         assert os.sched_getaffinity(0) == {max(before)}
-    assert os.sched_getaffinity(0) == before
+        assert os.sched_getaffinity(other.native_id) == {max(before)}
+    assert os.sched_getaffinity(0) == os.sched_getaffinity(other.native_id) == before
+    stop.set()
+    other.join()

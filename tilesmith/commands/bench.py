@@ -11,9 +11,9 @@ from tilesmith.options import (
     Shape,
     database_option,
     json_option,
+    runtime_threads_option,
     shape_option,
     target_option,
-    threads_option,
 )
 from tilesmith.output import note, print_json, table
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 )
 @target_option(required=False)
 @database_option(required=False)
-@threads_option
+@runtime_threads_option
 @shape_option
 @json_option
 def bench(
@@ -55,7 +55,7 @@ def bench(
     target: str,
     settings: tuple[tuple[str, str], ...],
     database: str | None,
-    threads: int,
+    threads: int | None,
     shapes: tuple[tuple[str, Shape], ...],
     as_json: bool,
 ) -> None:
@@ -66,14 +66,11 @@ def bench(
     from tilesmith.comparison import compare, source_of
     from tilesmith.compiling import executable_of, random_inputs
     from tilesmith.targets import resolve_target
-    from tilesmith.timing import pinned
 
     resolved = resolve_target(target, dict(settings))
-    with pinned(threads):  # threads that are started here stay on these cores too
-        executable = executable_of(model, resolved, database, dict(shapes), threads)
-        path = source_of(executable, model, source) if against else None
-        inputs = random_inputs(executable)
-        result = compare(executable, inputs, against, path, threads, seconds)
+    executable = executable_of(model, resolved, database, dict(shapes), threads)
+    path = source_of(executable, model, source) if against else None
+    result = compare(executable, random_inputs(executable), against, path, seconds)
     if as_json:
         print_json(result.to_json())
         return

@@ -12,9 +12,9 @@ from tilesmith.options import (
     Shape,
     database_option,
     json_option,
+    runtime_threads_option,
     shape_option,
     target_option,
-    threads_option,
 )
 from tilesmith.output import note, print_json, table
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 )
 @target_option(required=False)
 @database_option(required=False)
-@threads_option
+@runtime_threads_option
 @shape_option
 @json_option
 def run(
@@ -49,7 +49,7 @@ def run(
     target: str,
     settings: tuple[tuple[str, str], ...],
     database: str | None,
-    threads: int,
+    threads: int | None,
     shapes: tuple[tuple[str, Shape], ...],
     as_json: bool,
 ) -> None:
