@@ -178,6 +178,21 @@ def test_accumulator_tiles_of_any_shape(m: int, k: int, n: int, tile: int) -> No
     np.testing.assert_array_equal(native(schedule, {"a": a, "b": b}), a @ b)
 
 
+@given(st.integers(1, 2 * LANES + 3), st.integers(1, 2 * LANES + 3))
+def test_tiles_are_transposed_in_registers(rows: int, columns: int) -> None:
+    """`transpose` tiles of any size: whole vectors on both sides, nothing beyond the edges."""
+    i, j = axis("i", columns), axis("j", rows)
+    value = call("multiply", load("x", j.var, i.var), 2.0)
+    compute = ComputeDefinition("t", (Tensor("x", (rows, columns)),), (Stage("y", (i, j), value),))
+    schedule = (
+        Schedule(compute).split("y", "i", LANES, "io", "ii").split("y", "j", LANES, "jo", "ji")
+    )
+    schedule = schedule.reorder("y", ("io", "jo", "ii", "ji")).tensorize("y", "ii", "transpose")
+    schedule = schedule.unroll("y", "ii").vectorize("y", "ji")
+    x = numbers(rows * columns).reshape(rows, columns)
+    np.testing.assert_array_equal(native(schedule, {"x": x}), 2 * x.T)
+
+
 def _one(block: Block, extent: object = 4, kind: str = "serial") -> Program:
     loop = Loop("i", extent, kind, block)  # type: ignore[arg-type]
     return Program("bad", (Buffer("x", (const(4),), role="input"),
