@@ -33,12 +33,13 @@ from codegen.accelerator.nests import (
     compile_expression,
     integer,
     match_nest,
+    narrow,
     plan_nest,
+    split_pipeline,
 )
 from codegen.accelerator.pointwise import Pointwise
 from search_space.dtypes import size_of
 from search_space.errors import CodegenError
-from search_space.expression import Expr
 from search_space.program import (
     Allocate,
     Buffer,
@@ -48,8 +49,6 @@ from search_space.program import (
     Program,
     Sequence,
     Statement,
-    blocks,
-    walk,
 )
 from search_space.scalar import Call, Const, Load, Select
 
@@ -321,7 +320,7 @@ class Generator:
         low = dict.fromkeys(sizes, 0)
         high = dict(sizes)
         for expression in value.condition:
-            self.narrow(expression, env, sizes, low, high)
+            narrow(expression, env, low, high)
         tile = self.tiles[nest.write.buffer.name]
         box = tuple((name, low[name], high[name], sizes[name]) for name in sizes)
         place = (tile.space, tile.offset)
@@ -336,30 +335,6 @@ class Generator:
             moved = {name: first for name, first in low.items() if first}
             inside = {name: high[name] - low[name] for name in sizes}
             self.dma(nest, {**env, **moved}, inside)
-
-    def narrow(
-        self,
-        expression: Expr,
-        env: Environment,
-        sizes: dict[str, int],
-        low: dict[str, int],
-        high: dict[str, int],
-    ) -> None:
-        """Cut `low` and `high` to where `expression` (in one loop of the nest) is >= 0."""
-        names = [name for name in expression.variables() if name in sizes]
-        base = compile_expression(expression)({**env, **dict.fromkeys(names, 0)})
-        if not names:
-            if base < 0:
-                high.update(low)
-            return
-        factor = expression.coefficient(names[0])
-        step = factor.constant if factor is not None and len(names) == 1 else None
-        if not step:
-            raise CodegenError(f"condition {expression} >= 0 is not a bound of one loop")
-        if step > 0:
-            low[names[0]] = max(low[names[0]], -(base // step))
-        else:
-            high[names[0]] = min(high[names[0]], base // -step + 1)
 
     def matmul(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
         """MATMULs: reduction on partitions, one operand's loop on the result's partitions."""
@@ -402,38 +377,6 @@ class Generator:
                 self.tile_view(nest.write, inner, out_rows, [(in_rows, p)], f),
                 self.tile_view(source, inner, in_rows, [(out_rows, f)], p),
             )
-
-
-def split_pipeline(
-    body: Statement,
-) -> tuple[list[Allocate], list[Statement], list[Statement]]:
-    """(tiles allocated in a loop's body, the statements that fill them, those that use them).
-
-    The first statements are taken as long as each writes these tiles only. Empty lists if the body
-    does not have this form.
-    """
-    allocations: list[Allocate] = []
-    while isinstance(body, Allocate):
-        allocations.append(body)
-        body = body.body
-    statements: list[Statement] = [body]
-    if isinstance(body, Sequence):
-        statements = list(body.statements)
-    own = {found.buffer.name for found in allocations}
-    inner = own | {
-        s.buffer.name for top in statements for s in walk(top) if isinstance(s, Allocate)
-    }
-    count = 0
-    for statement in statements:
-        written = {block.buffer for block in blocks(statement)}
-        if not written & own or not written <= inner:
-            break
-        count += 1
-    if count in (0, len(statements)):
-        return [], [], []
-    if any(block.buffer in own for statement in statements[count:] for block in blocks(statement)):
-        return [], [], []
-    return allocations, statements[:count], statements[count:]
 
 
 def generate(program: Program, core: Core) -> InstructionStream:

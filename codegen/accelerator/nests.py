@@ -18,7 +18,17 @@ import numpy as np
 
 from search_space.errors import CodegenError
 from search_space.expression import ZERO, Atom, Expr
-from search_space.program import Block, Buffer, Intrinsic, Loop, Statement
+from search_space.program import (
+    Allocate,
+    Block,
+    Buffer,
+    Intrinsic,
+    Loop,
+    Sequence,
+    Statement,
+    blocks,
+    walk,
+)
 from search_space.scalar import Load, loads
 
 Environment = dict[str, int]
@@ -185,3 +195,57 @@ def _strides(index: Expr, free: tuple[str, ...], found: Load) -> dict[str, int]:
         if constant:
             strides[name] = constant
     return strides
+
+
+def narrow(expression: Expr, env: Environment, low: dict[str, int], high: dict[str, int]) -> None:
+    """Cut the ranges [low, high) of a nest's loops to where `expression` is >= 0.
+
+    Raises:
+        CodegenError: it depends on more than one of these loops.
+    """
+    names = [name for name in expression.variables() if name in low]
+    base = compile_expression(expression)({**env, **dict.fromkeys(names, 0)})
+    if not names:
+        if base < 0:
+            high.update(low)
+        return
+    factor = expression.coefficient(names[0])
+    step = factor.constant if factor is not None and len(names) == 1 else None
+    if not step:
+        raise CodegenError(f"condition {expression} >= 0 is not a bound of one loop")
+    if step > 0:
+        low[names[0]] = max(low[names[0]], -(base // step))
+    else:
+        high[names[0]] = min(high[names[0]], base // -step + 1)
+
+
+def split_pipeline(
+    body: Statement,
+) -> tuple[list[Allocate], list[Statement], list[Statement]]:
+    """(tiles allocated in a loop's body, the statements that fill them, those that use them).
+
+    The first statements are taken as long as each writes these tiles only. Empty lists if the body
+    does not have this form.
+    """
+    allocations: list[Allocate] = []
+    while isinstance(body, Allocate):
+        allocations.append(body)
+        body = body.body
+    statements: list[Statement] = [body]
+    if isinstance(body, Sequence):
+        statements = list(body.statements)
+    own = {found.buffer.name for found in allocations}
+    inner = own | {
+        s.buffer.name for top in statements for s in walk(top) if isinstance(s, Allocate)
+    }
+    count = 0
+    for statement in statements:
+        written = {block.buffer for block in blocks(statement)}
+        if not written & own or not written <= inner:
+            break
+        count += 1
+    if count in (0, len(statements)):
+        return [], [], []
+    if any(block.buffer in own for statement in statements[count:] for block in blocks(statement)):
+        return [], [], []
+    return allocations, statements[:count], statements[count:]

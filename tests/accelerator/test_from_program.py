@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codegen.accelerator.core import Core
-from codegen.accelerator.from_program import generate, split_pipeline
+from codegen.accelerator.from_program import generate
 from codegen.accelerator.instructions import Op
+from codegen.accelerator.nests import split_pipeline
 from search_space.config import Config
 from search_space.dtypes import to_numpy
 from search_space.epilogue import reference as epilogue_reference

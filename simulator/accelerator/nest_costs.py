@@ -1,0 +1,281 @@
+"""What one nest costs, for a batch of configurations, in closed form.
+
+A nest (one block in rectangular loops) becomes the same instructions as in the generator
+(`codegen.accelerator.from_program`): this module mirrors its choices, with sizes that are numpy
+arrays, one element for each configuration, and the formulas of `codegen.accelerator.costs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codegen.accelerator.core import ENGINES, Core
+from codegen.accelerator.costs import transfer_time
+from codegen.accelerator.from_program import DMA_BYTES
+from codegen.accelerator.pointwise import MAX_ELEMENTS, calls, simplify
+from search_space.dtypes import size_of
+from search_space.program import Block, Buffer
+from search_space.scalar import Const, Load, Scalar, Select, loads
+
+Array = NDArray[np.float64]
+
+RESOURCES = (*ENGINES, "dma")
+TENSOR, VECTOR, SCALAR, GPSIMD, DMA = range(len(RESOURCES))
+MOVED, COUNT, TRANSPOSES = range(len(RESOURCES), len(RESOURCES) + 3)
+
+BALANCE = 8
+"""Exponent of the norm that combines occupancies: large, so nearly their maximum."""
+
+
+@dataclass
+class Estimate:
+    """Cost of a statement for each configuration of a batch.
+
+    Attributes:
+        data: shape (8, n): ns that each of `RESOURCES` is occupied, then bytes to and from HBM,
+            instructions, and transposes on the tensor engine.
+        span: ns from start to last result, run alone, shape (n,).
+        steady: ns each run takes when runs follow each other (inner loops' tiles are made
+            ahead), or None where that is the span.
+    """
+
+    data: Array
+    span: Array
+    steady: Array | None = None
+
+    @property
+    def repeated(self) -> Array:
+        """`steady`, or the span."""
+        return self.span if self.steady is None else self.steady
+
+    @classmethod
+    def zero(cls, n: int) -> Estimate:
+        return cls(np.zeros((len(RESOURCES) + 3, n)), np.zeros(n))
+
+    def add(self, other: Estimate, times: Any = 1.0) -> None:
+        """Add `times` runs of another; its span is left to the caller."""
+        self.data += other.data * times
+
+    @property
+    def occupied(self) -> Array:
+        """ns of each resource, shape (5, n)."""
+        return self.data[: len(RESOURCES)]
+
+    @property
+    def moved(self) -> Array:
+        row: Array = self.data[MOVED]
+        return row
+
+    @property
+    def count(self) -> Array:
+        row: Array = self.data[COUNT]
+        return row
+
+    @property
+    def transposes(self) -> Array:
+        row: Array = self.data[TRANSPOSES]
+        return row
+
+    @property
+    def step(self) -> Array:
+        """Occupancies combined: nearly the longest, more where two are alike and get in each
+        other's way.
+        """
+        peak = np.maximum(self.occupied.max(axis=0), 1e-9)
+        combined: Array = peak * ((self.occupied / peak) ** BALANCE).sum(axis=0) ** (1 / BALANCE)
+        return combined
+
+    @property
+    def latency(self) -> Array:
+        """ns: the estimate."""
+        return np.maximum(self.span, self.step)
+
+
+@dataclass
+class NestCost:
+    """A rectangular nest: which instructions it becomes, at what cost (as the generator)."""
+
+    core: Core
+    buffers: Mapping[str, Buffer]
+    n: int
+    block: Block
+    sizes: dict[str, Any]
+
+    def estimate(self) -> Estimate:
+        block, value, core = self.block, self.block.value, self.core
+        scope = self.scope(block.buffer)
+        total = Estimate.zero(self.n)
+        if isinstance(value, Const):
+            if scope == "psum" and value.value == 0.0:
+                return total
+            return self.pointwise(total)
+        sources = {self.scope(found.buffer) for found in loads(value)}
+        if isinstance(value, Load) and not (sources | {scope}) <= {"sbuf", "psum"}:
+            return self.dma(total, value)
+        if isinstance(value, Select) and isinstance(value.then, Load):
+            self.engine(total, VECTOR, len(value.condition), core.minimums[VECTOR])
+            return self.dma(total, value.then)
+        if block.reducer == "sum" and scope == "psum":
+            return self.matmul(total)
+        if isinstance(value, Load) and scope == "psum" and sources == {"sbuf"}:
+            return self.transpose(total, value)
+        return self.pointwise(total)
+
+    def scope(self, name: str) -> str:
+        found = self.buffers[name].scope
+        return found if found in ("sbuf", "psum") else "hbm"
+
+    def dtype(self, name: str) -> str:
+        return self.buffers[name].dtype
+
+    def product(self, names: Any) -> Any:
+        result: Any = 1.0
+        for name in names:
+            result = result * self.sizes[name]
+        return result
+
+    def partition(self, found: Load) -> set[str]:
+        return set(found.indices[0].variables()) & set(self.sizes)
+
+    def used(self, found: Load) -> set[str]:
+        return {n for index in found.indices for n in index.variables()} & set(self.sizes)
+
+    def engine(self, total: Estimate, engine: int, count: Any, cycles: Any) -> Estimate:
+        core = self.core
+        time = count * cycles / core.clocks[engine]
+        total.occupied[engine] += time
+        total.span += np.where(
+            count > 0, time + core.latencies[engine] / core.clocks[engine] + core.semaphore_ns, 0
+        )
+        total.data[COUNT] += count
+        return total
+
+    def matmul(self, total: Estimate) -> Estimate:
+        core, written = self.core, self.block.write
+        columns = self.partition(written)
+        first = next(iter(loads(self.block.value)))
+        depth = self.partition(first)
+        free = self.used(written) - columns
+        rest = set(self.sizes) - columns - depth - free
+        count = self.product(rest)
+        passes, extra = 1, 0.0
+        if self.dtype(first.buffer) == "float32":
+            passes, extra = core.fp32_factor, core.fp32_pass_overhead
+        cycles = (np.maximum(core.minimums[TENSOR], self.product(free)) + extra) * passes
+        return self.engine(total, TENSOR, count, cycles)
+
+    def transpose(self, total: Estimate, source: Load) -> Estimate:
+        core = self.core
+        rows = self.partition(source)
+        rest = set(self.sizes) - rows - self.partition(self.block.write)
+        count = self.product(rest)
+        passes, extra = 1, 0.0
+        if self.dtype(source.buffer) == "float32":
+            passes, extra = core.fp32_factor, core.fp32_pass_overhead
+        cycles = (np.maximum(core.minimums[TENSOR], self.product(rows)) + extra) * passes
+        total.data[TRANSPOSES] += count
+        return self.engine(total, TENSOR, count, cycles)
+
+    def dma(self, total: Estimate, source: Load) -> Estimate:
+        """Transfers: contiguous runs in HBM follow from the innermost index."""
+        core, written = self.core, self.block.write
+        load = self.scope(written.buffer) == "sbuf"
+        chip, hbm = (written, source) if load else (source, written)
+        size = size_of(self.dtype(chip.buffer))
+        run = self.run(hbm)
+        whole = self.product(self.sizes)
+        runs = whole / run
+        engines, time = _vector_transfer(runs, run * size, core)
+        busy = engines * time / core.dma_engines
+        pieces = np.maximum(1.0, whole * size / DMA_BYTES)
+        total.occupied[DMA] += np.maximum(busy, whole * size / core.hbm_bytes_per_ns)
+        total.span += np.where(whole > 0, time + core.dma_start_ns, 0)
+        total.data[MOVED] += whole * size
+        total.data[COUNT] += pieces
+        return total
+
+    def run(self, hbm: Load) -> Any:
+        """Elements of a contiguous run of an HBM access."""
+        buffer = self.buffers[hbm.buffer]
+        run: Any = 1.0
+        whole: Any = True
+        for index, extent in zip(reversed(hbm.indices), reversed(buffer.shape), strict=True):
+            names = [
+                n for n in index.variables()
+                if n in self.sizes and index.coefficient(n) is not None
+            ]  # fmt: skip
+            count = self.product(names)
+            run = np.where(whole, run * count, run)
+            whole = whole & (count >= (extent.constant or 0))
+        return run
+
+    def pointwise(self, total: Estimate) -> Estimate:
+        """Instructions of an expression, in the generator's order of cuts."""
+        core, block = self.core, self.block
+        rows = self.partition(block.write)
+        elements = self.product(set(self.sizes) - rows)
+        present = self.product(rows) > 0
+        pieces = np.maximum(1.0, np.ceil(elements / MAX_ELEMENTS)) * present
+        each = elements / np.maximum(pieces, 1)
+        own = {"scalar": SCALAR, "gpsimd": GPSIMD}.get(block.engine, VECTOR)
+        for engine, factor in self.instructions(block.value, own):
+            minimum = core.minimums[engine]
+            size = each * factor
+            cycles = size + minimum if engine == GPSIMD else np.maximum(minimum, size)
+            self.engine(total, engine, pieces, cycles)
+        if block.reducer is not None:
+            self.engine(total, VECTOR, pieces, np.maximum(core.minimums[VECTOR], each))
+        return self.staged(total, block.value, rows)
+
+    def staged(self, total: Estimate, value: Scalar, rows: set[str]) -> Estimate:
+        """Operands that an epilogue reads straight from HBM."""
+        core = self.core
+        for found in dict.fromkeys(loads(value)):
+            if self.scope(found.buffer) != "hbm":
+                continue
+            size = size_of(self.dtype(found.buffer))
+            run = self.run(found)
+            elements = self.product(self.used(found) | rows)
+            engines, time = _vector_transfer(elements / run, run * size, core)
+            total.occupied[DMA] += engines * time / core.dma_engines
+            total.span += time + core.dma_start_ns
+            total.data[MOVED] += elements * size
+            total.data[COUNT] += 1
+        return total
+
+    def instructions(self, value: Scalar, own: int) -> list[tuple[int, float]]:
+        """(engine, cycles an element) of each instruction of an expression."""
+        two = self.core.target.number("vector.tensor_tensor_factor")
+        found: list[tuple[int, float]] = []
+        for part in calls(value):
+            simple = simplify(part)
+            assert simple is not None
+            function, arguments = simple
+            if len(arguments) == 1:
+                own_engine = function in ("reciprocal", "negate")
+                found.append((own if own_engine else SCALAR, 1.0))
+            elif function == "where":
+                found += [(own, two)] * 3
+            else:
+                both = all(self.full(a) for a in arguments)
+                found.append((VECTOR if both else own, two if both else 1.0))
+        return found or [(own, 1.0)]
+
+    def full(self, value: Scalar) -> bool:
+        """Whether a value varies along free axes (is no number and no column)."""
+        if isinstance(value, Const):
+            return False
+        if isinstance(value, Load):
+            return bool(self.used(value) - self.partition(self.block.write))
+        return True
+
+
+def _vector_transfer(runs: Any, length: Any, core: Core) -> tuple[Any, Any]:
+    """`costs.transfer_time` for arrays of run counts and lengths."""
+    count = np.maximum(np.asarray(runs, dtype=np.float64), 1.0).astype(np.int64)
+    return transfer_time(count, np.maximum(np.asarray(length), 1.0).astype(np.int64), core)
