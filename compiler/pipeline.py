@@ -20,6 +20,7 @@ from compiler.passes.elementwise import lower_elementwise
 from compiler.passes.epilogues import fuse_epilogues
 from compiler.passes.joins import make_joins
 from compiler.passes.normalisation import recognise_normalisations
+from compiler.passes.padding import fold_padding
 from compiler.passes.scales import move_scales
 from compiler.passes.views import make_views
 
@@ -30,6 +31,7 @@ SIMPLIFICATIONS: tuple[Pass, ...] = (
     fold_constants,
     canonicalise,
     make_views,
+    fold_padding,
     recognise_activations,
     recognise_normalisations,
     expand_batch_norm,

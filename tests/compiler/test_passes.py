@@ -16,6 +16,7 @@ from compiler.passes.canonical import canonicalise
 from compiler.passes.constant_folding import fold_constants
 from compiler.passes.dead_code import remove_dead_code
 from compiler.passes.normalisation import recognise_normalisations
+from compiler.passes.padding import fold_padding
 from compiler.passes.scales import move_scales
 from compiler.passes.views import make_views
 from compiler.pipeline import SIMPLIFICATIONS, apply, simplify
@@ -280,6 +281,27 @@ def test_softmax_is_recognised_over_the_last_axis_only() -> None:
         graph = check(model, lambda g: apply(g, (recognise_normalisations, remove_dead_code)))
         assert left is None or operators(graph) == left
         assert left is not None or "Softmax" not in operators(graph)
+
+
+@pytest.mark.parametrize(
+    ("pad", "conv", "left"),
+    [
+        ("Pad(x, p)", "Conv<pads=[1, 0, 2, 1], strides=[2, 1]>", {"Conv": 1}),
+        ("Pad(x, p, zero)", 'Conv<auto_pad="VALID">', {"Conv": 1}),
+        ("Pad(x, p, one)", "Conv", {"Pad": 1, "Conv": 1}),
+        ('Pad<mode="edge">(x, p)', "Conv", {"Pad": 1, "Conv": 1}),
+        ("Pad(x, channels)", "Conv<group=2>", {"Pad": 1, "Conv": 1}),
+        ("Pad(x, p)", 'Conv<auto_pad="SAME_UPPER">', {"Pad": 1, "Conv": 1}),
+    ],
+)
+def test_zero_padding_moves_into_a_convolution(pad: str, conv: str, left: dict[str, int]) -> None:
+    model = model_of(
+        X4 + f"(float[A, B, C, D] y) {{ t = {pad} y = {conv}(t, w) }}",
+        p=np.array([0, 0, 1, 0, 0, 0, 0, 2]), channels=np.array([0, 2, 0, 0, 0, 2, 0, 0]),
+        zero=np.float32(0), one=np.float32(1), w=random(4, 4, 3, 3),
+    )  # fmt: skip
+    graph = check(model, lambda g: apply(g, (fold_padding, remove_dead_code)))
+    assert operators(graph) == left
 
 
 def test_every_simplification_returns_the_same_object_when_it_has_nothing_to_do() -> None:
