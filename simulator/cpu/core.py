@@ -242,9 +242,9 @@ class _BlockModel:
         return distinct(self._sorted[place], np.take_along_axis(counts, self._order[place], axis=0))
 
     def _lanes(self) -> Floats:
+        """Points a vector holds; one where nothing is vectorised."""
         vector = self._block.vector
-        assert vector is not None
-        return self._facts.trips[vector]
+        return np.ones(self._wide.shape) if vector is None else self._facts.trips[vector]
 
     def _latency(self, steps: Floats, issued: Floats, tile: Floats) -> Floats:
         """Cycles in which a chain of dependent updates cannot go faster."""
