@@ -57,6 +57,9 @@ class Analysis:
     rebuilt: dict[tuple[int, str], Loop] = field(default_factory=dict)
     compiled: dict[int, Evaluate] = field(default_factory=dict)
     nests: dict[int, tuple[tuple[Loop, ...], Block] | None] = field(default_factory=dict)
+    parts: dict[int, tuple[list[Allocate], list[Statement], list[Statement]]] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         self.buffers = {b.name: b for b in self.program.parameters}
@@ -122,7 +125,7 @@ class Analysis:
                 step = self.further(loop, part, {**values, loop.variable: at})
                 total.span = total.span + step * times
                 total.steady = total.steady + step * times
-        if split_pipeline(loop.body)[0]:
+        if self.split(loop.body)[0]:
             first = np.where(extent > 1, self.further(loop, usual, {**values, loop.variable: 0}), 0)
             once = {**values, loop.variable: np.maximum(extent - 1, 0)}
             only = np.where(extent == 1, self.further(loop, last, once), 0)
@@ -139,7 +142,7 @@ class Analysis:
         tile's load follows the last sweep over the present one, and the first sweep follows the
         load: what is longer than these two sweeps shows.
         """
-        allocations, makers, users = split_pipeline(loop.body)
+        allocations, makers, users = self.split(loop.body)
         if not allocations:
             return part.step
         made = self.total(makers, values)
@@ -153,6 +156,12 @@ class Analysis:
         chain = made.span - made.occupied[DMA] - self.core.dma_start_ns
         bare = np.where(made.occupied[TENSOR] > 0, np.maximum(bare, chain), bare)
         return np.asarray(np.maximum(part.step, used.repeated + bare))
+
+    def split(self, body: Statement) -> tuple[list[Allocate], list[Statement], list[Statement]]:
+        """`split_pipeline` of a body, remembered."""
+        if id(body) not in self.parts:
+            self.parts[id(body)] = split_pipeline(body)
+        return self.parts[id(body)]
 
     def total(self, statements: list[Statement], values: Values) -> Estimate:
         total, steady = Estimate.zero(self.n), np.zeros(self.n)
