@@ -10,30 +10,24 @@ data and output, NCHW or blocked by the vector width.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from numpy.typing import NDArray
-
 from search_space import accelerator
 from search_space.accelerator_conv import ConvSpace
 from search_space.config import Config
 from search_space.convolution import direct, im2col, winograd
 from search_space.convolution.geometry import Geometry
-from search_space.convolution.reference import convolve
+from search_space.convolution.template import IMAGE, KERNEL, Convolution
 from search_space.schedule import Schedule
 from search_space.space import SearchSpace
 from search_space.target import Target
-from search_space.template import Operand, Parameter, Template, templates
+from search_space.template import Parameter, templates
 from search_space.workload import Workload
 
 
 @templates.register("conv2d")
-class Conv2d(Template):
+class Conv2d(Convolution):
     """See the module's docstring."""
 
     operator = "conv2d"
-    fuses_epilogues = True
     summary = "2-D convolution, NCHW data, OIHW weights"
     examples = (
         "conv2d c=5 h=9 w=11 oc=20 kh=3 kw=3 pad=1 const=weight epilogue=bias,relu",
@@ -42,42 +36,11 @@ class Conv2d(Template):
         "conv2d n=2 c=6 h=9 w=9 oc=9 kh=3 kw=3 groups=3 pad=1x0x0x1 epilogue=bias",
     )
     parameters = (
-        Parameter("n", "batch", 1),
-        Parameter("c", "input channels"),
-        Parameter("h", "input height"),
-        Parameter("w", "input width"),
+        *IMAGE,
         Parameter("oc", "output channels"),
-        Parameter("kh", "kernel height"),
-        Parameter("kw", "kernel width"),
-        Parameter("stride", "step, as 2 or 2x1", "1"),
-        Parameter("pad", "zeros around, as 1, 0x1 or TOPxLEFTxBOTTOMxRIGHT", "0"),
-        Parameter("dilation", "distance of taps, as 1 or 2x1", "1"),
+        *KERNEL,
         Parameter("groups", "independent groups of channels", 1),
     )
-
-    def check(self, workload: Workload) -> None:
-        Geometry.of(workload)
-
-    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        g = Geometry.of(workload)
-        return (
-            Operand("data", (g.batch, g.channels, g.height, g.width), workload.dtype),
-            Operand("weight", (g.out_channels, g.channels // g.groups, *g.kernel), workload.dtype),
-        )
-
-    def output(self, workload: Workload) -> Operand:
-        g = Geometry.of(workload)
-        shape = (g.batch, g.out_channels, g.out_height, g.out_width)
-        return Operand("out", shape, workload.dtype, "output")
-
-    def channel_axis(self, workload: Workload) -> int:
-        return 1
-
-    def flops(self, workload: Workload) -> int:
-        return Geometry.of(workload).flops()
-
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-        return convolve(Geometry.of(workload), inputs["data"], inputs["weight"])
 
     def _shifted(self, workload: Workload, target: Target) -> ConvSpace:
         g = Geometry.of(workload).view()

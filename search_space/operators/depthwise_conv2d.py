@@ -9,70 +9,30 @@ loads decide, not multiply-adds. Its schedules are in `search_space/convolution/
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from numpy.typing import NDArray
-
 from search_space import accelerator
 from search_space.accelerator_windows import WindowSpace
 from search_space.config import Config
 from search_space.convolution import depthwise
 from search_space.convolution.geometry import Geometry
-from search_space.convolution.reference import convolve
+from search_space.convolution.template import IMAGE, KERNEL, Convolution
 from search_space.schedule import Schedule
 from search_space.space import SearchSpace
 from search_space.target import Target
-from search_space.template import Operand, Parameter, Template, templates
+from search_space.template import templates
 from search_space.workload import Workload
 
 
 @templates.register("depthwise_conv2d")
-class DepthwiseConv2d(Template):
+class DepthwiseConv2d(Convolution):
     """See the module's docstring."""
 
     operator = "depthwise_conv2d"
-    fuses_epilogues = True
     summary = "2-D convolution of each channel by itself, NCHW data, (c, 1, kh, kw) weights"
     examples = (
         "depthwise_conv2d c=20 h=9 w=11 kh=3 kw=3 pad=1 const=weight epilogue=bias,relu",
         "depthwise_conv2d n=2 c=5 h=13 w=7 kh=5 kw=3 stride=2 pad=2x1x1x0",
     )
-    parameters = (
-        Parameter("n", "batch", 1),
-        Parameter("c", "channels"),
-        Parameter("h", "input height"),
-        Parameter("w", "input width"),
-        Parameter("kh", "kernel height"),
-        Parameter("kw", "kernel width"),
-        Parameter("stride", "step, as 2 or 2x1", "1"),
-        Parameter("pad", "zeros around, as 1, 0x1 or TOPxLEFTxBOTTOMxRIGHT", "0"),
-        Parameter("dilation", "distance of taps, as 1 or 2x1", "1"),
-    )
-
-    def check(self, workload: Workload) -> None:
-        Geometry.of(workload)
-
-    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        g = Geometry.of(workload)
-        return (
-            Operand("data", (g.batch, g.channels, g.height, g.width), workload.dtype),
-            Operand("weight", (g.channels, 1, *g.kernel), workload.dtype),
-        )
-
-    def output(self, workload: Workload) -> Operand:
-        g = Geometry.of(workload)
-        shape = (g.batch, g.channels, g.out_height, g.out_width)
-        return Operand("out", shape, workload.dtype, "output")
-
-    def channel_axis(self, workload: Workload) -> int:
-        return 1
-
-    def flops(self, workload: Workload) -> int:
-        return Geometry.of(workload).flops()
-
-    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-        return convolve(Geometry.of(workload), inputs["data"], inputs["weight"])
+    parameters = (*IMAGE, *KERNEL)
 
     def _windows_space(self, workload: Workload, target: Target) -> WindowSpace:
         compute = depthwise.compute(self, workload, Geometry.of(workload))

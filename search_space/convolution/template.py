@@ -1,0 +1,57 @@
+"""What the convolution templates share: parameters, operands and the reference in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from search_space.convolution.geometry import Geometry
+from search_space.convolution.reference import convolve
+from search_space.template import Operand, Parameter, Template
+from search_space.workload import Workload
+
+IMAGE = (
+    Parameter("n", "batch", 1),
+    Parameter("c", "input channels"),
+    Parameter("h", "input height"),
+    Parameter("w", "input width"),
+)
+KERNEL = (
+    Parameter("kh", "kernel height"),
+    Parameter("kw", "kernel width"),
+    Parameter("stride", "step, as 2 or 2x1", "1"),
+    Parameter("pad", "zeros around, as 1, 0x1 or TOPxLEFTxBOTTOMxRIGHT", "0"),
+    Parameter("dilation", "distance of taps, as 1 or 2x1", "1"),
+)
+
+
+class Convolution(Template):
+    """A two-dimensional convolution of NCHW data with OIHW weights (I per group)."""
+
+    fuses_epilogues = True
+
+    def check(self, workload: Workload) -> None:
+        Geometry.of(workload)
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        g = Geometry.of(workload)
+        return (
+            Operand("data", (g.batch, g.channels, g.height, g.width), workload.dtype),
+            Operand("weight", (g.out_channels, g.channels // g.groups, *g.kernel), workload.dtype),
+        )
+
+    def output(self, workload: Workload) -> Operand:
+        g = Geometry.of(workload)
+        shape = (g.batch, g.out_channels, g.out_height, g.out_width)
+        return Operand("out", shape, workload.dtype, "output")
+
+    def channel_axis(self, workload: Workload) -> int:
+        return 1
+
+    def flops(self, workload: Workload) -> int:
+        return Geometry.of(workload).flops()
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        return convolve(Geometry.of(workload), inputs["data"], inputs["weight"])
