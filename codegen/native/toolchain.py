@@ -57,8 +57,8 @@ def machine(target: Target) -> llvm.TargetMachine:
     )
 
 
-def optimise(text: str, target: Target) -> llvm.ModuleRef:
-    """Parse, verify and optimise a module.
+def optimise(text: str, target: Target, standard: bool = False) -> llvm.ModuleRef:
+    """Parse, verify and optimise a module; `standard`: with LLVM's whole pipeline in any case.
 
     Raises:
         CodegenError: LLVM refuses the module (a defect of ours, with LLVM's message).
@@ -74,7 +74,8 @@ def optimise(text: str, target: Target) -> llvm.ModuleRef:
     options.slp_vectorization = False
     options.loop_unrolling = False
     builder = llvm.create_pass_builder(chosen, options)
-    if text.count("br i1") > MANY_BRANCHES or text.count("\n") > MANY_LINES:
+    large = text.count("br i1") > MANY_BRANCHES or text.count("\n") > MANY_LINES
+    if standard or large:
         builder.getModulePassManager().run(module, builder)
         return module
     passes = llvm.create_new_function_pass_manager()
