@@ -132,6 +132,8 @@ class _Memory:
     latencies: list[float] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
     trained: bool = False
+    accuracy: tuple[int, float | None] = (0, None)
+    """Of the latest trials, and how many there were."""
 
 
 class Predictor:
@@ -201,13 +203,9 @@ class Predictor:
     def accuracy(self, state: TuningState) -> float | None:
         """Pairwise accuracy of the scores by which recent trials were chosen."""
         memory = self._memory(state)
-        latencies = np.array(memory.latencies[-_RECENT:])
-        if not np.isfinite(latencies).sum() > 1:
-            return None
-        good = np.isfinite(latencies)
-        scores = np.array(memory.scores[-_RECENT:])[good]
-        groups = np.array(memory.groups[-_RECENT:])[good]
-        return rank_agreement(scores, latencies[good], groups)
+        if memory.accuracy[0] != len(memory.latencies):
+            memory.accuracy = (len(memory.latencies), _accuracy(memory))
+        return memory.accuracy[1]
 
     def _memory(self, state: TuningState) -> _Memory:
         schema = self._source.schema(state)
@@ -227,6 +225,16 @@ class Predictor:
             return memory.model.predict(samples)
         known = np.isfinite(samples.analytical) & (samples.analytical > 0)
         return np.log(np.where(known, samples.analytical, 1.0))
+
+
+def _accuracy(memory: _Memory) -> float | None:
+    latencies = np.array(memory.latencies[-_RECENT:])
+    good = np.isfinite(latencies)
+    if good.sum() < 2:
+        return None
+    scores = np.array(memory.scores[-_RECENT:])[good]
+    groups = np.array(memory.groups[-_RECENT:])[good]
+    return rank_agreement(scores, latencies[good], groups)
 
 
 def _train(memory: _Memory) -> None:

@@ -146,7 +146,7 @@ class Search:
         self._recall_earlier()
         for number, search in enumerate(self.tasks):
             state = search.state
-            if state.default not in state.results:
+            if state.is_new(state.default):
                 search.pending = [state.default]
             more = seeds[number] if seeds else ()
             state.seeds = tuple(dict.fromkeys([*more, *state.seeds]))
@@ -219,7 +219,7 @@ class Search:
     def replace(self, search: TaskSearch, trials: Sequence[Trial]) -> None:
         """Let results of a second measurement take the place of the first, and commit them."""
         for trial in trials:
-            search.state.results[trial.config] = trial.result
+            search.state.record(trial)
         entries = [Entry(search.state.task.workload, trial) for trial in trials]
         self._ledger.commit(entries, self._save_all())
 
@@ -301,7 +301,7 @@ class Search:
         state = search.state
         new = [trial for trial in trials if trial.config not in state.results]
         for trial in trials:
-            state.results[trial.config] = trial.result
+            state.record(trial)
         state.excluded |= {t.config for t in trials if t.result.status == "crash"}
         search.strategy.observe(state, trials)
         self.predictor.remember(state, new)

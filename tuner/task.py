@@ -8,7 +8,6 @@ in the order they were measured; nothing in `results` or `excluded` is ever prop
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -82,6 +81,8 @@ class TuningState:
     predict: Predict = no_prediction
     informed: bool = False
     layouts: Callable[[Config], Layouts] = plain_layouts
+    _ranked: list[tuple[Config, float]] | None = field(default=None, repr=False)
+    _ranked_count: int = 0
 
     def is_new(self, config: Config) -> bool:
         """Whether `config` may still be proposed."""
@@ -90,8 +91,14 @@ class TuningState:
     def add(self, trials: Sequence[Trial]) -> None:
         """Append results; a configuration measured before keeps its first result."""
         for trial in trials:
-            assert trial.result.measured_by == self.measured_by, "labels are never mixed"
-            self.results.setdefault(trial.config, trial.result)
+            if trial.config not in self.results:
+                self.record(trial)
+
+    def record(self, trial: Trial) -> None:
+        """Set a configuration's result, a new one or one measured again."""
+        assert trial.result.measured_by == self.measured_by, "labels are never mixed"
+        self.results[trial.config] = trial.result
+        self._ranked = None
 
     @property
     def exhausted(self) -> bool:
@@ -104,9 +111,13 @@ class TuningState:
         )
 
     def ranked(self) -> list[tuple[Config, float]]:
-        """Successful configurations of this space with latencies in seconds, fastest first."""
-        found = [(c, r.latency) for c, r in self.results.items() if r.latency is not None]
-        return sorted(((c, t) for c, t in found), key=lambda pair: pair[1])
+        """Successful configurations with latencies in seconds, fastest first."""
+        if self._ranked is None or self._ranked_count != len(self.results):
+            found = ((c, r.latency) for c, r in self.results.items())
+            good = [(config, latency) for config, latency in found if latency is not None]
+            self._ranked = sorted(good, key=lambda pair: pair[1])
+            self._ranked_count = len(self.results)
+        return self._ranked
 
     @property
     def best(self) -> tuple[Config, float] | None:
@@ -116,9 +127,12 @@ class TuningState:
 
     @property
     def default_latency(self) -> float | None:
-        """Latency of the default in seconds, once measured and successful."""
+        """Latency of the default in seconds, once it ran (if it was aborted as slow: till then)."""
         result = self.results.get(self.default)
-        return result.latency if result is not None else None
+        if result is None:
+            return None
+        aborted = min(result.samples) if result.status == "slow" and result.samples else None
+        return result.latency if result.ok else aborted
 
     def best_by_layouts(self) -> dict[Layouts, tuple[Config, float]]:
         """The fastest configuration of each layout pair measured so far."""
@@ -130,9 +144,3 @@ class TuningState:
     def within(self, space: SearchSpace) -> TuningState:
         """This state seen through a smaller space (results, randomness and predictor shared)."""
         return replace(self, space=space)
-
-
-def typical_latency(states: Sequence[TuningState]) -> float | None:
-    """Median of the best latencies of several tasks, in seconds; None without any."""
-    found = [best[1] for state in states if (best := state.best) is not None]
-    return statistics.median(found) if found else None

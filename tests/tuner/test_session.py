@@ -309,3 +309,22 @@ def test_configurations_carry_over_between_shapes() -> None:
     ledger = MemoryLedger(known=known.entries)
     tune([TuningTask(other)], TARGET, ledger, [simulator()], TuneOptions(trials=9), judge=judge)
     assert Trial(best, ledger.entries[1].trial.result) in [e.trial for e in ledger.entries[:6]]
+
+
+def test_a_default_aborted_as_slow_still_has_a_latency_to_compare_with() -> None:
+    default = template_of("matmul").default(BIG, TARGET)
+    slow = MeasureResult("slow", "simulator", (0.5,), "took 3 x as long")
+    known = MemoryLedger(known=[Entry(BIG, Trial(default, slow))])
+    summary = tune(TASKS[:1], TARGET, known, [simulator()], TuneOptions(trials=8), judge=judge)
+    assert summary.tasks[0].default_s == 0.5
+    best = summary.tasks[0].best_s
+    assert best is not None and best < 0.5
+    assert default not in [entry.trial.config for entry in known.entries]
+
+
+def test_a_quarantined_default_is_not_tried_again() -> None:
+    default = template_of("matmul").default(BIG, TARGET)
+    crash = MeasureResult("crash", "hardware", message="the worker died")
+    known = MemoryLedger(known=[Entry(BIG, Trial(default, crash))])
+    tune(TASKS[:1], TARGET, known, [simulator()], TuneOptions(trials=8), judge=judge)
+    assert default not in [entry.trial.config for entry in known.entries]

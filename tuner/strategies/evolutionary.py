@@ -2,10 +2,9 @@
 
 Each round breeds a population from the best measured configurations, the default, starting points
 carried over from similar workloads, and random ones, and measures the best predicted new ones. Two
-shares of a batch do not trust the model as far: a share `_LOCAL` goes to unmeasured neighbours
-    of the
-very best measured configurations (where the model cannot tell siblings apart, trying them does),
-and a share `_EPSILON` is random, so that a wrong model is found out.
+shares of a batch do not trust the model as far. Once enough is measured, a share `_LOCAL` goes to
+unmeasured neighbours of the very best (where the model cannot tell siblings apart, trying them
+does); a share `_EPSILON` is random, so that a wrong model is found out.
 """
 
 from __future__ import annotations
@@ -42,7 +41,8 @@ class Evolutionary(Strategy):
         seeds = list(dict.fromkeys([*ranked, state.default, *state.seeds]))
         picked = pick_diverse(state, state.seeds, count // 2)
         exploring = int(state.rng.binomial(count - len(picked), _EPSILON))
-        local = int(state.rng.binomial(count - len(picked) - exploring, _LOCAL))
+        share = _LOCAL if len(ranked) >= _MEASURED_SEEDS else 0.0
+        local = int(state.rng.binomial(count - len(picked) - exploring, share))
         picked += _neighbours(state, ranked[:_ELITE], local, picked)
         ordered = evolve(state, seeds, _INFORMED_BREEDING if state.informed else _BREEDING)
         picked += pick_diverse(state, ordered, count - len(picked) - exploring, taken=picked)
