@@ -69,16 +69,23 @@ def _aligned(offset: int) -> int:
 
 
 class Groups:
-    """Tensors at fixed distances of each other: a union-find with offsets."""
+    """Tensors at fixed distances of each other: a union-find with offsets.
+
+    Distances and sizes are in whatever unit the caller counts in.
+    """
 
     def __init__(self) -> None:
         self._parent: dict[str, tuple[str, int]] = {}
+        self._spans: dict[str, tuple[int, int]] = {}
 
-    def add(self, name: str) -> None:
-        self._parent.setdefault(name, (name, 0))
+    def add(self, name: str, size: int = 0) -> None:
+        """Make a tensor known, in a group of its own."""
+        if name not in self._parent:
+            self._parent[name] = (name, 0)
+            self._spans[name] = (0, size)
 
     def find(self, name: str) -> tuple[str, int]:
-        """(representative of its group, distance of `name` from it in bytes)."""
+        """(representative of its group, distance of `name` from it)."""
         self.add(name)
         parent, distance = self._parent[name]
         if parent == name:
@@ -87,13 +94,22 @@ class Groups:
         self._parent[name] = (root, distance + further)
         return self._parent[name]
 
+    def span(self, name: str) -> tuple[int, int]:
+        """Where the group of `name` starts and ends, counted from `name`."""
+        root, distance = self.find(name)
+        low, high = self._spans[root]
+        return low - distance, high - distance
+
     def tie(self, name: str, base: str, offset: int) -> bool:
-        """Let `name` lie `offset` bytes after `base`; False if both are tied otherwise already."""
+        """Let `name` lie `offset` after `base`; False if both are tied otherwise already."""
         root, distance = self.find(name)
         base_root, base_distance = self.find(base)
         wanted = base_distance + offset - distance
         if root == base_root:
             return wanted == 0
+        low, high = self._spans.pop(root)
+        base_low, base_high = self._spans[base_root]
+        self._spans[base_root] = (min(low + wanted, base_low), max(high + wanted, base_high))
         self._parent[root] = (base_root, wanted)
         return True
 

@@ -89,7 +89,7 @@ class Option:
         operands: layout of each operand, `PLAIN` where the template does not ask for one.
         output: layout of the output.
         seconds: measured or estimated latency.
-        workload, config: what is compiled; None for joins, which cost nothing.
+        workload, config: what is compiled; None for joins and views, which cost nothing.
     """
 
     operands: tuple[str, ...]
@@ -229,9 +229,9 @@ class Chooser:
 
     # -- options of nodes -----------------------------------------------------------------------
     def options(self, graph: Graph, node: Node) -> list[Option]:
-        """Every way to run a kernel or join node."""
-        if node.kind == "join":
-            return self._join_options(graph, node)
+        """Every way to run a kernel, or to lay a join or view out."""
+        if node.kind in ("join", "view"):
+            return self._alias_options(graph, node)
         assert node.workload is not None
         if is_elementwise(node):
             return self._elementwise_options(graph, node)
@@ -292,21 +292,27 @@ class Chooser:
             return ()
         return (f"NCHW{self.target.integer('vector.lanes')}c",)
 
-    def _join_options(self, graph: Graph, node: Node) -> list[Option]:
-        """A join works in a blocked layout too if it is of whole blocks of channels."""
-        result = graph.info(node.writes[0]).dims
-        shapes = [graph.info(name).dims for name in node.inputs]
-        found = []
-        for layout in (PLAIN, *self.image_layouts()):
-            size = block(layout)
-            along_channels = (
-                len(result) == 4
-                and result[0] == 1
-                and all(len(s) == 4 and s[2:] == result[2:] and s[1] % size == 0 for s in shapes)
-            )
-            if layout == PLAIN or along_channels:
-                found.append(Option((layout,) * len(node.inputs), layout))
+    def _alias_options(self, graph: Graph, node: Node) -> list[Option]:
+        """A join or view works in a blocked layout too if its parts are of whole blocks."""
+        whole = node.outputs[0] if node.kind == "join" else node.inputs[0]
+        parts = node.inputs if node.kind == "join" else node.outputs
+        count = len(node.inputs)
+        found = [Option((PLAIN,) * count, PLAIN)]
+        for layout in self.image_layouts():
+            offset = int(node.attribute("offset", 0))
+            shapes = [graph.info(name).dims for name in (*parts, whole)]
+            if whole not in graph.constants and is_channel_range(shapes, offset, block(layout)):
+                found.append(Option((layout,) * count, layout))
         return found
+
+
+def is_channel_range(shapes: list[tuple[int, ...]], offset: int, size: int) -> bool:
+    """Whether images of one batch differ in channels only, cut at whole blocks of `size`."""
+    first = shapes[0]
+    if any(len(shape) != 4 or shape[0] != 1 or shape[2:] != first[2:] for shape in shapes):
+        return False
+    pixels = first[2] * first[3]
+    return offset % (size * pixels) == 0 and all(shape[1] % size == 0 for shape in shapes)
 
 
 def layout_variants(space: SearchSpace, config: Config) -> Iterator[Config]:

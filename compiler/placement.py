@@ -35,7 +35,7 @@ def place(graph: Graph, nbytes: Mapping[str, int]) -> Placement:
     """
     groups = Groups()
     for name in device_tensors(graph):
-        groups.add(name)
+        groups.add(name, nbytes[name])
     for node in graph.nodes:
         if node.kind == "view" and node.inputs[0] not in graph.constants:
             info = graph.info(node.inputs[0])
@@ -46,12 +46,12 @@ def place(graph: Graph, nbytes: Mapping[str, int]) -> Placement:
             for name in node.inputs:
                 assert groups.tie(name, node.outputs[0], offset), f"'{name}' is joined twice"
                 offset += nbytes[name]
-    intervals, starts = _intervals(graph, groups, nbytes)
+    intervals = _intervals(graph, groups)
     arena: Arena = plan_arena(intervals)
     offsets: dict[str, int] = {}
     for name in groups.names():
-        root, distance = groups.find(name)
-        offsets[name] = arena.offsets[root] + distance - starts[root]
+        root, _ = groups.find(name)
+        offsets[name] = arena.offsets[root] - groups.span(name)[0]
     return Placement(offsets, arena.nbytes, peak_alive(intervals))
 
 
@@ -64,31 +64,24 @@ def device_tensors(graph: Graph) -> set[str]:
     return found - graph.constants.keys()
 
 
-def _intervals(
-    graph: Graph, groups: Groups, nbytes: Mapping[str, int]
-) -> tuple[list[Interval], dict[str, int]]:
-    """Life and size of each group, and the distance of its lowest byte from its representative."""
+def _intervals(graph: Graph, groups: Groups) -> list[Interval]:
+    """Life and size of each group."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
-    low: dict[str, int] = {}
-    high: dict[str, int] = {}
+    known = set(groups.names())
 
     def touch(name: str, step: int) -> None:
-        root, distance = groups.find(name)
-        first[root] = min(first.get(root, step), step)
-        last[root] = max(last.get(root, step), step)
-        low[root] = min(low.get(root, distance), distance)
-        high[root] = max(high.get(root, distance), distance + nbytes[name])
+        if name in known:
+            root, _ = groups.find(name)
+            first[root] = min(first.get(root, step), step)
+            last[root] = max(last.get(root, step), step)
 
-    known = set(groups.names())
     for info in graph.inputs:
-        if info.name in known:
-            touch(info.name, -1)
+        touch(info.name, -1)
     for step, node in enumerate(graph.nodes):
         for name in (*node.reads, *node.writes):
-            if name in known:
-                touch(name, step)
-    for info in (*graph.inputs, *graph.outputs):
-        if info.name in known:
-            touch(info.name, len(graph.nodes))
-    return [Interval(r, high[r] - low[r], first[r], last[r]) for r in first], low
+            touch(name, step)
+    for info in graph.outputs:
+        touch(info.name, len(graph.nodes))
+    spans = {root: groups.span(root) for root in first}
+    return [Interval(r, spans[r][1] - spans[r][0], first[r], last[r]) for r in first]

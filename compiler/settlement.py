@@ -33,7 +33,7 @@ class Settled:
 
     Attributes:
         graph: with conversions in it.
-        options: what runs each kernel or join node.
+        options: what runs each kernel, and how each join and view is laid out.
         layouts: layout of each tensor that is not plain.
         seconds: of all kernels and conversions, by measurement or estimate.
         exact: whether the choice is proved the best of all.
@@ -55,7 +55,7 @@ class _Settlement:
     def __init__(self, graph: Graph, chooser: Chooser) -> None:
         self.graph = graph
         self.chooser = chooser
-        self.nodes = [node for node in graph.nodes if node.kind in ("kernel", "join")]
+        self.nodes = [node for node in graph.nodes if node.kind != "host"]
         chooser.prepare([node.workload for node in self.nodes if node.workload is not None])
         self.options = {node: chooser.options(graph, node) for node in self.nodes}
 
@@ -105,9 +105,9 @@ class _Settlement:
         )
 
     def needs_plain(self, name: str) -> bool:
-        """Whether a view, a host node or the caller reads the tensor."""
+        """Whether a host node or the caller reads the tensor."""
         readers = self.graph.consumers.get(name, ())
-        return name in self.graph.output_names or any(r.kind in ("view", "host") for r in readers)
+        return name in self.graph.output_names or any(r.kind == "host" for r in readers)
 
     def seconds(self, name: str, source: str, result: str) -> float:
         """Of converting a tensor; infinite where nothing can."""

@@ -6,7 +6,8 @@
     a = View(y); b = View(y)      after
 
 A tensor can be part of one join only, at one place: what is joined twice, is a constant, or is tied
-to another place by a view keeps its Concat, and is copied. Contract: before lowering; same values.
+to another place by a view (a piece of a larger tensor) keeps its Concat, and is copied. Contract:
+before lowering; same values.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ def make_joins(graph: Graph) -> Graph:
 def _tied(rewriter: Rewriter) -> Groups:
     """Distances, in elements, that views and joins already fix."""
     groups = Groups()
+    for name, info in rewriter.tensors.items():
+        if info.known:
+            groups.add(name, info.elements)
     for node in rewriter.nodes():
         if node.kind == "view":
             groups.tie(node.writes[0], node.inputs[0], int(node.attribute("offset", 0)))
@@ -64,11 +68,18 @@ def _joinable(rewriter: Rewriter, node: Node) -> bool:
 
 
 def _tie(rewriter: Rewriter, groups: Groups, node: Node) -> bool:
-    """Fix the parts of a join; False, tying nothing, where one is tied elsewhere already."""
+    """Fix the parts of a join; False, tying nothing, where one lies elsewhere already.
+
+    A part that is itself a piece of a larger tensor would bring all of that along, over its
+    neighbours in the join.
+    """
     offset, wanted = 0, []
     for name in node.inputs:
+        elements = rewriter.info(name).elements
+        if groups.span(name) != (0, elements):
+            return False
         wanted.append((name, offset))
-        offset += rewriter.info(name).elements
+        offset += elements
     result = node.writes[0]
     roots = [groups.find(name)[0] for name in (*node.inputs, result)]
     if len(set(roots)) < len(roots):

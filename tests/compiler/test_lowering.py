@@ -340,6 +340,17 @@ CONCAT = {
 }  # fmt: skip
 
 
+def test_a_piece_of_a_larger_tensor_is_copied_into_a_concatenation() -> None:
+    model = model_of(
+        "g (float[1, 4, 5, 5] x) => (float[1, 6, 5, 5] y) "
+        "{ a = Conv(x, w0) b, c = Split<axis=1>(a) e = Conv(c, w2) d = Conv(b, w1) "
+        "y = Concat<axis=1>(d, e, c) }",
+        w0=random(4, 4, 1, 1), w1=random(2, 2, 1, 1), w2=random(2, 2, 1, 1, seed=1),
+    )  # fmt: skip
+    graph = check_both(model)
+    assert sum(count for key, count in operators(graph).items() if "concat" in key) == 1
+
+
 @pytest.mark.parametrize("channels", [4, 16])
 @pytest.mark.parametrize("name", CONCAT)
 def test_concatenation_in_place(name: str, channels: int) -> None:

@@ -50,4 +50,8 @@ def test_groups_keep_distances() -> None:
     assert root == other
     assert d - a == 142
     assert groups.tie("d", "a", 142)
+    groups.add("e", 30)
+    assert groups.tie("e", "d", 8)
+    assert groups.span("a") == (0, 180)
+    assert groups.span("e") == (-150, 30)
     assert not groups.tie("d", "a", 143)

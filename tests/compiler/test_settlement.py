@@ -143,6 +143,29 @@ def test_every_pair_of_layouts_gives_the_same_numbers(database: Database) -> Non
         assert_close(executable.run(inputs), expected(RESIDUAL, inputs))
 
 
+def test_channels_are_split_and_joined_in_blocks(database: Database) -> None:
+    wide = 2 * LANES
+    model = model_of(
+        f"g (float[1, {wide}, 5, 5] x) => (float[1, {wide}, 5, 5] y) "
+        "{ a = Conv(x, w0) b, c = Split<axis=1>(a) d = Conv(b, w1) "
+        "e = Conv(c, w2) f = Concat<axis=1>(d, e) y = Conv(f, w3) }",
+        w0=random(wide, wide, 1, 1), w1=random(LANES, LANES, 1, 1),
+        w2=random(LANES, LANES, 1, 1, seed=1), w3=random(wide, wide, 1, 1),
+    )  # fmt: skip
+    graph = import_model(model)
+    for task in extract_tasks(graph):
+        pairs = itertools.product(("NCHW", BLOCKED), repeat=2)
+        costs = {p: 1e-6 if p == (BLOCKED, BLOCKED) else 1e-3 for p in pairs}
+        database.add(layout_records(task.workload, costs))
+    executable = build(graph, host_target(), database)
+    executable._arena.view(np.float32)[:] = np.nan
+    inputs = inputs_of(graph)
+    assert_close(executable.run(inputs), expected(model, inputs))
+    moved = [s.workload.split()[0] for s in executable.recipe.steps if hasattr(s, "workload")]
+    assert moved.count("layout_transform") == 2
+    assert moved.count("conv2d") == 4
+
+
 def test_the_evaluator_times_the_choices_it_is_given(database: Database) -> None:
     graph = import_model(RESIDUAL)
     evaluator = GraphEvaluator(graph, host_target(), database, runs=3)
