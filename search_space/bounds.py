@@ -139,7 +139,7 @@ class Surroundings:
     # -- counting -----------------------------------------------------------------------------
     def _counted(self, expression: Expr) -> bool:
         wanted = self._closure((expression, *self.facts))
-        if wanted is None:
+        if wanted is None or any(_reads_memory(e) for e in (expression, *self.facts)):
             return False
         rows = _grid({name: self.extents[name] for name in wanted})
         count = len(next(iter(rows.values()))) if rows else 1
@@ -161,6 +161,15 @@ class Surroundings:
                 needed.add(name)
                 pending |= self.extents[name].variables()
         return [name for name in self.extents if name in needed]
+
+
+def _reads_memory(expression: Expr) -> bool:
+    """Whether an index in it is known at run time only."""
+    return any(
+        atom.kind == "element"
+        or any(side is not None and _reads_memory(side) for side in (atom.left, atom.right))
+        for atom in expression.atoms()
+    )
 
 
 def _ends(extent: Expr) -> list[Expr]:

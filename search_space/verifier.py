@@ -7,7 +7,7 @@ the rules. Index ranges need numbers: they are checked where no symbol is left.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -274,6 +274,8 @@ class _Checker:
         self._variables(access.indices, around, where)
         if buffer.scope == "register":
             self._register(access, around, where)
+        for tensor, index in _elements(access.indices):
+            self._access(Load(tensor, (index,)), around, where)
         for position, (index, extent) in enumerate(zip(access.indices, buffer.shape, strict=True)):
             if self._free(index, around) or self._free(extent, around):
                 continue
@@ -324,6 +326,16 @@ class _Checker:
                 seen.add(name)
                 pending |= around.extents[name].variables()
         return False
+
+
+def _elements(indices: Iterable[Expr]) -> Iterator[tuple[str, Expr]]:
+    """The tensors that index expressions read, and where."""
+    for index in indices:
+        for atom in index.atoms():
+            for side in (atom.left, atom.right):
+                yield from _elements((side,) if side is not None else ())
+            if atom.kind == "element" and atom.left is not None:
+                yield atom.name, atom.left
 
 
 def _product(extents: Iterable[Expr]) -> Expr:

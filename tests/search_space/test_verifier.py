@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from search_space.errors import VerificationError
-from search_space.expression import ExprLike, as_expr, const, minimum, var
+from search_space.expression import ExprLike, as_expr, const, element, minimum, var
 from search_space.program import (
     Allocate,
     Block,
@@ -107,6 +107,21 @@ def test_tails_are_proved() -> None:
     wrong = loop("i", 3, loop("j", minimum(3, 9 - 3 * i), block(load("y", i * 3 + j), Const(0.0))))
     with pytest.raises(VerificationError, match="can leave"):
         verify(program(wrong))
+
+
+def test_indices_read_at_run_time_are_bounded() -> None:
+    """`element` stays inside the axis it indexes; where it is read is checked like any access."""
+    table = buffer("n", 8, dtype="int64")
+    good = block(load("y", i), load("x", element("n", i, 8)))
+    verify(program(loop("i", 8, good), table))
+    wide = block(load("y", i), load("x", element("n", i, 9)))
+    with pytest.raises(VerificationError, match="can leave 0..7"):
+        verify(program(loop("i", 8, wide), table))
+    beyond = block(load("y", i), load("x", element("n", i + 1, 8)))
+    with pytest.raises(VerificationError, match=r"n\[i \+ 1\] can leave 0..7"):
+        verify(program(loop("i", 8, beyond), table))
+    with pytest.raises(VerificationError, match="uses buffer 'n', which is neither"):
+        verify(program(loop("i", 8, good)))
 
 
 def test_symbolic_programs_are_checked_but_for_ranges() -> None:
