@@ -15,6 +15,8 @@ Constant weights are laid out [c, r, s, o] at compile time, so that they load in
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from search_space.accelerator import partitioned, with_store
 from search_space.compute import ComputeDefinition, Stage
 from search_space.config import Config
@@ -37,6 +39,8 @@ class ConvSpace:
         compute: stages `padded` (if there is padding), `conv`, and `out` with an epilogue.
     """
 
+    algorithm: ClassVar[str] = "shifted"
+
     def __init__(
         self, workload: Workload, target: Target, g: Geometry, compute: ComputeDefinition
     ) -> None:
@@ -55,7 +59,7 @@ class ConvSpace:
     def space(self) -> SearchSpace:
         """Order of images and output channels, what stays in SBUF, rows, copies."""
         most = max(1, self.wide // self.columns)
-        rows = sorted({min(most, self.g.out_height), max(1, most // 2), 1})
+        rows = sorted({min(r, self.g.out_height) for r in (most, max(1, most // 2), 1)})
         tiles = -(-self.g.out_height // rows[-1])
         blocks = sorted({min(tiles, b) for b in (1, 2, 4, max(1, tiles // 2), tiles)})
         spaces = []
@@ -68,7 +72,7 @@ class ConvSpace:
                         "bytes of SBUF a partition that the tiles take",
                     )
                     fixed = (
-                        ("algorithm", "shifted"), ("copies", copies), ("keep", keep),
+                        ("algorithm", self.algorithm), ("copies", copies), ("keep", keep),
                         ("outer", outer),
                     )  # fmt: skip
                     knobs = (tile("rows", rows), tile("row_tiles", blocks))
@@ -133,14 +137,17 @@ class ConvSpace:
         schedule = schedule.reorder("row", ("n", "yt", "xt", "o", "yr", "xr"))
         schedule = schedule.compute_at("conv", "row", "xt", "psum").pipeline("row", "xt", 4)
         schedule = schedule.set_layout("conv", _layout(1, 0, 2, 3))
-        schedule = schedule.split("conv", "c", self.rows, "ct", "cc")
-        schedule = schedule.reorder("conv", ("ct", "r", "s", "cc", "n", "o", "y", "x"))
-        schedule = schedule.assign_engine("conv", "tensor")
+        schedule = self._reduction(schedule).assign_engine("conv", "tensor")
         where = "yo" if structure.text("keep") == "rows" else "n"
         schedule = self._image(schedule, where)
         schedule = self._weights(schedule)
         schedule = schedule.pipeline("result", "yo", copies)
         return schedule.pipeline("result", "n", copies).pipeline("result", "oo", 2)
+
+    def _reduction(self, schedule: Schedule) -> Schedule:
+        """Taps and 128 channels at a time, one matmul each."""
+        schedule = schedule.split("conv", "c", self.rows, "ct", "cc")
+        return schedule.reorder("conv", ("ct", "r", "s", "cc", "n", "o", "y", "x"))
 
     def _image(self, schedule: Schedule, loop: str) -> Schedule:
         """The padded image in SBUF, channels on partitions."""

@@ -70,7 +70,7 @@ class Generator:
     nests: dict[int, Nest | None] = field(default_factory=dict)
     extents: dict[int, Evaluate] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=lambda: {name: size_of(name) for name in DTYPES})
-    framed: dict[tuple[Space, int], tuple[tuple[str, int, int, int], ...]] = field(
+    framed: dict[tuple[int, int], tuple[tuple[str, int, int, int], ...]] = field(
         default_factory=dict
     )
     started: dict[int, set[tuple[object, ...]]] = field(default_factory=dict)
@@ -234,6 +234,13 @@ class Generator:
 
     def instruction(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
         """Emit a rectangular nest."""
+        apart = self.apart(nest, sizes)
+        if apart:
+            rest = {name: size for name, size in sizes.items() if name not in apart}
+            for values in product(*(range(sizes[name]) for name in apart)):
+                point = dict(zip(apart, values, strict=True))
+                self.instruction(nest, {**env, **point}, rest)
+            return
         block, scope = nest.block, nest.write.buffer.scope
         value = block.value
         reads = list(nest.reads.values())
@@ -249,6 +256,22 @@ class Generator:
             self.transpose(nest, env, sizes)
         else:
             self.pointwise.emit(nest, env, sizes, self.partition(nest.write, sizes))
+
+    def apart(self, nest: Nest, sizes: dict[str, int]) -> list[str]:
+        """Loops that no single instruction runs over: those that skip partitions, and, where a
+        border depends on two loops at once, the shorter of the two."""
+        found = {
+            name
+            for access in (nest.write, *nest.reads.values())
+            for name, step in access.row_strides.items()
+            if step != 1 and sizes.get(name, 1) > 1
+        }
+        if isinstance(nest.block.value, Select):
+            for expression in nest.block.value.condition:
+                names = [n for n in expression.variables() if sizes.get(n, 1) > 1]
+                if len(names) > 1:
+                    found.add(min(names, key=lambda name: sizes[name]))
+        return sorted(found)
 
     def is_dma(self, nest: Nest) -> bool:
         scopes = {nest.write.buffer.scope, *(a.buffer.scope for a in nest.reads.values())}
@@ -323,7 +346,9 @@ class Generator:
             narrow(expression, env, low, high)
         tile = self.tiles[nest.write.buffer.name]
         box = tuple((name, low[name], high[name], sizes[name]) for name in sizes)
-        place = (tile.space, tile.offset)
+        partition = self.partition(nest.write, sizes)
+        view = self.tile_view(nest.write, env, partition, [], sizes.get(partition, 1))
+        place = (tile.offset, view.partition)
         if self.framed.get(place) != box:
             self.framed[place] = box
             for name, size in sizes.items():

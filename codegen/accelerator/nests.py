@@ -10,14 +10,14 @@ the nest are left outside.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from search_space.errors import CodegenError
-from search_space.expression import ZERO, Atom, Expr
+from search_space.expression import ZERO, Atom, Expr, const, floordiv, mod
 from search_space.program import (
     Allocate,
     Block,
@@ -29,7 +29,7 @@ from search_space.program import (
     blocks,
     walk,
 )
-from search_space.scalar import Load, loads
+from search_space.scalar import Load, loads, rewrite
 
 Environment = dict[str, int]
 Evaluate = Callable[[Mapping[str, Any]], Any]
@@ -146,6 +146,12 @@ def plan_nest(loops: tuple[Loop, ...], block: Block, buffers: Mapping[str, Buffe
     fixed = frozenset(name for loop in loops for name in loop.extent.variables() if name in inner)
     single = {loop.variable: 0 for loop in loops if loop.extent.constant == 1}
     free = tuple(v for v in variables if v not in fixed)
+    bounds = {loop.variable: loop.extent - 1 for loop in loops if loop.extent.constant}
+    block = replace(
+        block,
+        indices=tuple(tidy(index, bounds) for index in block.indices),
+        value=rewrite(block.value, lambda index: tidy(index, bounds)),
+    )
     return Nest(
         loops,
         block,
@@ -154,6 +160,22 @@ def plan_nest(loops: tuple[Loop, ...], block: Block, buffers: Mapping[str, Buffe
         _access(block.write, buffers, free, single),
         {found: _access(found, buffers, free, single) for found in loads(block.value)},
     )
+
+
+def tidy(value: Expr, bounds: Mapping[str, Expr]) -> Expr:
+    """Divisions and remainders that the bounds of loop variables decide, decided."""
+    total = ZERO
+    for monomial, factor in value.terms:
+        product = const(factor)
+        for atom in monomial:
+            if atom.kind in ("floordiv", "mod"):
+                assert atom.left is not None and atom.right is not None
+                divide = floordiv if atom.kind == "floordiv" else mod
+                product = product * divide(tidy(atom.left, bounds), atom.right, bounds)
+            else:
+                product = product * Expr((((atom,), 1),))
+        total = total + product
+    return total
 
 
 def _access(

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from search_space import accelerator
 from search_space.accelerator_conv import ConvSpace
+from search_space.accelerator_stacked import StackedSpace
+from search_space.accelerator_stacked import applies as stacks
 from search_space.config import Config
 from search_space.convolution import direct, im2col, winograd
 from search_space.convolution.geometry import Geometry
@@ -42,13 +44,19 @@ class Conv2d(Convolution):
         Parameter("groups", "independent groups of channels", 1),
     )
 
-    def _shifted(self, workload: Workload, target: Target) -> ConvSpace:
+    def _on_core(self, workload: Workload, target: Target) -> dict[str, ConvSpace]:
+        """The algorithms of an accelerator that apply, by name, the preferred one first."""
         g = Geometry.of(workload).view()
-        return ConvSpace(workload, target, g, direct.compute(self, workload, g))
+        compute = direct.compute(self, workload, g)
+        kinds = [StackedSpace] if stacks(workload, g, target) else []
+        return {
+            kind.algorithm: kind(workload, target, g, compute) for kind in (*kinds, ConvSpace)
+        }
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         if target.family == accelerator.FAMILY:
-            return self._shifted(workload, target).space()
+            spaces = [found.space() for found in self._on_core(workload, target).values()]
+            return SearchSpace(tuple(s for space in spaces for s in space.subspaces))
         g = Geometry.of(workload).view()
         found = [direct.channels_space(g, target), direct.width_space(g, target)]
         if not g.pointwise:
@@ -59,12 +67,13 @@ class Conv2d(Convolution):
 
     def default(self, workload: Workload, target: Target) -> Config:
         if target.family == accelerator.FAMILY:
-            return self._shifted(workload, target).default()
+            return next(iter(self._on_core(workload, target).values())).default()
         return direct.channels_default(Geometry.of(workload).view(), target)
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         if target.family == accelerator.FAMILY:
-            return self._shifted(workload, target).schedule(structure)
+            algorithm = structure.text("algorithm")
+            return self._on_core(workload, target)[algorithm].schedule(structure)
         g = Geometry.of(workload).view()
         match structure.text("algorithm"):
             case "channels":

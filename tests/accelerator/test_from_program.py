@@ -29,6 +29,7 @@ LARGER = [
     "conv2d c=130 h=12 w=10 oc=140 kh=3 kw=3 pad=1 const=weight epilogue=bias,relu",
     "conv2d n=2 c=8 h=30 w=33 oc=16 kh=3 kw=3 stride=2 pad=1 const=weight dtype=bfloat16",
     "conv2d c=64 h=28 w=28 oc=64 kh=1 kw=1 const=weight epilogue=residual,relu",
+    "conv2d c=3 h=40 w=36 oc=20 kh=7 kw=7 stride=2 pad=3 const=weight epilogue=bias,relu",
     "softmax shape=300x1000",
     "pool2d kind=max c=140 h=30 w=28 kh=3 kw=3 stride=2 pad=1",
     "depthwise_conv2d c=130 h=20 w=20 kh=3 kw=3 stride=2 pad=1 const=weight dtype=bfloat16",
