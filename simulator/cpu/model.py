@@ -152,11 +152,10 @@ def _phase(
     overhead = np.zeros(shape)
     for number in blocks:
         overhead = overhead + tiles[number]
-    core = overhead.copy()
     parts = np.zeros((len(RESOURCES), shape))
     for member in members:
         parts = parts + member.parts
-    core = core + _overlapped(members, parts, facts, machine)
+    core = _overlapped(members, parts, overhead, machine)
     rows = [i for i, block in enumerate(traffic.blocks) if block in blocks]
     lines = np.zeros((3, shape))
     stall = np.zeros(shape)
@@ -178,20 +177,23 @@ def _phase(
     return PhaseCost(blocks, cycles, terms, core, tuple(members))
 
 
-def _overlapped(members: list[BlockCost], parts: Floats, facts: Facts, machine: Machine) -> Floats:
-    """Core cycles of blocks that follow one another.
+def _overlapped(
+    members: list[BlockCost], parts: Floats, overhead: Floats, machine: Machine
+) -> Floats:
+    """Core cycles of blocks that follow one another, and of beginning and ending their tiles.
 
     As far as the reorder buffer holds one round of them all, they share the resources (the largest
-    sum counts); beyond, each waits for the one before.
+    sum counts) and the overhead hides; beyond, each waits for the one before.
     """
-    apart = np.zeros(parts.shape[1])
+    apart = overhead.copy()
     issued = np.zeros(parts.shape[1])
     for member in members:
         apart = apart + member.cycles
         issued = issued + member.operations * member.executions
     together = parts[:5].max(axis=0) + parts[5]
     rounds = np.min(np.stack([np.maximum(member.rounds, 1.0) for member in members]), axis=0)
-    share = np.minimum(1.0, SHARED_WINDOW * machine.reorder / np.maximum(issued / rounds, 1.0))
+    window = SHARED_WINDOW * machine.reorder
+    share = np.minimum(1.0, window / np.maximum(issued / rounds, 1.0))
     return np.asarray(share * np.minimum(together, apart) + (1.0 - share) * apart)
 
 
