@@ -81,6 +81,7 @@ def main() -> int:
             results[name] = measure(
                 case, Path(folder), arguments.seconds_each, tuple(arguments.against.split(","))
             )
+            note(f"  ratio {results[name].ratio or 0:.3f}")
     missed = [n for n, r in results.items() if not meets(r.ratio, chosen[n].limit)]
     if arguments.json:
         print(json.dumps({name: result.to_json() for name, result in results.items()}, indent=2))

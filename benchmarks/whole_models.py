@@ -100,6 +100,7 @@ def main() -> int:
                 path, folder / f"{name}.db", arguments.minutes_each,
                 tuple(arguments.against.split(",")), arguments.threads,
             )  # fmt: skip
+            note(f"  ratio {results[name].ratio or 0:.3f}")
     if arguments.json:
         print(json.dumps({name: result.to_json() for name, result in results.items()}, indent=2))
     else:
