@@ -22,7 +22,7 @@ from search_space.expression import Atom, Expr, const, nonnegative
 from search_space.scalar import Condition
 
 COUNT_LIMIT = 1 << 18
-"""Iterations that are counted through; beyond it each loop gives its first and last two."""
+"""Iterations that are counted through; beyond it each loop gives its first and last two, or one."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,8 @@ class Surroundings:
         if wanted is None or any(_reads_memory(e) for e in (expression, *self.facts)):
             return False
         rows = _grid({name: self.extents[name] for name in wanted})
+        if rows is None:
+            return False
         count = len(next(iter(rows.values()))) if rows else 1
         valid = np.ones(count, dtype=np.bool_)
         for fact in self.facts:
@@ -181,18 +183,32 @@ def _ends(extent: Expr) -> list[Expr]:
     return [extent]
 
 
-def _grid(extents: dict[str, Expr]) -> dict[str, NDArray[np.int64]]:
-    """Every iteration of nested loops as rows: one array for each variable."""
+def _grid(extents: dict[str, Expr]) -> dict[str, NDArray[np.int64]] | None:
+    """Iterations of nested loops as rows, one array for each variable: all, or their corners.
+
+    None where even the corners are too many to count.
+    """
+    for width in (COUNT_LIMIT, 4, 2):
+        rows = _rows(extents, width)
+        if rows is not None:
+            return rows
+    return None
+
+
+def _rows(extents: dict[str, Expr], width: int) -> dict[str, NDArray[np.int64]] | None:
+    """Up to `width` iterations of each loop, half from either end; None if they are too many."""
     rows: dict[str, NDArray[np.int64]] = {}
     count = 1
     for name, extent in extents.items():
         sizes = np.broadcast_to(np.asarray(extent.evaluate(rows), dtype=np.int64), (count,))
         sizes = np.maximum(sizes, 0)
-        kept = sizes if sizes.sum() <= COUNT_LIMIT else np.minimum(sizes, 4)
-        owner = np.repeat(np.arange(count), kept)
-        position = np.arange(len(owner)) - np.repeat(np.cumsum(kept) - kept, kept)
-        cut = (kept < sizes)[owner] & (position >= 2)
+        kept = np.minimum(sizes, width)
+        count = int(kept.sum())
+        if count > COUNT_LIMIT:
+            return None
+        owner = np.repeat(np.arange(len(kept)), kept)
+        position = np.arange(count) - np.repeat(np.cumsum(kept) - kept, kept)
+        beyond = position >= (kept[owner] + 1) // 2
         rows = {known: column[owner] for known, column in rows.items()}
-        rows[name] = np.where(cut, position + (sizes - kept)[owner], position)
-        count = len(owner)
+        rows[name] = np.where(beyond, position + (sizes - kept)[owner], position)
     return rows

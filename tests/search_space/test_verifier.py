@@ -115,12 +115,12 @@ def test_indices_read_at_run_time_are_bounded() -> None:
     good = block(load("y", i), load("x", element("n", i, 8)))
     verify(program(loop("i", 8, good), table))
     wide = block(load("y", i), load("x", element("n", i, 9)))
-    with pytest.raises(VerificationError, match="can leave 0..7"):
+    with pytest.raises(VerificationError, match=r"can leave 0..7"):
         verify(program(loop("i", 8, wide), table))
     beyond = block(load("y", i), load("x", element("n", i + 1, 8)))
     with pytest.raises(VerificationError, match=r"n\[i \+ 1\] can leave 0..7"):
         verify(program(loop("i", 8, beyond), table))
-    with pytest.raises(VerificationError, match="uses buffer 'n', which is neither"):
+    with pytest.raises(VerificationError, match=r"uses buffer 'n', which is neither"):
         verify(program(loop("i", 8, good)))
 
 
