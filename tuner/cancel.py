@@ -29,6 +29,15 @@ class CancelToken:
     def cancelled(self) -> bool:
         return self._event.is_set()
 
+    def check(self) -> None:
+        """Raise `Cancelled` if the token is set."""
+        if self.cancelled:
+            raise Cancelled
+
+
+class Cancelled(Exception):  # noqa: N818  (not an error: it ends work that nobody waits for)
+    """Raised inside long work once its token is set; the tuning loop catches it."""
+
 
 @contextmanager
 def cancel_on_signals(token: CancelToken) -> Iterator[CancelToken]:

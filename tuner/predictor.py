@@ -24,7 +24,7 @@ from search_space.target import Target
 from search_space.workload import Workload
 from tuner.cost_model import CostModel, CostModelFactory, Floats, Samples, rank_agreement
 from tuner.population import Breeder
-from tuner.task import Predict, Trial, TuningState
+from tuner.task import Trial, TuningState
 from tuner.validity import ValidityClassifier
 
 _GROWTH = 1.1
@@ -157,10 +157,6 @@ class Predictor:
         """Trials remembered."""
         self.fitted = 0
         """Trials that the models in force were trained on."""
-
-    def bind(self, state: TuningState) -> Predict:
-        """The function a strategy calls: scores of configurations of this task."""
-        return lambda configs: self.score(state, configs)
 
     def score(self, state: TuningState, configs: Sequence[Config]) -> Floats:
         """Scores, shape (n,), lower is better."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from search_space.config import Config
 from search_space.target import Target
@@ -111,6 +112,7 @@ class Search:
         source: features for the cost model.
         model: name of the cost model; "" trains none: the analytical latency is the score.
         save_all: gives the whole job's state, to be committed with each chunk.
+        cancel: ends measuring at the next trial, choosing at the next question to the predictor.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class Search:
         source: FeatureSource,
         model: str,
         save_all: Callable[[], Json],
+        cancel: CancelToken,
     ) -> None:
         self.runner = runner
         self.options = options
@@ -134,6 +137,7 @@ class Search:
         self._scheduler = schedulers[options.scheduler]()
         self._ledger = ledger
         self._save_all = save_all
+        self._cancel = cancel
         self.tasks = [self._opened(task, target) for task in tasks]
 
     # -- life -------------------------------------------------------------------------------------
@@ -185,7 +189,11 @@ class Search:
         return None if chosen is None else self.tasks[chosen]
 
     def propose(self, search: TaskSearch, limit: int | None) -> None:
-        """Fill a task's pending batch; marks the task done if its space is exhausted."""
+        """Fill a task's pending batch; marks the task done if its space is exhausted.
+
+        Raises:
+            Cancelled: the token was set meanwhile; nothing has changed but the generator.
+        """
         start = time.perf_counter()
         state = search.state
         smallest = _SCREENING_BATCH if self._screening else _SMALLEST_BATCH
@@ -201,12 +209,12 @@ class Search:
         search.done = not search.pending
         self.search_s += time.perf_counter() - start
 
-    def measure(self, search: TaskSearch, cancel: CancelToken | None, limit: int | None) -> None:
+    def measure(self, search: TaskSearch, limit: int | None) -> None:
         """Measure the next chunk of a task's pending batch and commit what came of it."""
         size = len(search.pending) if self.runner.deterministic else 1
         chunk = search.pending[: size if limit is None else min(size, limit)]
         workload = search.state.task.workload
-        results = self.runner.measure([(workload, config) for config in chunk], cancel)
+        results = self.runner.measure([(workload, config) for config in chunk], self._cancel)
         trials = [Trial(c, r) for c, r in zip(chunk, results, strict=False)]
         del search.pending[: len(trials)]
         if not trials:
@@ -264,7 +272,7 @@ class Search:
             rng,
             layouts=lambda config: template.layouts(workload, config),
         )
-        state.predict = self.predictor.bind(state)
+        state.predict = lambda configs: self._score(state, configs)
         carried = (
             carried_over(config, space)
             for config in self._ledger.similar(workload, self.runner.measured_by)
@@ -275,6 +283,10 @@ class Search:
         state.informed = self._informed
         strategy = strategies[self.options.strategy]()
         return TaskSearch(state, strategy, parts, template.flops(workload))
+
+    def _score(self, state: TuningState, configs: Sequence[Config]) -> NDArray[np.float64]:
+        self._cancel.check()
+        return self.predictor.score(state, configs)
 
     def _recall_earlier(self, counts: dict[str, int] | None = None) -> None:
         """Learn what earlier jobs measured; `counts` limits it to what the first start saw."""

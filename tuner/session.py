@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from search_space.config import Config
 from search_space.errors import InputError, TilesmithError
 from search_space.target import Target
-from tuner.cancel import CancelToken
+from tuner.cancel import Cancelled, CancelToken
 from tuner.evaluator import ModelEvaluator, reranked
 from tuner.ledger import Ledger
 from tuner.options import OnProgress, Progress, TaskReport, TuneOptions, TuningSummary
@@ -74,9 +74,9 @@ def tune(
     merged = merge_tasks(tasks)
     if not merged or not runners:
         raise InputError("there is nothing to tune: give at least one task and one runner")
-    job = _Job(merged, target, ledger, runners, options or TuneOptions(), judge)
+    token = cancel or CancelToken()
+    job = _Job(merged, target, ledger, runners, options or TuneOptions(), judge, token)
     job.on_progress = on_progress
-    job.cancel = cancel or CancelToken()
     try:
         job.open()
         job.run()
@@ -123,18 +123,19 @@ class _Job:
         runners: Sequence[Runner],
         options: TuneOptions,
         judge: Judge | None,
+        cancel: CancelToken,
     ) -> None:
         self._start = time.monotonic()
         self._ledger = ledger
         self._options = options
         self._reason = ""
-        self.cancel = CancelToken()
+        self.cancel = cancel
         self.phases = []
         for position, runner in enumerate(runners):
             screening = position < len(runners) - 1
             source, model = _learner(runner, screening, target, options, judge)
             search = Search(
-                tasks, target, runner, ledger, options, source, model, save_all=self.save
+                tasks, target, runner, ledger, options, source, model, self.save, cancel
             )
             limit = options.screening_trials * len(tasks) if screening else options.trials
             self.phases.append(_Phase(search, limit, self._deadline(screening, len(tasks))))
@@ -203,9 +204,12 @@ class _Job:
             if task is None:
                 return "every task is exhausted or stopped early"
             if not task.pending:
-                search.propose(task, left)
+                try:
+                    search.propose(task, left)
+                except Cancelled:
+                    break
             if task.pending:
-                search.measure(task, self.cancel, left)
+                search.measure(task, left)
                 self._show(phase)
         return "cancelled"
 

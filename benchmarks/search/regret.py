@@ -42,7 +42,7 @@ def search(
     first = table.space.sample(rng)[0]
     state = TuningState(TuningTask(workload), table.space, first, "simulator", rng)
     predictor = Predictor(JudgedFeatures(table, target, analytical=False), cost_models["xgboost"])
-    state.predict = predictor.bind(state)
+    state.predict = lambda configs: predictor.score(state, configs)
     strategy = strategies[strategy_name]()
     best: list[float] = []
     while len(best) < trials:

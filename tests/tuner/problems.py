@@ -76,7 +76,7 @@ def run(name: str, trials: int, seed: int, batch: int = 16) -> list[Config]:
     """Search the synthetic space with a strategy and a model trained on what it measured."""
     searched = state(seed)
     predictor = Predictor(KnobFeatures(), XgboostSquared)
-    searched.predict = predictor.bind(searched)
+    searched.predict = lambda configs: predictor.score(searched, configs)
     strategy = strategies[name]()
     while len(searched.results) < trials:
         if strategy.guided:

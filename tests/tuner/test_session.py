@@ -208,6 +208,25 @@ def test_cancelling_and_signals_keep_what_is_finished() -> None:
     assert len(ledger.entries) == summary.trials == 10 and ledger.end == "interrupted"
 
 
+def test_cancelling_while_choosing_does_not_wait_for_the_choice() -> None:
+    token, ledger = CancelToken(), MemoryLedger()
+    after: list[int] = []
+
+    def cancelling(workload: Workload, target: Target, configs: Sequence[Config]) -> Judged:
+        if token.cancelled:
+            after.append(len(configs))
+        if len(configs) > 100:
+            token.cancel("a test")
+        return judge(workload, target, configs)
+
+    summary = tune(
+        TASKS, TARGET, ledger, [NoisyHardware()], OPTIONS, judge=cancelling, cancel=token
+    )
+    assert summary.ending == "cancelled" and summary.reason == "cancelled by a test"
+    assert len(ledger.entries) == summary.trials == 2, "the defaults"
+    assert not after, "the predictor is not asked any more"
+
+
 def test_time_limit_is_kept() -> None:
     limited = TuneOptions(trials=None, time_limit_s=0.3)
     summary = tune(TASKS, TARGET, MemoryLedger(), [simulator()], limited, judge=judge)
