@@ -81,7 +81,7 @@ def _intervals(graph: Graph, groups: Groups) -> list[Interval]:
     for step, node in enumerate(graph.nodes):
         for name in (*node.reads, *node.writes):
             touch(name, step)
-    for info in graph.outputs:
+    for info in (*graph.inputs, *graph.outputs):  # inputs too: a bound run may be repeated
         touch(info.name, len(graph.nodes))
     spans = {root: groups.span(root) for root in first}
     return [Interval(r, spans[r][1] - spans[r][0], first[r], last[r]) for r in first]

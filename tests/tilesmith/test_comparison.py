@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from onnx import helper, numpy_helper, parser
 
+import tilesmith
 from search_space.errors import DependencyError, ModelError
 from tilesmith.comparison import difference
+from tilesmith.compiling import random_inputs
 from tilesmith.peers import Contender, load_peer
 
 
@@ -48,3 +51,19 @@ def test_a_model_the_peer_refuses_is_named(tmp_path: Path) -> None:
     bad.write_bytes(b"nothing")
     with pytest.raises(ModelError, match=r"onnxruntime cannot run .*bad\.onnx"):
         load_peer("onnxruntime", bad, {}, 1)
+
+
+def test_a_bound_run_may_be_repeated() -> None:
+    """Nothing that runs may overwrite a bound input, however long the model."""
+    lines = [f"h{i} = MatMul(h{i - 1}, w)" for i in range(1, 6)]
+    text = f"chain (float[4, 4] h0) => (float[4, 4] h5) {{ {' '.join(lines)} }}"
+    graph = parser.parse_graph(text)
+    weight = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    opset = [helper.make_opsetid("", 17)]
+    executable = tilesmith.compile(helper.make_model(graph, opset_imports=opset, ir_version=8))
+    inputs = random_inputs(executable)
+    bound = executable.bind(inputs)
+    for _ in range(3):
+        bound.run()
+    assert np.array_equal(bound.outputs()["h5"], executable.run(inputs)["h5"])
