@@ -20,7 +20,7 @@ import os
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from codegen.native.memory import aligned_bytes
 from compiler.graph import TensorInfo
@@ -49,31 +49,40 @@ _LIMIT = 1 << 36
 
 
 def write_artifact(recipe: Recipe, path: Path) -> None:
-    """Write a recipe; the file appears whole or not at all.
-
-    What is there and is no regular file (a device, a pipe) is written to, not replaced.
+    """Write a recipe; a file appears whole or not at all, a device or pipe is written into.
 
     Raises:
         JobError: the file cannot be written.
     """
-    temporary = ""
     try:
-        if path.exists() and not path.is_file():
-            with path.open("wb") as stream, zipfile.ZipFile(stream, "w") as archive:
-                _write(recipe, archive)
-            return
-        handle, temporary = tempfile.mkstemp(dir=path.absolute().parent, suffix=".tmp")
-        with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(stream, "w") as archive:
-            _write(recipe, archive)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            with path.open("wb") as stream:
+                _write(recipe, stream)
+        else:
+            _write_whole(recipe, path)
     except OSError as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
         raise JobError(f"artifact '{path}' cannot be written: {error.strerror}") from error
 
 
-def _write(recipe: Recipe, archive: zipfile.ZipFile) -> None:
+def _write_whole(recipe: Recipe, path: Path) -> None:
+    handle, name = tempfile.mkstemp(dir=path.absolute().parent, suffix=".tmp")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            _write(recipe, stream)
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _write(recipe: Recipe, stream: BinaryIO) -> None:
+    with zipfile.ZipFile(stream, "w") as archive:
+        _write_members(recipe, archive)
+
+
+def _write_members(recipe: Recipe, archive: zipfile.ZipFile) -> None:
     hosts = [step for step in recipe.steps if isinstance(step, HostStep)]
     archive.writestr("manifest.json", json.dumps(_manifest(recipe), indent=1))
     with archive.open(zipfile.ZipInfo("constants.bin"), "w", force_zip64=True) as stream:

@@ -207,6 +207,15 @@ def test_an_artifact_that_cannot_be_written_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["taken.tsm"]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_said_and_devices_are_not_replaced(executable: Executable) -> None:
+    with pytest.raises(JobError, match="No space left on device"):
+        executable.save("/dev/full")
+    assert Path("/dev/full").is_char_device()
+    executable.save("/dev/null")
+    assert Path("/dev/null").is_char_device()
+
+
 def test_code_for_other_processors_is_refused(executable: Executable, tmp_path: Path) -> None:
     recipe = read_artifact_of(executable, tmp_path)
     arm = cpu_target("arm", "neon", "aarch64-unknown-linux-gnu")
