@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from search_space.expression import Expr, ExprLike
@@ -73,7 +74,7 @@ class Block:
     guard: Condition = ()
     engine: str = ""
 
-    @property
+    @cached_property
     def write(self) -> Load:
         """The access written."""
         return Load(self.buffer, self.indices)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from search_space.expression import Expr, ExprLike
 
@@ -51,6 +52,13 @@ class Load:
 
     buffer: str
     indices: tuple[Expr, ...]
+
+    @cached_property
+    def hash_(self) -> int:
+        return hash((self.buffer, self.indices))
+
+    def __hash__(self) -> int:
+        return self.hash_
 
     def __str__(self) -> str:
         return f"{self.buffer}[{', '.join(map(str, self.indices))}]"

@@ -17,7 +17,7 @@ from codegen.llvm.vector_math import FLAGS, intrinsic
 from search_space.dtypes import size_of
 from search_space.expression import Expr
 from search_space.program import Block
-from search_space.scalar import REDUCERS, Call, Load
+from search_space.scalar import REDUCERS, Call
 
 
 class BlockEmitter:
@@ -134,7 +134,7 @@ class BlockEmitter:
     # -- reductions ---------------------------------------------------------------------------
     def _reduce(self, block: Block, lane: Lane | None, mask: ir.Value | None) -> ir.Value:
         """old `reducer` value; a sum of a product is one fused multiply-add."""
-        old = self.values.load(Load(block.buffer, block.indices), lane, mask)
+        old = self.values.load(block.write, lane, mask)
         value = block.value
         if not is_float(old.type):
             return self._combine(block.reducer or "sum", old, self.values.emit(value, lane, mask))
@@ -181,5 +181,5 @@ class BlockEmitter:
         else:
             function = intrinsic(self.builder.module, name, scalar, [value.type])
             total = self.builder.call(function, [value], fastmath=("nnan", "nsz"))
-        old = self._first(self.values.load(Load(block.buffer, block.indices), None))
+        old = self._first(self.values.load(block.write, None))
         return self._combine(reducer, old, total)
