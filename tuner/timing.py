@@ -65,19 +65,16 @@ def cold_once(kernel: Loaded) -> float:
     return once(kernel)
 
 
-def cold_samples(kernel: Loaded, incumbent: float | None = None) -> list[float]:
-    """Latencies in seconds with cold weights and warm activations.
+def samples(kernel: Loaded, incumbent: float | None = None) -> tuple[list[float], list[float]]:
+    """Latencies in seconds: with cold weights and warm activations, and with everything warm.
 
     A kernel that is clearly slower than the incumbent (seconds) is sampled for a shorter time.
     """
     first = min(cold_once(kernel) for _ in range(2))
-    hopeless = incumbent is not None and first > _HOPEFUL * incumbent
-    return _sampled(kernel, cold_once, _HOPELESS_SECONDS if hopeless else _COLD_SECONDS)
-
-
-def warm_samples(kernel: Loaded) -> list[float]:
-    """Latencies in seconds with everything warm."""
-    return _sampled(kernel, once, _WARM_SECONDS)
+    if incumbent is not None and first > _HOPEFUL * incumbent:
+        cold = _sampled(kernel, cold_once, _HOPELESS_SECONDS)
+        return cold, _sampled(kernel, once, 0.0, fewest=1)
+    return _sampled(kernel, cold_once, _COLD_SECONDS), _sampled(kernel, once, _WARM_SECONDS)
 
 
 def in_turns(kernels: Sequence[Loaded], rounds: int = 15) -> list[list[float]]:
@@ -85,9 +82,9 @@ def in_turns(kernels: Sequence[Loaded], rounds: int = 15) -> list[list[float]]:
 
     Each is run once untimed before its sample: the rivals have pushed its activations out.
     """
-    samples: list[list[float]] = [[] for _ in kernels]
+    taken: list[list[float]] = [[] for _ in kernels]
     for _ in range(rounds):
-        for kernel, mine in zip(kernels, samples, strict=True):
+        for kernel, mine in zip(kernels, taken, strict=True):
             tries = []
             for _ in range(_TRIES):
                 kernel.call()
@@ -96,16 +93,18 @@ def in_turns(kernels: Sequence[Loaded], rounds: int = 15) -> list[list[float]]:
                 if clean:
                     break
             mine.append(seconds if clean else min(tries))
-    return samples
+    return taken
 
 
-def _sampled(kernel: Loaded, sample: Callable[[Loaded], float], budget: float) -> list[float]:
+def _sampled(
+    kernel: Loaded, sample: Callable[[Loaded], float], budget: float, fewest: int = _FEWEST
+) -> list[float]:
     """Samples for about `budget` seconds; longer, within limits, where others interfere."""
     found: list[float] = []
     start = time.perf_counter()
     while len(found) < _MOST:
         spent = time.perf_counter() - start
-        if len(found) >= _FEWEST and spent >= budget:
+        if len(found) >= fewest and spent >= budget:
             break
         seconds, clean = _watched(kernel, sample)
         if clean or spent > _PATIENCE * budget or seconds > _TIME_SLICE:

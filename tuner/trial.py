@@ -26,7 +26,7 @@ from search_space.measure import MeasureResult, Status
 from search_space.workload import Workload
 from tuner.arena import Arena
 from tuner.checking import Expected, expected, random_inputs
-from tuner.timing import Loaded, cold_samples, in_turns, once, warm_samples
+from tuner.timing import Loaded, in_turns, once, samples
 
 ABORT_FACTOR = 3.0
 """A candidate slower than this many times the best known is not timed further."""
@@ -74,8 +74,7 @@ class Bench:
             message = f"took {first * 1e6:.1f} us, over {ABORT_FACTOR:g} x the best known"
             return _timed(MeasureResult("slow", "hardware", (first,), message), start)
         with _without_gc():
-            warm = warm_samples(loaded)
-            cold = cold_samples(loaded, incumbent)
+            cold, warm = samples(loaded, incumbent)
         result = MeasureResult("ok", "hardware", tuple(cold), warm_samples=tuple(warm))
         return _timed(result, start)
 
@@ -86,12 +85,12 @@ class Bench:
         loaded = [self._checked(workload, config) for config in configs]
         good = [kernel for kernel in loaded if not isinstance(kernel, MeasureResult)]
         with _without_gc():
-            samples = iter(in_turns(good))
+            turns = iter(in_turns(good))
         elapsed = (time.perf_counter() - start) / max(1, len(configs))
         return [
             kernel
             if isinstance(kernel, MeasureResult)
-            else MeasureResult("ok", "hardware", tuple(next(samples)), elapsed=elapsed)
+            else MeasureResult("ok", "hardware", tuple(next(turns)), elapsed=elapsed)
             for kernel in loaded
         ]
 

