@@ -41,8 +41,8 @@ from search_space.scalar import Call, Condition, Load, Scalar, Select
 from search_space.target import Target
 
 CPU_SCOPES = ("global", "packed", "local", "register")
-ACCELERATOR_SCOPES = ("global", "hbm", "sbuf", "psum")
-"""Anything global is in HBM there."""
+ACCELERATOR_SCOPES = ("global", "packed", "hbm", "sbuf", "psum")
+"""Anything global or packed is in HBM there."""
 ENGINES = ("dma", "tensor", "vector", "scalar", "gpsimd")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.errors import ScheduleError
+from search_space.errors import ScheduleError, VerificationError
 from search_space.expression import var
 from search_space.layout import Layout
 from search_space.scalar import call, load
@@ -162,6 +162,16 @@ def test_output_layout_is_physical() -> None:
 def test_misapplied_primitives_are_named(build: Build, message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
         lowered(build(Schedule(product())))
+
+
+def test_a_tail_outside_the_loop_over_its_tiles_is_refused() -> None:
+    """The extent of the short tile depends on which tile it is."""
+    schedule = Schedule(product()).split("c", "j", 3, "jo", "ji")
+    with pytest.raises(VerificationError, match="the extent of loop 'ji' uses variable 'jo'"):
+        lowered(schedule.reorder("c", ("ji", "jo")))
+    exact = Schedule(product()).split("c", "k", 3, "ko", "ki").reorder("c", ("ki", "ko"))
+    arrays = inputs_of(product())
+    check(exact, np.maximum(arrays["a"] @ arrays["b"] + arrays["bias"], 0), arrays)
 
 
 def test_schedules_are_values_and_print_their_steps() -> None:

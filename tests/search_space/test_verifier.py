@@ -152,7 +152,7 @@ def test_a_buffer_lives_once() -> None:
     ("temporary", "message"),
     [
         (buffer("t", 8, scope="register"),
-         "in 'register', which target 'systolic' lacks; it has global, hbm, sbuf, psum"),
+         "in 'register', which target 'systolic' lacks; it has global, packed, hbm"),
         (buffer("t", 129, 4, scope="sbuf"), "'t' in sbuf takes 129 partitions; there are 128"),
         (buffer("t", 128, 513, scope="psum"), "takes 2052 bytes of each .*; a bank holds 2048"),
         (buffer("t", 128, 1, scope="psum", versions=9), "in use to 18432 of each .*; it has 16384"),
