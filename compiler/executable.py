@@ -48,6 +48,9 @@ class Executable:
         backend.check(recipe.target)
         self._arena = aligned_bytes(max(64, recipe.arena_bytes))
         self._constants = aligned_copy(recipe.constants)
+        self._views: dict[str, NDArray[Any]] = {}
+        self._known = {ref.info.name: ref.info for ref in recipe.inputs}
+        self._dtypes = {name: to_numpy(info.dtype) for name, info in self._known.items()}
         self._segments: list[_Run] = []
         for is_kernel, steps in groupby(recipe.steps, lambda s: isinstance(s, KernelStep)):
             if is_kernel:
@@ -119,12 +122,12 @@ class Executable:
         return BoundRun(self._segments, self.recipe.outputs, values, self._get)
 
     def _check(self, inputs: Arrays) -> None:
-        known = {info.name: info for info in self.inputs}
-        names = ", ".join(known)
-        if unknown := [name for name in inputs if name not in known]:
+        if unknown := [name for name in inputs if name not in self._known]:
+            names = ", ".join(self._known)
             raise ModelError(f"'{self.name}' has no input '{unknown[0]}'; its inputs are {names}")
-        for name, info in known.items():
+        for name, info in self._known.items():
             if name not in inputs:
+                names = ", ".join(self._known)
                 raise ModelError(f"input '{name}' of '{self.name}' is missing; it takes {names}")
             array = np.asarray(inputs[name])
             if array.shape != info.shape:
@@ -132,7 +135,7 @@ class Executable:
                     f"input '{name}' of '{self.name}' has the shape {shape_text(array.shape)}; "
                     f"{shape_text(info.dims)} is expected"
                 )
-            if array.dtype != to_numpy(info.dtype):
+            if array.dtype != self._dtypes[name]:
                 raise ModelError(
                     f"input '{name}' of '{self.name}' is of dtype {array.dtype}; "
                     f"{info.dtype} is expected"
@@ -140,8 +143,12 @@ class Executable:
 
     def _memory(self, ref: TensorRef) -> NDArray[Any]:
         """The bytes of a tensor in the arena or among the constants, as an array."""
-        memory = self._arena if ref.place.region == "arena" else self._constants
-        return view_of(memory, ref.place.offset, to_numpy(ref.info.dtype), ref.info.dims)
+        name = ref.info.name
+        if name not in self._views:
+            memory = self._arena if ref.place.region == "arena" else self._constants
+            dtype = to_numpy(ref.info.dtype)
+            self._views[name] = view_of(memory, ref.place.offset, dtype, ref.info.dims)
+        return self._views[name]
 
     def _put(self, ref: TensorRef, array: Any, values: dict[str, Any]) -> None:
         if ref.place.region == "arena":

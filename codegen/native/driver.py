@@ -93,22 +93,23 @@ class NativeProgram:
         self._barrier = aligned_bytes(128)
         self._shared = aligned_bytes(max(64, shared_bytes))
         self._locals = [aligned_bytes(max(64, local_bytes)) for _ in range(threads)]
-        self._count = len(calls)
         self._keep = keep
+        fixed = (self._barrier.ctypes.data, self._shared.ctypes.data)
+        self._threads = [
+            (self._table.ctypes.data, len(calls), thread, threads, *fixed, local.ctypes.data)
+            for thread, local in enumerate(self._locals)
+        ]
         self._walk, self._engine = _walker()
 
     def run(self) -> None:
         """Run every call, in order, to the end."""
-        if len(self._locals) == 1:
+        if len(self._threads) == 1:
             self._run_as(0)
         else:
-            _team(len(self._locals)).run(self._run_as)
+            _team(len(self._threads)).run(self._run_as)
 
     def _run_as(self, thread: int) -> None:
-        self._walk(
-            self._table.ctypes.data, self._count, thread, len(self._locals),
-            self._barrier.ctypes.data, self._shared.ctypes.data, self._locals[thread].ctypes.data,
-        )  # fmt: skip
+        self._walk(*self._threads[thread])
 
 
 class Team:
