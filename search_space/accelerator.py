@@ -33,6 +33,9 @@ FAMILY = "trainium"
 TRANSFER_COLUMNS = 2
 """Column tiles loaded in one row: long enough for DMA, short enough for work to begin early."""
 
+STAGED_PIECES = 10
+"""Pieces of an epilogue's operand that may stand in SBUF at once."""
+
 TRANSPOSE_GROUP = 4
 """Transposes that share a PSUM bank and one copy out of it."""
 
@@ -116,7 +119,8 @@ class MatmulSpace:
         a = self._operand(rows, self.cols, copies_a, not self.workload.integer("ta"))
         b = self._operand(columns, self.wide, copies_b, bool(self.workload.integer("tb")))
         operands = sum(1 for step in self.workload.epilogue if step.kind.operand != "none")
-        return a + b + columns * (self.size * 2 * (1 + operands)) + self.wide * 4 * 4
+        staged = operands * STAGED_PIECES * min(self.wide, self.n) * self.size
+        return a + b + columns * (self.size * 2) + (self.wide * 4 * 6 + staged)
 
     def _operand(self, extent: Expr, step: int, copies: int, transposed: bool) -> Expr:
         block = extent * (self.depth * self.size * copies)

@@ -25,8 +25,14 @@ from search_space.target import Target
 LONGEST = 8192
 """Elements of a row at most where it may be cut; longer ones only make DMA wait."""
 
+PIECE = 2048
+"""Elements that one elementwise instruction works on at most."""
+
+STAGED = 8
+"""Pieces of an operand without rows (a scale, a bias) that stand in SBUF, spread over partitions."""
+
 TEMPORARIES = 8
-"""Tiles of a row's length that an expression may need beside its stages' own."""
+"""Tiles of a piece that an expression may need beside its stages' own."""
 
 
 class RowsSpace:
@@ -43,6 +49,8 @@ class RowsSpace:
         self.compute = with_store(_staged(compute), dtype)
         self.target = target
         last = self.compute.output
+        names = {s.name for s in self.compute.stages}
+        self.spread = sum(f"{t.name}.rows" not in names for t in self.compute.inputs)
         self.rows_axis, *self.others = last.axes
         self.reduces = any(stage.reduce_axes for stage in compute.stages)
         self.partitions = target.integer("sbuf.partitions")
@@ -81,7 +89,9 @@ class RowsSpace:
             full = sum(len(s.axes) > 1 for s in self.compute.stages[:-1])
             width = minimum(var("columns"), self.cut) if self.cut > 1 else const(self.length)
             limit = Constraint(
-                width * (4 * (full * copies + TEMPORARIES)),
+                width * (4 * full * copies)
+                + minimum(width, PIECE) * (4 * TEMPORARIES)
+                + minimum(width, STAGED * PIECE) * (4 * self.spread),
                 self.capacity,
                 "bytes of SBUF a partition that the tiles take",
                 "choose fewer columns or copies",

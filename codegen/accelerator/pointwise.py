@@ -13,8 +13,9 @@ stay there.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Mapping
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 
@@ -94,7 +95,7 @@ class Pointwise:
 
     def __init__(self, kernel: Kernel, tile_view: TileView, views: Mapping[str, HbmView]) -> None:
         self.kernel, self.tile_view, self.views = kernel, tile_view, views
-        self.idle: dict[tuple[int, int], deque[Tile]] = {}
+        self.idle: list[Tile] = []
         self.lent: dict[int, Tile] = {}
         self.staged: dict[str, OrderedDict[tuple[object, ...], Tile]] = {}
 
@@ -110,23 +111,11 @@ class Pointwise:
             outside = [(n, sizes[n]) for n in reduced]
             reduced = []
         dims = [(n, sizes[n]) for n in kept + reduced if sizes[n] > 1]
-        limit = DIMENSIONS - 2 if self._long(dims) else DIMENSIONS - 1
-        while dims and (len(dims) > limit or self._long(dims)) and dims[0][0] in kept:
-            if len(dims) == 1 and dims[0][1] <= MAX_ELEMENTS:
-                break
-            if len(dims) == 1:
-                break
-            outside.append(dims.pop(0))
+        rows = sizes.get(partition, 1)
         for values in product(*(range(count) for _, count in outside)):
             inner = {**env, **dict(zip((n for n, _ in outside), values, strict=True))}
-            _Emission(self, nest, inner, partition, dims, sizes.get(partition, 1)).run()
-
-    @staticmethod
-    def _long(dims: Dims) -> bool:
-        total = 1
-        for _, count in dims:
-            total *= count
-        return total > MAX_ELEMENTS
+            for start, part in pieces(dims):
+                _Emission(self, nest, {**inner, **start}, partition, part, rows).run()
 
     def temporary(self, like: Tile) -> Tile:
         """A dense fp32 tile of the shape of `like`; give it back with `release`.
@@ -136,21 +125,21 @@ class Pointwise:
         elements = 1
         for count, _ in like.dims:
             elements *= count
-        shape = (like.partitions, elements)
-        idle = self.idle.setdefault(shape, deque())
+        idle = [t for t in self.idle if t.partitions >= like.partitions and _size(t) >= elements]
         if len(idle) < 2:
-            tile = self.kernel.sbuf(shape, name="temporary")
+            tile = self.kernel.sbuf((like.partitions, elements), name="temporary")
         else:
-            tile = self.kernel.again(idle.popleft())
+            self.idle.remove(idle[0])
+            tile = self.kernel.again(idle[0])
         self.lent[tile.allocation] = tile
-        return replace(tile, dims=dense([c for c, _ in like.dims]))
+        dims = dense([c for c, _ in like.dims])
+        return replace(tile, partitions=like.partitions, dims=dims)
 
     def release(self, *values: Value) -> None:
         """Temporaries among `values` are not used any more."""
         for value in values:
             if isinstance(value, Tile) and value.allocation in self.lent:
-                tile = self.lent.pop(value.allocation)
-                self.idle[tile.shape[0], tile.shape[1]].append(tile)
+                self.idle.append(self.lent.pop(value.allocation))
 
     def stage(
         self, access: NestAccess, env: Environment, partition: str, dims: Dims, rows: int
@@ -186,10 +175,42 @@ class Pointwise:
         shape: tuple[int, ...],
     ) -> Tile:
         """A place for a staged piece: a new one, or that of the piece used longest ago."""
-        fitting = [k for k, tile in kept.items() if tile.shape == shape]
-        if len(fitting) >= STAGED:
-            return self.kernel.again(kept.pop(fitting[0]))
+        elements = math.prod(shape[1:])
+        fitting = [
+            key
+            for key, tile in kept.items()
+            if tile.partitions >= shape[0] and _size(tile) >= elements
+        ]
+        if len(kept) >= STAGED and fitting:
+            old = self.kernel.again(kept.pop(fitting[0]))
+            return replace(old, partitions=shape[0], dims=dense(shape[1:]))
         return self.kernel.sbuf(shape, access.buffer.dtype, f"{access.buffer.name}.staged")
+
+
+def _size(tile: Tile) -> int:
+    """Elements a partition."""
+    return math.prod(count for count, _ in tile.dims)
+
+
+def pieces(dims: Dims) -> Iterator[tuple[dict[str, int], Dims]]:
+    """A nest's free loops cut into pieces of at most `MAX_ELEMENTS` and few enough axes.
+
+    Each is (first value of the loops that were cut, loops and counts that remain); pieces of one
+    loop are alike but for the last.
+    """
+    total = math.prod(count for _, count in dims)
+    if len(dims) < DIMENSIONS and total <= MAX_ELEMENTS:
+        yield {}, dims
+        return
+    (name, count), *rest = dims
+    inner = total // count
+    step = 1 if len(dims) >= DIMENSIONS else max(1, MAX_ELEMENTS // inner)
+    step = -(-count // -(-count // step))
+    for start in range(0, count, step):
+        size = min(step, count - start)
+        own = [(name, size)] if size > 1 else []
+        for more, part in pieces(rest) if step == 1 else [({}, rest)]:
+            yield {name: start, **more}, own + part
 
 
 class _Emission:

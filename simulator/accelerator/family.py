@@ -20,7 +20,7 @@ from codegen.accelerator.core import Core
 from codegen.accelerator.from_program import generate
 from codegen.accelerator.instructions import InstructionStream, Op
 from search_space.config import Config
-from search_space.errors import CodegenError, TargetError, VerificationError
+from search_space.errors import CodegenError, TargetError, VerificationError, WorkloadError
 from search_space.lowering import lower
 from search_space.program import Program
 from search_space.space import SearchSpace
@@ -29,7 +29,7 @@ from search_space.template import template_of
 from search_space.workload import Workload
 from simulator.accelerator.analytical import RESOURCES, Analysis, Estimate, features
 from simulator.accelerator.picture import write_picture
-from simulator.accelerator.roofline import roofline
+from simulator.accelerator.roofline import compulsory_bytes, roofline
 from simulator.accelerator.timeline import SYNCHRONISATION_SHARE, Timeline, timeline
 from simulator.accelerator.trace import write_trace
 from simulator.dispatch import (
@@ -51,7 +51,13 @@ def _program(workload: Workload, target: Target, structure: Config) -> Program:
 
 @lru_cache(maxsize=KEPT)
 def _space(workload: Workload, target: Target) -> SearchSpace:
-    Core.of(target)
+    core = Core.of(target)
+    needed = compulsory_bytes(workload)
+    if needed > core.hbm_bytes:
+        raise WorkloadError(
+            f"workload '{workload}' needs {needed / 2**30:.1f} GiB; a core of target "
+            f"'{target.name}' has {core.hbm_bytes / 2**30:.1f} GiB (hbm.gib_chip)"
+        )
     try:
         return template_of(workload.operator).space(workload, target)
     except TargetError as error:  # the target is complete, so the template asks for a CPU's facts

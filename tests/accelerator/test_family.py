@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from search_space.errors import ConfigError, TargetError
+from search_space.errors import ConfigError, TargetError, WorkloadError
 from search_space.target import load_target
 from search_space.template import template_of
 from search_space.workload import Workload
@@ -113,6 +113,12 @@ def test_traces_are_written(tmp_path):
 def test_an_operator_without_a_schedule_is_named():
     workload = Workload.parse("transpose shape=5x7 perm=1x0")
     with pytest.raises(TargetError, match="operator 'transpose' has no schedule for target 'trn1'"):
+        simulate(workload, TRN1, None, "timeline")
+
+
+def test_tensors_larger_than_hbm():
+    workload = Workload.parse("matmul m=65536 n=65536 k=1024")
+    with pytest.raises(WorkloadError, match=r"needs 16\.5 GiB; a core of target 'trn1' has 16\.0"):
         simulate(workload, TRN1, None, "timeline")
 
 
