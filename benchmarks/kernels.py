@@ -6,7 +6,7 @@ Each operator is tuned from an empty database; its best schedules (of the algori
 is) are then timed in turns with a register-resident FMA loop of the same vector width, on one
 pinned core. The figure is the share of that loop's speed, counting the operations of the direct
 form, so that a Winograd convolution may pass 100 %. So may a plain kernel by a few percent: with
-operands from memory the processor issues multiply-adds a little more evenly than the pure loop does.
+operands from memory the processor issues multiply-adds a little more evenly than in the pure loop.
 """
 
 from __future__ import annotations
@@ -145,10 +145,10 @@ def main() -> int:
 def report(figures: dict[str, Figure]) -> Any:
     """The figures for people."""
     rows = [
-        (n, f"{f.gflops:.0f}", f"{f.peak_gflops:.0f}", f"{f.share:.1f}", f"{CASES[n].limit:.0f}", f.config)
+        (n, f"{f.gflops:.0f}", f"{f.peak_gflops:.0f}", f"{f.share:.1f}", f"{CASES[n].limit:.0f}")
         for n, f in figures.items()
     ]
-    return table(("operator", "GFLOP/s", "peak", "% of peak", "at least", "schedule"), rows)
+    return table(("operator", "GFLOP/s", "peak", "% of peak", "at least"), rows)
 
 
 if __name__ == "__main__":
