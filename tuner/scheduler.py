@@ -7,6 +7,7 @@ the model's end-to-end latency: the sum over tasks of weight x best latency.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -72,9 +73,16 @@ def first_untried(tasks: Sequence[TaskProgress]) -> int | None:
     """The unfinished task that needs a first batch most; None if all have had one.
 
     Needing one: nothing but the default has been tried, or nothing has run successfully in the
-    first `_GIVE_UP` trials. Heaviest operations go first.
+    first `_GIVE_UP` trials. Those that nothing works on go first, then those the model spends most
+    time in.
     """
     waiting = [i for i, task in enumerate(tasks) if not task.done and _is_untried(task)]
     if not waiting:
         return None
-    return max(waiting, key=lambda i: (tasks[i].weight * tasks[i].flops, -i))
+
+    def need(number: int) -> tuple[float, int, int]:
+        task = tasks[number]
+        seconds = math.inf if task.best is None else task.weight * task.best
+        return seconds, task.flops, -number
+
+    return max(waiting, key=need)

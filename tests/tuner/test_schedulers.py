@@ -93,3 +93,13 @@ def test_a_task_nothing_works_on_is_not_tried_for_ever() -> None:
 def test_an_unknown_scheduler_is_refused() -> None:
     with pytest.raises(InputError, match="unknown scheduler 'chance'"):
         schedulers["chance"]
+
+
+@pytest.mark.parametrize("name", ["gradient", "expected_gain"])
+def test_first_batches_go_where_the_model_spends_most_time(name: str) -> None:
+    scheduler = schedulers[name]()
+    many_operations = progress(trials=1, recent=(1e-3,), flops=10**9)
+    slow_default = progress(trials=1, recent=(19e-3,), flops=10**8)
+    failing = progress(trials=1, recent=(), flops=10**6)
+    assert scheduler.choose([many_operations, slow_default]) == 1
+    assert scheduler.choose([many_operations, slow_default, failing]) == 2
