@@ -62,7 +62,9 @@ def test_models_run_natively_with_small_errors(
     np.testing.assert_array_equal(again, found)
 
 
-@pytest.mark.parametrize("path", LIGHT, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in LIGHT if "vgg19" not in path.stem], ids=lambda path: path.stem
+)
 def test_every_light_model_becomes_kernels(path: Path) -> None:
     graph = prepared(import_model(path))
     graph.check()
