@@ -103,3 +103,12 @@ def test_first_batches_go_where_the_model_spends_most_time(name: str) -> None:
     failing = progress(trials=1, recent=(), flops=10**6)
     assert scheduler.choose([many_operations, slow_default]) == 1
     assert scheduler.choose([many_operations, slow_default, failing]) == 2
+
+
+def test_expected_gain_lets_negligible_workloads_wait() -> None:
+    scheduler = schedulers["expected_gain"]()
+    softmax = progress(trials=1, cost=0.1, recent=(2e-6,))
+    conv = progress(trials=33, cost=10.0, recent=(1.01e-3, 1.0e-3), batches=5)
+    assert scheduler.choose([softmax, conv]) == 1
+    settled = progress(trials=3000, cost=900.0, recent=(1e-3,) * 4, batches=400)
+    assert scheduler.choose([softmax, settled]) == 0

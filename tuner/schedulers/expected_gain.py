@@ -6,23 +6,27 @@ probably saves most of the model's latency:
     gain_i = w_i g_i r_i / c_i
     r_i    = (1/2) recent_i + (1/2) headroom_i / (n_i + 1)
 
-w_i weight, g_i best latency, c_i mean cost of a batch of task i, n_i batches spent. recent_i is
-the mean relative improvement of its last 3 batches. headroom_i = log(g_i / floor_i), at least 0.05
-and at most 1: floor_i is the time it would take at the best speed (operations per second) any task
-of the same operator reached, so a task slower than its like is expected to catch up. Where recent
-gains vanish, r_i falls as 1/n, and a long-quiet task is left for one with more to gain, but never
-forgotten.
+w_i weight, g_i best latency, c_i mean cost of a trial of task i, n_i batches spent. recent_i is the
+mean relative improvement of its last 3 batches. headroom_i = log(g_i / floor_i), at least 0.05 and
+at most 1: floor_i is the time it would take at the best speed (operations per second) any task of
+the same operator reached, so a task slower than its like is expected to catch up. A task of which
+only the default was tried counts with r_i at least 0.3. Where recent gains vanish, r_i falls as
+1/n, and a long-quiet task is left for one with more to gain, but never forgotten; a workload that
+takes no time worth speaking of waits until the others have settled. Tasks on which nothing works
+yet go first.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tuner.scheduler import Scheduler, TaskProgress, first_untried, schedulers
 
 _LEAST_HEADROOM = 0.05
 _MOST_HEADROOM = 1.0
+_FIRST_BATCH = 0.3
 
 
 @schedulers.register("expected_gain")
@@ -30,9 +34,9 @@ class ExpectedGain(Scheduler):
     """See the module's docstring."""
 
     def choose(self, tasks: Sequence[TaskProgress]) -> int | None:
-        untried = first_untried(tasks)
-        if untried is not None:
-            return untried
+        stuck = first_untried([replace(t, done=t.done or t.best is not None) for t in tasks])
+        if stuck is not None:
+            return stuck
         left = [i for i, task in enumerate(tasks) if not task.done]
         return max(left, key=lambda i: (_gain(tasks[i], tasks), -i)) if left else None
 
@@ -45,7 +49,9 @@ def _gain(task: TaskProgress, tasks: Sequence[TaskProgress]) -> float:
     window = len(task.recent) - 1
     recent = math.log(task.recent[0] / task.best) / window if window else 0.0
     relative = 0.5 * recent + 0.5 * _headroom(task, tasks) / (batches + 1)
-    return task.weight * task.best * relative / max(task.cost / batches, 1e-9)
+    if task.trials <= 1:
+        relative = max(relative, _FIRST_BATCH)
+    return task.weight * task.best * relative / max(task.cost / max(1, task.trials), 1e-9)
 
 
 def _headroom(task: TaskProgress, tasks: Sequence[TaskProgress]) -> float:
