@@ -25,11 +25,9 @@ _HOPELESS_SECONDS = 0.006
 _HOPEFUL = 1.3
 """Within this factor of the best known a kernel's time is wanted precisely."""
 _FEWEST, _MOST = 5, 40
-_PATIENCE = 4.0
-"""Times the budget after which disturbed samples are taken too."""
+_PATIENCE = 10.0
+"""Times the budget that undisturbed samples are waited for."""
 _TRIES = 4
-_TIME_SLICE = 0.003
-"""Seconds beyond which a run on a busy machine is hardly ever left alone."""
 _LINE = 64
 _SWEEP = 64 << 20
 
@@ -99,19 +97,24 @@ def in_turns(kernels: Sequence[Loaded], rounds: int = 15) -> list[list[float]]:
 def _sampled(
     kernel: Loaded, sample: Callable[[Loaded], float], budget: float, fewest: int = _FEWEST
 ) -> list[float]:
-    """Samples for about `budget` seconds; longer, within limits, where others interfere."""
-    found: list[float] = []
+    """Samples for about `budget` seconds; longer, within limits, where others interfere.
+
+    Disturbed samples are given only if there was no other (a kernel longer than a time slice).
+    """
+    undisturbed: list[float] = []
+    disturbed: list[float] = []
     start = time.perf_counter()
-    while len(found) < _MOST:
+    while len(undisturbed) < _MOST:
         spent = time.perf_counter() - start
-        if len(found) >= fewest and spent >= budget:
+        if len(undisturbed) >= fewest and spent >= budget:
+            break
+        if spent >= max(budget, _WARM_SECONDS) * _PATIENCE and (undisturbed or disturbed):
             break
         seconds, clean = _watched(kernel, sample)
-        if clean or spent > _PATIENCE * budget or seconds > _TIME_SLICE:
-            found.append(seconds)
+        (undisturbed if clean else disturbed).append(seconds)
         if not clean:
             kernel.call()  # whoever took the core has filled the caches
-    return found
+    return undisturbed or sorted(disturbed)[:fewest]
 
 
 def _watched(kernel: Loaded, sample: Callable[[Loaded], float]) -> tuple[float, bool]:

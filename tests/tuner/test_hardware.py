@@ -104,16 +104,18 @@ def test_a_crashing_rival_does_not_take_the_others_with_it(runner: HardwareRunne
     assert [result.status for result in results] == ["ok", "crash", "ok"]
 
 
-def test_cancelling_ends_a_hanging_trial_at_once_and_keeps_the_finished(
-    runner: HardwareRunner,
-) -> None:
+def test_cancelling_ends_a_hanging_trial_at_once_and_keeps_the_finished() -> None:
     token = CancelToken()
-    patient = HardwareRunner(replace(OPTIONS, timeout_s=600))
-    threading.Timer(1.5, token.cancel).start()
+
+    class CancelledAfterTheFirst(HardwareRunner):
+        def expect(self, workload: Workload, latency: float) -> None:
+            threading.Timer(0.5, token.cancel).start()
+
+    patient = CancelledAfterTheFirst(replace(OPTIONS, timeout_s=600))
     start = time.monotonic()
     results = patient.measure([(WORKLOAD, config(k)) for k in (FINE, HANG, FINE)], token)
     assert [result.status for result in results] == ["ok"]
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 300, "it waited for the hanging trial"
     assert patient.measure([(WORKLOAD, config(FINE))], token) == []
     patient.close()
 
