@@ -1,7 +1,7 @@
 """Configurations in bulk: checked, grouped by structure, turned into arrays of tile sizes.
 
-The tuner asks for thousands at a time; checking them one by one against their search space would cost
-more than judging them.
+The tuner asks for thousands at a time; checking them one by one against their search space would
+cost more than judging them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Microbenchmarks of the CPU we sit on: its clock and what one core reads from each memory level.
 
-Taken once and kept as JSON in the user's cache folder, by the target's identity; `calibrated` adds them
-to a target as calibratable facts, so that its identity (and every key made from it) stays the same. A
-target without them is simulated with `machine.DEFAULTS`: never measured behind one's back.
+Taken once and kept as JSON in the user's cache folder, by the target's identity; `calibrated` adds
+them to a target as calibratable facts, so that its identity (and every key made from it) stays the
+same. A target without them is simulated with `machine.DEFAULTS`: never measured behind one's back.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from simulator.cpu.footprint import distinct, lowest_bit
 from simulator.cpu.machine import Machine
 from simulator.cpu.skeleton import Access, BlockSite, Skeleton
 
-SPILL = 1.08
+SPILL = 2.0
 """Cycles that a spilled accumulator costs in each reduction step, beyond its ports (fitted)."""
 LOOP_OPERATIONS = 4.0
 """Operations that a loop's counter, addresses and branch issue in each iteration."""
@@ -35,6 +35,8 @@ FORWARD_LATENCY = 9.0
 """Cycles from a store to memory to the next load of the same element plus the operation."""
 HORIZONTAL = (10.0, 18.0)
 """Operations and latency in cycles of reducing the lanes of a vector."""
+SELECT_OPERATIONS = 8.0
+"""Operations of a condition tested at run time: index arithmetic, compare, branch, its misses."""
 GATHER_OPERATIONS = 2.0
 """Operations that put one lane of a gather in its place (or take one out for a scatter)."""
 
@@ -175,7 +177,7 @@ class _BlockModel:
         if block.accumulates:
             arithmetic = np.maximum(arithmetic, points)
         issued = arithmetic + memory.issued + 2.0 * spills * steps
-        issued = issued + 3.0 * block.selects * points
+        issued = issued + SELECT_OPERATIONS * block.selects * points
         if block.arithmetic.horizontal:
             issued = issued + HORIZONTAL[0] * points
         moved = self._evicted(points) if not block.accumulates else np.zeros_like(points)
@@ -279,7 +281,7 @@ def _lane_strides(block: BlockSite, facts: Facts, rows: range) -> Floats:
     """Bytes from lane to lane of each access, (accesses, n); 0 without a vector loop."""
     if block.vector is None:
         return np.zeros((len(rows), facts.trips.shape[1]))
-    return facts.strides[rows.start : rows.stop, len(block.path) - 1]
+    return np.asarray(facts.strides[rows.start : rows.stop, len(block.path) - 1])
 
 
 def _vectors(block: BlockSite, facts: Facts, machine: Machine) -> Floats:
@@ -290,7 +292,7 @@ def _vectors(block: BlockSite, facts: Facts, machine: Machine) -> Floats:
 
 
 def _crossing(block: BlockSite, facts: Facts, machine: Machine, rows: range) -> Floats:
-    """Share of each access's vectors that cross a line, (accesses, n): by alignment of its strides."""
+    """Share of each access's vectors that cross a line, by alignment, (accesses, n)."""
     if block.vector is None:
         return np.zeros((len(rows), facts.trips.shape[1]))
     places = len(block.path) - 1
@@ -300,7 +302,7 @@ def _crossing(block: BlockSite, facts: Facts, machine: Machine, rows: range) -> 
     aligned = bits.min(axis=1) if places else np.full((len(rows), counts.shape[-1]), machine.line)
     aligned = np.minimum(aligned, lowest_bit(facts.offset[chosen], machine.line))
     width = machine.lanes * 4.0
-    return np.maximum(0.0, width - aligned) / machine.line
+    return np.asarray(np.maximum(0.0, width - aligned) / machine.line)
 
 
 __all__ = ["RESOURCES", "Access", "BlockCost", "block_cost"]

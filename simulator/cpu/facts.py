@@ -1,8 +1,9 @@
 """`Facts`: a skeleton's numbers for a batch of configurations, as numpy arrays.
 
 Every expression of the skeleton is evaluated once for the whole batch. Tails need no peeling: an
-extent `min(f, n - f*t)` is evaluated with its outer variables at zero (`full`) and at their last values
-(`short`); the short iteration happens once in all iterations of the loops the extent depends on.
+extent `min(f, n - f*t)` is evaluated with its outer variables at zero (`full`) and at their last
+values (`short`); the short iteration happens once in all iterations of the loops that the extent
+depends on.
 
 All arrays have the batch as their last axis (n). Two batches of skeletons with one signature can be
 joined (`Facts.join`).

@@ -154,7 +154,7 @@ def _joined(
 
 def _terms(cost: ProgramCost) -> Floats:
     """Cycles of each of `TERMS` over all phases, (terms, n)."""
-    return np.sum([phase.terms for phase in cost.phases], axis=0)
+    return np.asarray(np.sum([phase.terms for phase in cost.phases], axis=0))
 
 
 def _bounds(cost: ProgramCost) -> list[str]:

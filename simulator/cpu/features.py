@@ -1,7 +1,7 @@
 """What a cost model learns from: one row of fixed width for every configuration.
 
-The columns mean the same for every operator, structure and CPU: the terms of the analytical model as
-shares of its total, and, of the phase that takes longest, the shape of its nest (register tile,
+The columns mean the same for every operator, structure and CPU: the terms of the analytical model
+as shares of its total, and, of the phase that takes longest, the shape of its nest (register tile,
 reduction, trip counts, footprints, runs). Sizes are base-2 logarithms.
 """
 

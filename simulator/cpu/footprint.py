@@ -1,9 +1,10 @@
 """How many cache lines a nest touches, and how well they spread over a cache's sets.
 
-An access moves by `stride` bytes for `count` steps of each loop. Sorted by stride, loops whose steps
-touch or overlap what is already covered extend it (halos of equal strides add counts - 1); a larger
-stride starts a new, disjoint repetition of it. The first group is a contiguous run of bytes; the lines
-of all groups multiply.
+An access moves by `stride` bytes for `count` steps of each loop. Sorted by stride, loops whose
+steps touch or overlap what is already covered extend it (halos of equal strides add counts - 1; strides
+that interleave touch new lines until the whole span is covered); a larger stride starts a new,
+disjoint repetition of it. The first group is a contiguous run of bytes; the lines of all groups
+multiply.
 
 Everything works on arrays: S stands for any leading shape, P for the loops.
 """
@@ -23,8 +24,8 @@ class Footprint:
 
     Attributes:
         lines: distinct cache lines.
-        weighted: the same for each cache, weighted by conflicts: the lines of a cache that holds them
-            in its most crowded set.
+        weighted: the same for each cache, weighted by conflicts: the lines of a cache that holds
+            them in its most crowded set.
         run: bytes of one contiguous piece.
         rows: number of such pieces.
         pitch: bytes between neighbouring pieces; 0 where there is one.
@@ -69,9 +70,13 @@ def footprint(
         active = (count > 1) & (stride > 0)
         if not active.any():
             continue
-        joins = active & ((stride <= unit * number) | (first & (stride < line)))
+        reaches = stride <= unit * number
+        whole_steps = np.remainder(stride, unit) == 0
+        joins = active & (reaches | (first & (stride < line)))
         opens = active & ~joins
         grown = number + (count - 1) * stride / unit
+        crossed = np.minimum(number * count, (unit * number + (count - 1) * stride) / line)
+        grown = np.where(first | whole_steps, grown, crossed)
         if opens.any():
             ending = opens & first
             run = np.where(ending, unit * number, run)

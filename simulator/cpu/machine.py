@@ -5,7 +5,8 @@ calibrated) take the defaults below, so that a given description always gives th
 Throughputs are bytes or operations per cycle of the core's clock.
 
 The fitted constants (`DEFAULTS` marked F) come from regressing measured times of random matmul and
-convolution schedules on one AVX-512 core; `benchmarks/simulator.py` shows how well they rank.
+convolution schedules on one AVX-512 core; `benchmarks/simulator_fidelity.py` shows how well they
+rank.
 """
 
 from __future__ import annotations

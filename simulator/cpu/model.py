@@ -5,9 +5,8 @@ innermost loops. Within a phase computing overlaps with cache misses,
 
     phase = (core^8 + transfer^8)^(1/8) + stalls        (nearly a maximum)
 
-and phases follow one another. `transfer` is lines times what one core can draw from a level;
-`stalls` are the misses that no prefetcher hides: many short contiguous runs, worst where parallel rows
-lie a multiple of 4 KiB apart.
+and phases follow one another. `transfer` is bytes over what one core can draw from a level;
+`stalls` are the misses that no prefetcher hides: short contiguous runs that lie a multiple of 2 KiB apart.
 
 The form and its constants are fitted to one AVX-512 core; see `docs/decisions/cpu-simulator.md`.
 """
@@ -27,19 +26,19 @@ from simulator.cpu.skeleton import Node, Skeleton
 from simulator.cpu.traffic import Traffic, traffic_of
 
 OVERLAP = 8.0
-TILE_CYCLES = 2.88
+TILE_CYCLES = 4.0
 """Cycles to begin and end one register tile."""
-LOOP_CYCLES = 1.0
+LOOP_CYCLES = 1.8
 """Cycles to enter an inner loop."""
-STALLS = {"read": (1.6, 4.5), "written": (5.0, 20.0)}
-"""Stall cycles of a line that begins a contiguous run while neighbouring runs lie an odd multiple of
-2 KiB, or a multiple of 4 KiB, apart: they fall into few sets, and a load that follows a store to the
-same place of another page waits for it. Other runs are prefetched in time."""
+STALLS = {"read": (1.7, 4.5), "written": (4.0, 20.0)}
+"""Stall cycles of a line that begins a contiguous run while neighbouring runs lie an odd multiple
+of 2 KiB, or a multiple of 4 KiB, apart: they fall into few sets, and a load that follows a store to
+the same place of another page waits for it. Other runs are prefetched in time (fitted)."""
 PAGE = 4096
 LINE = 64.0
-SHARED_WINDOW = 0.25
+SHARED_WINDOW = 0.11
 """Share of the reorder buffer by which neighbouring blocks overlap."""
-WRITE_BACK = 0.5
+WRITE_BACK = 0.6
 """Cost of a line written back in terms of one fetched."""
 BARRIER_CYCLES = 2000.0
 """Cycles in which threads meet after a root statement."""
@@ -109,11 +108,10 @@ def program_cost(
 
 
 def phases_of(node: Node) -> list[tuple[int, ...]]:
-    """Blocks grouped into phases: those beside inner loops join the next loop's last... first phase.
+    """Blocks grouped into phases: a block beside inner loops joins the first phase of the next.
 
-    A block between two loops belongs to the one after it, one behind the last loop to the last.
+    One behind the last loop belongs to that loop's last phase.
     """
-    inner = [item for item in node.items if isinstance(item, Node) and any(item.blocks())]
     if not any(isinstance(item, Node) for item in node.items):
         return [tuple(node.blocks())] if node.items else []
     found: list[tuple[int, ...]] = []
@@ -133,7 +131,6 @@ def phases_of(node: Node) -> list[tuple[int, ...]]:
         found[-1] = (*found[-1], *waiting)
     elif waiting:
         found.append(tuple(waiting))
-    del inner
     return found
 
 

@@ -1,8 +1,8 @@
 """What the arithmetic of a block costs: vector operations by kind, counted from its scalar tree.
 
-Counts are per point (per vector of points inside a vector loop), in operations of the floating-point
-pipes. Functions that code generation emits as polynomials count their straight-line operations; a
-division or square root of a 512-bit vector holds a pipe for several cycles, which is expressed in
+Counts are per point (per vector of points inside a vector loop), in operations of the
+floating-point pipes. Functions that code generation emits as polynomials count their
+straight-line operations; a division or square root of a 512-bit vector holds a pipe for several cycles, which is expressed in
 equivalent operations.
 """
 
@@ -15,8 +15,8 @@ from search_space.program import Block
 from search_space.scalar import Call, Const, Load, Scalar, Select
 
 FUNCTION_OPERATIONS: dict[str, float] = {
-    "divide": 14, "reciprocal": 14, "sqrt": 18, "exp": 24, "log": 28, "tanh": 56, "erf": 66,
-    "sigmoid": 40, "power": 54, "negate": 1, "absolute": 1, "floor": 1, "ceil": 1, "round": 1,
+    "divide": 12, "reciprocal": 12, "sqrt": 16, "exp": 14, "log": 24, "tanh": 26, "erf": 28,
+    "sigmoid": 28, "power": 40, "negate": 1, "absolute": 1, "floor": 1, "ceil": 1, "round": 1,
     "greater_equal": 2, "where": 2,
 }  # fmt: skip
 """Operations of a function beyond one: counted off `codegen.llvm.vector_math`; divisions by

@@ -1,16 +1,17 @@
-"""Cache lines that move between the levels of the memory hierarchy, loop by loop from the inside out.
+"""Cache lines that move between the levels of the memory hierarchy, loop by loop, inside out.
 
-For each access and level: T is the lines moved in one execution of a subtree. Around it comes a loop of
-`trip` iterations whose body needs w lines of the cache: what the other tensors touch plus this one's
-conflict-weighted size. While that fits, only lines not seen in earlier iterations are fetched; beyond,
-hits fade as (capacity / w)^4:
+For each access and level: T is the lines moved in one execution of a subtree. Around it comes a
+loop of `trip` iterations whose body needs w lines of the cache: this tensor's conflict-weighted size and
+what the other tensors touch, times CROWDING. While that fits, only lines not seen in earlier
+iterations are fetched; beyond, hits fade:
 
-    h = min(1, capacity / w)^4
+    h = min(1, capacity / w)^FADE
     T <- h fresh + (1 - h) T trip        fresh = T where the loop does not move the access,
                                                  else T min(trip, D_outside / D_inside)
 
-Statements in one body that use the same buffer find what an earlier one fetched, with probability h.
-The program as a whole is run again and again: what fits a cache then stays there.
+Unrolled loops are loops like any other, but what they do not move stays in a register. Statements
+in one body that use the same buffer find what an earlier one fetched, with probability h. The program
+as a whole is run again and again: what fits a cache then stays there.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from simulator.cpu.footprint import Footprint, footprint
 from simulator.cpu.machine import Machine
 from simulator.cpu.skeleton import Node, Skeleton
 
-FADE = 6.0
+FADE = 4.0
 """Exponent of the miss curve (fitted)."""
 USABLE = (1.0, 0.85, 0.85)
 """Shares of L1, L2 and L3 that one nest can count on."""
-CROWDING = 1.3
+CROWDING = 3.0
 """What lines of other tensors weigh: they come and go while this one's are kept (fitted)."""
 STREAMS = 32.0
 """Contiguous streams that the prefetchers follow at a time."""
@@ -231,7 +232,9 @@ class _Walker:
         for place, buffer in enumerate(belongs):
             size[buffer] = np.maximum(size[buffer], plain[place])
         others = size.sum(axis=0) - size[belongs]
-        needed = CROWDING * others[None] + np.stack([w[depth, inside] for w in self._prints.weighted])
+        needed = CROWDING * others[None] + np.stack(
+            [w[depth, inside] for w in self._prints.weighted]
+        )
         share = np.minimum(1.0, self._capacity / needed)
         return np.asarray(share**FADE)
 

@@ -1,4 +1,4 @@
-"""One fixed description of a CPU: what the tests compute must not depend on the machine they run on."""
+"""One fixed description of a CPU: no test may depend on the machine it runs on."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_partial_sums_are_read_back_in_all_but_the_first_reduction_block(cpu: Ta
         algorithm="blocked", pack_b="panels", block_order="k,m,n", tile_order="mn",
         m_tile=4, n_vectors=2, k_unroll=4, m_block=8, n_block=1, k_block=4,
     )  # fmt: skip
-    skeleton, facts = _one(workload, cpu, config)
+    _, facts = _one(workload, cpu, config)
     chances = sorted(float(taken) for taken in facts.taken[:, 0] if taken < 1)
     assert chances == pytest.approx([0.25, 0.75])
 

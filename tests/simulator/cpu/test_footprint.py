@@ -53,7 +53,7 @@ def test_aligned_boxes_are_exact(loops: list[tuple[int, int]]) -> None:
 def test_halos_of_equal_strides_add(
     rows: int, taps: int, columns: int, width: int, lines: int
 ) -> None:
-    """Output rows and kernel rows move the input by the same stride: rows + taps - 1 rows in all."""
+    """Output rows and kernel rows move the input alike: rows + taps - 1 rows in all."""
     pitch = LINE * lines * 8
     loops = [(pitch, rows), (pitch, taps), (LINE, columns), (LINE, width), (SIZE, 16)]
     assert _footprint(loops)[0] == len(_lines(loops))
@@ -70,7 +70,7 @@ def test_any_strides_stay_close_to_the_count(loops: list[tuple[int, int]]) -> No
     """Unaligned strides are counted on average over alignments: within a factor of the truth."""
     exact = len(_lines(loops))
     lines = _footprint(loops)[0]
-    assert 0.5 * exact <= lines <= 2.2 * exact + 1
+    assert 0.5 * exact <= lines <= 3.0 * exact + 1
 
 
 @given(st.integers(0, 9), st.integers(2, 40))
