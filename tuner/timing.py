@@ -63,12 +63,23 @@ def cold_once(kernel: Loaded) -> float:
     return once(kernel)
 
 
+def glance(kernel: Loaded, sample: Callable[[Loaded], float] = once) -> float:
+    """Seconds of the faster of two runs, of a few more if each was interrupted."""
+    fastest = sample(kernel)
+    for _ in range(_TRIES):
+        seconds, clean = _watched(kernel, sample)
+        fastest = min(fastest, seconds)
+        if clean:
+            break
+    return fastest
+
+
 def samples(kernel: Loaded, incumbent: float | None = None) -> tuple[list[float], list[float]]:
     """Latencies in seconds: with cold weights and warm activations, and with everything warm.
 
     A kernel that is clearly slower than the incumbent (seconds) is sampled for a shorter time.
     """
-    first = min(cold_once(kernel) for _ in range(2))
+    first = glance(kernel, cold_once)
     if incumbent is not None and first > _HOPEFUL * incumbent:
         cold = _sampled(kernel, cold_once, _HOPELESS_SECONDS)
         return cold, _sampled(kernel, once, 0.0, fewest=1)

@@ -42,7 +42,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch, kernel: Kernel, interrupted: list[
 
 
 def test_interrupted_samples_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = Kernel([1e-3, 20e-3, 1.1e-3])
+    kernel = Kernel([1e-3, 8e-3, 1.1e-3])
     simulate(monkeypatch, kernel, [False, True, False])
     cold, warm = timing.samples(kernel)  # type: ignore[arg-type]
     assert len(cold) >= 5 and len(warm) >= 5
@@ -74,3 +74,9 @@ def test_rivals_get_as_many_samples_each(monkeypatch: pytest.MonkeyPatch) -> Non
     taken = timing.in_turns([kernel, kernel, kernel], rounds=4)  # type: ignore[list-item]
     assert [len(samples) for samples in taken] == [4, 4, 4]
     assert {seconds for samples in taken for seconds in samples} == {1e-3}
+
+
+def test_a_glance_sees_past_interruptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel([20e-3, 30e-3, 1e-3, 20e-3])
+    simulate(monkeypatch, kernel, [True, True, False, True])
+    assert timing.glance(kernel, timing.once) == 1e-3  # type: ignore[arg-type]
