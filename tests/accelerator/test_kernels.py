@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import kernels
 import numpy as np
 import published
@@ -73,3 +76,13 @@ def test_only_calibratable_constants_are_fitted():
     assert all(target.fact(name).calibratable for name in published.FITS)
     fitting = {kernel for kernel, _, _ in published.FITS.values()}
     assert fitting == {name for name, p in published.PUBLISHED.items() if p.calibrates}
+
+
+def test_the_kernel_of_the_documentation_runs():
+    text = (Path(__file__).parents[2] / "docs" / "accelerators.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    names: dict[str, object] = {}
+    exec(code, names)
+    stream = names["stream"]
+    x = np.linspace(-4, 4, 1024 * 512, dtype=np.float32).reshape(1024, 512)
+    close(execute(stream, {"x": x})["y"], x * sigmoid(x))
