@@ -29,7 +29,7 @@ PIECE = 2048
 """Elements that one elementwise instruction works on at most."""
 
 STAGED = 8
-"""Pieces of an operand without rows (a scale, a bias) that stand in SBUF, spread over partitions."""
+"""Pieces of an operand without rows (a scale, a bias) that stand in SBUF, on all partitions."""
 
 TEMPORARIES = 8
 """Tiles of a piece that an expression may need beside its stages' own."""
