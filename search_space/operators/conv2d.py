@@ -49,9 +49,7 @@ class Conv2d(Convolution):
         g = Geometry.of(workload).view()
         compute = direct.compute(self, workload, g)
         kinds = [StackedSpace] if stacks(workload, g, target) else []
-        return {
-            kind.algorithm: kind(workload, target, g, compute) for kind in (*kinds, ConvSpace)
-        }
+        return {kind.algorithm: kind(workload, target, g, compute) for kind in (*kinds, ConvSpace)}
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         if target.family == accelerator.FAMILY:
