@@ -25,7 +25,7 @@ import numpy as np
 from simulator.cpu.facts import Facts, Floats
 from simulator.cpu.footprint import distinct, lowest_bit
 from simulator.cpu.machine import Machine
-from simulator.cpu.skeleton import Access, BlockSite, Skeleton
+from simulator.cpu.skeleton import BlockSite, Skeleton
 
 SPILL = 2.0
 """Cycles that a spilled accumulator costs in each reduction step, beyond its ports (fitted)."""
@@ -288,7 +288,7 @@ def _vectors(block: BlockSite, facts: Facts, machine: Machine) -> Floats:
     """Vector registers that one execution of the vector loop fills."""
     if block.vector is None:
         return np.ones(facts.trips.shape[1])
-    return np.maximum(1.0, np.ceil(facts.full[block.vector] / machine.lanes))
+    return np.asarray(np.maximum(1.0, np.ceil(facts.full[block.vector] / machine.lanes)))
 
 
 def _crossing(block: BlockSite, facts: Facts, machine: Machine, rows: range) -> Floats:
@@ -303,6 +303,3 @@ def _crossing(block: BlockSite, facts: Facts, machine: Machine, rows: range) -> 
     aligned = np.minimum(aligned, lowest_bit(facts.offset[chosen], machine.line))
     width = machine.lanes * 4.0
     return np.asarray(np.maximum(0.0, width - aligned) / machine.line)
-
-
-__all__ = ["RESOURCES", "Access", "BlockCost", "block_cost"]

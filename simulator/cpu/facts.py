@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.expression import Atom, Expr
-from simulator.cpu.skeleton import Access, BlockSite, Guard, Skeleton
+from simulator.cpu.skeleton import Access, BlockSite, Skeleton
 
 Floats = NDArray[np.float64]
 
@@ -241,6 +241,3 @@ def _capacities(skeleton: Skeleton, first: Evaluator, count: int) -> Floats:
         for extent in buffer.shape:
             found[row] *= first(extent)
     return found
-
-
-__all__ = ["Evaluator", "Facts", "Floats", "Guard", "evaluate"]

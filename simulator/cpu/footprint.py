@@ -1,10 +1,10 @@
 """How many cache lines a nest touches, and how well they spread over a cache's sets.
 
 An access moves by `stride` bytes for `count` steps of each loop. Sorted by stride, loops whose
-steps touch or overlap what is already covered extend it (halos of equal strides add counts - 1; strides
-that interleave touch new lines until the whole span is covered); a larger stride starts a new,
-disjoint repetition of it. The first group is a contiguous run of bytes; the lines of all groups
-multiply.
+steps touch or overlap what is already covered extend it (halos of equal strides add counts - 1;
+strides that interleave touch new lines until the whole span is covered); a larger stride starts a
+new, disjoint repetition of it. The first group is a contiguous run of bytes; the lines of all
+groups multiply.
 
 Everything works on arrays: S stands for any leading shape, P for the loops.
 """

@@ -6,9 +6,10 @@ innermost loops. Within a phase computing overlaps with cache misses,
     phase = (core^8 + transfer^8)^(1/8) + stalls        (nearly a maximum)
 
 and phases follow one another. `transfer` is bytes over what one core can draw from a level;
-`stalls` are the misses that no prefetcher hides: short contiguous runs that lie a multiple of 2 KiB apart.
+`stalls` are the misses that no prefetcher hides: short contiguous runs that lie a multiple of 2 KiB
+apart.
 
-The form and its constants are fitted to one AVX-512 core; see `docs/decisions/cpu-simulator.md`.
+The form and its constants are fitted to one AVX-512 core: `docs/decisions/0008-cpu-simulator.md`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What the arithmetic of a block costs: vector operations by kind, counted from its scalar tree.
 
 Counts are per point (per vector of points inside a vector loop), in operations of the
-floating-point pipes. Functions that code generation emits as polynomials count their
-straight-line operations; a division or square root of a 512-bit vector holds a pipe for several cycles, which is expressed in
-equivalent operations.
+floating-point pipes. Functions that code generation emits as polynomials count their straight-line
+operations; a division or square root of a 512-bit vector holds a pipe for several cycles, which is
+expressed in equivalent operations.
 """
 
 from __future__ import annotations

@@ -125,7 +125,6 @@ class Skeleton:
 
     Attributes:
         buffers: in order of first use; `constant` tells those that hold prepared weights.
-        tiles: serial loops around each register allocation that blocks inside update.
     """
 
     loops: tuple[LoopSite, ...]
@@ -170,7 +169,6 @@ class _Context:
 @dataclass
 class _Walk:
     program: Program
-    weights: frozenset[str]
     loops: list[LoopSite] = field(default_factory=list)
     blocks: list[BlockSite] = field(default_factory=list)
     known: dict[str, Buffer] = field(default_factory=dict)
@@ -309,7 +307,7 @@ def skeleton_of(program: Program, constants: frozenset[str] = frozenset()) -> Sk
     """
     prepared = {b.name for b in program.parameters if b.role == "prepared"}
     weights = frozenset(prepared | constants)
-    state = _Walk(program, weights)
+    state = _Walk(program)
     items = state.visit(program.body, _Context())
     names = sorted(state.numbers, key=lambda name: state.numbers[name])
     return Skeleton(

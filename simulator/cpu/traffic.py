@@ -1,17 +1,17 @@
 """Cache lines that move between the levels of the memory hierarchy, loop by loop, inside out.
 
 For each access and level: T is the lines moved in one execution of a subtree. Around it comes a
-loop of `trip` iterations whose body needs w lines of the cache: this tensor's conflict-weighted size and
-what the other tensors touch, times CROWDING. While that fits, only lines not seen in earlier
-iterations are fetched; beyond, hits fade:
+loop of `trip` iterations whose body needs w lines of the cache: this tensor's conflict-weighted
+size and what the other tensors touch, times CROWDING. While that fits, only lines not seen in
+earlier iterations are fetched; beyond, hits fade:
 
     h = min(1, capacity / w)^FADE
     T <- h fresh + (1 - h) T trip        fresh = T where the loop does not move the access,
                                                  else T min(trip, D_outside / D_inside)
 
 Unrolled loops are loops like any other, but what they do not move stays in a register. Statements
-in one body that use the same buffer find what an earlier one fetched, with probability h. The program
-as a whole is run again and again: what fits a cache then stays there.
+in one body that use the same buffer find what an earlier one fetched, with probability h. The
+program as a whole is run again and again: what fits a cache then stays there.
 """
 
 from __future__ import annotations
