@@ -234,7 +234,12 @@ def report(paths: list[Path]) -> None:
     print(f"{'operator':32s} configs  rank  asked  first  best of 5  two passes")
     for path in paths:
         for name, entry in json.loads(path.read_text()).items():
-            trials = {key: trial for key, trial in entry["trials"].items() if trial["cycles"]}
+            space = space_of(Workload.parse(entry["workload"]), host_target())
+            trials = {
+                key: trial
+                for key, trial in entry["trials"].items()
+                if trial["cycles"] and Config.from_json(key) in space
+            }
             configs = [Config.from_json(key) for key in trials]
             measured = np.array([min(trial["cycles"]) for trial in trials.values()])
             judged = judge(Workload.parse(entry["workload"]), host_target(), configs)
