@@ -88,8 +88,8 @@ def test_exhaustive_search_visits_the_enumeration_in_order() -> None:
 
 @pytest.mark.parametrize("name", ["evolutionary", "annealing", "bayesian", "metaschedule"])
 def test_guided_search_comes_near_the_optimum_and_beats_random(name: str) -> None:
-    median = float(np.median(found(name, 160)))
-    assert median < float(np.median(found("random", 160)))
+    median = float(np.median(found(name, 120)))
+    assert median < float(np.median(found("random", 120)))
     assert median < 1.10
 
 
