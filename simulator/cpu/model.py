@@ -205,16 +205,28 @@ def _threads(facts: Facts, machine: Machine, block: int) -> tuple[Floats, Floats
 def _stalls(skeleton: Skeleton, traffic: Traffic) -> Floats:
     """Stall cycles of each traffic entry, (entries, n)."""
     accesses = [access for block in skeleton.blocks for access in block.accesses]
-    changed = {access.buffer for access in accesses if access.write}
+    rewritten = _rewritten(skeleton)
     found = np.zeros_like(traffic.run)
     for entry, row in enumerate(traffic.rows):
         if traffic.back[entry]:
             continue
-        half, page = STALLS["written" if accesses[row].buffer in changed else "read"]
+        again = accesses[row].buffer in rewritten[traffic.blocks[entry]]
+        half, page = STALLS["written" if again else "read"]
         apart = lowest_bit(traffic.pitch[entry], PAGE) * (traffic.pitch[entry] > 0)
         each = np.where(apart >= PAGE, page, np.where(apart >= PAGE // 2, half, 0.0))
         lines = np.maximum(traffic.run[entry] / LINE, 1.0)
         found[entry] = traffic.moved[0, entry] * each / lines
+    return found
+
+
+def _rewritten(skeleton: Skeleton) -> dict[int, set[int]]:
+    """For each block the buffers that its phase both reads and writes."""
+    found = {}
+    for phase in phases_of(skeleton.root):
+        inside = [access for number in phase for access in skeleton.blocks[number].accesses]
+        written = {access.buffer for access in inside if access.write and not access.register}
+        both = {access.buffer for access in inside if not access.write} & written
+        found.update(dict.fromkeys(phase, both))
     return found
 
 
