@@ -122,6 +122,15 @@ def test_a_lock_held_for_ever_is_named_after_the_timeout(sqlite, make_record, mo
     sqlite.add([make_record(2)])
 
 
+@pytest.fixture
+def heard_interrupts():
+    """Python's own handler of Ctrl-C, which a process started in the background lacks."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard_interrupts")
 def test_control_c_is_heard_while_waiting_for_the_lock(sqlite, make_record, monkeypatch):
     monkeypatch.setattr(engines, "_BUSY_STEP_MS", 10)
     holder = sqlite3.connect(sqlite.name, isolation_level=None)
