@@ -5,8 +5,7 @@
 Each operator is tuned from an empty database; its best schedules (of the algorithm named, where one
 is) are then timed in turns with a register-resident FMA loop of the same vector width, on one
 pinned core. The figure is the share of that loop's speed, counting the operations of the direct
-form, so that a Winograd convolution may pass 100 %. So may a plain kernel by a few percent: with
-operands from memory the processor issues multiply-adds a little more evenly than in the pure loop.
+form, so that a Winograd convolution may pass 100 %.
 """
 
 from __future__ import annotations
