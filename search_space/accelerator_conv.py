@@ -64,7 +64,7 @@ class ConvSpace:
         blocks = sorted({min(tiles, b) for b in (1, 2, 4, max(1, tiles // 2), tiles)})
         spaces = []
         for outer in ("n",) if self.g.groups > 1 else ("n", "o"):
-            for keep in ("image", "rows"):
+            for keep in self.keeps():
                 for copies in (1, 2):
                     limit = Constraint(
                         self.bytes(keep, copies),
@@ -79,6 +79,10 @@ class ConvSpace:
                     spaces.append(Subspace(fixed, knobs, (limit,)))
         kept = tuple(s for s in spaces if s.size)
         return SearchSpace(kept or (spaces[0],))
+
+    def keeps(self) -> tuple[str, ...]:
+        """What of the input may stay in SBUF: the whole image, or the rows of one block."""
+        return ("image", "rows")
 
     def bytes(self, keep: str, copies: int) -> Expr:
         """Bytes a partition of everything in SBUF at once."""

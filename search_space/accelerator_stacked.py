@@ -42,6 +42,11 @@ class StackedSpace(ConvSpace):
     ) -> None:
         super().__init__(workload, target, g, _stacked(compute, g, workload.dtype))
 
+    def keeps(self) -> tuple[str, ...]:
+        """With rows of padding only whole images: in a block of rows the frame's edge would slant
+        over two loops (output row and stacked kernel row), which no single transfer can follow."""
+        return ("image",) if self.g.pads[0] or self.g.pads[2] else super().keeps()
+
     def bytes(self, keep: str, copies: int) -> Expr:
         """Bytes a partition of everything in SBUF at once."""
         g = self.g
