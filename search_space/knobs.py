@@ -24,7 +24,6 @@ class Knob:
         name: unique in its space; a tile knob's name is also its symbol in the program.
         values: allowed values, distinct, at least one; tile values ascending.
         structural: whether the value changes the structure of the program.
-        neighbours: whether mutation prefers the next smaller or larger value (ordered knobs).
     """
 
     name: str

@@ -188,7 +188,7 @@ def channels_schedule(
         ("n", *outer, "xo", "ym", "xm", *reduction, "cs", "ci", "yi", "xi", "oi", "lane"),
     )
     schedule = schedule.unroll("conv", "ci", "yi", "xi", "oi").vectorize("conv", "lane")
-    return finish_tile(schedule, workload, ["n", *outer], "xm", g)
+    return finish_tile(schedule, workload, ["n", *outer], "xm")
 
 
 def _pack_panels(
@@ -251,9 +251,7 @@ def pad_schedule(schedule: Schedule, name: str) -> Schedule:
     return schedule.vectorize("padded", "pci").parallel("padded", "pn", "pco", "py")
 
 
-def finish_tile(
-    schedule: Schedule, workload: Workload, outer: list[str], at: str, g: Geometry
-) -> Schedule:
+def finish_tile(schedule: Schedule, workload: Workload, outer: list[str], at: str) -> Schedule:
     """Accumulators in registers at loop `at`, the epilogue behind them, threads outside."""
     schedule = schedule.cache_write("conv", "register", at)
     if workload.epilogue:
@@ -344,4 +342,4 @@ def width_loops(
     )
     inner = ["ci", "oi", "xi"] if structure.text("reduction_order") == "r,s,c" else ["oi", "xi"]
     schedule = schedule.unroll("conv", *inner).vectorize("conv", "lane")
-    return finish_tile(schedule, workload, ["n", *outer], "om", g)
+    return finish_tile(schedule, workload, ["n", *outer], "om")
