@@ -1,9 +1,10 @@
 """What each kernel could be run as: schedules with the layouts they read and write, and their cost.
 
-A kernel's options come from the database (the best record of every layout pair), else from the
-nearest tuned shape, else from the template's default; layouts nobody measured are offered as
-variants of the best. Invariants: every option is legal in its workload's space; the seconds of
-measured options are measurements, of all others estimates that never undercut a measurement.
+A kernel's options come from the database (the best record of every layout pair, of other thread
+counts where this one was never tuned), else from the nearest tuned shape, else from the template's
+default; layouts nobody measured are offered as variants of the best. Invariants: every option is
+legal in its workload's space; the seconds of measured options are measurements, of all others
+estimates that never undercut a measurement.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from search_space.transfer import carried_over
 from search_space.workload import Workload
 
 Origin = Literal["tuned", "stale", "fallback", "default"]
-"""tuned | tuned by other versions | from the nearest tuned shape or other layouts | untuned."""
+"""tuned | tuned by other versions | from the nearest shape, threads or layouts tuned | untuned."""
 
 _DOUBT = 1.3
 """Factor on the seconds of a schedule derived from another's; squared for another algorithm's."""
@@ -44,7 +45,7 @@ class Records(Protocol):
     """What the compiler asks of a tuning database (`records.Database`)."""
 
     def layout_bests(
-        self, workloads: Iterable[Workload | str], target: Target | str, threads: int = 1
+        self, workloads: Iterable[Workload | str], target: Target | str, threads: int | None = 1
     ) -> Mapping[str, Mapping[tuple[str, str], BestRecord]]: ...
 
     def nearest(
@@ -140,10 +141,15 @@ class Chooser:
         """Look many workloads up at once (one query instead of one each)."""
         missing = [w for w in dict.fromkeys(workloads) if w not in self._known]
         bests: Mapping[str, Mapping[tuple[str, str], BestRecord]] = {}
+        others: Mapping[str, Mapping[tuple[str, str], BestRecord]] = {}
         if self._database is not None and missing:
             bests = self._database.layout_bests(missing, self.target, self.threads)
+            unknown = [workload for workload in missing if workload.key not in bests]
+            if unknown:
+                others = self._database.layout_bests(unknown, self.target, None)
         for workload in missing:
-            self._known[workload] = self._schedules(workload, bests.get(workload.key, {}))
+            found = bests.get(workload.key, {})
+            self._known[workload] = self._schedules(workload, found, others.get(workload.key, {}))
 
     def schedules(self, workload: Workload) -> Mapping[tuple[str, str], Schedule]:
         """The best schedule known for each (input, output) layout pair of a workload."""
@@ -161,17 +167,23 @@ class Chooser:
         return self._spaces[workload]
 
     def _schedules(
-        self, workload: Workload, bests: Mapping[tuple[str, str], BestRecord]
+        self,
+        workload: Workload,
+        bests: Mapping[tuple[str, str], BestRecord],
+        others: Mapping[tuple[str, str], BestRecord],
     ) -> dict[tuple[str, str], Schedule]:
+        """Of each layout pair; `others` are bests of other thread counts, for want of `bests`."""
         space = self.space(workload)
         found: dict[tuple[str, str], Schedule] = {}
         if workload in self._choices:
             chosen = self._choices[workload]
             seconds = min((best.latency for best in bests.values()), default=0.0)
             return {self.layouts(workload, chosen): Schedule(chosen, "tuned", seconds)}
-        for best in bests.values():
+        for best in (bests or others).values():
             if best.record.config in space:
                 origin: Origin = "stale" if best.stale else "tuned"
+                if not bests:
+                    origin = "fallback"
                 schedule = Schedule(best.record.config, origin, best.latency)
                 found[self.layouts(workload, schedule.config)] = schedule
         if bests and not found:
@@ -204,10 +216,11 @@ class Chooser:
     def _untuned(self, workload: Workload, space: SearchSpace) -> Schedule:
         seconds = estimate(workload, self.target)
         if self._database is not None:
-            for near in self._database.nearest(workload, self.target, self.threads):
-                config = carried_over(near.record.config, space)
-                if config is not None:
-                    return Schedule(config, "fallback", seconds)
+            for threads in (self.threads, None):
+                for near in self._database.nearest(workload, self.target, threads):
+                    config = carried_over(near.record.config, space)
+                    if config is not None:
+                        return Schedule(config, "fallback", seconds)
         template = template_of(workload.operator)
         return Schedule(template.default(workload, self.target), "default", seconds)
 

@@ -224,11 +224,13 @@ class Database(Store):
         self,
         workloads: Iterable[Workload | str],
         target: Target | str,
-        threads: int = 1,
+        threads: int | None = 1,
         *,
         measured_by: MeasuredBy | None = None,
     ) -> dict[str, dict[tuple[str, str], Best]]:
         """The best record of each workload for each pair of (input, output) layouts tried.
+
+        Without `threads`, of any thread count.
 
         The bests of one workload can be compared: where hardware measured any of its pairs, pairs
         that only a simulator knows are left out (`measured_by="simulator"` asks for those).

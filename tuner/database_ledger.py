@@ -93,7 +93,15 @@ class DatabaseLedger:
         return [Entry(r.workload, Trial(r.config, r.result)) for r in records]
 
     def similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
-        bests = self._database.nearest(
+        """Of this workload with other thread counts, then of other workloads."""
+        own = self._database.layout_bests([workload], self._target, None, measured_by=measured_by)
+        bests = [
+            best
+            for found in own.values()
+            for best in found.values()
+            if best.record.threads != self._threads
+        ]
+        bests += self._database.nearest(
             workload, self._target, self._threads, measured_by=measured_by
         )
         return [best.record.config for best in bests]
