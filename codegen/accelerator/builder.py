@@ -29,145 +29,33 @@ from codegen.accelerator.instructions import (
     ACCESS_COLUMNS,
     ACTIVATIONS,
     DIMENSIONS,
-    DTYPES,
     ENGINES_OF,
     INSTRUCTION_COLUMNS,
     LOCK_PSUM,
     LOCK_SBUF,
     OPERATIONS,
-    Allocation,
-    HbmTensor,
     InstructionStream,
     Op,
     Space,
 )
-from codegen.accelerator.memory import Allocator, HbmView, Tile, dense, padded
-from search_space.dtypes import size_of
+from codegen.accelerator.kernel_memory import Buffers, KernelMemory
+from codegen.accelerator.memory import HbmView, Tile
 from search_space.errors import CodegenError
 
+__all__ = ["Buffers", "Kernel"]
+
 Scalar = float | Tile
-_DTYPE = {name: number for number, name in enumerate(DTYPES)}
 _ACTIVATION = {name: number for number, name in enumerate(ACTIVATIONS)}
 _OPERATION = {name: number for number, name in enumerate(OPERATIONS)}
 
 
-class Buffers:
-    """Places that tiles of one shape rotate over: `next()` is a new tile in the oldest place."""
-
-    def __init__(self, kernel: Kernel, places: Sequence[Tile]) -> None:
-        self._kernel = kernel
-        self.places = tuple(places)
-        self._turn = 0
-
-    def next(self) -> Tile:
-        """The next tile."""
-        place = self.places[self._turn % len(self.places)]
-        self._turn += 1
-        return place if self._turn <= len(self.places) else self._kernel.again(place)
-
-
-class Kernel:
+class Kernel(KernelMemory):
     """See the module's docstring. Wrong uses raise `CodegenError`."""
 
     def __init__(self, name: str, core: Core) -> None:
-        self.name, self.core = name, core
-        self._tensors: list[HbmTensor] = []
-        self._allocations: list[Allocation] = []
+        super().__init__(name, core)
         self._rows: list[tuple[int, ...]] = []
         self._immediates: list[tuple[float, float, float]] = []
-        self._accesses: dict[tuple[object, ...], int] = {}
-        self._memory = {
-            Space.SBUF: Allocator("SBUF", core.sbuf_bytes),
-            Space.PSUM: Allocator("PSUM", core.psum_bytes, core.bank_bytes),
-        }
-
-    # -- tensors and tiles --------------------------------------------------------------------
-    def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> HbmView:
-        """A tensor that is in HBM when the kernel starts."""
-        return self._tensor(name, shape, dtype, "input")
-
-    def output(self, name: str, shape: Sequence[int], dtype: str = "float32") -> HbmView:
-        """A tensor that the kernel leaves in HBM."""
-        return self._tensor(name, shape, dtype, "output")
-
-    def temporary(self, name: str, shape: Sequence[int], dtype: str = "float32") -> HbmView:
-        """A tensor in HBM for the kernel's own use (a spill)."""
-        return self._tensor(name, shape, dtype, "temporary")
-
-    def _tensor(self, name: str, shape: Sequence[int], dtype: str, role: str) -> HbmView:
-        if any(known.name == name for known in self._tensors):
-            raise CodegenError(f"kernel '{self.name}' has two tensors named '{name}'")
-        _dtype(dtype)
-        self._tensors.append(HbmTensor(name, tuple(int(n) for n in shape), dtype, role))
-        return HbmView(name, len(self._tensors) - 1, dtype, 0, dense(shape))
-
-    def sbuf(
-        self,
-        shape: Sequence[int],
-        dtype: str = "float32",
-        name: str = "tile",
-        address: int | None = None,
-        partition: int = 0,
-    ) -> Tile:
-        """A tile in SBUF: shape (partitions, free...); at byte `address` of each partition if
-        given.
-        """
-        return self._tile(Space.SBUF, shape, dtype, name, address, partition)
-
-    def psum(
-        self,
-        shape: Sequence[int],
-        dtype: str = "float32",
-        name: str = "accumulator",
-        bank: int | None = None,
-    ) -> Tile:
-        """A tile in PSUM, at the start of `bank` if given."""
-        address = None if bank is None else bank * self.core.bank_bytes
-        return self._tile(Space.PSUM, shape, dtype, name, address, 0)
-
-    def buffers(
-        self,
-        count: int,
-        shape: Sequence[int],
-        dtype: str = "float32",
-        name: str = "buffer",
-        space: Space = Space.SBUF,
-    ) -> Buffers:
-        """`count` places for tiles of one shape (2: double buffering)."""
-        return Buffers(
-            self, [self._tile(space, shape, dtype, f"{name}{i}", None, 0) for i in range(count)]
-        )
-
-    def _tile(
-        self,
-        space: Space,
-        shape: Sequence[int],
-        dtype: str,
-        name: str,
-        address: int | None,
-        partition: int,
-    ) -> Tile:
-        _dtype(dtype)
-        partitions, *free = (int(n) for n in shape)
-        amount = int(np.prod(free)) * size_of(dtype)
-        offset = self._memory[space].take(amount, name) if address is None else address
-        self._allocations.append(Allocation(name, space, partition, partitions, offset, amount))
-        index = len(self._allocations) - 1
-        return Tile(name, space, index, dtype, partition, partitions, offset, dense(free))
-
-    def again(self, tile: Tile) -> Tile:
-        """A new tile in the place of an old one, which must not be used any more."""
-        old = self._allocations[tile.allocation]
-        self._allocations.append(old)
-        return Tile(
-            tile.name, tile.space, len(self._allocations) - 1, tile.dtype, tile.partition,
-            tile.partitions, tile.offset, tile.dims,
-        )  # fmt: skip
-
-    def free(self, *tiles: Tile) -> None:
-        """Give tiles' places back to the allocator; later tiles may take them."""
-        for tile in tiles:
-            self._memory[tile.space].release(self._allocations[tile.allocation].offset)
 
     # -- data movement ------------------------------------------------------------------------
     def load(self, out: Tile, source: HbmView, queue: int | None = None) -> None:
@@ -333,20 +221,6 @@ class Kernel:
             lock |= LOCK_PSUM
         return lock
 
-    def _access(self, tile: Tile) -> int:
-        counts, strides = padded(((tile.partitions, 1), *tile.dims))
-        key = (
-            int(tile.space), -1, _DTYPE[tile.dtype], tile.partition, tile.offset, tile.allocation,
-            counts, strides,
-        )  # fmt: skip
-        return self._accesses.setdefault(key, len(self._accesses))
-
-    def _hbm_access(self, view: HbmView, dims: tuple[tuple[int, int], ...]) -> int:
-        counts, strides = padded(dims)
-        offset = view.offset * size_of(view.dtype)
-        key = (int(Space.HBM), view.tensor, _DTYPE[view.dtype], 0, offset, -1, counts, strides)
-        return self._accesses.setdefault(key, len(self._accesses))
-
     def draft(self) -> InstructionStream:
         """The stream as written, without semaphores and unverified."""
         rows = np.array(self._rows, dtype=np.int64).reshape(-1, len(INSTRUCTION_COLUMNS))
@@ -382,19 +256,14 @@ class Kernel:
         """
         from codegen.accelerator.dependences import with_semaphores
         from codegen.accelerator.ordering import in_grant_order
-        from codegen.accelerator.verifier import verify, verify_shapes
+        from codegen.accelerator.synchronisation import verify
+        from codegen.accelerator.verifier import verify_shapes
 
         draft = self.draft()
         verify_shapes(draft)
         stream = with_semaphores(draft)
         verify(stream)
         return in_grant_order(stream)
-
-
-def _dtype(name: str) -> int:
-    if name not in _DTYPE:
-        raise CodegenError(f"unknown dtype '{name}'; one of {', '.join(DTYPES)} is expected")
-    return _DTYPE[name]
 
 
 def _number(table: dict[str, int], name: str, what: str) -> int:

@@ -23,22 +23,21 @@ from itertools import product
 
 from codegen.accelerator.builder import Buffers, Kernel
 from codegen.accelerator.core import Core
-from codegen.accelerator.instructions import DTYPES, InstructionStream, Space
-from codegen.accelerator.memory import HbmView, Tile
+from codegen.accelerator.instructions import InstructionStream
 from codegen.accelerator.nests import (
     Environment,
     Evaluate,
     Nest,
-    NestAccess,
     compile_expression,
     integer,
     match_nest,
-    narrow,
     plan_nest,
     split_pipeline,
 )
+from codegen.accelerator.operands import SPACES, Operands
 from codegen.accelerator.pointwise import Pointwise
-from search_space.dtypes import size_of
+from codegen.accelerator.products import Products
+from codegen.accelerator.transfers import Transfers
 from search_space.errors import CodegenError
 from search_space.program import (
     Allocate,
@@ -52,31 +51,22 @@ from search_space.program import (
 )
 from search_space.scalar import Call, Const, Load, Select
 
-DMA_BYTES = 1 << 20
-"""A DMA transfer is cut into pieces no larger than this, so that work can begin on the first."""
-
-SPACES = {"sbuf": Space.SBUF, "psum": Space.PSUM}
-
 
 @dataclass
 class Generator:
     """The state of one walk. `generate` is the entry."""
 
     kernel: Kernel
-    views: dict[str, HbmView] = field(default_factory=dict)
     buffers: dict[str, Buffer] = field(default_factory=dict)
-    tiles: dict[str, Tile] = field(default_factory=dict)
     pools: dict[int, Buffers] = field(default_factory=dict)
     nests: dict[int, Nest | None] = field(default_factory=dict)
     extents: dict[int, Evaluate] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=lambda: {name: size_of(name) for name in DTYPES})
-    framed: dict[tuple[int, int], tuple[tuple[str, int, int, int], ...]] = field(
-        default_factory=dict
-    )
-    started: dict[int, set[tuple[object, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.pointwise = Pointwise(self.kernel, self.tile_view, self.views)
+        self.operands = Operands(self.kernel)
+        self.transfers = Transfers(self.operands)
+        self.products = Products(self.operands)
+        self.pointwise = Pointwise(self.kernel, self.operands.tile_view, self.operands.views)
 
     # -- statements ---------------------------------------------------------------------------
     def run(self, statement: Statement, env: Environment, depth: int = 1) -> None:
@@ -166,45 +156,8 @@ class Generator:
                 count, shape, buffer.dtype, buffer.name, SPACES[buffer.scope]
             )
         tile = self.pools[id(statement)].next()
-        self.tiles[buffer.name] = tile
-        self.started[tile.allocation] = set()
-
-    # -- operands -----------------------------------------------------------------------------
-    def tile_view(
-        self,
-        access: NestAccess,
-        env: Environment,
-        partition: str,
-        dims: list[tuple[str, int]],
-        rows: int,
-    ) -> Tile:
-        """The part of a tile that `rows` of loop `partition` and the loops `dims` touch."""
-        whole = self.tiles[access.buffer.name]
-        strides = [(count, access.strides.get(name, 0)) for name, count in dims]
-        offset = access.offset(env)
-        for name in access.strides:
-            if name in env:
-                offset += access.strides[name] * env[name]
-        row = access.row(env)
-        for name in access.row_strides:
-            if name in env and name != partition:
-                row += access.row_strides[name] * env[name]
-        return Tile(
-            whole.name, whole.space, whole.allocation, whole.dtype, whole.partition + row, rows,
-            whole.offset + offset * self.sizes[whole.dtype], tuple(strides) or ((1, 1),),
-        )  # fmt: skip
-
-    def hbm_view(
-        self, access: NestAccess, env: Environment, dims: list[tuple[str, int]]
-    ) -> HbmView:
-        """The part of a tensor that the loops `dims` touch, the first of them on partitions."""
-        whole = self.views[access.buffer.name]
-        offset = access.offset(env)
-        for name in access.strides:
-            if name in env:
-                offset += access.strides[name] * env[name]
-        strides = tuple((count, access.strides.get(name, 0)) for name, count in dims)
-        return HbmView(whole.name, whole.tensor, whole.dtype, offset, strides)
+        self.operands.tiles[buffer.name] = tile
+        self.operands.started[tile.allocation] = set()
 
     # -- nests --------------------------------------------------------------------------------
     def emit(self, nest: Nest, env: Environment) -> None:
@@ -245,17 +198,17 @@ class Generator:
         value = block.value
         reads = list(nest.reads.values())
         if isinstance(value, Const):
-            self.initialise(nest, env, sizes, value.value)
+            self.transfers.initialise(nest, env, sizes, value.value)
         elif isinstance(value, Load) and block.reducer is None and self.is_dma(nest):
-            self.dma(nest, env, sizes)
+            self.transfers.dma(nest, env, sizes)
         elif isinstance(value, Select) and self.is_dma(nest):
-            self.padded(nest, env, sizes, value)
+            self.transfers.padded(nest, env, sizes, value)
         elif self.is_product(nest):
-            self.matmul(nest, env, sizes)
+            self.products.matmul(nest, env, sizes)
         elif isinstance(value, Load) and scope == "psum" and reads[0].buffer.scope == "sbuf":
-            self.transpose(nest, env, sizes)
+            self.products.transpose(nest, env, sizes)
         else:
-            self.pointwise.emit(nest, env, sizes, self.partition(nest.write, sizes))
+            self.pointwise.emit(nest, env, sizes, self.operands.partition(nest.write, sizes))
 
     def apart(self, nest: Nest, sizes: dict[str, int]) -> list[str]:
         """Loops that no single instruction runs over: those that skip partitions, and, where a
@@ -287,122 +240,6 @@ class Generator:
             and all(isinstance(a, Load) for a in block.value.arguments)
         )
 
-    def partition(self, access: NestAccess, sizes: dict[str, int]) -> str:
-        """The loop on the partitions of an access ("" if it has one partition only)."""
-        names = [name for name in access.row_strides if sizes.get(name, 1) > 1]
-        if len(names) > 1 or any(access.row_strides[name] != 1 for name in names):
-            raise CodegenError(
-                f"buffer '{access.buffer.name}' must have one unit-stride loop on its partitions"
-            )
-        return names[0] if names else ""
-
-    def initialise(self, nest: Nest, env: Environment, sizes: dict[str, int], value: float) -> None:
-        """A tile filled with a number; in PSUM the first matmul does it by not adding."""
-        tile = self.tiles[nest.write.buffer.name]
-        self.started[tile.allocation] = set()
-        if nest.write.buffer.scope == "psum" and value == 0.0:
-            return
-        partition = self.partition(nest.write, sizes)
-        dims = [(n, s) for n, s in sizes.items() if n != partition]
-        view = self.tile_view(nest.write, env, partition, dims, sizes.get(partition, 1))
-        self.kernel.memset(view, value)
-
-    def dma(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
-        """LOAD or STORE, outer free loops run while a transfer would be too large."""
-        (source,) = nest.reads.values()
-        load = nest.write.buffer.scope == "sbuf"
-        chip, hbm = (nest.write, source) if load else (source, nest.write)
-        partition = self.partition(chip, sizes)
-        rows = sizes.get(partition, 1)
-        free = [(n, s) for n, s in sizes.items() if n != partition and s > 1]
-        free.sort(key=lambda item: -hbm.strides.get(item[0], 0))
-        size = size_of(chip.buffer.dtype) * rows
-        for _, count in free:
-            size *= count
-        cut = 0
-        while len(free) - cut > 4 or (size > DMA_BYTES and len(free) - cut > 1):
-            size //= free[cut][1]
-            cut += 1
-        for values in product(*(range(count) for _, count in free[:cut])):
-            run = {name: env.get(name, 0) + v for (name, _), v in zip(free, values, strict=False)}
-            inner = {**env, **run}
-            tile = self.tile_view(chip, inner, partition, free[cut:], rows)
-            view = self.hbm_view(hbm, inner, [(partition, rows), *free[cut:]])
-            if load:
-                self.kernel.load(tile, view)
-            else:
-                self.kernel.store(view, tile)
-
-    def padded(self, nest: Nest, env: Environment, sizes: dict[str, int], value: Select) -> None:
-        """A transfer into a frame of a constant: the frame is filled, the inside loaded.
-
-        A place that rotates keeps its frame: it is filled once for each box.
-        """
-        if not isinstance(value.then, Load) or not isinstance(value.otherwise, Const):
-            raise CodegenError(f"stage '{nest.block.stage}' pads with more than a number")
-        low = dict.fromkeys(sizes, 0)
-        high = dict(sizes)
-        for expression in value.condition:
-            narrow(expression, env, low, high)
-        tile = self.tiles[nest.write.buffer.name]
-        box = tuple((name, low[name], high[name], sizes[name]) for name in sizes)
-        partition = self.partition(nest.write, sizes)
-        view = self.tile_view(nest.write, env, partition, [], sizes.get(partition, 1))
-        place = (tile.offset, view.partition)
-        if self.framed.get(place) != box:
-            self.framed[place] = box
-            for name, size in sizes.items():
-                for start, stop in ((0, low[name]), (max(high[name], low[name]), size)):
-                    if stop > start:
-                        side = {**sizes, name: stop - start}
-                        self.initialise(nest, {**env, name: start}, side, value.otherwise.value)
-        if all(high[name] > low[name] for name in sizes):
-            moved = {name: first for name, first in low.items() if first}
-            inside = {name: high[name] - low[name] for name in sizes}
-            self.dma(nest, {**env, **moved}, inside)
-
-    def matmul(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
-        """MATMULs: reduction on partitions, one operand's loop on the result's partitions."""
-        first, second = nest.reads.values()
-        depth = self.partition(first, sizes)
-        column = self.partition(nest.write, sizes)
-        if depth != self.partition(second, sizes):
-            raise CodegenError(f"stage '{nest.block.stage}': operands reduce over different loops")
-        stationary, moving = (first, second) if column in first.strides else (second, first)
-        if not column:
-            stationary, moving = first, second
-            if any(n in first.strides and n in nest.write.strides for n in sizes):
-                stationary, moving = second, first
-        free = [(n, s) for n, s in sizes.items() if n in nest.write.strides and n != column]
-        free = [(n, s) for n, s in free if s > 1]
-        reduce = [n for n in sizes if n not in nest.write.strides and n not in (depth, column)]
-        for values in product(*(range(sizes[n]) for n in reduce)):
-            inner = {**env, **dict(zip(reduce, values, strict=True))}
-            k, m = sizes.get(depth, 1), sizes.get(column, 1)
-            out = self.tile_view(nest.write, inner, column, free, m)
-            key = (out.partition, out.offset, out.dims)
-            begun = self.started[out.allocation]
-            self.kernel.matmul(
-                out,
-                self.tile_view(stationary, inner, depth, [(column, m)], k),
-                self.tile_view(moving, inner, depth, free, k),
-                accumulate=key in begun,
-            )
-            begun.add(key)
-
-    def transpose(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
-        """TRANSPOSEs of one tile each."""
-        (source,) = nest.reads.values()
-        out_rows, in_rows = self.partition(nest.write, sizes), self.partition(source, sizes)
-        rest = [n for n in sizes if n not in (out_rows, in_rows)]
-        for values in product(*(range(sizes[n]) for n in rest)):
-            inner = {**env, **dict(zip(rest, values, strict=True))}
-            f, p = sizes.get(out_rows, 1), sizes.get(in_rows, 1)
-            self.kernel.transpose(
-                self.tile_view(nest.write, inner, out_rows, [(in_rows, p)], f),
-                self.tile_view(source, inner, in_rows, [(out_rows, f)], p),
-            )
-
 
 def generate(program: Program, core: Core) -> InstructionStream:
     """The instruction stream of a bound program.
@@ -419,7 +256,7 @@ def generate(program: Program, core: Core) -> InstructionStream:
     for buffer in program.parameters:
         shape = [integer(e, f"the shape of '{buffer.name}'") for e in buffer.shape]
         make = kernel.output if buffer.role == "output" else kernel.input
-        generator.views[buffer.name] = make(buffer.name, shape, buffer.dtype)
+        generator.operands.views[buffer.name] = make(buffer.name, shape, buffer.dtype)
         generator.buffers[buffer.name] = buffer
     generator.run(program.body, {})
     return kernel.finish()

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from codegen.accelerator.core import ENGINES, Core
 from codegen.accelerator.costs import transfer_time
-from codegen.accelerator.from_program import DMA_BYTES
-from codegen.accelerator.pointwise import MAX_ELEMENTS, calls, simplify
+from codegen.accelerator.elementwise import calls, simplify
+from codegen.accelerator.pointwise import MAX_ELEMENTS
+from codegen.accelerator.transfers import DMA_BYTES
 from search_space.dtypes import size_of
 from search_space.program import Block, Buffer
 from search_space.scalar import Const, Load, Scalar, Select, loads

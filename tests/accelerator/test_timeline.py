@@ -13,7 +13,7 @@ from codegen.accelerator.builder import Kernel
 from codegen.accelerator.core import DMA_QUEUES, ENGINES, Core
 from codegen.accelerator.costs import transfer_time
 from codegen.accelerator.instructions import Op
-from codegen.accelerator.verifier import verify
+from codegen.accelerator.synchronisation import verify
 from search_space.target import load_target
 from simulator.accelerator import timeline as timeline_module
 from simulator.accelerator.timeline import timeline

@@ -10,8 +10,9 @@ import pytest
 from codegen.accelerator.builder import Kernel
 from codegen.accelerator.core import Core
 from codegen.accelerator.dependences import with_semaphores
+from codegen.accelerator.synchronisation import verify
 from codegen.accelerator.text import to_text
-from codegen.accelerator.verifier import verify, verify_shapes
+from codegen.accelerator.verifier import verify_shapes
 from search_space.errors import CodegenError, TargetError, VerificationError
 from search_space.target import load_target
 
