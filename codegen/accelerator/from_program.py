@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from codegen.accelerator.builder import Buffers, Kernel
+from codegen.accelerator.copies import Copies, CopyNest, plan_copy
 from codegen.accelerator.core import Core
 from codegen.accelerator.instructions import InstructionStream
 from codegen.accelerator.nests import (
@@ -59,13 +60,14 @@ class Generator:
     kernel: Kernel
     buffers: dict[str, Buffer] = field(default_factory=dict)
     pools: dict[int, Buffers] = field(default_factory=dict)
-    nests: dict[int, Nest | None] = field(default_factory=dict)
+    nests: dict[int, Nest | CopyNest | None] = field(default_factory=dict)
     extents: dict[int, Evaluate] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.operands = Operands(self.kernel)
         self.transfers = Transfers(self.operands)
         self.products = Products(self.operands)
+        self.copies = Copies(self.kernel, self.operands.tiles, self.operands.views)
         self.pointwise = Pointwise(self.kernel, self.operands.tile_view, self.operands.views)
 
     # -- statements ---------------------------------------------------------------------------
@@ -128,12 +130,16 @@ class Generator:
         for statement in body:
             self.run(statement, env, depth)
 
-    def nest(self, statement: Statement) -> Nest | None:
+    def nest(self, statement: Statement) -> Nest | CopyNest | None:
         """The planned nest a statement is, or None; planned once."""
         key = id(statement)
         if key not in self.nests:
             found = match_nest(statement)
-            self.nests[key] = plan_nest(*found, self.buffers) if found else None
+            self.nests[key] = (
+                plan_copy(*found, self.buffers) or plan_nest(*found, self.buffers)
+                if found
+                else None
+            )
         return self.nests[key]
 
     def extent(self, loop: Loop) -> Evaluate:
@@ -160,7 +166,7 @@ class Generator:
         self.operands.started[tile.allocation] = set()
 
     # -- nests --------------------------------------------------------------------------------
-    def emit(self, nest: Nest, env: Environment) -> None:
+    def emit(self, nest: Nest | CopyNest, env: Environment) -> None:
         """Emit a nest at one point of the loops outside it."""
         outside = [loop.variable for loop in nest.loops if loop.variable in nest.fixed]
         for values in self.points(nest, outside, env):
@@ -170,10 +176,16 @@ class Generator:
                 for loop, extent in zip(nest.loops, nest.extents, strict=True)
                 if loop.variable not in nest.fixed
             }
-            if all(size > 0 for size in sizes.values()):
+            if not all(size > 0 for size in sizes.values()):
+                continue
+            if isinstance(nest, CopyNest):
+                self.copies.emit(nest, inner, sizes)
+            else:
                 self.instruction(nest, inner, sizes)
 
-    def points(self, nest: Nest, names: list[str], env: Environment) -> Iterator[dict[str, int]]:
+    def points(
+        self, nest: Nest | CopyNest, names: list[str], env: Environment
+    ) -> Iterator[dict[str, int]]:
         """Values of the loops `names`, whose extents may depend on each other."""
         if not names:
             yield {}
