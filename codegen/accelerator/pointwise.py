@@ -1,8 +1,8 @@
 """Elementwise nests: cut into pieces, with the tiles that their values need on the way.
 
 The loops of a nest are dealt to the partition axis of what is written and to free axes;
-`elementwise` makes instructions of each piece. A tensor read straight from HBM is staged in SBUF, spread over
-partitions where no partition loop indexes it; the last few stay there.
+`elementwise` makes instructions of each piece. A tensor read straight from HBM is staged in SBUF,
+spread over partitions where no partition loop indexes it; the last few stay there.
 """
 
 from __future__ import annotations
