@@ -9,7 +9,7 @@ of what they are written to (bf16, fp16, fp8 through ml_dtypes).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from codegen.accelerator.instructions import (
     ACTIVATIONS,
     OPERATIONS,
     Access,
+    HbmTensor,
     Instruction,
     InstructionStream,
     Op,
@@ -86,29 +87,14 @@ assert set(_FUNCTIONS) == set(ACTIVATIONS) and set(_BINARY) == set(OPERATIONS)
 class _Machine:
     """The memories of one core, and one method for each instruction."""
 
-    def __init__(self, stream: InstructionStream, inputs: Mapping[str, Array]) -> None:
+    def __init__(self, stream: InstructionStream, hbm: Sequence[Array]) -> None:
         core = stream.core
         self.stream = stream
-        self.hbm = [self._tensor(t.name, t.shape, t.dtype, t.role, inputs) for t in stream.tensors]
+        self.hbm = hbm
         self.chip = {
             Space.SBUF: np.full((core.sbuf_partitions, core.sbuf_bytes), 0xFF, dtype=np.uint8),
             Space.PSUM: np.full((core.psum_partitions, core.psum_bytes), 0xFF, dtype=np.uint8),
         }
-
-    def _tensor(
-        self, name: str, shape: tuple[int, ...], dtype: str, role: str, inputs: Mapping[str, Array]
-    ) -> Array:
-        kind = to_numpy(dtype)
-        if role != "input":
-            return np.full(int(np.prod(shape)) * kind.itemsize, 0xFF, dtype=np.uint8)
-        if name not in inputs:
-            raise InputError(f"kernel '{self.stream.name}' needs the input '{name}'")
-        if inputs[name].shape != shape:
-            raise InputError(
-                f"input '{name}' of kernel '{self.stream.name}' has shape "
-                f"{inputs[name].shape}; {shape} is expected"
-            )
-        return np.ascontiguousarray(inputs[name], dtype=kind).reshape(-1).view(np.uint8)
 
     def view(self, access: Access) -> Array:
         """A numpy view of an operand, shape (partitions, free...)."""
@@ -204,7 +190,10 @@ class _Machine:
         self.write(i.operands["out"], 1 / self.read(i.operands["in0"]))
 
     def copy(self, i: Instruction) -> None:
-        self.write(i.operands["out"], self.read(i.operands["in0"]))
+        if i.operands["out"].dtype == i.operands["in0"].dtype:
+            self.load(i)  # bit by bit: whole numbers are not rounded to fp32
+        else:
+            self.write(i.operands["out"], self.read(i.operands["in0"]))
 
     def memset(self, i: Instruction) -> None:
         self.view(i.operands["out"])[...] = i.immediates[0]
@@ -228,13 +217,38 @@ def execute(stream: InstructionStream, inputs: Mapping[str, Array]) -> dict[str,
     Raises:
         InputError: an input is missing or of another shape.
     """
-    machine = _Machine(stream, inputs)
+    hbm = [_tensor(stream, tensor, inputs) for tensor in stream.tensors]
+    execute_in(stream, hbm)
+    return {
+        t.name: hbm[n].view(to_numpy(t.dtype)).reshape(t.shape)
+        for n, t in enumerate(stream.tensors)
+        if t.role == "output"
+    }
+
+
+def execute_in(stream: InstructionStream, hbm: Sequence[Array]) -> None:
+    """Run a stream on memory that is there already.
+
+    Args:
+        hbm: the bytes of each tensor of the stream, in its order; changed in place.
+    """
+    machine = _Machine(stream, hbm)
     methods = {op: getattr(machine, op.name.lower()) for op in Op}
     with np.errstate(all="ignore"):
         for instruction in stream:
             methods[instruction.op](instruction)
-    return {
-        t.name: machine.hbm[n].view(to_numpy(t.dtype)).reshape(t.shape)
-        for n, t in enumerate(stream.tensors)
-        if t.role == "output"
-    }
+
+
+def _tensor(stream: InstructionStream, tensor: HbmTensor, inputs: Mapping[str, Array]) -> Array:
+    """The bytes of a tensor in HBM before the stream runs."""
+    kind = to_numpy(tensor.dtype)
+    if tensor.role != "input":
+        return np.full(tensor.elements * kind.itemsize, 0xFF, dtype=np.uint8)
+    if tensor.name not in inputs:
+        raise InputError(f"kernel '{stream.name}' needs the input '{tensor.name}'")
+    if inputs[tensor.name].shape != tensor.shape:
+        raise InputError(
+            f"input '{tensor.name}' of kernel '{stream.name}' has shape "
+            f"{inputs[tensor.name].shape}; {tensor.shape} is expected"
+        )
+    return np.ascontiguousarray(inputs[tensor.name], dtype=kind).reshape(-1).view(np.uint8)
