@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compiler.assembly import assemble
 from compiler.build import compile_kernels, prepared
 from compiler.executable import Executable
-from compiler.graph import Graph
+from compiler.graph import Graph, TensorInfo
 from compiler.options import Chooser, Records
-from compiler.settlement import settle
+from compiler.settlement import Settled, settle
 from search_space.config import Config
 from search_space.dtypes import to_numpy
 from search_space.target import Target
 from search_space.workload import Workload
+
+_KEPT = 2
+"""Executables kept built: the incumbent and its rival."""
+
+Settlement = tuple[tuple[object, ...], ...]
 
 
 class GraphEvaluator:
@@ -29,7 +36,7 @@ class GraphEvaluator:
 
     Args:
         graph: as imported.
-        runs: timed runs after one that warms up; their median counts.
+        runs: timed runs of each alternative, in turns; their median counts.
     """
 
     def __init__(
@@ -38,7 +45,7 @@ class GraphEvaluator:
         target: Target,
         database: Records | None,
         threads: int = 1,
-        runs: int = 10,
+        runs: int = 15,
     ) -> None:
         self._graph = prepared(graph)
         self._target = target
@@ -46,21 +53,53 @@ class GraphEvaluator:
         self._threads = threads
         self._runs = runs
         rng = np.random.default_rng(0)
-        self._inputs = {
-            info.name: rng.standard_normal(info.dims).astype(to_numpy(info.dtype))
-            for info in graph.inputs
-        }
+        self._inputs = {info.name: _input(info, rng) for info in graph.inputs}
+        self._built: dict[Settlement, Executable] = {}
 
-    def latency(self, choices: Mapping[Workload, Config]) -> float:
-        """Seconds of the model with these schedules; other workloads keep their best on record."""
-        chooser = Chooser(self._target, self._database, self._threads, choices)
-        settled = settle(self._graph, chooser)
-        kernels = compile_kernels(settled, self._target)
-        executable = Executable(assemble(settled, kernels, self._target, self._threads))
-        executable.run(self._inputs)
-        samples = []
-        for _ in range(self._runs):
-            start = time.perf_counter()
-            executable.run(self._inputs)
-            samples.append(time.perf_counter() - start)
-        return statistics.median(samples)
+    def latencies(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[float]:
+        """Seconds of the model under each alternative, measured in turns.
+
+        Args:
+            alternatives: schedules to use whatever the records say; other workloads keep the best
+                on record. Alternatives that come to the same program have the same seconds.
+        """
+        settled = [self._settled(choices) for choices in alternatives]
+        wanted = {_key(found): found for found in settled}
+        models = {key: self._executable(key, found) for key, found in wanted.items()}
+        samples: dict[Settlement, list[float]] = {key: [] for key in models}
+        for _ in range(self._runs if len(models) > 1 else 1):
+            for key, model in models.items():
+                model.run(self._inputs)  # the other has filled the caches
+                start = time.perf_counter()
+                model.run(self._inputs)
+                samples[key].append(time.perf_counter() - start)
+        return [statistics.median(samples[_key(found)]) for found in settled]
+
+    def _settled(self, choices: Mapping[Workload, Config]) -> Settled:
+        return settle(self._graph, Chooser(self._target, self._database, self._threads, choices))
+
+    def _executable(self, key: Settlement, settled: Settled) -> Executable:
+        if key not in self._built:
+            kernels = compile_kernels(settled, self._target)
+            model = Executable(assemble(settled, kernels, self._target, self._threads))
+            while len(self._built) >= _KEPT:
+                del self._built[next(iter(self._built))]
+            self._built[key] = model
+        self._built[key] = self._built.pop(key)  # the last used is the last to go
+        return self._built[key]
+
+
+def _key(settled: Settled) -> Settlement:
+    """What two settlements of one graph have in common if they come to the same program."""
+    return tuple(
+        (node.outputs, option.operands, option.output, option.workload, option.config)
+        for node, option in settled.options.items()
+    )
+
+
+def _input(info: TensorInfo, rng: np.random.Generator) -> NDArray[Any]:
+    """Normal numbers; zeros and ones where numbers may be indices."""
+    dtype = to_numpy(info.dtype)
+    if np.issubdtype(dtype, np.integer) or dtype == np.bool_:
+        return rng.integers(0, 2, info.dims).astype(dtype)
+    return rng.standard_normal(info.dims).astype(dtype)

@@ -3,44 +3,82 @@
 The tuner measures kernels alone; the compiler knows what surrounds them (layout conversions,
 caches filled by neighbours). The two do not import each other: the tuner declares this protocol,
 the compiler fulfils it, the front door passes it in.
+
+What is compared is always the model as it would be compiled from the records, with and without one
+more schedule pinned: only a pin that makes the whole model faster is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from search_space.config import Config
 from search_space.workload import Workload
 
-_GAIN = 0.005
-"""Relative gain of the whole model below which the tuner's own order stands."""
+_GAIN = 0.01
+"""Relative gain of the whole model below which the tuner's own order stands: a near-tie."""
+
+Choices = Mapping[Workload, Config]
 
 
 class ModelEvaluator(Protocol):
     """Measures or predicts a whole model."""
 
-    def latency(self, choices: Mapping[Workload, Config]) -> float:
-        """Seconds of the model with these schedules; other workloads keep their best on record."""
+    def latencies(self, alternatives: Sequence[Choices]) -> list[float]:
+        """Seconds of the model under each alternative, measured in turns.
+
+        Args:
+            alternatives: schedules to use whatever the records say; other workloads keep the best
+                on record. Alternatives that come to the same program have the same seconds.
+        """
         ...
 
 
+@dataclass(frozen=True)
+class InPlace:
+    """What re-ranking came to.
+
+    Attributes:
+        choices: schedules that make the model faster than the best on record do.
+        before_s, after_s: seconds of the model without and with them; None if nothing was compared.
+        compared: candidates tried in place.
+    """
+
+    choices: dict[Workload, Config] = field(default_factory=dict)
+    before_s: float | None = None
+    after_s: float | None = None
+    compared: int = 0
+
+
 def reranked(
-    evaluator: ModelEvaluator, candidates: Mapping[Workload, Sequence[Config]]
-) -> dict[Workload, Config]:
+    evaluator: ModelEvaluator,
+    candidates: Mapping[Workload, Sequence[Config]],
+    time_is_up: Callable[[], bool] = lambda: False,
+) -> InPlace:
     """The candidate of each workload that makes the model fastest, one workload after another.
 
     Args:
-        candidates: for each workload its top few, the tuner's favourite first; workloads that
-            matter most first. A rival replaces the favourite only if the model gains more than 0.5
-            %.
+        candidates: the top few of each workload; workloads that matter most first.
+        time_is_up: asked before each comparison; ends it with what is known.
     """
-    choices = {workload: found[0] for workload, found in candidates.items() if found}
-    latency = evaluator.latency(choices)
-    for workload, found in candidates.items():
-        for rival in found[1:]:
-            tried = {**choices, workload: rival}
-            seconds = evaluator.latency(tried)
-            if seconds < latency * (1 - _GAIN):
-                choices, latency = tried, seconds
-    return choices
+    found = InPlace()
+    for workload, rivals in candidates.items():
+        for rival in rivals:
+            if time_is_up():
+                return found
+            tried = {**found.choices, workload: rival}
+            now_s, tried_s = evaluator.latencies([found.choices, tried])
+            better = tried_s < now_s * (1 - _GAIN)
+            if better:  # look twice: the luckiest of many comparisons is not the best
+                now_s, tried_s = evaluator.latencies([found.choices, tried])
+                better = tried_s < now_s * (1 - _GAIN)
+            before_s = now_s if found.before_s is None else found.before_s
+            found = InPlace(
+                tried if better else found.choices,
+                before_s,
+                tried_s if better else (found.after_s or before_s),
+                found.compared + 1,
+            )
+    return found

@@ -10,6 +10,7 @@ from search_space.config import Config
 from search_space.errors import InputError
 from search_space.measure import MeasuredBy
 from search_space.workload import Workload
+from tuner.evaluator import InPlace
 from tuner.task import Layouts
 
 DRIFT_LIMIT = 0.03
@@ -124,6 +125,7 @@ class TuningSummary:
         failures: failed trials by status.
         drift: largest relative change of the baseline during the job; above `DRIFT_LIMIT` the
             machine was not steady, and only the confirmed choices should be believed.
+        in_place: what re-ranking in the whole model came to.
     """
 
     trials: int
@@ -135,6 +137,7 @@ class TuningSummary:
     tasks: tuple[TaskReport, ...]
     failures: dict[str, int]
     drift: float = 0.0
+    in_place: InPlace = InPlace()  # noqa: RUF009  (frozen)
 
     @property
     def steady(self) -> bool:

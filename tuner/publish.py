@@ -70,18 +70,23 @@ def canonical_best(
     return config, latency
 
 
-def contenders(state: TuningState, favourite: Config) -> list[Config]:
-    """The favourite and the fastest configuration of every other relevant layout pair."""
-    best = state.best
-    if best is None:
-        return [favourite]
-    others = [
-        config
-        for config, latency in state.best_by_layouts().values()
-        if latency <= _LAYOUT_RELEVANCE * best[1]
-        and state.layouts(config) != state.layouts(favourite)
+def contenders(state: TuningState, count: int = 2) -> list[Config]:
+    """The fastest `count` configurations of every relevant layout pair, the fastest first.
+
+    Of one pair only those within 10 % of its best; a pair counts within a factor of 1.25 of all.
+    """
+    ranked = state.ranked()
+    of_pair: dict[Layouts, list[tuple[Config, float]]] = {}
+    for config, latency in ranked:
+        if latency <= _LAYOUT_RELEVANCE * ranked[0][1]:
+            of_pair.setdefault(state.layouts(config), []).append((config, latency))
+    chosen = [
+        (latency, config)
+        for members in of_pair.values()
+        for config, latency in members[:count]
+        if latency <= _LUCK * members[0][1]
     ]
-    return [favourite, *others]
+    return [config for _, config in sorted(chosen, key=lambda pair: pair[0])]
 
 
 def _rivals(state: TuningState, count: int) -> list[Config]:

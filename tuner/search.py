@@ -220,16 +220,18 @@ class Search:
         if not trials:
             return
         best = search.state.best
-        self._absorb(search, trials)
-        self._account(search, trials, best[1] if best else math.inf)
-        self._ledger.commit([Entry(workload, trial) for trial in trials], self._save_all())
+        with self._cancel.shielded():
+            self._absorb(search, trials)
+            self._account(search, trials, best[1] if best else math.inf)
+            self._ledger.commit([Entry(workload, trial) for trial in trials], self._save_all())
 
     def replace(self, search: TaskSearch, trials: Sequence[Trial]) -> None:
         """Let results of a second measurement take the place of the first, and commit them."""
-        for trial in trials:
-            search.state.record(trial)
         entries = [Entry(search.state.task.workload, trial) for trial in trials]
-        self._ledger.commit(entries, self._save_all())
+        with self._cancel.shielded():
+            for trial in trials:
+                search.state.record(trial)
+            self._ledger.commit(entries, self._save_all())
 
     # -- reports ----------------------------------------------------------------------------------
     def report(self, search: TaskSearch) -> TaskReport:

@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 from search_space.config import Config
 from search_space.errors import InputError, TilesmithError
 from search_space.target import Target
-from tuner.cancel import Cancelled, CancelToken
-from tuner.evaluator import ModelEvaluator, reranked
-from tuner.ledger import Ledger
+from tuner.cancel import Cancelled, CancelToken, Interrupted
+from tuner.evaluator import InPlace, ModelEvaluator, reranked
+from tuner.ledger import JobEnd, Ledger
 from tuner.options import OnProgress, Progress, TaskReport, TuneOptions, TuningSummary
 from tuner.predictor import FeatureSource, Judge, JudgedFeatures, KnobFeatures
 from tuner.publish import NEAR_TIE, canonical_best, confirm, contenders
@@ -41,6 +41,8 @@ _SCREENED_SEEDS = 16
 _CONFIRMING_S = 0.25
 """Seconds kept back for each task's confirmation; compiling and 15 turns of up to six rivals."""
 _CONFIRMING_SHARE = 0.15
+_IN_PLACE_SHARE = 0.1
+"""Share of the time limit (without one: of the time gone) to re-rank in the whole model."""
 
 
 def tune(
@@ -62,8 +64,7 @@ def tune(
         ledger: results and state; if it holds a state, that job is resumed.
         runners: one, or the simulator before the hardware.
         judge: program features and analytical latencies; None: the cost model sees bare knobs.
-        evaluator: judges the best candidate of each layout pair inside the whole model; its
-            choice is reported.
+        evaluator: judges the top candidates inside the whole model; its choices are reported.
         on_progress: called after every chunk of measurements.
         cancel: ends the job at the next trial.
 
@@ -77,17 +78,21 @@ def tune(
     token = cancel or CancelToken()
     job = _Job(merged, target, ledger, runners, options or TuneOptions(), judge, token)
     job.on_progress = on_progress
+    job.rerank = evaluator is not None
     try:
         job.open()
         job.run()
+        in_place = InPlace() if evaluator is None else job.in_place(evaluator)
+    except Interrupted:
+        in_place = InPlace()
     except Exception as error:
         with contextlib.suppress(TilesmithError):  # the ledger itself may be what failed
             ledger.finish("failed", str(error))
         raise
-    summary = job.summary()
-    if evaluator is not None and not job.cancel.cancelled:
-        summary = replace(summary, tasks=job.in_place(evaluator, summary.tasks))
-    ledger.finish("interrupted" if summary.ending == "cancelled" else "finished", summary.reason)
+    with token.shielded():
+        summary = job.summary(in_place)
+        end: JobEnd = "interrupted" if summary.ending == "cancelled" else "finished"
+        ledger.finish(end, summary.reason)
     return summary
 
 
@@ -114,6 +119,8 @@ class _Job:
     """One run of `tune`."""
 
     on_progress: OnProgress | None = None
+    rerank = False
+    """Whether time has to be kept back for re-ranking in the whole model."""
 
     def __init__(
         self,
@@ -188,17 +195,17 @@ class _Job:
                 break
             confirm(phase.search, task, self._options.rivals, self.cancel)
             self._show(phase)
-        if self.cancel.cancelled:
-            self._reason = f"cancelled by {self.cancel.reason}"
 
     def _run_phase(self, phase: _Phase) -> str:
         """Rounds until something ends them; says what."""
-        search = phase.search
+        search, deadline = phase.search, phase.deadline
+        if deadline is not None and phase is self.phases[-1]:
+            deadline -= self._kept_back()
         while not self.cancel.cancelled:
             left = None if phase.limit is None else phase.limit - search.trials
             if left is not None and left <= 0:
                 return "all trials are spent"
-            if phase.deadline is not None and time.monotonic() >= phase.deadline:
+            if deadline is not None and time.monotonic() >= deadline:
                 return "the time limit is reached"
             task = search.next_task()
             if task is None:
@@ -221,25 +228,32 @@ class _Job:
             return self._start + _SCREENING_TIME * limit
         return self._start + limit - min(_CONFIRMING_S * tasks, _CONFIRMING_SHARE * limit)
 
+    def _kept_back(self) -> float:
+        """Seconds at the end that belong to re-ranking in the whole model."""
+        limit = self._options.time_limit_s
+        return _IN_PLACE_SHARE * limit if self.rerank and limit is not None else 0.0
+
     def _time_is_up(self) -> bool:
         limit = self._options.time_limit_s
-        return limit is not None and time.monotonic() - self._start >= limit
+        gone = time.monotonic() - self._start
+        return limit is not None and gone >= limit - self._kept_back()
 
-    def in_place(
-        self, evaluator: ModelEvaluator, reports: tuple[TaskReport, ...]
-    ) -> tuple[TaskReport, ...]:
-        """Reports with the candidates that make the whole model fastest."""
-        tasks = {t.state.task.workload: t for t in self.phases[self._active].search.tasks}
-        heaviest = sorted(reports, key=lambda r: -r.weight * (r.best_s or 0.0))
-        candidates = {
-            report.workload: contenders(tasks[report.workload].state, report.config)
-            for report in heaviest
-            if report.config is not None
-        }
-        chosen = reranked(evaluator, candidates)
-        return tuple(
-            _with_config(report, tasks[report.workload], chosen.get(report.workload))
-            for report in reports
+    def in_place(self, evaluator: ModelEvaluator) -> InPlace:
+        """The candidates that make the whole model fastest, found in the time kept back for it."""
+        search = self.phases[self._active].search
+        if self.cancel.cancelled:
+            return InPlace()
+        limit, now = self._options.time_limit_s, time.monotonic()
+        share = _IN_PLACE_SHARE * (now - self._start)
+        deadline = now + share if limit is None else self._start + limit
+        heaviest = sorted(
+            (task for task in search.tasks if task.state.best is not None),
+            key=lambda task: -task.state.task.weight * (task.state.best or (None, 0.0))[1],
+        )
+        return reranked(
+            evaluator,
+            {task.state.task.workload: contenders(task.state) for task in heaviest},
+            lambda: self.cancel.cancelled or time.monotonic() >= deadline,
         )
 
     # -- reports ----------------------------------------------------------------------------------
@@ -257,7 +271,7 @@ class _Job:
             Progress(search.runner.measured_by, search.trials, phase.limit, elapsed, left, reports)
         )
 
-    def summary(self) -> TuningSummary:
+    def summary(self, in_place: InPlace) -> TuningSummary:
         """What the job came to; tasks the last runner never reached are reported by an earlier."""
         last = self.phases[self._active].search
         reports = []
@@ -266,7 +280,8 @@ class _Job:
             for phase in self.phases[: self._active]:
                 if found.state.best is None:
                     found, search = phase.search.tasks[number], phase.search
-            reports.append(_final(search, found))
+            choice = in_place.choices.get(found.state.task.workload)
+            reports.append(_with_config(_final(search, found), found, choice))
         simulated = sum(p.search.trials for p in self.phases[: self._active])
         return TuningSummary(
             last.trials,
@@ -274,10 +289,11 @@ class _Job:
             time.monotonic() - self._start,
             sum(phase.search.search_s for phase in self.phases),
             "cancelled" if self.cancel.cancelled else "finished",
-            self._reason,
+            f"cancelled by {self.cancel.reason}" if self.cancel.cancelled else self._reason,
             tuple(reports),
             last.failures(),
             last.runner.drift,
+            in_place,
         )
 
 

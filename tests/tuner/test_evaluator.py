@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import pytest
 from problems import TARGET, judge
 from test_session import NoisyHardware
 
 from search_space.config import Config
 from search_space.measure import MeasureResult
 from search_space.workload import Workload
-from tuner.evaluator import reranked
+from tuner.evaluator import InPlace, reranked
 from tuner.ledger import MemoryLedger
 from tuner.options import TuneOptions
 from tuner.publish import contenders
@@ -23,21 +24,49 @@ A, B = Config.of(layout="a"), Config.of(layout="b")
 
 
 class Conversions:
-    """Two kernels in a row; unequal layouts cost a conversion."""
+    """Two kernels in a row; unequal layouts cost a conversion. Records speak for A."""
 
     def __init__(self) -> None:
         self.asked: list[dict[Workload, Config]] = []
 
-    def latency(self, choices: Mapping[Workload, Config]) -> float:
-        self.asked.append(dict(choices))
+    def latencies(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[float]:
+        self.asked += [dict(choices) for choices in alternatives]
+        return [self._latency(choices) for choices in alternatives]
+
+    def _latency(self, choices: Mapping[Workload, Config]) -> float:
         alone = {A: 1.0, B: 1.1}
-        seconds = alone[choices[ONE]] + alone[choices[TWO]]
-        return seconds + (0.5 if choices[ONE] != choices[TWO] else 0.0)
+        one, two = choices.get(ONE, A), choices.get(TWO, A)
+        return alone[one] + alone[two] + (0.5 if one != two else 0.0)
 
 
 def test_a_slower_kernel_wins_where_it_saves_a_conversion() -> None:
-    assert reranked(Conversions(), {ONE: [A, B], TWO: [B]}) == {ONE: B, TWO: B}
-    assert reranked(Conversions(), {ONE: [A, B], TWO: [A, B]}) == {ONE: A, TWO: A}
+    class OnlyBForTwo(Conversions):
+        def _latency(self, choices: Mapping[Workload, Config]) -> float:
+            return super()._latency({**choices, TWO: B})
+
+    found = reranked(OnlyBForTwo(), {ONE: [A, B]})
+    assert found == InPlace({ONE: B}, pytest.approx(2.6), pytest.approx(2.2), 2)
+
+
+def test_what_does_not_help_the_model_is_not_pinned() -> None:
+    found = reranked(Conversions(), {ONE: [A, B], TWO: [A, B]})
+    assert (found.choices, found.compared) == ({}, 4)
+    assert found.before_s == found.after_s == 2.0
+
+
+def test_re_ranking_ends_when_the_time_is_up() -> None:
+    evaluator, turns = Conversions(), iter([False, True])
+    assert reranked(evaluator, {ONE: [A, B]}, lambda: next(turns)).compared == 1
+    assert reranked(evaluator, {ONE: [A, B]}, lambda: True) == InPlace()
+
+
+def test_a_lucky_comparison_is_repeated_before_it_counts() -> None:
+    class LuckyOnce(Conversions):
+        def latencies(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[float]:
+            super().latencies(alternatives)
+            return [1.0, 0.9 if len(self.asked) == 2 else 1.0]
+
+    assert reranked(LuckyOnce(), {ONE: [B]}).choices == {}
 
 
 def test_contenders_are_the_best_of_each_close_layout_pair() -> None:
@@ -46,31 +75,27 @@ def test_contenders_are_the_best_of_each_close_layout_pair() -> None:
     searched = state(0)
     searched.layouts = lambda config: (str(config["layout"]), "")
     latencies = {Config.of(layout=n, x=i): t for i, (n, t) in enumerate(
-        [("a", 1.0), ("a", 1.1), ("b", 1.2), ("b", 1.15), ("c", 2.0)]
+        [("a", 1.0), ("a", 1.05), ("a", 1.06), ("b", 1.2), ("b", 1.35), ("c", 2.0)]
     )}  # fmt: skip
     searched.results = {c: MeasureResult("ok", "simulator", (t,)) for c, t in latencies.items()}
-    favourite, rival = Config.of(layout="a", x=0), Config.of(layout="b", x=3)
-    assert contenders(searched, favourite) == [favourite, rival]
+    assert [config["x"] for config in contenders(searched)] == [0, 1, 3]
 
 
 def test_tuning_reports_what_the_evaluator_chose() -> None:
-    class Indifferent:
-        def __init__(self) -> None:
-            self.calls = 0
+    class LikesTheSlowest:
+        def latencies(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[float]:
+            return [1.0 - 0.1 * len(choices) for choices in alternatives]
 
-        def latency(self, choices: Mapping[Workload, Config]) -> float:
-            assert set(choices) == {ONE, TWO}
-            self.calls += 1
-            return 1.0
-
-    evaluator = Indifferent()
     summary = tune(
         [TuningTask(ONE), TuningTask(TWO)],
         TARGET,
         MemoryLedger(),
         [NoisyHardware()],
-        TuneOptions(trials=20),
+        TuneOptions(trials=20, time_limit_s=60),
         judge=judge,
-        evaluator=evaluator,
+        evaluator=LikesTheSlowest(),
     )
-    assert evaluator.calls == 1 and all(report.config is not None for report in summary.tasks)
+    found = summary.in_place
+    assert set(found.choices) == {ONE, TWO}
+    assert (found.before_s, found.after_s) == (1.0, 0.8)
+    assert {task.workload: task.config for task in summary.tasks} == found.choices
