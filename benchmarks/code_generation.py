@@ -66,8 +66,7 @@ def make(workload: Workload, target: Target, clock: Clock, standard: bool) -> Na
     ready = clock.step(name, lambda: toolchain.optimise(module.text, target, standard))
     name = "standard object" if standard else "object"
     found = clock.step(name, lambda: bytes(toolchain.machine(target).emit_object(ready)))
-    prologue = program.prologue is not None
-    code = KernelCode(program.parameters, found, prologue, module.shared_bytes, module.local_bytes)
+    code = KernelCode(program.parameters, found, None, module.shared_bytes, module.local_bytes)
     return clock.step("load", lambda: NativeKernel(code))  # type: ignore[no-any-return]
 
 

@@ -165,6 +165,12 @@ class Program:
             prologue=transform(self.prologue, index, buffer) if self.prologue else None,
         )
 
+    def compile_time(self) -> Program | None:
+        """The prologue as the body of a program with the same parameters; None without one."""
+        if self.prologue is None:
+            return None
+        return replace(self, body=self.prologue, prologue=None)
+
     def parameter(self, name: str) -> Buffer:
         return next(b for b in self.parameters if b.name == name)
 

@@ -1,4 +1,4 @@
-"""Statements in LLVM: one function from one statement of a bound, simplified, peeled program.
+"""Statements in LLVM: one function from the body of a bound, simplified, peeled program.
 
 Signature of an emitted function (all kernels alike, so that one driver can run any sequence):
 
@@ -75,11 +75,9 @@ class Workspace:
 
 
 class FunctionEmitter:
-    """Emits one statement as the body of `function`."""
+    """Emits the body of a program as the body of `function`."""
 
-    def __init__(
-        self, module: ir.Module, name: str, program: Program, statement: Statement, target: Target
-    ) -> None:
+    def __init__(self, module: ir.Module, name: str, program: Program, target: Target) -> None:
         self.program = program
         self.width = width = target.integer("vector.lanes")
         self.shared = Workspace()
@@ -104,7 +102,7 @@ class FunctionEmitter:
         self.memory = Memory(
             {b.name: b for b in (*program.parameters, *program.literals)},
             {b.name: a for b, a in zip(program.parameters, self.function.args, strict=False)},
-            frozenset(block.buffer for block in blocks(statement)),
+            frozenset(block.buffer for block in blocks(program.body)),
             {b.name: b.values for b in program.literals if b.values is not None},
         )
         math = VectorMath(self.builder, scalef=target.text("isa.name") == "avx512")
@@ -115,9 +113,9 @@ class FunctionEmitter:
         self.thread, self.threads, self.barrier, self.shared_base, self.local_base = (
             self.function.args[len(program.parameters) :]
         )
-        self._vector_buffers = _vector_registers(statement)
+        self._vector_buffers = _vector_registers(program.body)
         self._inside_parallel = False
-        self._root(statement)
+        self._root(program.body)
         self.builder.ret_void()
         self.registers.finish(self.function)
         self.entry.branch(body)

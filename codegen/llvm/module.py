@@ -1,8 +1,12 @@
-"""A bound program becomes the text of one LLVM module with one or two kernel functions."""
+"""The body of a bound program becomes the text of one LLVM module with one kernel function.
+
+A prologue is compiled by itself, as the body of `Program.compile_time()`: it runs once, many
+configurations share it, and an artifact has no use for its code.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
@@ -17,7 +21,7 @@ class ModuleText:
     """LLVM IR and what its caller must provide.
 
     Attributes:
-        text: the module, functions `run` and, if weights are packed, `prepare`.
+        text: the module, with the function `run`.
         shared_bytes: workspace seen by all threads.
         local_bytes: workspace of each thread.
     """
@@ -28,18 +32,13 @@ class ModuleText:
 
 
 def emit_module(program: Program, target: Target) -> ModuleText:
-    """Emit a bound program for a CPU target.
+    """Emit the body of a bound program for a CPU target.
 
     Raises:
         CodegenError: a symbol is left unbound, or an extent that must be constant is not.
     """
-    program = finish(program)
+    program = finish(replace(program, prologue=None))
     module = ir.Module(name=program.name)
     module.triple = target.text("isa.triple")
-    run = FunctionEmitter(module, "run", program, program.body, target)
-    shared, local = run.shared.peak, run.local.peak
-    if program.prologue is not None:
-        prepare = FunctionEmitter(module, "prepare", program, program.prologue, target)
-        shared = max(shared, prepare.shared.peak)
-        local = max(local, prepare.local.peak)
-    return ModuleText(str(module), shared, local)
+    run = FunctionEmitter(module, "run", program, target)
+    return ModuleText(str(module), run.shared.peak, run.local.peak)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -48,12 +48,14 @@ class KernelCode:
 
     Attributes:
         parameters: buffers in argument order: inputs, prepared, output.
-        object: relocatable object file with functions `run` and perhaps `prepare`.
+        object: relocatable object file with the function `run`.
+        prologue: another with a function `run` that fills the prepared buffers; None without any.
+        shared_bytes, local_bytes: workspace that either needs.
     """
 
     parameters: tuple[Buffer, ...]
     object: bytes
-    has_prologue: bool
+    prologue: bytes | None
     shared_bytes: int
     local_bytes: int
 
@@ -65,6 +67,29 @@ def compile_program(program: Program, target: Target) -> KernelCode:
         VerificationError: the program breaks a rule of the loop IR (checked where code is made).
         CodegenError: no code came of it.
     """
+    body = _code(program, target)
+    first = program.compile_time()
+    prologue = _prologue(first, target) if first is not None else None
+    return KernelCode(
+        program.parameters,
+        body.object,
+        prologue.object if prologue else None,
+        max(body.shared_bytes, prologue.shared_bytes if prologue else 0),
+        max(body.local_bytes, prologue.local_bytes if prologue else 0),
+    )
+
+
+@dataclass(frozen=True)
+class _Code:
+    """One function, compiled, and the workspace it needs."""
+
+    object: bytes
+    shared_bytes: int
+    local_bytes: int
+
+
+def _code(program: Program, target: Target) -> _Code:
+    """The body of a program, compiled or from the cache on disk."""
     module = emit_module(program, target)
     key = toolchain.content_key(module.text, target)
     found = object_cache.load(key)
@@ -72,13 +97,13 @@ def compile_program(program: Program, target: Target) -> KernelCode:
         verify(program, target)
         found = toolchain.emit_object(module.text, target)
         object_cache.store(key, found)
-    return KernelCode(
-        program.parameters,
-        found,
-        program.prologue is not None,
-        module.shared_bytes,
-        module.local_bytes,
-    )
+    return _Code(found, module.shared_bytes, module.local_bytes)
+
+
+@lru_cache(maxsize=64)
+def _prologue(program: Program, target: Target) -> _Code:
+    """The same of a prologue; kept, for many configurations pack their weights alike."""
+    return _code(program, target)
 
 
 def compile_config(workload: Workload, target: Target, config: Config) -> NativeKernel:
@@ -100,14 +125,9 @@ class NativeKernel:
         self._jit = llvm.create_lljit_compiler(
             toolchain.machine(_host()), use_jit_link=False, suppress_errors=False
         )
-        builder = llvm.JITLibraryBuilder().add_object_img(code.object).add_current_process()
-        builder = builder.export_symbol("run")
-        if code.has_prologue:
-            builder = builder.export_symbol("prepare")
-        self._library = builder.link(self._jit, f"kernel{id(self)}")
+        self._library = _linked(self._jit, code.object, f"kernel{id(self)}")
         self.address = self._library["run"]
         self._run = ENTRY(self.address)
-        self._prepare = ENTRY(self._library["prepare"]) if code.has_prologue else None
 
     @cached_property
     def inputs(self) -> tuple[Buffer, ...]:
@@ -117,6 +137,10 @@ class NativeKernel:
     @cached_property
     def output(self) -> Buffer:
         return self.code.parameters[-1]
+
+    @cached_property
+    def _prologue(self) -> Any:
+        return _linked(self._jit, self.code.prologue, f"prologue{id(self)}")
 
     @cached_property
     def _workspace(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
@@ -137,9 +161,9 @@ class NativeKernel:
             for b in self.code.parameters
             if b.role == "prepared"
         }
-        if self._prepare is not None:
+        if self.code.prologue is not None:
             given = {name: aligned_copy(array) for name, array in constants.items()}
-            self._call(self._prepare, {**given, **prepared})
+            self._call(ENTRY(self._prologue["run"]), {**given, **prepared})
         return prepared
 
     def pointers(self, arrays: Mapping[str, NDArray[Any]]) -> ctypes.Array[Any]:
@@ -187,6 +211,12 @@ class BoundCall:
 
     def __call__(self) -> None:
         self._function(*self._arguments)
+
+
+def _linked(jit: Any, code: bytes | None, name: str) -> Any:
+    """A library of one object; its functions live as long as it does."""
+    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+    return builder.export_symbol("run").link(jit, name)
 
 
 def concrete_shape(buffer: Buffer) -> tuple[int, ...]:

@@ -65,7 +65,7 @@ class CpuBackend(Backend):
             return NativeKernel(code)
 
         def prepare(constants: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-            return kernel().prepare(constants) if code.has_prologue else {}
+            return kernel().prepare(constants) if code.prologue is not None else {}
 
         return Compiled(
             CodeObject(code.object, code.shared_bytes, code.local_bytes),
@@ -145,36 +145,38 @@ def _sources() -> str:
 
 
 def _encoded(code: KernelCode, unread: frozenset[str]) -> bytes:
-    """One line of JSON, then the object."""
+    """One line of JSON, then the objects."""
     head = {
         "buffers": [
             [b.name, list(concrete_shape(b)), b.dtype, b.scope, b.role] for b in code.parameters
         ],
-        "prologue": code.has_prologue,
         "shared": code.shared_bytes,
         "local": code.local_bytes,
         "unread": sorted(unread),
         "bytes": len(code.object),
+        "prologue": None if code.prologue is None else len(code.prologue),
     }
-    return json.dumps(head).encode() + b"\n" + code.object
+    return json.dumps(head).encode() + b"\n" + code.object + (code.prologue or b"")
 
 
 def _decoded(content: bytes) -> tuple[KernelCode, frozenset[str]]:
     """What `_encoded` wrote; ValueError if it is cut short."""
     line, _, binary = content.partition(b"\n")
     head = json.loads(line)
-    if len(binary) != head["bytes"]:
+    body, prologue = binary[: head["bytes"]], binary[head["bytes"] :]
+    if len(binary) != head["bytes"] + (head["prologue"] or 0):
         raise ValueError("a truncated cache entry")
     buffers = tuple(
         Buffer(name, tuple(const(e) for e in shape), dtype, scope, role)
         for name, shape, dtype, scope, role in head["buffers"]
     )
-    code = KernelCode(buffers, binary, head["prologue"], head["shared"], head["local"])
+    first = None if head["prologue"] is None else prologue
+    code = KernelCode(buffers, body, first, head["shared"], head["local"])
     return code, frozenset(head["unread"])
 
 
 def _load(code: CodeObject) -> NativeKernel:
-    return NativeKernel(KernelCode((), code.code, False, code.shared_bytes, code.local_bytes))
+    return NativeKernel(KernelCode((), code.code, None, code.shared_bytes, code.local_bytes))
 
 
 def _nbytes(buffer: Buffer) -> int:
