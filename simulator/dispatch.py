@@ -39,11 +39,14 @@ class Judgement:
         latency: seconds, shape (n,), float64.
         features: what a cost model learns from, shape (n, f), float32.
         bound: what limits each configuration ("tensor", "dma", "l2", ...), n texts.
+        verdict: numbers of the feature columns that tell the latency or its parts; what learns to
+            predict this very latency must not see them.
     """
 
     latency: NDArray[np.float64]
     features: NDArray[np.float32]
     bound: list[str]
+    verdict: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.latency.shape == (len(self.bound),), (self.latency.shape, len(self.bound))

@@ -72,7 +72,8 @@ class JudgedFeatures:
     Args:
         judge: e.g. `simulator.judge`.
         target: what to judge for.
-        analytical: whether the latency is shown to the cost model; not when it is also the label.
+        analytical: whether the latency, and features that tell it (`Judgement.verdict`), are shown
+            to the cost model; not when it is also the label.
     """
 
     judge: Judge
@@ -93,6 +94,8 @@ class JudgedFeatures:
         if new:
             judged = self.judge(state.task.workload, self.target, new)
             features = np.asarray(judged.features, np.float32)
+            if not self.analytical:
+                features = np.delete(features, list(getattr(judged, "verdict", ())), axis=1)
             latencies = np.asarray(judged.latency, np.float64).tolist()
             known.update(zip(new, zip(features, latencies, strict=True), strict=True))
         rows = [known[config] for config in configs]

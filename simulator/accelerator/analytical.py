@@ -43,7 +43,10 @@ from simulator.accelerator.nest_costs import DMA, RESOURCES, TENSOR, Array, Esti
 
 Values = dict[str, Any]
 
-__all__ = ["RESOURCES", "Analysis", "Estimate", "features"]
+__all__ = ["RESOURCES", "VERDICT", "Analysis", "Estimate", "features"]
+
+VERDICT = (len(RESOURCES), len(RESOURCES) + 4)
+"""Columns of `features` that are the estimate: the span, and the latency over the roofline."""
 
 
 @dataclass

@@ -27,7 +27,7 @@ from search_space.space import SearchSpace
 from search_space.target import Target
 from search_space.template import template_of
 from search_space.workload import Workload
-from simulator.accelerator.analytical import RESOURCES, Analysis, Estimate, features
+from simulator.accelerator.analytical import RESOURCES, VERDICT, Analysis, Estimate, features
 from simulator.accelerator.picture import write_picture
 from simulator.accelerator.roofline import compulsory_bytes, roofline
 from simulator.accelerator.timeline import SYNCHRONISATION_SHARE, Timeline, timeline
@@ -125,7 +125,7 @@ class TrainiumSimulator:
         busiest = whole.occupied.argmax(axis=0)
         waiting = whole.step < SYNCHRONISATION_SHARE * latency
         bound = ["synchronisation" if waiting[p] else RESOURCES[busiest[p]] for p in place]
-        return Judgement(latency[place] * 1e-9, features(whole, floor)[place], bound)
+        return Judgement(latency[place] * 1e-9, features(whole, floor)[place], bound, VERDICT)
 
     @staticmethod
     def measure(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
@@ -141,7 +141,7 @@ class TrainiumSimulator:
             else:
                 latency[index] = played.makespan * 1e-9
                 bound.append(played.bound)
-        return Judgement(latency, judged.features, bound)
+        return Judgement(latency, judged.features, bound, judged.verdict)
 
     @staticmethod
     def simulate(

@@ -109,7 +109,7 @@ class SystolicSimulator:
         cycles = _cycles(workload, Array.of(target))
         seconds = cycles / (target.number("array.ghz") * 1e9)
         features = np.full((len(configs), 1), np.log2(cycles + 1), dtype=np.float32)
-        return Judgement(np.full(len(configs), seconds), features, ["array"] * len(configs))
+        return Judgement(np.full(len(configs), seconds), features, ["array"] * len(configs), (0,))
 
     @staticmethod
     def simulate(

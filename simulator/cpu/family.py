@@ -22,7 +22,7 @@ from search_space.template import template_of
 from search_space.workload import Workload
 from simulator.cpu.batches import Batch, batches, skeleton
 from simulator.cpu.facts import Facts, Floats, evaluate
-from simulator.cpu.features import NAMES, features
+from simulator.cpu.features import NAMES, VERDICT, features
 from simulator.cpu.machine import Machine
 from simulator.cpu.model import TERMS, ProgramCost, program_cost
 from simulator.cpu.skeleton import Skeleton
@@ -59,7 +59,7 @@ class CpuSimulator:
                 rows[here] = features(base, part, cost)
                 for place, name in zip(here, _bounds(cost), strict=True):
                     bound[place] = name
-        return Judgement(latency, rows, bound)
+        return Judgement(latency, rows, bound, VERDICT)
 
     def simulate(
         self,

@@ -43,6 +43,13 @@ NAMES: tuple[str, ...] = (
 )
 """The columns, in order."""
 
+VERDICT: tuple[int, ...] = tuple(
+    number
+    for number, name in enumerate(NAMES)
+    if name in ("cycles", "core.share") or name.startswith("share.")
+)
+"""Columns that are the model's own answer, or parts of it."""
+
 
 def features(skeleton: Skeleton, facts: Facts, cost: ProgramCost) -> NDArray[np.float32]:
     """The feature matrix of a batch, shape (n, len(NAMES)), float32."""

@@ -13,6 +13,7 @@ from search_space.measure import MeasureResult
 from search_space.target import Target
 from search_space.template import template_of
 from search_space.workload import Workload
+from simulator import Judgement
 from tuner.cost_models.residual import DampedResidual
 from tuner.predictor import JudgedFeatures, KnobFeatures, Predictor
 from tuner.task import Trial, TuningState, TuningTask
@@ -51,6 +52,19 @@ def test_scores_start_as_the_logarithm_of_the_analytical_latency() -> None:
     knobs = Predictor(KnobFeatures(), DampedResidual)
     assert (knobs.score(searched, configs) == 0).all()
     assert len(informed.score(searched, [])) == 0
+
+
+def test_features_that_tell_the_label_are_hidden() -> None:
+    def telling(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
+        judged = judge(workload, target, configs)
+        rows = np.column_stack([judged.features, np.log(judged.latency)]).astype(np.float32)
+        return Judgement(judged.latency, rows, judged.bound, (rows.shape[1] - 1,))
+
+    searched = state()
+    configs = searched.space.sample(np.random.default_rng(1), 8)
+    shown, _ = JudgedFeatures(telling, TARGET).describe(searched, configs)
+    hidden, _ = JudgedFeatures(telling, TARGET, analytical=False).describe(searched, configs)
+    np.testing.assert_array_equal(hidden, shown[:, :-1])
 
 
 def test_what_is_learned_on_one_shape_helps_another() -> None:

@@ -186,3 +186,15 @@ def test_neon_is_described_by_the_same_formulas() -> None:
     target = cpu_target("arm", "neon", "aarch64-unknown-linux-gnu")
     result = simulate(Workload.parse("matmul m=128 n=128 k=128 const=b"), target)
     assert result.cycles >= 128**3 / (2 * 4)
+
+
+@pytest.mark.parametrize("text", [MATMUL, CONV])
+def test_without_the_verdict_no_column_tells_the_latency(text: str, cpu: Target) -> None:
+    workload, configs = _sampled(text, cpu, 200)
+    judged = judge(workload, cpu, configs)
+    told = np.corrcoef(judged.features[:, judged.verdict[0]], np.log2(judged.latency))[0, 1]
+    assert told > 0.999
+    left = np.delete(judged.features, list(judged.verdict), axis=1)
+    left = left[:, left.std(axis=0) > 0]
+    likeness = np.corrcoef(left.T, np.log2(judged.latency))[-1, :-1]
+    assert np.abs(likeness).max() < 0.97
