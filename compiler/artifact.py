@@ -34,7 +34,7 @@ from compiler.program import (
     Step,
     TensorRef,
 )
-from search_space.dtypes import NAMES
+from search_space.dtypes import NAMES, size_of
 from search_space.errors import JobError, ModelError, TargetError, TilesmithError
 from search_space.target import Target
 
@@ -116,7 +116,8 @@ def _manifest(recipe: Recipe) -> dict[str, Any]:
 def _ref_json(ref: TensorRef) -> dict[str, Any]:
     shape = None if ref.info.shape is None else list(ref.info.shape)
     place = [ref.place.region, ref.place.offset]
-    return {"name": ref.info.name, "dtype": ref.info.dtype, "shape": shape, "place": place}
+    found = {"name": ref.info.name, "dtype": ref.info.dtype, "shape": shape, "place": place}
+    return {**found, "stored": ref.stored} if ref.stored else found
 
 
 def _step_json(step: Step) -> dict[str, Any]:
@@ -241,10 +242,14 @@ class _Reader:
         if raw["dtype"] not in (*NAMES, ""):
             raise self._damaged(f"tensor '{raw['name']}' has the dtype {raw['dtype']!r}")
         info = TensorInfo(str(raw["name"]), raw["dtype"], dims)
-        place = self._place(raw["place"], info.nbytes if info.known else 0)
+        stored = raw.get("stored", "")
+        if stored not in (*NAMES, ""):
+            raise self._damaged(f"tensor '{info.name}' is stored as {stored!r}")
+        size = info.elements * size_of(stored or info.dtype) if info.known else 0
+        place = self._place(raw["place"], size)
         if place.region in ("arena", "constant") and not info.known:
             raise self._damaged(f"tensor '{info.name}' has no shape")
-        return TensorRef(info, place)
+        return TensorRef(info, place, stored)
 
     def _step(self, raw: Any, numbers: Any, codes: int) -> Step:
         if "kernel" in raw:

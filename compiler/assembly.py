@@ -8,16 +8,16 @@ more (weights that were packed) are not stored at all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from codegen.native.memory import aligned_bytes
-from compiler.backend import Compiled
+from compiler.backend import Compiled, backend_of
 from compiler.graph import Graph, Node, TensorInfo
-from compiler.host import node_proto
+from compiler.host import REFERENCE, node_proto
 from compiler.layouts import PLAIN, pack, physical_bytes
 from compiler.memory import ALIGNMENT
 from compiler.options import Option
@@ -42,13 +42,21 @@ from search_space.workload import Workload
 Kernels = Mapping[tuple[Workload, Config], Compiled]
 
 
-def assemble(settled: Settled, kernels: Kernels, target: Target, threads: int) -> Recipe:
+def assemble(
+    settled: Settled,
+    kernels: Kernels,
+    target: Target,
+    threads: int,
+    narrowed: Collection[str] = (),
+) -> Recipe:
     """Put everything in its place.
 
     Args:
         kernels: compiled code of every (workload, configuration) that the graph runs.
+        narrowed: tensors that are bfloat16 on the device and float32 for the host and the caller.
     """
-    return _Assembler(settled, kernels).recipe(target, threads)
+    reuse = backend_of(target).reuses_memory
+    return _Assembler(settled, kernels, frozenset(narrowed), reuse).recipe(target, threads)
 
 
 class _Constants:
@@ -78,14 +86,17 @@ class _Constants:
 
 
 class _Assembler:
-    def __init__(self, settled: Settled, kernels: Kernels) -> None:
+    def __init__(
+        self, settled: Settled, kernels: Kernels, narrowed: frozenset[str], reuse: bool
+    ) -> None:
         self.settled = settled
+        self.narrowed = narrowed
         self.graph: Graph = settled.graph
         self.kernels = kernels
         self.constants = _Constants()
         self.codes: dict[bytes, int] = {}
         self.code_list: list[CodeObject] = []
-        self.placement: Placement = place(self.graph, self._sizes())
+        self.placement: Placement = place(self.graph, self._sizes(), reuse)
 
     def _sizes(self) -> dict[str, int]:
         sizes = {}
@@ -168,9 +179,12 @@ class _Assembler:
     def _host(self, node: Node) -> HostStep:
         proto = node_proto(node, dict(self.graph.opsets)).SerializeToString()
         names = dict.fromkeys(node.reads)
+        operator = node.operator
+        if operator == REFERENCE:
+            operator = str(node.attribute("workload")).split()[0]
         return HostStep(
-            node.describe(),
-            node.operator,
+            f"{operator} '{node.name or node.writes[0]}'",
+            operator,
             proto,
             tuple(self._ref(self.graph.info(name)) for name in names),
             tuple(self._ref(self.graph.info(name)) for name in node.writes),
@@ -179,10 +193,14 @@ class _Assembler:
     def _ref(self, info: TensorInfo) -> TensorRef:
         if info.name in self.graph.constants:
             array = self.graph.constants[info.name]
-            return TensorRef(info, self.constants.add((info.name, PLAIN), array))
-        if info.name in self.placement.offsets:
-            return TensorRef(info, Place("arena", self.placement.offsets[info.name]))
-        return TensorRef(info, Place("value"))
+            place = self.constants.add((info.name, PLAIN), array)
+        elif info.name in self.placement.offsets:
+            place = Place("arena", self.placement.offsets[info.name])
+        else:
+            return TensorRef(info, Place("value"))
+        if info.name not in self.narrowed:
+            return TensorRef(info, place)
+        return TensorRef(TensorInfo(info.name, "float32", info.shape), place, "bfloat16")
 
     def _report(self, steps: tuple[Step, ...]) -> Report:
         kernels = [step for step in steps if isinstance(step, KernelStep)]
@@ -192,7 +210,7 @@ class _Assembler:
         return Report(
             origins["tuned"], origins["stale"], origins["fallback"], origins["default"],
             len(hosts), tuple(hosts), conversions, self.placement.nbytes, self.constants.size,
-            self.settled.seconds,
+            self.settled.seconds, "bf16" if self.narrowed else "fp32",
         )  # fmt: skip
 
 

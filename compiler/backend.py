@@ -49,6 +49,16 @@ class Backend(ABC):
     """Code generation and execution for one family of targets."""
 
     family: ClassVar[str]
+    reuses_memory: ClassVar[bool] = True
+    """Whether tensors that are not alive together may share bytes."""
+    falls_back: ClassVar[bool] = False
+    """Whether kernels without a schedule for the target run on the host instead."""
+
+    def check_size(  # noqa: B027 (most backends have all the memory of the host)
+        self, target: Target, name: str, nbytes: int
+    ) -> None:
+        """Raise `ModelError` if model `name` needs more memory for weights and activations than
+        the target has."""
 
     @abstractmethod
     def check(self, target: Target) -> None:

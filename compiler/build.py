@@ -1,7 +1,9 @@
 """`build`: from a graph to an executable, with schedules from a tuning database.
 
-    graph -> simplify -> to_kernels -> settle (schedules, layouts) -> compile -> assemble ->
-    Executable
+    graph -> simplify -> to_kernels -> precision -> settle (schedules, layouts) -> compile ->
+    assemble -> Executable
+
+On a target that does not schedule every operator, the kernels it lacks go to the host first.
 
 `extract_tasks` stops after the kernels: what a tuner has to tune.
 """
@@ -9,17 +11,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from compiler.assembly import assemble
 from compiler.backend import Compiled, backend_of
 from compiler.executable import Executable
+from compiler.fallback import to_host, unscheduled
 from compiler.graph import Graph
 from compiler.options import Chooser, Records
 from compiler.pipeline import simplify, to_kernels
+from compiler.placement import device_tensors
+from compiler.precision import lower_precision
 from compiler.settlement import Settled, settle
 from search_space.config import Config
-from search_space.errors import ModelError
+from search_space.errors import CodegenError, ModelError, VerificationError
 from search_space.target import Target
 from search_space.workload import Workload
 
@@ -50,6 +56,8 @@ def build(
     threads: int = 1,
     require_tuned: bool = False,
     source: str = "",
+    pinned: Callable[[Graph], Mapping[Workload, Config]] | None = None,
+    precision: str = "fp32",
 ) -> Executable:
     """Compile a model.
 
@@ -60,35 +68,88 @@ def build(
         threads: how many threads run each kernel.
         require_tuned: refuse a model with a workload that was never tuned, and choose among
             measured layouts only.
-        source: path of the model's file, to be remembered.
+        source: what to remember of the model's file.
+        pinned: gives, for the model as kernels, schedules to use whatever the records say.
+        precision: of the kernels of an fp32 model, "fp32" or (on accelerators) "bf16".
 
     Returns:
         an executable; its `report` says how many kernels are tuned, fell back or are untuned.
 
     Raises:
-        ModelError: `require_tuned` and something was never tuned.
+        ModelError: `require_tuned` and something was never tuned; the model is larger than the
+            target's memory; or a precision the target's kernels do not have.
         TargetError: models cannot run on this target, or not on this machine.
         CodegenError: a schedule could not be turned into code.
     """
-    backend_of(target)  # before anything is scheduled for a machine that cannot run it
-    lowered = prepared(graph)
-    chooser = Chooser(target, database, threads, measured_only=require_tuned)
+    backend = backend_of(target)  # before anything is scheduled for what cannot run it
+    backend.check(target)
+    lowered, narrowed = scheduled(graph, target, precision)
+    _check_size(lowered, target)
+    choices = pinned(lowered) if pinned is not None else {}
+    chooser = Chooser(target, database, threads, choices, measured_only=require_tuned)
     if require_tuned:
         _require_tuned(lowered, chooser)
-    settled = settle(lowered, chooser)
-    recipe = assemble(settled, compile_kernels(settled, target), target, threads)
+    settled, kernels = _settled(lowered, chooser, target)
+    recipe = assemble(settled, kernels, target, threads, narrowed)
     return Executable(replace(recipe, source=source))
 
 
-def compile_kernels(settled: Settled, target: Target) -> dict[tuple[Workload, Config], Compiled]:
-    """Code of every distinct (workload, configuration)."""
+def scheduled(
+    graph: Graph, target: Target, precision: str = "fp32"
+) -> tuple[Graph, frozenset[str]]:
+    """The kernels of a model on a target, and the tensors that are narrower there.
+
+    Kernels without a schedule are on the host. Errors as `build`.
+    """
+    if precision != "fp32" and target.family == "cpu":
+        raise ModelError(
+            f"precision '{precision}' is for accelerators; target '{target.name}' runs fp32"
+        )
+    lowered, narrowed = lower_precision(prepared(graph), precision)
+    if backend_of(target).falls_back:
+        lowered = to_host(lowered, unscheduled(lowered, target))
+    return lowered, narrowed
+
+
+def _check_size(graph: Graph, target: Target) -> None:
+    tensors = device_tensors(graph) | graph.constants.keys()
+    needed = sum(graph.info(name).nbytes for name in tensors if graph.info(name).known)
+    backend_of(target).check_size(target, graph.name, needed)
+
+
+def _settled(
+    graph: Graph, chooser: Chooser, target: Target
+) -> tuple[Settled, dict[tuple[Workload, Config], Compiled]]:
+    """Schedules and code; where a family falls back, kernels without code go to the host."""
+    while True:
+        settled = settle(graph, chooser)
+        refused: set[Workload] = set()
+        kernels = compile_kernels(settled, target, refused)
+        if not refused:
+            return settled, kernels
+        graph = to_host(graph, refused)
+
+
+def compile_kernels(
+    settled: Settled, target: Target, refused: set[Workload] | None = None
+) -> dict[tuple[Workload, Config], Compiled]:
+    """Code of every distinct (workload, configuration).
+
+    Args:
+        refused: takes workloads that no code came of, where the target's family can fall back.
+    """
     backend = backend_of(target)
     compiled: dict[tuple[Workload, Config], Compiled] = {}
     for option in settled.options.values():
         if option.workload is not None and option.config is not None:
             key = (option.workload, option.config)
             if key not in compiled:
-                compiled[key] = backend.compile(option.workload, target, option.config)
+                try:
+                    compiled[key] = backend.compile(option.workload, target, option.config)
+                except (CodegenError, VerificationError):
+                    if refused is None or not backend.falls_back:
+                        raise
+                    refused.add(option.workload)
     return compiled
 
 

@@ -79,7 +79,7 @@ class Executable:
 
     @property
     def source(self) -> str:
-        """Absolute path of the model it was compiled from; "" if there was no file."""
+        """Name and content hash of the model's file, "NAME sha256:HEX"; "" if there was none."""
         return self.recipe.source
 
     @property
@@ -146,7 +146,7 @@ class Executable:
         name = ref.info.name
         if name not in self._views:
             memory = self._arena if ref.place.region == "arena" else self._constants
-            dtype = to_numpy(ref.info.dtype)
+            dtype = to_numpy(ref.stored or ref.info.dtype)
             self._views[name] = view_of(memory, ref.place.offset, dtype, ref.info.dims)
         return self._views[name]
 
@@ -157,7 +157,10 @@ class Executable:
             values[ref.info.name] = array
 
     def _get(self, ref: TensorRef, values: Mapping[str, Any]) -> Any:
-        return values[ref.info.name] if ref.place.region == "value" else self._memory(ref)
+        if ref.place.region == "value":
+            return values[ref.info.name]
+        found = self._memory(ref)
+        return found.astype(to_numpy(ref.info.dtype)) if ref.stored else found
 
     def _host_segment(self, step: HostStep) -> _Run:
         import onnx

@@ -18,10 +18,15 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from compiler.graph import INTERNAL_DOMAIN, Node, Subgraph
+from compiler.graph import INTERNAL_DOMAIN, Node, Subgraph, kernel
 from compiler.host_operators import OPERATORS
 from search_space.epilogue import STEPS, EpilogueStep
 from search_space.errors import JobError
+from search_space.workload import Workload
+
+REFERENCE = "Reference"
+"""Internal operator: a kernel computed by its template's reference. Attributes: the `workload` and
+the `shape` of its result."""
 
 NOT_DETERMINISTIC = frozenset(
     {
@@ -111,6 +116,8 @@ class HostFunction:
         proto = self._proto
         if proto.domain == INTERNAL_DOMAIN and proto.op_type in STEPS:
             return {self._writes[0]: _run_activation(proto, arrays[proto.input[0]])}
+        if proto.domain == INTERNAL_DOMAIN and proto.op_type == REFERENCE:
+            return {self._writes[0]: _run_reference(proto, arrays)}
         try:
             with np.errstate(all="ignore"):
                 if proto.domain == "" and proto.op_type in OPERATORS:
@@ -148,6 +155,22 @@ def _run_activation(proto: onnx.NodeProto, value: NDArray[Any]) -> NDArray[Any]:
     with np.errstate(all="ignore"):
         result = STEPS[step.name].formula(value, None, *step.arguments)
     return np.asarray(result, dtype=value.dtype)
+
+
+def reference_workload(proto: onnx.NodeProto) -> Workload:
+    """What a `REFERENCE` node computes."""
+    text = next(a.s for a in proto.attribute if a.name == "workload")
+    return Workload.parse(text.decode())
+
+
+def _run_reference(proto: onnx.NodeProto, arrays: Mapping[str, Any]) -> NDArray[Any]:
+    """A kernel, by its template's reference."""
+    from compiler.reference import run_kernel
+
+    workload = reference_workload(proto)
+    node = kernel(workload, tuple(proto.input), proto.output[0], proto.name)
+    shape = next(tuple(a.ints) for a in proto.attribute if a.name == "shape")
+    return run_kernel(node, arrays).reshape(shape)
 
 
 def foldable(node: Node) -> bool:

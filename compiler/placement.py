@@ -10,7 +10,7 @@ and graph outputs).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.graph import Graph
 from compiler.memory import Arena, Groups, Interval, peak_alive, plan_arena
@@ -26,12 +26,13 @@ class Placement:
     peak_alive: int
 
 
-def place(graph: Graph, nbytes: Mapping[str, int]) -> Placement:
+def place(graph: Graph, nbytes: Mapping[str, int], reuse: bool = True) -> Placement:
     """Plan the arena.
 
     Args:
         graph: lowered; view and join nodes tie tensors together.
         nbytes: physical size of each tensor that lies in the arena (layout padding included).
+        reuse: whether tensors that are not alive together may share bytes.
     """
     groups = Groups()
     for name in device_tensors(graph):
@@ -47,7 +48,8 @@ def place(graph: Graph, nbytes: Mapping[str, int]) -> Placement:
                 assert groups.tie(name, node.outputs[0], offset), f"'{name}' is joined twice"
                 offset += nbytes[name]
     intervals = _intervals(graph, groups)
-    arena: Arena = plan_arena(intervals)
+    lives = intervals if reuse else [replace(i, first=0, last=0) for i in intervals]
+    arena: Arena = plan_arena(lives)
     offsets: dict[str, int] = {}
     for name in groups.names():
         root, _ = groups.find(name)

@@ -33,10 +33,15 @@ NOWHERE = Place("none")
 
 @dataclass(frozen=True)
 class TensorRef:
-    """A tensor that a host node or the caller sees: its info and its place; plain layout."""
+    """A tensor that a host node or the caller sees: its info and its place; plain layout.
+
+    `stored` is the element type in memory where that is another than the caller's (a model run in
+    lower precision); values are converted on the way.
+    """
 
     info: TensorInfo
     place: Place
+    stored: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,7 @@ class Report:
         peak_bytes: of the activations' arena.
         constant_bytes: of packed weights.
         estimated_s: seconds of all kernels, by measurement or estimate.
+        precision: element type of the kernels: "fp32" or "bf16".
     """
 
     tuned: int
@@ -113,6 +119,7 @@ class Report:
     peak_bytes: int
     constant_bytes: int
     estimated_s: float
+    precision: str = "fp32"
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +137,7 @@ class Recipe:
         arena_bytes: size of the activations' arena.
         opsets: of host nodes.
         report: what became of the model.
-        source: absolute path of the file the model was read from, "" if it came from none.
+        source: name and content hash of the file the model was read from, "" if it came from none.
     """
 
     name: str

@@ -1,0 +1,71 @@
+"""The linker: kernels that run one after another become one program for the core.
+
+    kernels (streams) ─ concatenate ─► draft ─ keep tensors on chip ─ place tiles ─► one stream
+
+One program is faster than its kernels one by one: the next kernel's weights are loaded while this
+one computes, tensors that fit stay in SBUF instead of going to HBM and back, and no engine waits
+for the others at a kernel's end except for data. Semaphores, verification and the grant order are
+made anew for the whole, so a linked program is held to every rule a kernel is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codegen.accelerator.addresses import Resident, place_tiles
+from codegen.accelerator.core import Core
+from codegen.accelerator.dependences import with_semaphores
+from codegen.accelerator.draft import Draft, Part, Range, concatenate
+from codegen.accelerator.instructions import InstructionStream, Ints
+from codegen.accelerator.ordering import in_grant_order
+from codegen.accelerator.synchronisation import verify
+from codegen.accelerator.verifier import verify_shapes
+
+
+@dataclass(frozen=True, eq=False)
+class Linked:
+    """A linked program.
+
+    Attributes:
+        stream: its instructions; tensors in HBM are `ranges` of the device's memory, in order.
+        parts: names of the kernels.
+        owners: the kernel each row is of, shape (n,).
+        residents: tensors that stay on chip between kernels.
+    """
+
+    stream: InstructionStream
+    ranges: tuple[Range, ...]
+    parts: tuple[str, ...]
+    owners: Ints
+    residents: tuple[Resident, ...] = ()
+
+    @property
+    def saved_bytes(self) -> int:
+        """HBM traffic that residents save."""
+        return sum(resident.saved for resident in self.residents)
+
+
+def link(name: str, parts: Sequence[Part], core: Core, external: Sequence[Range] = ()) -> Linked:
+    """Link kernels into one program.
+
+    Args:
+        external: what is read when the program has ended, by the caller or the host.
+
+    Raises:
+        VerificationError: the program breaks a rule; an error of ours, not of the caller.
+    """
+    draft = concatenate(name, parts, core)
+    place_tiles(draft, ())
+    return finish(draft, ())
+
+
+def finish(draft: Draft, residents: tuple[Resident, ...]) -> Linked:
+    """Semaphores, verification and grant order for a draft whose tiles are placed."""
+    whole = draft.stream()
+    verify_shapes(whole)
+    stream = with_semaphores(whole)
+    verify(stream)
+    stream = in_grant_order(stream)
+    owners = draft.owners[stream.rows["position"]]
+    return Linked(stream, tuple(draft.ranges), draft.parts, owners, residents)

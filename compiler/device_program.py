@@ -1,0 +1,107 @@
+"""The program of a compiled model on an accelerator: its kernels, linked, between host steps.
+
+A recipe's steps are cut where a host step stands; what lies between is one program for the core.
+Invariants: linked once for each recipe, whoever asks (running and simulating see the same
+instructions); a tensor that the caller, the host or another program reads is in HBM when its
+program ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from codegen.accelerator.core import Core
+from codegen.accelerator.draft import Part, Range
+from codegen.accelerator.instructions import InstructionStream, Space
+from codegen.accelerator.linking import Linked, link
+from codegen.accelerator.storage import from_bytes
+from compiler.program import HostStep, KernelStep, Place, Recipe, TensorRef
+from search_space.dtypes import size_of
+from search_space.errors import ModelError
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Kernels that run one after another without the host.
+
+    Attributes:
+        streams: of each step alone, in order.
+    """
+
+    steps: tuple[KernelStep, ...]
+    streams: tuple[InstructionStream, ...]
+    linked: Linked
+
+
+_programs: WeakKeyDictionary[Recipe, dict[int, Program]] = WeakKeyDictionary()
+
+
+def segments(recipe: Recipe) -> list[Program | HostStep]:
+    """What runs, in order: programs on the core and steps on the host."""
+    found: list[Program | HostStep] = []
+    for is_kernel, steps in groupby(recipe.steps, lambda step: isinstance(step, KernelStep)):
+        if is_kernel:
+            found.append(linked(recipe, [s for s in steps if isinstance(s, KernelStep)]))
+        else:
+            found += [step for step in steps if isinstance(step, HostStep)]
+    return found
+
+
+def linked(recipe: Recipe, steps: Sequence[KernelStep]) -> Program:
+    """The program of a run of kernel steps of a recipe.
+
+    Raises:
+        ModelError: the recipe's code does not fit its arguments (a damaged artifact).
+    """
+    known = _programs.setdefault(recipe, {})
+    key = id(steps[0])
+    if key not in known:
+        known[key] = _link(recipe, tuple(steps))
+    return known[key]
+
+
+def _link(recipe: Recipe, steps: tuple[KernelStep, ...]) -> Program:
+    core = Core.of(recipe.target)
+    codes = {n: from_bytes(recipe.codes[n].code, core) for n in {step.code for step in steps}}
+    streams = tuple(codes[step.code] for step in steps)
+    parts = [_part(step, stream) for step, stream in zip(steps, streams, strict=True)]
+    mine = set(map(id, steps))
+    return Program(steps, streams, link(recipe.name, parts, core, _outside(recipe, mine)))
+
+
+def _part(step: KernelStep, stream: InstructionStream) -> Part:
+    table = stream.accesses
+    touched = set(np.unique(table["tensor"][table["space"] == Space.HBM]).tolist())
+    if len(step.arguments) != len(stream.tensors):
+        raise ModelError(f"the code of kernel '{step.name}' takes other arguments; compile again")
+    places: list[Range | None] = []
+    for number, (place, tensor) in enumerate(zip(step.arguments, stream.tensors, strict=True)):
+        nbytes = tensor.elements * size_of(tensor.dtype)
+        places.append(_range(place, nbytes) if number in touched else None)
+    return Part(step.name, stream, tuple(places))
+
+
+def _range(place: Place, nbytes: int) -> Range:
+    return Range(place.region, place.offset, nbytes)
+
+
+def _outside(recipe: Recipe, mine: set[int]) -> list[Range]:
+    """What others than the steps `mine` read: the caller, the host, later programs."""
+    refs: list[TensorRef] = list(recipe.outputs)
+    found: list[Range] = []
+    for step in recipe.steps:
+        if isinstance(step, HostStep):
+            refs += step.inputs
+        elif id(step) not in mine:
+            # Sizes are in the other programs' code; the first byte is enough to know a tensor.
+            found += [_range(place, 1) for place in step.arguments if place.region == "arena"]
+    return found + [
+        _range(ref.place, max(1, ref.info.elements * size_of(ref.stored or ref.info.dtype)))
+        for ref in refs
+        if ref.place.region == "arena"
+    ]

@@ -1,0 +1,63 @@
+"""Lower precision: kernels of an fp32 model in bf16, where the user asks for it.
+
+    y: float32 = Kernel(matmul ...)(x: float32, w)                               before
+    y: bfloat16 = Kernel(matmul ... dtype=bfloat16)(x: bfloat16, w as bfloat16)  after
+
+Sums stay in fp32. The caller and host nodes see fp32 as before: values are converted on their way
+to and from the device. Contract: runs after lowering; every float32 tensor that a kernel, view or join
+touches is bfloat16 afterwards, weights included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compiler.graph import Graph, Node, TensorInfo
+from compiler.placement import device_tensors
+from search_space.dtypes import to_numpy
+from search_space.errors import ModelError
+from search_space.workload import Workload
+
+PRECISIONS = {"fp32": "float32", "bf16": "bfloat16"}
+"""Names of precisions and their element types."""
+
+
+def lower_precision(graph: Graph, precision: str) -> tuple[Graph, frozenset[str]]:
+    """A lowered graph in another precision, and the tensors whose element type changed.
+
+    Raises:
+        ModelError: no such precision.
+    """
+    if precision not in PRECISIONS:
+        raise ModelError(
+            f"unknown precision '{precision}'; one of {', '.join(PRECISIONS)} is expected"
+        )
+    dtype = PRECISIONS[precision]
+    if dtype == "float32":
+        return graph, frozenset()
+    weights = {
+        name for node in graph.nodes if node.kind != "host" for name in node.reads
+    } & graph.constants.keys()
+    changed = frozenset(
+        name for name in device_tensors(graph) | weights if graph.info(name).dtype == "float32"
+    )
+    tensors = dict(graph.tensors)
+    for name in changed:
+        tensors[name] = TensorInfo(name, dtype, graph.info(name).shape)
+    constants = {
+        name: value.astype(to_numpy(dtype)) if name in changed else value
+        for name, value in graph.constants.items()
+    }
+    nodes = tuple(_converted(node, dtype) for node in graph.nodes)
+    return graph.with_(nodes=nodes, tensors=tensors, constants=constants), changed
+
+
+def _converted(node: Node, dtype: str) -> Node:
+    if node.workload is None or node.workload.dtype != "float32":
+        return node
+    return replace(node, workload=in_precision(node.workload, dtype))
+
+
+def in_precision(workload: Workload, dtype: str) -> Workload:
+    """The same operator in another element type, sums in fp32."""
+    return replace(workload, dtype=dtype)
