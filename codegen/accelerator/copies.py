@@ -16,11 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from codegen.accelerator.builder import Kernel
 from codegen.accelerator.instructions import DIMENSIONS
@@ -38,14 +36,10 @@ from search_space.errors import CodegenError
 from search_space.expression import ZERO, Expr
 from search_space.program import Block, Buffer, Loop
 from search_space.scalar import Const, Load, Select, rewrite
+from search_space.strides import Piece, cut, runs
 
 DMA_BYTES = 1 << 20
 """A DMA transfer is cut into pieces no larger than this."""
-
-LONGEST_PERIOD = 64
-"""Interleaved pieces looked for along one loop."""
-
-Table = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -108,7 +102,7 @@ def plan_copy(
         return None
     if not isinstance(value, Select) and _affine(then, loops):
         return None
-    if _framed(block, then, otherwise, buffers) and _affine(then, loops):
+    if _framed(loops, block, then, otherwise, buffers) and _affine(then, loops):
         return None
     bounds = {loop.variable: loop.extent - 1 for loop in loops if loop.extent.constant}
     single = {loop.variable: 0 for loop in loops if loop.extent.constant == 1}
@@ -155,11 +149,19 @@ def _affine(found: Load, loops: tuple[Loop, ...]) -> bool:
 
 
 def _framed(
-    block: Block, then: Load, otherwise: Load | Const, buffers: Mapping[str, Buffer]
+    loops: tuple[Loop, ...],
+    block: Block,
+    then: Load,
+    otherwise: Load | Const,
+    buffers: Mapping[str, Buffer],
 ) -> bool:
-    """Whether it is a load into a frame of a constant."""
+    """Whether it is a load into a frame of a constant, all partitions of a transfer alike."""
+    conditions = block.value.condition if isinstance(block.value, Select) else ()
+    unrolled = {loop.variable for loop in loops if loop.kind == "unroll"}
+    partitions = block.indices[0].variables() - unrolled
     return (
         isinstance(otherwise, Const)
+        and all(partitions.isdisjoint(e.variables()) for e in conditions)
         and buffers[block.buffer].scope == "sbuf"
         and buffers[then.buffer].scope not in ("sbuf", "psum")
     )
@@ -192,57 +194,6 @@ def _apart(expressions: list[Expr], extents: Mapping[str, int]) -> set[str]:
             names.sort(key=lambda name: (extents[name], name))
             found.update(names[:-1])
     return found
-
-
-# -- pieces of one loop ---------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Piece:
-    """Iterations first, first + step, ... (count of them), at constant strides."""
-
-    first: int
-    count: int
-    step: int
-
-
-@lru_cache(maxsize=4096)
-def _cut(data: bytes, columns: int, conditions: int) -> tuple[Piece, ...]:
-    tables = np.frombuffer(data, dtype=np.int64).reshape(-1, columns)
-    best: list[Piece] = []
-    for period in range(1, min(columns, LONGEST_PERIOD) + 1):
-        found = [p for phase in range(period) for p in _runs(tables, conditions, phase, period)]
-        if not best or len(found) < len(best):
-            best = found
-        if len(best) <= period:
-            break
-    return tuple(best)
-
-
-def _runs(tables: Table, conditions: int, phase: int, period: int) -> Iterator[Piece]:
-    """Runs of constant stride among iterations phase, phase + period, ..."""
-    part = tables[:, phase::period]
-    count = part.shape[1]
-    steps = np.diff(part, axis=1)
-    joined = (steps[:conditions] == 0).all(axis=0)
-    alike = (steps[:, 1:] == steps[:, :-1]).all(axis=0)
-    start = 0
-    while start < count:
-        stop = start + 1
-        if stop < count and joined[start]:
-            stop += 1
-            while stop < count and joined[stop - 1] and alike[stop - 2]:
-                stop += 1
-        yield Piece(phase + start * period, stop - start, period)
-        start = stop
-
-
-def cut(tables: Table, conditions: int) -> tuple[Piece, ...]:
-    """The fewest pieces of a loop (found greedily, interleaved ones too).
-
-    Args:
-        tables: int64, shape (expressions, iterations): what each iteration adds to each expression;
-            the first `conditions` rows are flags, which must not change within a piece.
-    """
-    return _cut(np.ascontiguousarray(tables).tobytes(), tables.shape[1], conditions)
 
 
 # -- emission -------------------------------------------------------------------------------------
@@ -302,7 +253,7 @@ class Copies:
         rows[: len(flags)] = rows[: len(flags)] >= 0
         found = cut(rows, len(flags))
         if partition and any(p.count > 1 and p.step > 1 for p in found):
-            found = tuple(_runs(rows, len(flags), 0, 1))
+            found = tuple(runs(rows, len(flags)))
         return found
 
     def _box(self, nest: CopyNest, source: Source, box: _Box, partition: str) -> None:

@@ -116,6 +116,8 @@ def _cycles(stream: InstructionStream, core: Core) -> Floats:
     factor[(op == Op.REDUCE) & half] = number("vector.bf16_reduce_factor")
     vector = queue == VECTOR
     lanes = np.where(half, number("vector.per_lane_bf16"), number("vector.per_lane_other"))
+    longest = np.where(rows["out"] >= 0, DTYPE_BYTES[_dtype(stream, "out")], 0)
+    size = np.where(longest > 4, 2 * size, size)  # as pairs of four bytes
     size = np.where(vector, size / lanes, size) * factor
     minimum = np.array([*core.minimums, 0.0])[np.minimum(queue, len(ENGINES))]
     cycles = np.where(queue == GPSIMD, minimum + size, np.maximum(minimum, size))
@@ -138,7 +140,8 @@ def _all_half(stream: InstructionStream) -> np.ndarray:
     half = np.ones(len(stream), dtype=bool)
     for operand in ("out", "in0", "in1"):
         dtype = _dtype(stream, operand)
-        full = (dtype == 0) & (elements(stream, operand) > 1)
+        wide = np.where(dtype >= 0, DTYPE_BYTES[dtype], 0) > 2
+        full = wide & (elements(stream, operand) > 1)
         half &= ~full
     return half
 

@@ -24,6 +24,9 @@ from codegen.accelerator.instructions import DTYPE_BYTES, OPERANDS, InstructionS
 
 PARTITION_GROUP = 32
 
+SMALLEST_GRANULE = 16
+"""Bytes: tiles closer than this are not told apart."""
+
 
 @dataclass(frozen=True)
 class Footprints:
@@ -51,9 +54,9 @@ def extents(stream: InstructionStream) -> tuple[Ints, Ints]:
     table = stream.accesses
     size = DTYPE_BYTES[table["dtype"]]
     spans = (table["count"] - 1) * table["stride"]
-    hbm = table["space"] == Space.HBM
-    length = np.where(hbm, spans.sum(axis=1), spans[:, 1:].sum(axis=1)) * size + size
-    return table["offset"], table["offset"] + length
+    spans[:, 0] = np.where(table["space"] == Space.HBM, spans[:, 0], 0)
+    low = table["offset"] + np.minimum(spans, 0).sum(axis=1) * size
+    return low, table["offset"] + (np.maximum(spans, 0).sum(axis=1) + 1) * size
 
 
 def footprints(stream: InstructionStream) -> Footprints:
@@ -86,12 +89,12 @@ def footprints(stream: InstructionStream) -> Footprints:
 
 
 def _granule(low: Ints, high: Ints, chip: np.ndarray) -> int:
-    """Bytes of a granule: the largest power of two, 16 to 4096, that divides all boundaries."""
+    """Bytes of a granule: the largest power of two, `SMALLEST_GRANULE` to 4096, that divides all boundaries."""
     if not chip.any():
         return 64
     ends = -(-high[chip] // 64) * 64 if (low[chip] % 64 == 0).all() else high[chip]
     common = int(np.gcd.reduce(np.concatenate([low[chip], ends])))
-    return min(4096, max(16, common & -common if common else 4096))
+    return min(4096, max(SMALLEST_GRANULE, common & -common if common else 4096))
 
 
 def _columns(stream: InstructionStream, low: Ints) -> tuple[Ints, Ints, Ints]:

@@ -73,8 +73,13 @@ OPERATIONS = (
     "reverse_divide", "is_ge", "is_gt",
 )  # fmt: skip
 
-DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2")
-DTYPE_BYTES = np.array([4, 2, 2, 1, 1], dtype=np.int64)
+DTYPES = (
+    "float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2", "int32", "int64", "int8",
+    "uint8", "bool",
+)  # fmt: skip
+"""Element types. Whole numbers are moved by DMA and copied; engines compute in fp32."""
+
+DTYPE_BYTES = np.array([4, 2, 2, 1, 1, 4, 8, 1, 1, 1], dtype=np.int64)
 
 ENGINES_OF: dict[Op, tuple[str, ...]] = {
     Op.LOAD: ("dma",),

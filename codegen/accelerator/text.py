@@ -26,6 +26,7 @@ from codegen.accelerator.instructions import (
 _SHORT = {
     "float32": "f32", "bfloat16": "bf16", "float16": "f16",
     "float8_e4m3": "f8e4m3", "float8_e5m2": "f8e5m2",
+    "int32": "i32", "int64": "i64", "int8": "i8", "uint8": "u8", "bool": "bool",
 }  # fmt: skip
 
 _TWO_FUNCTIONS = (Op.TENSOR_SCALAR, Op.SCALAR_TENSOR_TENSOR, Op.SCAN)

@@ -68,7 +68,7 @@ def _users(stream: InstructionStream, access_wrong: Mask) -> Iterator[tuple[str,
 
 def _memories(stream: InstructionStream) -> None:
     table, core = stream.accesses, stream.core
-    _, high = extents(stream)
+    low, high = extents(stream)
     space = table["space"]
     tensor_bytes = np.array(
         [t.elements * DTYPE_BYTES[_dtype_number(t.dtype)] for t in stream.tensors] or [0],
@@ -77,7 +77,7 @@ def _memories(stream: InstructionStream) -> None:
     sizes = np.array([0, core.sbuf_bytes, core.psum_bytes])
     names = ("HBM", "SBUF", "PSUM")
     limit = np.where(space == Space.HBM, tensor_bytes[table["tensor"]], sizes[space])
-    too_far = (high > limit) | (table["offset"] < 0)
+    too_far = (high > limit) | (low < 0)
     partitions = np.array([2**62, core.sbuf_partitions, core.psum_partitions])[space]
     too_low = table["partition"] + table["count"][:, 0] > partitions
     for operand, wrong in _users(stream, too_far):

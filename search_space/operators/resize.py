@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from search_space import accelerator
+from search_space.accelerator_movement import MovementSpace
 from search_space.compute import ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
 from search_space.errors import WorkloadError
@@ -120,8 +122,14 @@ class Resize(Template):
         stage = Stage("y", axes, load("x", *places), dtype=workload.dtype)
         return ComputeDefinition(self.operator, (Tensor("x", shape, workload.dtype),), (stage,))
 
+    # -- accelerators -------------------------------------------------------------------------
+    def _movement(self, workload: Workload, target: Target) -> MovementSpace:
+        return MovementSpace(self.compute(workload), workload.dtype, target)
+
     # -- CPU ----------------------------------------------------------------------------------
     def space(self, workload: Workload, target: Target) -> SearchSpace:
+        if target.family == accelerator.FAMILY:
+            return self._movement(workload, target).space()
         lanes, sizes = target.integer("vector.lanes"), workload.shape("sizes")
         rows = tile("unroll", [u for u in (1, 2, 4) if u <= -(-sizes[-1] // lanes)])
         if not self._is_image(workload):
@@ -140,6 +148,8 @@ class Resize(Template):
         return len(shape) == 4 and shape[:2] == sizes[:2]
 
     def default(self, workload: Workload, target: Target) -> Config:
+        if target.family == accelerator.FAMILY:
+            return self._movement(workload, target).default()
         lanes = target.integer("vector.lanes")
         if not self._is_image(workload):
             return Config.of(algorithm="rows", unroll=1)
@@ -148,6 +158,8 @@ class Resize(Template):
         return Config.of({**dict(fixed), "unroll": 1})
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        if target.family == accelerator.FAMILY:
+            return self._movement(workload, target).schedule(structure)
         lanes = target.integer("vector.lanes")
         schedule = Schedule(self.compute(workload))
         if "output_layout" in structure:

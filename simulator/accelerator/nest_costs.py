@@ -8,6 +8,7 @@ arrays, one element for each configuration, and the formulas of `codegen.acceler
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from codegen.accelerator.transfers import DMA_BYTES
 from search_space.dtypes import size_of
 from search_space.program import Block, Buffer
 from search_space.scalar import Const, Load, Scalar, Select, loads
+from search_space.strides import boxes
 
 Array = NDArray[np.float64]
 
@@ -116,9 +118,9 @@ class NestCost:
                 return total
             return self.pointwise(total)
         sources = {self.scope(found.buffer) for found in loads(value)}
-        if isinstance(value, Load) and not (sources | {scope}) <= {"sbuf", "psum"}:
+        if isinstance(value, Load) and self.is_dma(sources):
             return self.dma(total, value)
-        if isinstance(value, Select) and isinstance(value.then, Load):
+        if isinstance(value, Select) and isinstance(value.then, Load) and self.is_dma(sources):
             self.engine(total, VECTOR, len(value.condition), core.minimums[VECTOR])
             return self.dma(total, value.then)
         if block.reducer == "sum" and scope == "psum":
@@ -126,6 +128,10 @@ class NestCost:
         if isinstance(value, Load) and scope == "psum" and sources == {"sbuf"}:
             return self.transpose(total, value)
         return self.pointwise(total)
+
+    def is_dma(self, sources: set[str]) -> bool:
+        """Whether any side is in HBM."""
+        return not sources | {self.scope(self.block.buffer)} <= {"sbuf", "psum"}
 
     def scope(self, name: str) -> str:
         found = self.buffers[name].scope
@@ -188,7 +194,7 @@ class NestCost:
         load = self.scope(written.buffer) == "sbuf"
         chip, hbm = (written, source) if load else (source, written)
         size = size_of(self.dtype(chip.buffer))
-        run = self.run(hbm)
+        run = self.run(hbm, self.partition(chip))
         whole = self.product(self.sizes)
         runs = whole / run
         engines, time = _vector_transfer(runs, run * size, core)
@@ -200,16 +206,20 @@ class NestCost:
         total.data[COUNT] += pieces
         return total
 
-    def run(self, hbm: Load) -> Any:
-        """Elements of a contiguous run of an HBM access."""
+    def run(self, hbm: Load, rows: AbstractSet[str] = frozenset()) -> Any:
+        """Elements of a contiguous run of an HBM access; DMA walks loops `rows` outermost."""
         buffer = self.buffers[hbm.buffer]
         run: Any = 1.0
         whole: Any = True
+        left = self.used(hbm)
         for index, extent in zip(reversed(hbm.indices), reversed(buffer.shape), strict=True):
             names = [
                 n for n in index.variables()
                 if n in self.sizes and index.coefficient(n) is not None
             ]  # fmt: skip
+            left -= set(names)
+            if rows & set(names):
+                whole = whole & (self.product(left) <= 1)
             count = self.product(names)
             run = np.where(whole, run * count, run)
             whole = whole & (count >= (extent.constant or 0))
@@ -221,7 +231,7 @@ class NestCost:
         rows = self.partition(block.write)
         elements = self.product(set(self.sizes) - rows)
         present = self.product(rows) > 0
-        pieces = np.maximum(1.0, np.ceil(elements / MAX_ELEMENTS)) * present
+        pieces = np.maximum(self.boxes(), np.ceil(elements / MAX_ELEMENTS)) * present
         each = elements / np.maximum(pieces, 1)
         own = {"scalar": SCALAR, "gpsimd": GPSIMD}.get(block.engine, VECTOR)
         for engine, factor in self.instructions(block.value, own):
@@ -232,6 +242,13 @@ class NestCost:
         if block.reducer is not None:
             self.engine(total, VECTOR, pieces, np.maximum(core.minimums[VECTOR], each))
         return self.staged(total, block.value, rows)
+
+    def boxes(self) -> int:
+        """Instructions of a copy whose indices divide, clamp or choose (`copies`), at the most."""
+        value = self.block.value
+        if not isinstance(value, Load | Select):
+            return 1
+        return boxes(value, {n: int(np.max(size)) for n, size in self.sizes.items()})
 
     def staged(self, total: Estimate, value: Scalar, rows: set[str]) -> Estimate:
         """Operands that an epilogue reads straight from HBM."""
