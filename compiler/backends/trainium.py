@@ -18,6 +18,7 @@ from codegen.accelerator.core import Core
 from codegen.accelerator.from_program import generate
 from codegen.accelerator.instructions import InstructionStream, Space
 from codegen.accelerator.prologue import prepare
+from codegen.accelerator.staging import stage
 from codegen.accelerator.storage import to_bytes
 from codegen.structures import lowered
 from compiler.backend import Backend, Compiled, backends
@@ -53,18 +54,21 @@ class TrainiumBackend(Backend):
 
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
         program = lowered(workload, target, config)
-        stream = generate(program, Core.of(target))
+        prepared = {buffer.name for buffer in program.parameters if buffer.role == "prepared"}
+        staged = stage(generate(program, Core.of(target)), prepared | set(workload.constants))
+        stream = staged.stream
         touched = _touched(stream)
 
         def pack(constants: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-            return prepare(program, constants)
+            packed = prepare(program, constants)
+            return {**packed, **staged.arrange({**constants, **packed})}
 
         return Compiled(
             CodeObject(to_bytes(stream)),
             tuple(tensor.name for tensor in stream.tensors),
             {t.name: t.elements * size_of(t.dtype) for t in stream.tensors},
             next(t.name for t in stream.tensors if t.role == "output"),
-            frozenset(workload.constants) - touched,
+            frozenset(buffer.name for buffer in program.parameters) - touched,
             pack,
         )
 
