@@ -279,9 +279,9 @@ class MovementSpace:
         if not found:
             space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
         known = {lead: self.pieces(lead) for lead in self.leads()}
-        return min(found, key=lambda c: (self._cost(known[c.text("rows")], c), c.key))
+        return min(found, key=lambda c: (self.cost(known[c.text("rows")], c), c.key))
 
-    def _cost(self, pieces: tuple[Piece, ...], config: Config) -> float:
+    def cost(self, pieces: tuple[Piece, ...], config: Config) -> float:
         """ns, roughly: DMA rows over all engines, moves on chip, and starts left bare."""
         way, at, copies = config.text("algorithm"), config.integer("at"), config.integer("copies")
         number = self.target.number
@@ -325,9 +325,16 @@ class MovementSpace:
         access = piece.loads[0]
         shape = self.shapes[access.buffer]
         if way == "direct":
+            factor = access.indices[-1].coefficient(piece.axes[-1].name)
+            if factor is None or factor.constant != 1:
+                return 1  # elements that follow each other in HBM would lie apart on chip
             return _run(access.indices, shape, inside, piece)
-        run = 1
-        for index, extent in reversed(list(zip(access.indices, shape, strict=True))):
+        run, place = 1, piece.partition_index()
+        for d, (index, extent) in reversed(
+            list(enumerate(zip(access.indices, shape, strict=True)))
+        ):
+            if d == place:
+                break
             names = [n for n in index.variables() if n in inside]
             steps = [index.coefficient(n) for n in names]
             span = extent

@@ -26,6 +26,7 @@ from codegen.accelerator.memory import HbmView, Tile
 from codegen.accelerator.nests import (
     Environment,
     Evaluate,
+    bounds_of,
     compile_expression,
     integer,
     tidy,
@@ -104,7 +105,7 @@ def plan_copy(
         return None
     if _framed(loops, block, then, otherwise, buffers) and _affine(then, loops):
         return None
-    bounds = {loop.variable: loop.extent - 1 for loop in loops if loop.extent.constant}
+    bounds = bounds_of(loops)
     single = {loop.variable: 0 for loop in loops if loop.extent.constant == 1}
     condition = value.condition if isinstance(value, Select) else ()
     inner = frozenset(loop.variable for loop in loops)
@@ -138,7 +139,7 @@ def _number(value: Load | Const) -> float:
 
 def _affine(found: Load, loops: tuple[Loop, ...]) -> bool:
     free = [loop.variable for loop in loops if loop.extent.constant != 1]
-    bounds = {loop.variable: loop.extent - 1 for loop in loops if loop.extent.constant}
+    bounds = bounds_of(loops)
     for index in found.indices:
         tidied = tidy(index, bounds)
         for name in free:
@@ -157,11 +158,12 @@ def _framed(
 ) -> bool:
     """Whether it is a load into a frame of a constant, all partitions of a transfer alike."""
     conditions = block.value.condition if isinstance(block.value, Select) else ()
-    unrolled = {loop.variable for loop in loops if loop.kind == "unroll"}
-    partitions = block.indices[0].variables() - unrolled
+    inside = {loop.variable for loop in loops if loop.kind != "unroll"}
+    partitions = block.indices[0].variables() & inside
+    tested = [e.variables() & inside for e in conditions]
     return (
         isinstance(otherwise, Const)
-        and all(partitions.isdisjoint(e.variables()) for e in conditions)
+        and not any(len(names) == 1 and names <= partitions for names in tested)
         and buffers[block.buffer].scope == "sbuf"
         and buffers[then.buffer].scope not in ("sbuf", "psum")
     )

@@ -172,21 +172,37 @@ def _dma(stream: InstructionStream, core: Core, is_dma: np.ndarray) -> tuple[Int
     mine = np.flatnonzero(is_dma)
     if not len(mine):
         return engines, work, moved
-    hbm = np.where(rows["op"][mine] == Op.LOAD, rows["in0"][mine], rows["out"][mine])
-    distinct, back = np.unique(hbm, return_inverse=True)
-    runs, length = contiguous_runs(stream, distinct)
+    store = rows["op"][mine] == Op.STORE
+    hbm = np.where(store, rows["out"][mine], rows["in0"][mine])
+    chip = np.where(store, rows["in0"][mine], rows["out"][mine])
+    scattered = _scattered(stream, chip)
+    distinct, back = np.unique(2 * hbm + scattered, return_inverse=True)
+    runs, length = contiguous_runs(stream, distinct // 2, distinct % 2 == 1)
     count, time = transfer_time(runs, length, core)
     engines[mine], work[mine] = count[back], time[back]
     moved[mine] = (runs * length)[back]
     return engines, work, moved
 
 
-def contiguous_runs(stream: InstructionStream, accesses: Ints) -> tuple[Ints, Ints]:
-    """Number and bytes of the contiguous runs in HBM of each access."""
+def _scattered(stream: InstructionStream, chip: Ints) -> np.ndarray:
+    """Whether the elements of accesses on chip lie apart along their innermost axis."""
+    counts = stream.accesses["count"][:, 1:]
+    inner = counts.shape[1] - 1 - (counts[:, ::-1] > 1).argmax(axis=1)
+    step = np.take_along_axis(stream.accesses["stride"][:, 1:], inner[:, None], axis=1)[:, 0]
+    return ((counts > 1).any(axis=1) & (step != 1))[chip]
+
+
+def contiguous_runs(
+    stream: InstructionStream, accesses: Ints, scattered: np.ndarray | bool = False
+) -> tuple[Ints, Ints]:
+    """Number and bytes of the contiguous runs in HBM of each access.
+
+    Where the other side of a transfer is `scattered`, every element is a run of its own.
+    """
     table = stream.accesses
     counts, strides = table["count"][accesses], table["stride"][accesses]
     run = np.ones(len(accesses), dtype=np.int64)
-    growing = np.ones(len(accesses), dtype=bool)
+    growing = np.ones(len(accesses), dtype=bool) & ~np.asarray(scattered)
     for axis in range(counts.shape[1] - 1, -1, -1):
         single = counts[:, axis] == 1
         joins = (strides[:, axis] == run) & growing

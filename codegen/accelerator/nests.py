@@ -9,7 +9,7 @@ the nest are left outside.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -146,7 +146,7 @@ def plan_nest(loops: tuple[Loop, ...], block: Block, buffers: Mapping[str, Buffe
     fixed = frozenset(name for loop in loops for name in loop.extent.variables() if name in inner)
     single = {loop.variable: 0 for loop in loops if loop.extent.constant == 1}
     free = tuple(v for v in variables if v not in fixed)
-    bounds = {loop.variable: loop.extent - 1 for loop in loops if loop.extent.constant}
+    bounds = bounds_of(loops)
     block = replace(
         block,
         indices=tuple(tidy(index, bounds) for index in block.indices),
@@ -160,6 +160,24 @@ def plan_nest(loops: tuple[Loop, ...], block: Block, buffers: Mapping[str, Buffe
         _access(block.write, buffers, free, single),
         {found: _access(found, buffers, free, single) for found in loads(block.value)},
     )
+
+
+def bounds_of(loops: Iterable[Loop]) -> dict[str, Expr]:
+    """The largest value of each loop variable where one is known (of tails, the full size)."""
+    limits = ((loop.variable, _limit(loop.extent)) for loop in loops)
+    return {name: const(limit - 1) for name, limit in limits if limit}
+
+
+def _limit(extent: Expr) -> int | None:
+    """A number that an extent does not exceed: itself, or an operand of a minimum."""
+    if extent.constant is not None or len(extent.terms) != 1:
+        return extent.constant
+    ((monomial, factor),) = extent.terms
+    if factor != 1 or len(monomial) != 1 or monomial[0].kind != "min":
+        return None
+    operands = (monomial[0].left, monomial[0].right)
+    found = [_limit(operand) for operand in operands if operand is not None]
+    return min((limit for limit in found if limit is not None), default=None)
 
 
 def tidy(value: Expr, bounds: Mapping[str, Expr]) -> Expr:
@@ -222,11 +240,13 @@ def _strides(index: Expr, free: tuple[str, ...], found: Load) -> dict[str, int]:
 def narrow(expression: Expr, env: Environment, low: dict[str, int], high: dict[str, int]) -> None:
     """Cut the ranges [low, high) of a nest's loops to where `expression` is >= 0.
 
+    Loops begin at their value in `env`, if they have one there.
+
     Raises:
         CodegenError: it depends on more than one of these loops.
     """
     names = [name for name in expression.variables() if name in low]
-    base = compile_expression(expression)({**env, **dict.fromkeys(names, 0)})
+    base = compile_expression(expression)({**dict.fromkeys(names, 0), **env})
     if not names:
         if base < 0:
             high.update(low)

@@ -13,6 +13,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from search_space import accelerator
+from search_space.accelerator_transpose import PermutationSpace
 from search_space.compute import ComputeDefinition
 from search_space.config import Config
 from search_space.errors import WorkloadError
@@ -83,12 +85,23 @@ class LayoutTransform(Template):
         """One stage, a copy over the merged logical axes."""
         return self._relayout(workload).compute(self.operator, workload.dtype)
 
+    # -- accelerators -------------------------------------------------------------------------
+    def _permutation(self, workload: Workload, target: Target) -> PermutationSpace:
+        return PermutationSpace(self._relayout(workload), self.operator, workload.dtype, target)
+
+    # -- all targets --------------------------------------------------------------------------
     def space(self, workload: Workload, target: Target) -> SearchSpace:
+        if target.family == accelerator.FAMILY:
+            return self._permutation(workload, target).space()
         return self._relayout(workload).space(target.integer("vector.lanes"))
 
     def default(self, workload: Workload, target: Target) -> Config:
+        if target.family == accelerator.FAMILY:
+            return self._permutation(workload, target).default()
         return self._relayout(workload).default(target.integer("vector.lanes"))
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        if target.family == accelerator.FAMILY:
+            return self._permutation(workload, target).schedule(structure)
         lanes = target.integer("vector.lanes")
         return self._relayout(workload).schedule(self.operator, workload.dtype, lanes, structure)

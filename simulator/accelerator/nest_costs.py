@@ -194,7 +194,7 @@ class NestCost:
         load = self.scope(written.buffer) == "sbuf"
         chip, hbm = (written, source) if load else (source, written)
         size = size_of(self.dtype(chip.buffer))
-        run = self.run(hbm, self.partition(chip))
+        run = 1.0 if self.scattered(chip, hbm) else self.run(hbm, self.partition(chip))
         whole = self.product(self.sizes)
         runs = whole / run
         engines, time = _vector_transfer(runs, run * size, core)
@@ -205,6 +205,15 @@ class NestCost:
         total.data[MOVED] += whole * size
         total.data[COUNT] += pieces
         return total
+
+    def scattered(self, chip: Load, hbm: Load) -> bool:
+        """Whether elements that follow each other in HBM lie apart on chip."""
+        for name in hbm.indices[-1].variables() & set(self.sizes):
+            step, other = (found.indices[-1].coefficient(name) for found in (hbm, chip))
+            moves = step is not None and step.constant == 1 and np.all(self.sizes[name] > 1)
+            if moves and name not in self.partition(chip):
+                return other is None or other.constant != 1
+        return False
 
     def run(self, hbm: Load, rows: AbstractSet[str] = frozenset()) -> Any:
         """Elements of a contiguous run of an HBM access; DMA walks loops `rows` outermost."""
