@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.assembly import assemble
-from compiler.build import compile_kernels, prepared
+from compiler.build import compile_kernels
 from compiler.executable import Executable
 from compiler.graph import Graph, TensorInfo
 from compiler.options import Chooser, Records
@@ -35,25 +35,25 @@ class GraphEvaluator:
     """Latency of one model under changing schedules.
 
     Args:
-        graph: as imported.
+        kernels: the model as `compiler.build.prepared` gives it.
         runs: timed runs of each alternative, in turns; their median counts.
     """
 
     def __init__(
         self,
-        graph: Graph,
+        kernels: Graph,
         target: Target,
         database: Records | None,
         threads: int = 1,
         runs: int = 15,
     ) -> None:
-        self._graph = prepared(graph)
+        self._graph = kernels
         self._target = target
         self._database = database
         self._threads = threads
         self._runs = runs
         rng = np.random.default_rng(0)
-        self._inputs = {info.name: _input(info, rng) for info in graph.inputs}
+        self._inputs = {info.name: _input(info, rng) for info in kernels.inputs}
         self._built: dict[Settlement, Executable] = {}
 
     def latencies(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[float]:

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search_space.target import FactValue, Target
-from tilesmith.compiling import build_executable, workloads_in
-from tilesmith.subjects import subject_words
+from tilesmith.compiling import build_executable, parts_of
 from tilesmith.targets import check_schedulable, resolve_target
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from tilesmith.reports import TuneReport
     from tilesmith.subjects import Model, Subject
     from tilesmith.tuning import Observer
+    from tuner.cancel import CancelToken
 
 Shapes = Mapping[str, tuple[int, ...]]
 Settings = Mapping[str, str | FactValue]
@@ -47,8 +47,10 @@ def tune(
     shapes: Shapes | None = None,
     settings: Settings | None = None,
     strategy: str = "evolutionary",
+    scheduler: str = "expected_gain",
     cost_model: str = "",
     observer: Observer | None = None,
+    cancel: CancelToken | None = None,
 ) -> TuneReport:
     """Search for the best schedules of a model, or of single operators.
 
@@ -62,42 +64,38 @@ def tune(
         trials: configurations to try in all; 1000 if neither this nor a time limit is given.
         time_limit: seconds after which to stop.
         early_stopping: leave a workload after so many trials without a better one.
-        measure: "simulator", "hardware" or "both"; None: both on a CPU, else the simulator.
+        measure: "simulator", "hardware", "both", or "replay" (look results up in the database
+            and write nothing); None: both on a CPU, else the simulator.
         threads: threads a kernel may use.
         seed: of all random choices.
         resume: go on with the last unfinished job on the same input.
         shapes: of inputs with symbolic dimensions, by input name.
         settings: numbers of the target to change, by dotted name.
-        strategy, cost_model: registered names; cost_model "" chooses by the way of measuring.
+        strategy, scheduler, cost_model: registered names; cost_model "" chooses by the way of
+            measuring.
         observer: called with a `tuner.options.Progress` now and then.
+        cancel: a `tuner.cancel.CancelToken` that ends the job when it is set.
 
     Raises:
         InputError: as the class says: model, workload, target, database, or an option.
         JobError: interrupted (all finished trials are kept), no worker, a full disk.
     """
-    from tilesmith.tuning import TuningJob, run_job, way_of_measuring
+    from tilesmith.tuning import run_job, tuning_job
     from tuner.options import TuneOptions
 
-    resolved = resolve_target(target, settings)
-    workloads, _ = workloads_in(subject, shapes)
-    check_schedulable([item.workload for item in workloads], resolved)
-    job = TuningJob(
-        subject=subject_words(subject),
-        workloads=workloads,
-        target=resolved,
-        threads=threads,
-        measure=way_of_measuring(measure, resolved),
-        resume=resume,
-    )
     options = TuneOptions(
         trials=1000 if trials is None and time_limit is None else trials,
         time_limit_s=time_limit,
         early_stopping=early_stopping,
         seed=seed,
         strategy=strategy,
+        scheduler=scheduler,
         cost_model=cost_model,
     )
-    return run_job(job, str(database), options, observer)
+    job = tuning_job(
+        subject, resolve_target(target, settings), shapes, measure, threads, resume=resume
+    )
+    return run_job(job, str(database), options, observer, cancel)
 
 
 def compile(
@@ -164,7 +162,8 @@ def simulate(
     from tilesmith.simulation import Part, simulate_parts
 
     resolved = resolve_target(target, settings)
-    found, notes = workloads_in(subject, shapes)
+    whole = parts_of(subject, shapes)
+    found, notes = whole.workloads, whole.notes
     check_schedulable([item.workload for item in found], resolved)
     bests: Mapping[str, Any] = {}
     if database is not None:

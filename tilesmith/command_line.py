@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import click
 
 from tilesmith.failures import explain, termination_as_exception
+from tilesmith.stopping import explained, leave
 
 _COMMANDS = {
     "tune": "tilesmith.commands.tune:tune",
@@ -43,6 +44,15 @@ class LazyGroup(click.Group):
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command), cmd_name
         return command
+
+    def make_context(
+        self, info_name: str | None, args: list[str], *rest: Any, **extra: Any
+    ) -> click.Context:
+        """Remember the words of the command line: a stopped job says how to go on."""
+        words = list(args)
+        ctx = super().make_context(info_name, args, *rest, **extra)
+        ctx.obj = words
+        return ctx
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run and exit: 0 done, 1 the job failed, 2 the input or usage is wrong."""
@@ -79,7 +89,10 @@ def command_line(show_traceback: bool) -> None:
 
 def main() -> NoReturn:
     """Entry point of the console script and of `python -m tilesmith`."""
-    command_line.main(prog_name="tilesmith")
+    try:
+        command_line.main(prog_name="tilesmith")
+    except SystemExit as end:
+        leave(end.code if isinstance(end.code, int) else 0)
     raise AssertionError("click exits")
 
 
@@ -90,6 +103,7 @@ def _report(error: BaseException) -> int:
         _silence_stdout()  # it may be what failed: the flush at exit must not fail again
     with suppress(OSError):  # where stderr is gone too, the exit code still tells
         click.echo(f"tilesmith: {failure.message}", err=True)
+    explained()
     return failure.exit_code
 
 

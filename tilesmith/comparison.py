@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.errors import ModelError
+from tilesmith.compiling import source_text
 from tilesmith.peers import Contender, load_peer
 from tilesmith.reports import Comparison
 from tilesmith.timing import interleave, pinned
@@ -78,7 +79,8 @@ def source_of(executable: Executable, model: str, given: str | None) -> Path:
     """The ONNX file that other runtimes are to run.
 
     Args:
-        model: what was benchmarked: an ONNX file, or an artifact that remembers its source.
+        model: what was benchmarked: an ONNX file, or an artifact, which remembers its model's
+            name and content; that is looked for beside the artifact and in the current folder.
         given: the user's word, if any.
 
     Raises:
@@ -88,10 +90,11 @@ def source_of(executable: Executable, model: str, given: str | None) -> Path:
         return Path(given)
     if not model.endswith(".tsm"):
         return Path(model)
-    remembered = executable.source
-    if not remembered or not Path(remembered).exists():
-        raise ModelError(
-            f"the model '{remembered}' that '{model}' was compiled from is not there; "
-            "name it with --model MODEL.onnx"
-        )
-    return Path(remembered)
+    name, _, held = executable.source.rpartition(" ")
+    for folder in (Path(model).parent, Path()):
+        if name and (found := folder / name).is_file() and source_text(found).endswith(held):
+            return found
+    raise ModelError(
+        f"the model '{name}' that '{model}' was compiled from is neither beside it nor here; "
+        "name it with --model MODEL.onnx"
+    )

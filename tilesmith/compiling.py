@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,13 @@ from numpy.typing import NDArray
 from search_space.dtypes import to_numpy
 from search_space.errors import InputError, ModelError
 from search_space.target import Target
+from tilesmith.in_model import Choices, pinned
 from tilesmith.reports import CompileReport
 from tilesmith.subjects import WeightedWorkload, is_model, workloads_of
 
 if TYPE_CHECKING:
     from compiler.executable import Executable
+    from compiler.graph import Graph
     from tilesmith.subjects import Model, Subject
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -27,16 +30,29 @@ Shapes = Mapping[str, tuple[int, ...]]
 ARTIFACT_SUFFIX = ".tsm"
 
 
-def workloads_in(
-    subject: Subject, shapes: Shapes | None
-) -> tuple[list[WeightedWorkload], tuple[str, ...]]:
-    """The distinct workloads of a model (or those given), and notes for the reader.
+@dataclass(frozen=True)
+class Parts:
+    """What a subject comes to.
+
+    Attributes:
+        workloads: the distinct ones, weighted.
+        notes: for the reader, what is left out of them.
+        kernels: the model as kernels; None if the subject is no model.
+    """
+
+    workloads: list[WeightedWorkload]
+    notes: tuple[str, ...] = ()
+    kernels: Graph | None = None
+
+
+def parts_of(subject: Subject, shapes: Shapes | None) -> Parts:
+    """The distinct workloads of a model (or those given).
 
     Raises:
         ModelError: the model cannot be read, or none of its operators has a template.
     """
     if not is_model(subject):
-        return workloads_of(subject), ()  # type: ignore[arg-type]
+        return Parts(workloads_of(subject))  # type: ignore[arg-type]
     from compiler.build import prepared
     from compiler.onnx_import import import_model
 
@@ -46,7 +62,7 @@ def workloads_in(
         raise ModelError(f"no operator of '{graph.name}' has a template; nothing to work on")
     host = Counter(node.operator for node in graph.nodes if node.kind == "host")
     notes = tuple(f"{count} {name} on the host, not counted" for name, count in host.items())
-    return [WeightedWorkload(w, float(count)) for w, count in counts.items()], notes
+    return Parts([WeightedWorkload(w, float(n)) for w, n in counts.items()], notes, graph)
 
 
 def build_executable(
@@ -62,14 +78,23 @@ def build_executable(
     from compiler.onnx_import import import_model
 
     graph = import_model(model, shapes)
-    source = str(Path(model).resolve()) if isinstance(model, str | Path) else ""
-    with ExitStack() as stack:
-        opened = None
-        if database is not None:
-            from records.database import Database
+    source = source_text(Path(model)) if isinstance(model, str | Path) else ""
+    if database is None:
+        return build(graph, target, None, threads, require_tuned, source)
+    from records.database import Database
 
-            opened = stack.enter_context(Database.open(str(database), create=False))
-        return build(graph, target, opened, threads, require_tuned, source)
+    with Database.open(str(database), create=False) as opened:
+
+        def pins(kernels: Graph) -> Choices:
+            return pinned(opened, kernels, target, threads)
+
+        return build(graph, target, opened, threads, require_tuned, source, pins)
+
+
+def source_text(model: Path) -> str:
+    """What an artifact remembers of its model's file: its name and what it held, not where."""
+    with model.open("rb") as file:
+        return f"{model.name} sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def executable_of(

@@ -54,6 +54,26 @@ class TaskReport:
 
 
 @dataclass(frozen=True)
+class InModelReport:
+    """What comparing schedules inside the whole model came to.
+
+    Attributes:
+        before_ms, after_ms: the model's latency with the schedules that are best alone, and with
+            those pinned that make the model faster.
+        pinned: workloads whose schedule in the model is not their best alone.
+        compared: schedules tried in place.
+    """
+
+    before_ms: float
+    after_ms: float
+    pinned: tuple[str, ...]
+    compared: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "pinned": list(self.pinned)}
+
+
+@dataclass(frozen=True)
 class TuneReport:
     """What a tuning job did.
 
@@ -64,6 +84,10 @@ class TuneReport:
         tasks: one report for each workload.
         stopped: one phrase, why it ended.
         failures: failed trials by status.
+        search_s: seconds of `wall_s` that went into choosing what to measure.
+        drift: largest relative change of a baseline measured again and again, hardware only.
+        steady: whether that drift is within what samples are corrected for without a word.
+        in_model: what comparing schedules inside the model came to; None if that was not done.
     """
 
     trials: int
@@ -72,6 +96,10 @@ class TuneReport:
     tasks: tuple[TaskReport, ...]
     stopped: str = ""
     failures: dict[str, int] = field(default_factory=dict)
+    search_s: float = 0.0
+    drift: float = 0.0
+    steady: bool = True
+    in_model: InModelReport | None = None
 
     @property
     def default_us(self) -> float | None:
@@ -93,6 +121,10 @@ class TuneReport:
             "simulated": self.simulated,
             "stopped": self.stopped,
             "failures": self.failures,
+            "search_s": self.search_s,
+            "drift": self.drift,
+            "steady": self.steady,
+            "in_model": None if self.in_model is None else self.in_model.to_json(),
         }
 
 

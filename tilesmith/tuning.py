@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from records.database import Database
 from search_space.errors import InputError, JobError
 from search_space.target import Target
 from search_space.template import template_of
 from simulator import judge, measure, simulators
-from tilesmith.reports import TaskReport, TuneReport
-from tilesmith.subjects import WeightedWorkload
+from tilesmith.compiling import Parts, Shapes, parts_of
+from tilesmith.in_model import keep
+from tilesmith.replay import Recorded, recorded_results
+from tilesmith.reports import InModelReport, TaskReport, TuneReport
+from tilesmith.subjects import WeightedWorkload, subject_words
+from tilesmith.targets import check_schedulable
 from tuner.cancel import CancelToken, cancel_on_signals
 from tuner.database_ledger import DatabaseLedger
+from tuner.evaluator import InPlace, ModelEvaluator
+from tuner.ledger import Ledger, MemoryLedger
 from tuner.options import Progress, TuneOptions, TuningSummary
 from tuner.options import TaskReport as TunedTask
 from tuner.publish import NEAR_TIE
@@ -27,8 +33,13 @@ from tuner.runner import Runner, RunnerOptions, runners
 from tuner.session import tune
 from tuner.task import TuningTask
 
-Measure = Literal["simulator", "hardware", "both"]
+if TYPE_CHECKING:
+    from tilesmith.subjects import Subject
+
+Measure = Literal["simulator", "hardware", "both", "replay"]
 Observer = Callable[[Progress], None]
+
+_SCHEDULER = TuneOptions().scheduler
 
 
 @dataclass(frozen=True)
@@ -37,15 +48,55 @@ class TuningJob:
 
     Attributes:
         subject: the words by which a command line names what is tuned.
-        workloads: what that comes to.
+        parts: what that comes to.
+        resume: whether to go on with the last unfinished job of the same command.
     """
 
     subject: tuple[str, ...]
-    workloads: Sequence[WeightedWorkload]
+    parts: Parts
     target: Target
     threads: int
     measure: Measure
     resume: bool
+
+    @property
+    def workloads(self) -> list[WeightedWorkload]:
+        return self.parts.workloads
+
+    @property
+    def writes(self) -> bool:
+        """Whether trials are new ones; those of a replay are in the database already."""
+        return self.measure != "replay"
+
+
+class JobStopped(JobError):  # noqa: N818  (the user asked for it)
+    """A signal ended the job; `report` is what it came to, every trial of it in the database."""
+
+    def __init__(self, report: TuneReport, message: str) -> None:
+        super().__init__(message)
+        self.report = report
+
+
+def tuning_job(
+    subject: Subject,
+    target: Target,
+    shapes: Shapes | None,
+    measure: str | None,
+    threads: int,
+    *,
+    resume: bool,
+) -> TuningJob:
+    """A job from what its caller named.
+
+    Raises:
+        InputError: subject, target and way of measuring do not go together.
+    """
+    parts = parts_of(subject, shapes)
+    check_schedulable([found.workload for found in parts.workloads], target)
+    way = way_of_measuring(measure, target)
+    if resume and way == "replay":
+        raise InputError("a replay writes nothing that could be resumed; leave --resume out")
+    return TuningJob(subject_words(subject), parts, target, threads, way, resume)
 
 
 def way_of_measuring(asked: str | None, target: Target) -> Measure:
@@ -62,52 +113,88 @@ def way_of_measuring(asked: str | None, target: Target) -> Measure:
     allowed = [*ways, *(["both"] if len(ways) == 2 else [])]
     if asked is None:
         return allowed[-1]  # type: ignore[return-value]
-    if asked not in allowed:
+    if asked not in (*allowed, "replay"):
         raise InputError(
             f"target '{target.name}' cannot be measured by '{asked}'; "
-            f"one of {', '.join(allowed)} is expected"
+            f"one of {', '.join((*allowed, 'replay'))} is expected"
         )
     return asked  # type: ignore[return-value]
 
 
 def run_job(
-    job: TuningJob, database: str, options: TuneOptions, observer: Observer | None
+    job: TuningJob,
+    database: str,
+    options: TuneOptions,
+    observer: Observer | None,
+    cancel: CancelToken | None = None,
 ) -> TuneReport:
     """Run (or resume) the job; every finished trial is in the database whatever happens.
 
     Raises:
         DatabaseError: the database cannot be opened or written.
-        JobError: interrupted; or no worker could be started; or the disk is full.
+        JobStopped: by a signal or by `cancel`.
+        JobError: no worker could be started; or the disk is full.
     """
-    tasks = [TuningTask(found.workload, found.weight) for found in job.workloads]
-    token = CancelToken()
-    judged = judge if job.target.family in simulators else None
-    with Database.open(database) as opened, cancel_on_signals(token):
-        ledger = _ledger(job, options, opened)
-        measuring = _runners(job)
-        try:
-            summary = tune(
-                tasks,
-                job.target,
-                ledger,
-                measuring,
-                options,
-                judge=judged,
-                on_progress=observer,
-                cancel=token,
-            )
-        finally:
+    token = cancel or CancelToken()
+    with cancel_on_signals(token), Database.open(database, create=job.writes) as opened:
+        with token.shielded():
+            ledger = _ledger(job, options, opened)
+        summary = _tuned(job, options, opened, ledger, observer, token)
+        with token.shielded():
+            found = summary.in_place
+            if job.parts.kernels is not None and found.after_s is not None and job.writes:
+                choices = found.choices
+                keep(opened, job.parts.kernels, job.target, job.threads, choices, found.after_s)
+    if not token.cancelled:
+        return _report(summary)
+    screened = f" (and {summary.simulated} simulated before)" if summary.simulated else ""
+    raise JobStopped(
+        _report(summary),
+        f"stopped by {token.reason} after {summary.trials} trials{screened}, all of them kept in "
+        f"'{database}'; the same job with --resume (resume=True) goes on",
+    )
+
+
+def _tuned(
+    job: TuningJob,
+    options: TuneOptions,
+    database: Database,
+    ledger: Ledger,
+    observer: Observer | None,
+    token: CancelToken,
+) -> TuningSummary:
+    """The search itself, with its runners; they are closed at its end."""
+    measuring = _runners(job, database)
+    try:
+        return tune(
+            [TuningTask(found.workload, found.weight) for found in job.workloads],
+            job.target,
+            ledger,
+            measuring,
+            options,
+            judge=judge if job.target.family in simulators else None,
+            evaluator=_evaluator(job, database),
+            on_progress=observer,
+            cancel=token,
+        )
+    finally:
+        with token.shielded():
             for runner in measuring:
                 runner.close()
-    if token.cancelled:
-        raise JobError(
-            f"stopped by {token.reason} after {summary.trials} trials, all of them kept in "
-            f"'{database}'; the same job with --resume (resume=True) goes on"
-        )
-    return _report(summary)
 
 
-def _ledger(job: TuningJob, options: TuneOptions, database: Database) -> DatabaseLedger:
+def _evaluator(job: TuningJob, database: Database) -> ModelEvaluator | None:
+    """Judges schedules inside the model, where there is one and this machine runs it."""
+    if job.parts.kernels is None or job.measure not in ("hardware", "both"):
+        return None
+    from compiler.evaluator import GraphEvaluator
+
+    return GraphEvaluator(job.parts.kernels, job.target, database, job.threads)
+
+
+def _ledger(job: TuningJob, options: TuneOptions, database: Database) -> Ledger:
+    if not job.writes:
+        return MemoryLedger()
     command = _signature(job, options)
     if job.resume:
         return DatabaseLedger.resume(database, job.target, job.threads, command=command)
@@ -117,9 +204,13 @@ def _ledger(job: TuningJob, options: TuneOptions, database: Database) -> Databas
     )  # fmt: skip
 
 
-def _runners(job: TuningJob) -> list[Runner]:
+def _runners(job: TuningJob, database: Database) -> list[Runner]:
     names = {"both": ("simulator", "hardware")}.get(job.measure, (job.measure,))
-    options = RunnerOptions(job.target, threads=job.threads, judge=measure)
+    workloads = [found.workload for found in job.workloads]
+    recorded: Recorded = {}
+    if not job.writes:
+        recorded = recorded_results(database, workloads, job.target, job.threads)
+    options = RunnerOptions(job.target, threads=job.threads, judge=measure, recorded=recorded)
     return [runners[name](options) for name in names]
 
 
@@ -130,6 +221,8 @@ def _signature(job: TuningJob, options: TuneOptions) -> str:
     words = ["tilesmith", "tune", *job.subject, "--target", job.target.name]
     words += ["--threads", str(job.threads), "--measure", job.measure]
     words += ["--seed", str(options.seed), "--strategy", options.strategy]
+    words += ["--scheduler", options.scheduler] if options.scheduler != _SCHEDULER else []
+    words += ["--cost-model", options.cost_model] if options.cost_model else []
     return f"{shlex.join(words)}  # {job.target.identity}, workloads {digest}"
 
 
@@ -141,7 +234,18 @@ def _report(summary: TuningSummary) -> TuneReport:
         tasks=tuple(_task(task) for task in summary.tasks),
         stopped=summary.reason,
         failures=dict(summary.failures),
+        search_s=summary.search_s,
+        drift=summary.drift,
+        steady=summary.steady,
+        in_model=_in_model(summary.in_place),
     )
+
+
+def _in_model(found: InPlace) -> InModelReport | None:
+    if found.before_s is None or found.after_s is None:
+        return None
+    pinned = tuple(workload.key for workload in found.choices)
+    return InModelReport(found.before_s * 1e3, found.after_s * 1e3, pinned, found.compared)
 
 
 def _task(task: TunedTask) -> TaskReport:

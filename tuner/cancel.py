@@ -69,8 +69,8 @@ class Cancelled(Exception):  # noqa: N818  (not an error: it ends work that nobo
     """Raised inside long work once its token is set; the tuning loop catches it."""
 
 
-class Interrupted(BaseException):
-    """Raised anywhere in work that a signal did not end soon enough; as uncatchable as Ctrl-C."""
+class Interrupted(KeyboardInterrupt):
+    """Raised anywhere in work that a signal did not end soon enough, as Ctrl-C would have been."""
 
 
 @contextmanager

@@ -53,13 +53,13 @@ class DatabaseLedger:
     def resume(
         cls, database: Database, target: Target, threads: int, *, command: str
     ) -> DatabaseLedger:
-        """The newest unfinished job of that command.
+        """The newest unfinished job of that command; from its start if it never got to a trial.
 
         Raises:
             InputError: there is none.
         """
         for job in database.jobs(command=command):
-            if job.has_state and job.status != "finished":
+            if job.status != "finished":
                 database.finish_job(job.id, "running")
                 return cls(database, target, threads, job.id)
         raise InputError(

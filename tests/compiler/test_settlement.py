@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from codegen.host import host_target
 from codegen.structures import space_of
-from compiler.build import build, extract_tasks, prepared
+from compiler.build import build, extract_tasks, prepared, prepared
 from compiler.evaluator import GraphEvaluator
 from compiler.layouts import normal, pack, physical_shape, same_bytes
 from compiler.onnx_import import import_model
@@ -167,8 +167,8 @@ def test_channels_are_split_and_joined_in_blocks(database: Database) -> None:
 
 
 def test_the_evaluator_times_the_choices_it_is_given(database: Database) -> None:
-    graph = import_model(RESIDUAL)
-    evaluator = GraphEvaluator(graph, host_target(), database, runs=3)
+    kernels = prepared(import_model(RESIDUAL))
+    evaluator = GraphEvaluator(kernels, host_target(), database, runs=3)
     workload = convolutions()[0]
     base = template_of("conv2d").default(workload, host_target())
     choice = {workload: Config.of({**base, "x_tile": 1})}

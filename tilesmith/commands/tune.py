@@ -39,12 +39,27 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--measure",
-    type=click.Choice(["simulator", "hardware", "both"]),
-    help="How to measure; 'both' on cpu and 'simulator' elsewhere unless given.",
+    type=click.Choice(["simulator", "hardware", "both", "replay"]),
+    help="How to measure; 'both' on cpu and 'simulator' elsewhere unless given. 'replay' looks "
+    "results up in the database and writes nothing, to study a search.",
 )
-@click.option("--strategy", default="evolutionary", show_default=True, help="Search strategy.")
 @click.option(
-    "--cost-model", default="", help="Cost model; chosen by how is measured unless given."
+    "--strategy",
+    default="evolutionary",
+    show_default=True,
+    help="Search strategy: a name that a file of tuner/strategies registers.",
+)
+@click.option(
+    "--scheduler",
+    default="expected_gain",
+    show_default=True,
+    help="What shares trials among workloads: a name that a file of tuner/schedulers registers.",
+)
+@click.option(
+    "--cost-model",
+    default="",
+    help="A name that a file of tuner/cost_models registers; chosen by how is measured unless "
+    "given.",
 )
 @threads_option
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
@@ -62,6 +77,7 @@ def tune(
     early_stopping: int | None,
     measure: str | None,
     strategy: str,
+    scheduler: str,
     cost_model: str,
     threads: int,
     seed: int,
@@ -76,37 +92,51 @@ def tune(
     from search_space.errors import JobError
     from tilesmith import api
     from tilesmith.progress import progress_display
+    from tilesmith.stopping import ends_soon, resuming_command
     from tilesmith.subjects import subject_of
+    from tilesmith.tuning import JobStopped
 
     subject = subject_of(model, operators)
-    with progress_display() as observer:
-        report = api.tune(
-            subject,
-            target=target,
-            database=database,
-            trials=trials,
-            time_limit=time_limit,
-            early_stopping=early_stopping,
-            measure=measure,
-            threads=threads,
-            seed=seed,
-            resume=resume,
-            shapes=dict(shapes),
-            settings=dict(settings),
-            strategy=strategy,
-            cost_model=cost_model,
-            observer=observer,
-        )
-    if as_json:
-        print_json(report.to_json())
-    else:
-        click.echo(_summary(report))
+    resuming = resuming_command(click.get_current_context().find_root().obj)
+    sentence = f"stopped; all finished trials are kept; to go on: {resuming}"
+    try:
+        with ends_soon(sentence) as cancel, progress_display() as observer:
+            report = api.tune(
+                subject,
+                target=target,
+                database=database,
+                trials=trials,
+                time_limit=time_limit,
+                early_stopping=early_stopping,
+                measure=measure,
+                threads=threads,
+                seed=seed,
+                resume=resume,
+                shapes=dict(shapes),
+                settings=dict(settings),
+                strategy=strategy,
+                scheduler=scheduler,
+                cost_model=cost_model,
+                observer=observer,
+                cancel=cancel,
+            )
+    except JobStopped as stopped:
+        _print(stopped.report, as_json)
+        raise JobError(f"{str(stopped).partition(';')[0]}; to go on: {resuming}") from stopped
+    _print(report, as_json)
     failed = [task for task in report.tasks if task.best_us is None]
     if failed:
         raise JobError(
             f"no schedule worked for {len(failed)} workloads, first {failed[0].workload}"
         )
     note(f"{report.trials} trials in {report.wall_s:.1f} s")
+
+
+def _print(report: TuneReport, as_json: bool) -> None:
+    if as_json:
+        print_json(report.to_json())
+    else:
+        click.echo(_summary(report))
 
 
 def _summary(report: TuneReport) -> str:
@@ -121,5 +151,15 @@ def _summary(report: TuneReport) -> str:
             f"all together: {duration(report.default_us / 1e6)} -> "
             f"{duration(report.best_us / 1e6)} "
             f"({report.default_us / report.best_us:.2f} times as fast)"
+        )
+    if (found := report.in_model) is not None:
+        lines.append(
+            f"in the model: {found.before_ms:.4g} ms -> {found.after_ms:.4g} ms with "
+            f"{len(found.pinned)} of {found.compared} schedules tried in it"
+        )
+    if not report.steady:
+        lines.append(
+            f"the machine was not steady: a kernel measured again and again moved by "
+            f"{report.drift:.0%}; what was published was measured in turns"
         )
     return "\n".join(lines)
