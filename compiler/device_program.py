@@ -19,10 +19,15 @@ from codegen.accelerator.core import Core
 from codegen.accelerator.draft import Part, Range
 from codegen.accelerator.instructions import InstructionStream, Space
 from codegen.accelerator.linking import Linked, link
+from codegen.accelerator.residency import Policy
 from codegen.accelerator.storage import from_bytes
 from compiler.program import HostStep, KernelStep, Place, Recipe, TensorRef
 from search_space.dtypes import size_of
 from search_space.errors import ModelError
+from simulator.accelerator.timeline import timeline
+
+POLICIES = (None, Policy(copies=False), Policy(), Policy(share=0.6))
+"""How far tensors may stay on chip: all are linked, and the fastest on the timeline is taken."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +76,10 @@ def _link(recipe: Recipe, steps: tuple[KernelStep, ...]) -> Program:
     streams = tuple(codes[step.code] for step in steps)
     parts = [_part(step, stream) for step, stream in zip(steps, streams, strict=True)]
     mine = set(map(id, steps))
-    return Program(steps, streams, link(recipe.name, parts, core, _outside(recipe, mine)))
+    outside = _outside(recipe, mine)
+    choices = [link(recipe.name, parts, core, outside, policy) for policy in POLICIES]
+    best = min(choices, key=lambda choice: timeline(choice.stream).makespan)
+    return Program(steps, streams, best)
 
 
 def _part(step: KernelStep, stream: InstructionStream) -> Part:

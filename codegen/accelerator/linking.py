@@ -19,8 +19,10 @@ from codegen.accelerator.dependences import with_semaphores
 from codegen.accelerator.draft import Draft, Part, Range, concatenate
 from codegen.accelerator.instructions import InstructionStream, Ints
 from codegen.accelerator.ordering import in_grant_order
+from codegen.accelerator.residency import Policy, keep_on_chip
 from codegen.accelerator.synchronisation import verify
 from codegen.accelerator.verifier import verify_shapes
+from search_space.errors import CodegenError
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,21 +48,37 @@ class Linked:
         return sum(resident.saved for resident in self.residents)
 
 
-def link(name: str, parts: Sequence[Part], core: Core, external: Sequence[Range] = ()) -> Linked:
+def link(
+    name: str,
+    parts: Sequence[Part],
+    core: Core,
+    external: Sequence[Range] = (),
+    policy: Policy | None = None,
+) -> Linked:
     """Link kernels into one program.
 
     Args:
         external: what is read when the program has ended, by the caller or the host.
+        policy: how far tensors stay on chip; None: none does. Where tiles and residents do not fit
+            together, fewer stay.
 
     Raises:
         VerificationError: the program breaks a rule; an error of ours, not of the caller.
     """
-    draft = concatenate(name, parts, core)
-    place_tiles(draft, ())
-    return finish(draft, ())
+    while True:
+        draft = concatenate(name, parts, core)
+        residents = keep_on_chip(draft, external, policy) if policy is not None else ()
+        try:
+            place_tiles(draft, residents)
+        except CodegenError:
+            if policy is None:
+                raise
+            policy = policy.less()
+            continue
+        return _finish(draft, residents)
 
 
-def finish(draft: Draft, residents: tuple[Resident, ...]) -> Linked:
+def _finish(draft: Draft, residents: tuple[Resident, ...]) -> Linked:
     """Semaphores, verification and grant order for a draft whose tiles are placed."""
     whole = draft.stream()
     verify_shapes(whole)

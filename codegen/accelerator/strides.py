@@ -1,0 +1,44 @@
+"""Sequences of elements as strided accesses: what becomes of one when its tile is laid out anew."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from codegen.accelerator.instructions import DIMENSIONS, Ints
+
+
+def refactored(table: Ints, elements: Ints) -> list[tuple[int, int]] | None:
+    """(count, stride) pairs, outermost first, that visit `table[elements]` in order.
+
+    Args:
+        table: the new place of each element, -1 where it has none.
+
+    Returns:
+        None where an element has no place, or where an access has too few axes to say it.
+    """
+    places = table[elements]
+    if (places < 0).any():
+        return None
+    dims: list[tuple[int, int]] = []
+    while len(places) > 1:
+        count, stride = _innermost(places)
+        if count == 1:
+            return None
+        dims.insert(0, (count, stride))
+        places = places[::count]
+        if len(dims) > DIMENSIONS - 1:
+            return None
+    return dims or [(1, 1)]
+
+
+def _innermost(places: Ints) -> tuple[int, int]:
+    """The longest innermost axis that the whole sequence repeats."""
+    stride = int(places[1] - places[0])
+    breaks = np.flatnonzero(np.diff(places) != stride)
+    run = len(places) if not len(breaks) else int(breaks[0]) + 1
+    for count in range(run, 1, -1):
+        if len(places) % count == 0:
+            steps = np.diff(places.reshape(-1, count), axis=1)
+            if (steps == stride).all():
+                return count, stride
+    return 1, 0
