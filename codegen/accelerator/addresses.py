@@ -81,12 +81,15 @@ def place_tiles(draft: Draft, residents: Iterable[Resident]) -> None:
     _shift(draft, shifts)
 
 
-def tile_bytes(draft: Draft, part: int, without: set[int]) -> int:
-    """Bytes of SBUF in a partition that a part's tiles take, some left out."""
-    groups = _groups(draft, without, only=part)[part]
-    return sum(
-        -(-(g.stop - g.start) // ALIGNMENT) * ALIGNMENT for g in groups if g.space == Space.SBUF
-    )
+def tile_bytes(draft: Draft) -> Ints:
+    """Bytes of SBUF in a partition that each part's tiles take, shape (parts,)."""
+    sizes = [
+        sum(
+            -(-(g.stop - g.start) // ALIGNMENT) * ALIGNMENT for g in groups if g.space == Space.SBUF
+        )
+        for groups in _groups(draft, set())
+    ]
+    return np.array(sizes, dtype=np.int64)
 
 
 def _place_residents(draft: Draft, residents: tuple[Resident, ...]) -> dict[int, tuple[int, int]]:
@@ -110,7 +113,7 @@ def _place_residents(draft: Draft, residents: tuple[Resident, ...]) -> dict[int,
     return {resident.allocation: (start, stop) for resident, start, stop in placed}
 
 
-def _groups(draft: Draft, without: set[int], only: int | None = None) -> list[list[_Group]]:
+def _groups(draft: Draft, without: set[int]) -> list[list[_Group]]:
     """Tiles in use of every part, those that share bytes together."""
     found: list[set[int]] = [set() for _ in draft.parts]
     for operand in OPERANDS:
@@ -118,7 +121,7 @@ def _groups(draft: Draft, without: set[int], only: int | None = None) -> list[li
         used = index >= 0
         tiles = draft.accesses["allocation"][index[used]]
         for part, tile in set(zip(draft.owners[used].tolist(), tiles.tolist(), strict=True)):
-            if tile >= 0 and tile not in without and only in (None, part):
+            if tile >= 0 and tile not in without:
                 found[part].add(tile)
     return [_merge(draft, part, tiles) for part, tiles in enumerate(found)]
 

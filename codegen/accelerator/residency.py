@@ -16,8 +16,9 @@ Invariants: a resident's elements are written once, before they are read; values
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,54 +92,43 @@ def keep_on_chip(draft: Draft, external: Sequence[Range], policy: Policy) -> tup
         for number, place in enumerate(draft.ranges)
         if any(place.meets(other) for other in external)
     }
-    residents: list[Resident] = []
-    taken = np.zeros(len(draft.parts))
-    own = np.array([tile_bytes(draft, part, set()) for part in range(len(draft.parts))])
-    load = dict.fromkeys(COPIERS, 0)
-    wanted = [plan for plan in _plans(draft, outside, policy, residents) if plan.saved > 0]
+    planner = _Planner(draft, policy)
+    transfers = {
+        tensor: (stores, loads, tensor in outside)
+        for tensor, (stores, loads) in draft.transfers().items()
+    }
+    found = [planner.plan(tensor, *moved) for tensor, moved in transfers.items()]
+    wanted = [plan for plan in found if plan is not None]
     wanted.sort(key=lambda plan: -plan.saved / (plan.nbytes * (plan.last - plan.first + 1)))
+    room = policy.share * draft.core.sbuf_bytes - tile_bytes(draft)
+    load = dict.fromkeys(COPIERS, 0)
+    residents: list[Resident] = []
+    gone: list[int] = []
     for tensor in [plan.tensor for plan in wanted]:
         # Tiles may have become part of another resident since: look again.
-        (plan,) = _plans(draft, outside, policy, residents, only=tensor)
-        span = slice(plan.first, plan.last + 1)
-        room = policy.share * draft.core.sbuf_bytes
-        if plan.saved <= 0 or ((own + taken)[span] + plan.nbytes > room).any():
+        plan = planner.plan(tensor, *transfers[tensor])
+        if plan is None or (room[plan.first : plan.last + 1] < plan.nbytes).any():
             continue
-        taken[span] += plan.nbytes
+        room[plan.first : plan.last + 1] -= plan.nbytes
         residents.append(_apply(draft, plan, load))
+        planner.fixed |= plan.tiles.keys()
+        gone += plan.dropped
+    draft.drop(np.array(gone, dtype=np.int64))
     return tuple(residents)
 
 
-def _plans(
-    draft: Draft,
-    outside: Collection[int],
-    policy: Policy,
-    residents: Sequence[Resident],
-    only: int | None = None,
-) -> list[_Plan]:
-    """Plans for the tensors that kernels of this program write and read."""
-    users = draft.users()
-    fixed = {resident.allocation for resident in residents}
-    found = []
-    for tensor, (stores, loads) in draft.transfers().items():
-        if only in (None, tensor):
-            planner = _Planner(draft, users, fixed, policy)
-            plan = planner.plan(tensor, stores, loads, tensor in outside)
-            found.append(plan or _Plan(tensor, 1, 1, 0, 0))
-    return found
-
-
 class _Planner:
-    """Finds out what can become of one tensor."""
+    """Finds out what can become of one tensor.
 
-    def __init__(
-        self,
-        draft: Draft,
-        users: Mapping[int, list[tuple[int, str]]],
-        fixed: Collection[int],
-        policy: Policy,
-    ) -> None:
-        self.draft, self.users, self.fixed, self.policy = draft, users, fixed, policy
+    `fixed` tiles are part of a resident already. Rows are not dropped while it is in use, and a
+    transfer that became a copy has its tile where it had it: so the users of the other tiles stay
+    the same.
+    """
+
+    def __init__(self, draft: Draft, policy: Policy) -> None:
+        self.draft, self.policy = draft, policy
+        self.users = draft.users()
+        self.fixed: set[int] = set()
         self.pitch = self.size = 0
 
     def plan(
@@ -310,9 +300,14 @@ class _Planner:
 
 def _offsets(count: Ints, stride: Ints) -> Ints:
     """Elements that an access visits, counted from its first, in row-major order."""
+    return _visited(tuple(count.tolist()), tuple(stride.tolist()))
+
+
+@lru_cache(maxsize=4096)
+def _visited(counts: tuple[int, ...], strides: tuple[int, ...]) -> Ints:
     found = np.zeros(1, dtype=np.int64)
-    for size, step in zip(count.tolist(), stride.tolist(), strict=True):
-        found = (found[:, None] + np.arange(size, dtype=np.int64) * step).reshape(-1)
+    for count, stride in zip(counts, strides, strict=True):
+        found = (found[:, None] + np.arange(count, dtype=np.int64) * stride).reshape(-1)
     return found
 
 
@@ -325,7 +320,6 @@ def _apply(draft: Draft, plan: _Plan, load: dict[str, int]) -> Resident:
     _readdress(draft, plan, place)
     for row, partition, elements in plan.copies:
         _copy(draft, plan, place, row, partition, elements, load)
-    draft.drop(np.array(plan.dropped, dtype=np.int64))
     return Resident(
         plan.tensor, name, place, plan.nbytes, plan.first, plan.last, plan.saved, plan.kept
     )
