@@ -69,6 +69,11 @@ class CostModel(ABC):
         """Standard deviations of the scores, shape (n,), or None if the model has none."""
         return None
 
+    def estimate(self, samples: Samples) -> tuple[Floats, Floats]:
+        """Scores and their standard deviations (zero if the model has none), each shape (n,)."""
+        doubt = self.uncertainty(samples)
+        return self.predict(samples), np.zeros(len(samples)) if doubt is None else doubt
+
     @abstractmethod
     def save(self) -> str:
         """The fitted model as JSON text."""

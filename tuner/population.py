@@ -116,6 +116,29 @@ class Breeder:
                 waiting = waiting[~legal]
         return Population(parents.kinds.copy(), rows)
 
+    def neighbours(self, parents: Population) -> Population:
+        """Every legal individual that differs from a parent in exactly one knob, parent by parent.
+
+        Some may come twice where parents are alike.
+        """
+        found = [self.empty()]
+        for kind, row in zip(parents.kinds.tolist(), parents.rows, strict=True):
+            radices = self.space.subspaces[kind].radices
+            changed = [
+                (position, value)
+                for position, radix in enumerate(radices.tolist())
+                for value in range(radix)
+                if value != row[position]
+            ]
+            rows = np.repeat(row[None], len(changed), axis=0)
+            for number, (position, value) in enumerate(changed):
+                rows[number, position] = value
+            rows = rows[self.space.subspaces[kind].legal(rows[:, : len(radices)])]
+            found.append(Population(np.full(len(rows), kind, np.int64), rows))
+        return Population(
+            np.concatenate([p.kinds for p in found]), np.concatenate([p.rows for p in found])
+        )
+
     def cross(self, first: Population, second: Population, rng: np.random.Generator) -> Population:
         """One child a pair, each knob from either parent; `first` where algorithms differ."""
         rows = first.rows.copy()

@@ -163,14 +163,18 @@ class Predictor:
 
     def score(self, state: TuningState, configs: Sequence[Config]) -> Floats:
         """Scores, shape (n,), lower is better."""
+        return self.estimate(state, configs)[0]
+
+    def estimate(self, state: TuningState, configs: Sequence[Config]) -> tuple[Floats, Floats]:
+        """Scores, lower is better, and their standard deviations, each shape (n,)."""
         if not configs:
-            return np.zeros(0)
+            return np.zeros(0), np.zeros(0)
         features, analytical = self._source.describe(state, configs)
         memory = self._memory(state)
-        scores = self._raw(memory, self._samples(state, features, analytical))
+        scores, doubt = self._raw(memory, self._samples(state, features, analytical))
         scores = scores + _FAILURE_PENALTY * memory.validity.failure_probability(features)
         rejected = ~np.isfinite(scores) | np.isposinf(analytical)
-        return np.where(rejected, _UNPREDICTABLE, scores)
+        return np.where(rejected, _UNPREDICTABLE, scores), np.where(rejected, 0.0, doubt)
 
     def remember(self, state: TuningState, trials: Sequence[Trial]) -> None:
         """Add measured trials, without training yet."""
@@ -181,7 +185,7 @@ class Predictor:
         features, analytical = self._source.describe(state, configs)
         memory = self._memory(state)
         samples = self._samples(state, features, analytical)
-        memory.scores += self._raw(memory, samples).tolist()
+        memory.scores += self._raw(memory, samples)[0].tolist()
         memory.features += list(features)
         memory.analytical += analytical.tolist()
         memory.groups += samples.groups.tolist()
@@ -218,12 +222,14 @@ class Predictor:
         group = self._groups.setdefault(state.task.workload.key, len(self._groups))
         return Samples(features, analytical, np.full(len(features), group, np.int64))
 
-    def _raw(self, memory: _Memory, samples: Samples) -> Floats:
-        """The model's scores; before any training, the logarithm of the analytical latency."""
+    def _raw(self, memory: _Memory, samples: Samples) -> tuple[Floats, Floats]:
+        """The model's scores with their deviations; before any training, the logarithm of the
+        analytical latency.
+        """
         if memory.trained:
-            return memory.model.predict(samples)
+            return memory.model.estimate(samples)
         known = np.isfinite(samples.analytical) & (samples.analytical > 0)
-        return np.log(np.where(known, samples.analytical, 1.0))
+        return np.log(np.where(known, samples.analytical, 1.0)), np.zeros(len(samples))
 
 
 def _accuracy(memory: _Memory) -> float | None:

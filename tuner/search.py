@@ -38,8 +38,6 @@ _CARRIED_OVER = 8
 _SCREENING_BATCH = 32
 _SEEDS_SERVE = 32
 """Trials after which a task's own results serve as starting points and seeds are dropped."""
-_SMALLEST_BATCH = 8
-"""Batches grow with what is known, from this to what the runner likes: early results count most."""
 
 
 @dataclass
@@ -196,8 +194,8 @@ class Search:
         """
         start = time.perf_counter()
         state = search.state
-        smallest = _SCREENING_BATCH if self._screening else _SMALLEST_BATCH
-        count = min(self.runner.batch, max(smallest, len(state.results) // 4))
+        smallest = _SCREENING_BATCH if self._screening else 1
+        count = min(self.runner.batch, max(smallest, search.strategy.batch_size(state)))
         count = count if limit is None else min(count, limit)
         if search.strategy.guided:
             self.predictor.train_if_due()
@@ -274,7 +272,8 @@ class Search:
             rng,
             layouts=lambda config: template.layouts(workload, config),
         )
-        state.predict = lambda configs: self._score(state, configs)
+        state.predict = lambda configs: self._estimate(state, configs)[0]
+        state.estimate = lambda configs: self._estimate(state, configs)
         carried = (
             carried_over(config, space)
             for config in self._ledger.similar(workload, self.runner.measured_by)
@@ -286,9 +285,11 @@ class Search:
         strategy = strategies[self.options.strategy]()
         return TaskSearch(state, strategy, parts, template.flops(workload))
 
-    def _score(self, state: TuningState, configs: Sequence[Config]) -> NDArray[np.float64]:
+    def _estimate(
+        self, state: TuningState, configs: Sequence[Config]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         self._cancel.check()
-        return self.predictor.score(state, configs)
+        return self.predictor.estimate(state, configs)
 
     def _recall_earlier(self, counts: dict[str, int] | None = None) -> None:
         """Learn what earlier jobs measured; `counts` limits it to what the first start saw."""

@@ -28,6 +28,7 @@ from tuner.task import Trial, TuningState
 Json = Any
 """A value that `json` can write."""
 
+SMALLEST_BATCH = 8
 _ENUMERABLE = 20_000
 """Spaces up to this size are enumerated when random draws find nothing new."""
 
@@ -41,6 +42,10 @@ class Strategy(ABC):
     @abstractmethod
     def propose(self, state: TuningState, count: int) -> list[Config]:
         """Up to `count` configurations to measure next."""
+
+    def batch_size(self, state: TuningState) -> int:
+        """How many it likes to propose next: few at first, early results count most."""
+        return max(SMALLEST_BATCH, len(state.results) // 4)
 
     def observe(self, state: TuningState, trials: Sequence[Trial]) -> None:  # noqa: B027
         """Called after each batch, with `state` already holding the results."""

@@ -25,6 +25,9 @@ Layouts = tuple[str, str]
 Predict = Callable[[Sequence[Config]], NDArray[np.float64]]
 """Scores of configurations, shape (n,), lower is better; usually a logarithm of seconds."""
 
+Estimate = Callable[[Sequence[Config]], tuple[NDArray[np.float64], NDArray[np.float64]]]
+"""Scores as `Predict` gives them, and their standard deviations (zero: unknown), each (n,)."""
+
 
 @dataclass(frozen=True)
 class TuningTask:
@@ -47,6 +50,11 @@ def no_prediction(configs: Sequence[Config]) -> NDArray[np.float64]:
     return np.zeros(len(configs))
 
 
+def no_estimate(configs: Sequence[Config]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Equal scores, no deviations."""
+    return np.zeros(len(configs)), np.zeros(len(configs))
+
+
 def plain_layouts(config: Config) -> Layouts:
     """Layouts named by the knobs `input_layout` and `output_layout`, as `Template.layouts`."""
     return str(config.get("input_layout", "")), str(config.get("output_layout", ""))
@@ -66,6 +74,7 @@ class TuningState:
         excluded: never proposed (quarantined crashes).
         seeds: starting points from similar workloads or from another way of measuring.
         predict: scores from the cost model in force.
+        estimate: the same with their deviations.
         informed: whether scores rank well before anything is measured.
         layouts: the layout pair of a configuration.
     """
@@ -79,6 +88,7 @@ class TuningState:
     excluded: set[Config] = field(default_factory=set)
     seeds: tuple[Config, ...] = ()
     predict: Predict = no_prediction
+    estimate: Estimate = no_estimate
     informed: bool = False
     layouts: Callable[[Config], Layouts] = plain_layouts
     _ranked: list[tuple[Config, float]] | None = field(default=None, repr=False)

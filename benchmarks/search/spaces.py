@@ -19,6 +19,7 @@ from search_space.config import Config, KnobValue
 from search_space.space import SearchSpace, Subspace
 from search_space.target import Target, load_target
 from search_space.template import template_of
+from search_space.versions import FEATURES, SIMULATOR, SPACE
 from search_space.workload import Workload
 from simulator import judge
 
@@ -41,19 +42,18 @@ class Case:
 CASES = (
     Case(
         "cpu",
-        "conv2d c=64 h=56 w=56 oc=64 kh=3 kw=3 pad=1 const=weight",
-        (
-            ("input_layout", "NCHW16c"),
-            ("output_layout", "NCHW16c"),
-            ("block_order", "o,y,c"),
-            ("c_block", 1),
-        ),
+        "matmul m=100 n=768 k=5 const=b",
+        (("block_order", "m,n,k"), ("tile_order", "nm")),
     ),
-    Case("cpu", "matmul m=1 n=4096 k=4096 const=b"),
     Case(
         "cpu",
-        "matmul m=64 n=2048 k=64 batch=12",
-        (("pack_b", "panels"), ("tile_order", "nm"), ("k_unroll", 4)),
+        "matmul m=4099 n=197 k=7 batch=8 tb=1",
+        (("block_order", "m,n,k"), ("tile_order", "nm")),
+    ),
+    Case(
+        "cpu",
+        "conv2d c=64 h=31 w=31 oc=128 kh=3 kw=3 pad=1 const=weight",
+        (("block_order", "o,y,c"), ("reduction_order", "c,r,s"), ("c_unroll", 2)),
     ),
 )
 
@@ -65,26 +65,25 @@ class Judged:
     latency: NDArray[np.float64]
     features: NDArray[np.float32]
     bound: list[str]
+    verdict: tuple[int, ...]
 
 
 class Table:
     """All legal configurations of a space with latencies and features; itself a judge."""
 
     def __init__(
-        self, space: SearchSpace, latency: NDArray[np.float64], features: NDArray[np.float32]
+        self,
+        space: SearchSpace,
+        latency: NDArray[np.float64],
+        features: NDArray[np.float32],
+        verdict: tuple[int, ...],
     ) -> None:
         self.space = space
         self.latency = latency
         self._features = features
-        self._rows: list[NDArray[np.int64]] = []
-        count = 0
-        for subspace in space.subspaces:
-            legal = subspace.legal(subspace.rows(0, subspace.cardinality))
-            numbers = np.full(subspace.cardinality, -1, np.int64)
-            numbers[legal] = count + np.arange(legal.sum())
-            count += int(legal.sum())
-            self._rows.append(numbers)
-        assert count == len(latency)
+        self._verdict = verdict
+        self._places = {config: place for place, config in enumerate(space)}
+        assert len(self._places) == len(latency)
 
     @property
     def best(self) -> float:
@@ -92,16 +91,9 @@ class Table:
         return float(np.min(self.latency[np.isfinite(self.latency)]))
 
     def __call__(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judged:
-        found = np.array([self._number(config) for config in configs], np.int64)
-        return Judged(self.latency[found], self._features[found], [""] * len(found))
-
-    def _number(self, config: Config) -> int:
-        subspace = self.space.subspace_of(config)
-        row = subspace.row(config)[0]
-        place = 0
-        for index, radix in zip(row.tolist(), subspace.radices.tolist(), strict=True):
-            place = place * radix + index
-        return int(self._rows[self.space.subspaces.index(subspace)][place])
+        found = np.array([self._places[config] for config in configs], np.int64)
+        bound = [""] * len(found)
+        return Judged(self.latency[found], self._features[found], bound, self._verdict)
 
 
 def narrowed(space: SearchSpace, fixed: Mapping[str, KnobValue]) -> SearchSpace:
@@ -128,7 +120,9 @@ def judged_table(case: Case, folder: Path) -> tuple[Workload, Target, Table]:
     workload = Workload.parse(case.workload)
     space = template_of(workload.operator).space(workload, target)
     space = narrowed(space, dict(case.fixed)) if case.fixed else space
-    digest = hashlib.sha256(f"{case}{target.to_json()}".encode()).hexdigest()[:12]
+    digest = hashlib.sha256(
+        f"{case}{target.to_json()}{SPACE}{SIMULATOR}{FEATURES}".encode()
+    ).hexdigest()[:12]
     path = folder / f"{digest}.npz"
     if not path.exists():
         configs = list(space)
@@ -140,6 +134,8 @@ def judged_table(case: Case, folder: Path) -> tuple[Workload, Target, Table]:
             path,
             latency=np.concatenate([part.latency for part in parts]),
             features=np.concatenate([part.features for part in parts]),
+            verdict=np.array(parts[0].verdict, np.int64),
         )
     with np.load(path) as stored:
-        return workload, target, Table(space, stored["latency"], stored["features"])
+        verdict = tuple(stored["verdict"].tolist())
+        return workload, target, Table(space, stored["latency"], stored["features"], verdict)

@@ -1,56 +1,120 @@
 """Evolutionary search guided by the cost model: the default.
 
-Each round breeds a population from the best measured configurations, the default, starting points
-carried over from similar workloads, and random ones, and measures the best predicted new ones. Two
-shares of a batch do not trust the model as far. Once enough is measured, a share `_LOCAL` goes to
-unmeasured neighbours of the very best (where the model cannot tell siblings apart, trying them
-does); a share `_EPSILON` is random, so that a wrong model is found out.
+Each round gathers candidates, cheap to score: a population bred for a few generations from the best
+measured configurations, the default, starting points carried over from similar workloads and random
+ones; every neighbour by a single knob of the best measured; in a small space, all of it. What is
+measured comes from two orders in turns: by expected improvement, where the model states its doubt,
+and by predicted latency. Without doubt (the hardware's model), neighbours of the very best get a
+share `_LOCAL` of the batch instead, because such a model cannot tell siblings apart.
+
+A share of each batch is random, so that a wrong model is found out: `_EPSILON` at first, fading as
+results come in. Batches are small: what a batch teaches should serve the next.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import NDArray
 
 from search_space.config import Config
+from tuner.acquisition import log_expected_improvement
 from tuner.evolution import Evolution, evolve
 from tuner.population import Breeder
 from tuner.strategy import Strategy, new_random, pick_diverse, strategies
-from tuner.task import TuningState
+from tuner.task import Predict, TuningState
 
-_BREEDING = Evolution()
+_BREEDING = Evolution(population=384, generations=4, crossover=0.3)
 _INFORMED_BREEDING = Evolution(population=512, generations=2, crossover=0.3, fresh=0.2)
 """Where scores rank well from the start (an analytical latency), fewer generations do; judging
 large generations costs little more than small ones."""
-_EPSILON = 0.05
+_BATCH = 16
+"""Most at a time while the model learns from nothing but the measurements."""
+_EPSILON = 0.1
+_FADING = 100
+"""Trials after which the random share is halved."""
 _LOCAL = 0.15
 _MEASURED_SEEDS = 24
-_ELITE = 3
-"""Best measured configurations whose neighbours are tried."""
+_ELITE = 8
+"""Best measured configurations all of whose neighbours are candidates."""
+_INFORMED_ELITE = 3
 _NEIGHBOURS = 24
-"""Neighbours drawn of each."""
+"""Neighbours drawn of each of the informed elite."""
+_WHOLE = 2048
+"""Spaces up to this size are scored as a whole."""
 
 
 @strategies.register("evolutionary")
 class Evolutionary(Strategy):
     """See the module's docstring. Stateless: all it needs is in the `TuningState`."""
 
+    def batch_size(self, state: TuningState) -> int:
+        growing = super().batch_size(state)
+        return growing if state.informed else min(growing, _BATCH)
+
     def propose(self, state: TuningState, count: int) -> list[Config]:
         if not count or state.exhausted:
             return []
-        ranked = [config for config, _ in state.ranked()[:_MEASURED_SEEDS]]
-        seeds = list(dict.fromkeys([*ranked, state.default, *state.seeds]))
         picked = pick_diverse(state, state.seeds, count // 2)
-        exploring = int(state.rng.binomial(count - len(picked), _EPSILON))
-        share = _LOCAL if len(ranked) >= _MEASURED_SEEDS else 0.0
-        local = int(state.rng.binomial(count - len(picked) - exploring, share))
-        picked += _neighbours(state, ranked[:_ELITE], local, picked)
-        ordered = evolve(state, seeds, _INFORMED_BREEDING if state.informed else _BREEDING)
-        picked += pick_diverse(state, ordered, count - len(picked) - exploring, taken=picked)
+        share = _EPSILON * _FADING / (_FADING + len(state.results))
+        exploring = int(state.rng.binomial(count - len(picked), share))
+        guided = count - len(picked) - exploring
+        choose = _informed if state.informed else _doubting
+        picked += choose(state, guided, picked)
         return picked + new_random(state, count - len(picked), taken=picked)
 
 
-def _neighbours(
-    state: TuningState, elite: list[Config], count: int, taken: list[Config]
+def _doubting(state: TuningState, count: int, taken: Sequence[Config]) -> list[Config]:
+    """Up to `count` candidates, by expected improvement and by score in turns."""
+    ranked = [config for config, _ in state.ranked()]
+    promise = _promise(state, ranked[:_ELITE])
+    if state.space.size <= _WHOLE:
+        candidates = list(state.space)
+    else:
+        seeds = dict.fromkeys([*ranked[:_MEASURED_SEEDS], state.default, *state.seeds])
+        breeder = Breeder(state.space)
+        bred = evolve(state, list(seeds), _BREEDING, promise)
+        near = breeder.decode(breeder.neighbours(breeder.encode(ranked[:_ELITE])))
+        candidates = list(dict.fromkeys([*bred, *near]))
+    candidates = [config for config in candidates if state.is_new(config)]
+    if not candidates:
+        return []
+    by_promise = np.argsort(promise(candidates), kind="stable").tolist()
+    by_score = np.argsort(state.predict(candidates), kind="stable").tolist()
+    turns = [place for pair in zip(by_promise, by_score, strict=True) for place in pair]
+    ordered = [candidates[place] for place in dict.fromkeys(turns)]
+    return pick_diverse(state, ordered, count, taken)
+
+
+def _promise(state: TuningState, elite: Sequence[Config]) -> Predict:
+    """Candidates' promise, lower is better: expected improvement over the elite as the model sees
+    it; the score where there is nothing to improve on or no doubt.
+    """
+    incumbent = float(state.predict(elite).min()) if elite else 0.0
+
+    def promise(configs: Sequence[Config]) -> NDArray[np.float64]:
+        mean, deviation = state.estimate(configs)
+        if not elite or not deviation.any():
+            return mean
+        return -log_expected_improvement(mean, deviation, incumbent)
+
+    return promise
+
+
+def _informed(state: TuningState, count: int, taken: Sequence[Config]) -> list[Config]:
+    """Up to `count` candidates, best predicted first, after a share of the elite's neighbours."""
+    ranked = [config for config, _ in state.ranked()[:_MEASURED_SEEDS]]
+    share = _LOCAL if len(ranked) >= _MEASURED_SEEDS else 0.0
+    local = int(state.rng.binomial(count, share))
+    picked = _mutants(state, ranked[:_INFORMED_ELITE], local, taken)
+    seeds = list(dict.fromkeys([*ranked, state.default, *state.seeds]))
+    ordered = evolve(state, seeds, _INFORMED_BREEDING)
+    return picked + pick_diverse(state, ordered, count - len(picked), taken=[*taken, *picked])
+
+
+def _mutants(
+    state: TuningState, elite: list[Config], count: int, taken: Sequence[Config]
 ) -> list[Config]:
     """Up to `count` new mutants of the elite, best predicted first."""
     breeder = Breeder(state.space)
