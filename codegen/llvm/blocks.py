@@ -6,14 +6,25 @@ loads what is there and combines, over the lanes too where the element does not 
 
 from __future__ import annotations
 
-from llvmlite import ir
-
+from codegen.llvm.builder import Builder
 from codegen.llvm.indexing import IndexEmitter
+from codegen.llvm.ir import (
+    INDEX,
+    INT32,
+    VOID,
+    Constant,
+    FloatType,
+    IntType,
+    Value,
+    VectorType,
+    lanes_of,
+    literal,
+)
 from codegen.llvm.loads import Lane, Memory
 from codegen.llvm.registers import RegisterFile
-from codegen.llvm.types import INDEX, VOID, element_type, is_float, lanes_of, literal, suffix
+from codegen.llvm.types import element_type, is_float, suffix
 from codegen.llvm.values import ValueEmitter, fold_multiply, same_kind
-from codegen.llvm.vector_math import FLAGS, intrinsic
+from codegen.llvm.vector_math import FLAGS
 from search_space.dtypes import size_of
 from search_space.expression import Expr
 from search_space.program import Block
@@ -25,7 +36,7 @@ class BlockEmitter:
 
     def __init__(
         self,
-        builder: ir.IRBuilder,
+        builder: Builder,
         index: IndexEmitter,
         registers: RegisterFile,
         memory: Memory,
@@ -56,7 +67,7 @@ class BlockEmitter:
             self._write(block, lane, mask)
             self.index.pop()
 
-    def _write(self, block: Block, lane: Lane | None, mask: ir.Value | None) -> None:
+    def _write(self, block: Block, lane: Lane | None, mask: Value | None) -> None:
         target = self.values.compiled(block.write, lane)
         along = lane is not None and target.stride == 1
         scattered = lane is not None and target.stride not in (0, 1)
@@ -78,42 +89,41 @@ class BlockEmitter:
         address = self.values.pointer(block.buffer, number, runtime)
         self.store(block.buffer, address, value, lane if along else None, mask)
 
-    def _convert(self, value: ir.Value, buffer: str) -> ir.Value:
+    def _convert(self, value: Value, buffer: str) -> Value:
         """Literals are float32 until they meet a buffer of another type."""
         kind = element_type(self.memory.buffers[buffer].dtype)
-        if isinstance(value, ir.Constant) and not lanes_of(value) and value.type != kind:
-            return literal(kind, value.constant)
+        if isinstance(value, Constant) and not lanes_of(value) and value.type is not kind:
+            assert value.number is not None
+            return literal(kind, value.number)
         return value
 
-    def _first(self, value: ir.Value) -> ir.Value:
+    def _first(self, value: Value) -> Value:
         return self.builder.extract_element(value, INDEX(0)) if lanes_of(value) else value
 
     def store(
         self,
         buffer: str,
-        address: ir.Value,
-        value: ir.Value,
+        address: Value,
+        value: Value,
         lane: Lane | None,
-        mask: ir.Value | None,
+        mask: Value | None,
     ) -> None:
         """An element, or the lanes in use of a vector."""
         size = size_of(self.memory.buffers[buffer].dtype)
         if lane is None:
-            self.builder.store(self._first(value), address, align=size)
+            self.builder.store(self._first(value), address, size)
             return
         value = self.values.splat(value, lane.width)
         bits = self.values.mask(lane, mask)
         if bits is None:
-            self.builder.store(value, address, align=size)
+            self.builder.store(value, address, size)
             return
-        scalar = value.type.element
-        name = f"llvm.masked.store.v{lane.width}{suffix(scalar)}.p0"
-        align = ir.IntType(32)
-        arguments = [value.type, address.type, align, bits.type]
-        function = intrinsic(self.builder.module, name, VOID, arguments)
-        self.builder.call(function, [value, address, align(size), bits])
+        arguments = [value, address, INT32(size), bits]
+        name = f"llvm.masked.store.v{lane.width}{suffix(_element(value))}.p0"
+        kinds = [argument.type for argument in arguments]
+        self.builder.call(self.builder.module.declare(name, VOID, kinds), arguments)
 
-    def _scatter(self, block: Block, lane: Lane, mask: ir.Value | None, value: ir.Value) -> None:
+    def _scatter(self, block: Block, lane: Lane, mask: Value | None, value: Value) -> None:
         """Lane by lane: strided and irregular stores."""
         plain = self.values.compiled(block.write, None)
         value = self.values.splat(value, lane.width)
@@ -132,7 +142,7 @@ class BlockEmitter:
         self.index.environment[lane.variable] = 0
 
     # -- reductions ---------------------------------------------------------------------------
-    def _reduce(self, block: Block, lane: Lane | None, mask: ir.Value | None) -> ir.Value:
+    def _reduce(self, block: Block, lane: Lane | None, mask: Value | None) -> Value:
         """old `reducer` value; a sum of a product is one fused multiply-add."""
         old = self.values.load(block.write, lane, mask)
         value = block.value
@@ -143,7 +153,7 @@ class BlockEmitter:
             return self._multiply_add(left, right, old)
         return self._combine(block.reducer or "sum", old, self.values.emit(value, lane, mask))
 
-    def _multiply_add(self, left: ir.Value, right: ir.Value, old: ir.Value) -> ir.Value:
+    def _multiply_add(self, left: Value, right: Value, old: Value) -> Value:
         folded = fold_multiply("multiply", same_kind([left, right]))
         if folded is not None:
             return self._combine("sum", old, folded)
@@ -151,14 +161,14 @@ class BlockEmitter:
         parts = [self.values.splat(v, width) if width else v for v in (left, right, old)]
         return self.values.math.fma(*parts)
 
-    def _combine(self, reducer: str, old: ir.Value, value: ir.Value) -> ir.Value:
+    def _combine(self, reducer: str, old: Value, value: Value) -> Value:
         width = max(lanes_of(old), lanes_of(value))
         if width:
             old, value = self.values.splat(old, width), self.values.splat(value, width)
         name = {"sum": "add", "max": "maximum", "min": "minimum", "product": "multiply"}[reducer]
         return self.values.apply(name, [value, old])
 
-    def _horizontal(self, block: Block, lane: Lane, mask: ir.Value | None) -> ir.Value:
+    def _horizontal(self, block: Block, lane: Lane, mask: Value | None) -> Value:
         """Reduce over the lanes, then into the element."""
         reducer = block.reducer or "sum"
         value = self.values.splat(self.values.emit(block.value, lane, mask), lane.width)
@@ -167,19 +177,24 @@ class BlockEmitter:
             identity = literal(value.type, REDUCERS[reducer])
             value = self.builder.select(bits, value, identity)
         names = {"sum": "fadd", "product": "fmul", "max": "fmax", "min": "fmin"}
-        scalar = value.type.element
-        if isinstance(scalar, ir.IntType):
+        scalar, flags = _element(value), "nnan nsz"
+        arguments: list[Value] = [value]
+        if isinstance(scalar, IntType):
             names = {"sum": "add", "product": "mul", "max": "smax", "min": "smin"}
-        name = f"llvm.vector.reduce.{names[reducer]}.v{lane.width}{suffix(scalar)}"
-        if isinstance(scalar, ir.IntType):
-            function = intrinsic(self.builder.module, name, scalar, [value.type])
-            total = self.builder.call(function, [value])
+            flags = ""
         elif reducer in ("sum", "product"):
-            function = intrinsic(self.builder.module, name, scalar, [scalar, value.type])
-            start = literal(scalar, REDUCERS[reducer])
-            total = self.builder.call(function, [start, value], fastmath=("reassoc", *FLAGS))
-        else:
-            function = intrinsic(self.builder.module, name, scalar, [value.type])
-            total = self.builder.call(function, [value], fastmath=("nnan", "nsz"))
+            arguments.insert(0, literal(scalar, REDUCERS[reducer]))
+            flags = f"reassoc {FLAGS}"
+        name = f"llvm.vector.reduce.{names[reducer]}.v{lane.width}{suffix(scalar)}"
+        kinds = [argument.type for argument in arguments]
+        total = self.builder.call(
+            self.builder.module.declare(name, scalar, kinds), arguments, flags
+        )
         old = self._first(self.values.load(block.write, None))
         return self._combine(reducer, old, total)
+
+
+def _element(value: Value) -> IntType | FloatType:
+    """The type of a vector's lanes."""
+    assert isinstance(value.type, VectorType)
+    return value.type.element

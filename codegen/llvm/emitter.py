@@ -19,21 +19,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from llvmlite import ir
-
 from codegen.llvm.blocks import BlockEmitter
+from codegen.llvm.builder import Builder
 from codegen.llvm.indexing import IndexEmitter, elements
+from codegen.llvm.ir import INDEX, POINTER, VOID, Function, Module, Value, integer
 from codegen.llvm.loads import Lane, Memory
 from codegen.llvm.registers import RegisterFile
 from codegen.llvm.threads import barrier_function, export
 from codegen.llvm.transposes import emit_tile, recognise
-from codegen.llvm.types import (
-    ALIGNMENT,
-    INDEX,
-    POINTER,
-    VOID,
-    element_type,
-)
+from codegen.llvm.types import ALIGNMENT, element_type
 from codegen.llvm.values import ValueEmitter
 from codegen.llvm.vector_math import VectorMath
 from search_space.dtypes import size_of
@@ -54,6 +48,8 @@ from search_space.program import (
 )
 from search_space.scalar import loads
 from search_space.target import Target
+
+_BYTE = integer(8)
 
 STACK_LIMIT = 4096
 """Bytes: a thread's buffers up to this size live on the stack, larger ones in its workspace."""
@@ -77,31 +73,27 @@ class Workspace:
 class FunctionEmitter:
     """Emits the body of a program as the body of `function`."""
 
-    def __init__(self, module: ir.Module, name: str, program: Program, target: Target) -> None:
+    def __init__(self, module: Module, name: str, program: Program, target: Target) -> None:
         self.program = program
         self.width = width = target.integer("vector.lanes")
         self.shared = Workspace()
         self.local = Workspace()
-        inner = ir.FunctionType(
-            VOID, [*[POINTER] * len(program.parameters), INDEX, INDEX, POINTER, POINTER, POINTER]
-        )
-        self.function = ir.Function(module, inner, f"{name}.body")
-        self.function.linkage = "internal"
-        self.function.attributes.add("noinline")
+        inner = (*[POINTER] * len(program.parameters), INDEX, INDEX, POINTER, POINTER, POINTER)
+        self.function = Function(module, f"{name}.body", VOID, inner)
+        self.function.internal = True
         # Spill slots hold whole vectors; unless the stack is aligned like them, each crosses lines.
-        self.function.attributes.alignstack = ALIGNMENT
-        for argument in self.function.args[: len(program.parameters)]:
-            argument.add_attribute("noalias")
-        entry = self.function.append_basic_block("entry")
-        body = self.function.append_basic_block("body")
-        self.entry = ir.IRBuilder(entry)
-        self.builder = ir.IRBuilder(body)
+        self.function.attributes = f"noinline alignstack({ALIGNMENT})"
+        self.function.noalias = len(program.parameters)
+        entry = self.function.append_block("entry")
+        body = self.function.append_block("body")
+        self.entry = Builder(entry)
+        self.builder = Builder(body)
         self.index = IndexEmitter(self.builder)
         self.registers = RegisterFile(self.entry, width)
         self.registers.attach(self.builder)
         self.memory = Memory(
             {b.name: b for b in (*program.parameters, *program.literals)},
-            {b.name: a for b, a in zip(program.parameters, self.function.args, strict=False)},
+            {b.name: a for b, a in zip(program.parameters, self.function.arguments, strict=False)},
             frozenset(block.buffer for block in blocks(program.body)),
             {b.name: b.values for b in program.literals if b.values is not None},
         )
@@ -111,13 +103,12 @@ class FunctionEmitter:
             self.builder, self.index, self.registers, self.memory, self.values
         )
         self.thread, self.threads, self.barrier, self.shared_base, self.local_base = (
-            self.function.args[len(program.parameters) :]
+            self.function.arguments[len(program.parameters) :]
         )
         self._vector_buffers = _vector_registers(program.body)
         self._inside_parallel = False
         self._root(program.body)
         self.builder.ret_void()
-        self.registers.finish(self.function)
         self.entry.branch(body)
         export(module, name, self.function, len(program.parameters))
 
@@ -127,9 +118,7 @@ class FunctionEmitter:
         match statement:
             case Allocate(buffer, body) if buffer.scope != "register":
                 offset = self.shared.take(elements(buffer) * size_of(buffer.dtype))
-                self._open(buffer, self.builder.gep(
-                    self.shared_base, [INDEX(offset)], source_etype=ir.IntType(8)
-                ))  # fmt: skip
+                self._open(buffer, self.builder.gep(self.shared_base, INDEX(offset), _BYTE))
                 self._root(body)
             case Sequence(statements):
                 for position, inner in enumerate(statements):
@@ -206,7 +195,7 @@ class FunctionEmitter:
             self._emit(statement.body)
             return
 
-        def store(buffer: str, address: ir.Value, value: ir.Value, lane: Lane) -> None:
+        def store(buffer: str, address: Value, value: Value, lane: Lane) -> None:
             self.blocks.store(buffer, address, value, lane, None)
 
         emit_tile(tile, self.values, self.width, store)
@@ -217,12 +206,12 @@ class FunctionEmitter:
         self.index.pop()
 
     @contextmanager
-    def _counter(self, start: ir.Value, stop: ir.Value) -> Iterator[ir.Value]:
+    def _counter(self, start: Value, stop: Value) -> Iterator[Value]:
         """A counted loop; yields its variable with the builder inside."""
         builder = self.builder
         before = builder.block
-        head = builder.append_basic_block("loop")
-        done = builder.append_basic_block("done")
+        head = builder.append_block("loop")
+        done = builder.append_block("done")
         builder.cbranch(builder.icmp_signed("<", start, stop), head, done)
         builder.position_at_end(head)
         variable = builder.phi(INDEX)
@@ -230,7 +219,7 @@ class FunctionEmitter:
         self.index.push()
         yield variable
         self.index.pop()
-        following = builder.add(variable, INDEX(1), flags=("nsw", "nuw"))
+        following = builder.add(variable, INDEX(1), flags="nsw nuw")
         variable.add_incoming(following, builder.block)
         builder.cbranch(builder.icmp_signed("<", following, stop), head, done)
         builder.position_at_end(done)
@@ -292,18 +281,16 @@ class FunctionEmitter:
         size = elements(buffer) * size_of(buffer.dtype)
         used = self.local.used
         if size <= STACK_LIMIT:
-            kind = ir.ArrayType(element_type(buffer.dtype), elements(buffer))
-            pointer = self.entry.alloca(kind)
-            pointer.align = ALIGNMENT
-            pointer.type = POINTER  # llvmlite types it; vectors of any length are stored there
+            kind = element_type(buffer.dtype)
+            pointer = self.entry.alloca(kind, ALIGNMENT, elements(buffer))
         else:
             offset = INDEX(self.local.take(size))
-            pointer = self.entry.gep(self.local_base, [offset], source_etype=ir.IntType(8))
+            pointer = self.entry.gep(self.local_base, offset, _BYTE)
         self._open(buffer, pointer)
         self._emit(body)
         self.local.used = used
 
-    def _open(self, buffer: Buffer, pointer: ir.Value) -> None:
+    def _open(self, buffer: Buffer, pointer: Value) -> None:
         self.memory.buffers[buffer.name] = buffer
         self.memory.pointers[buffer.name] = pointer
 

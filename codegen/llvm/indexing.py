@@ -12,16 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from llvmlite import ir
-
-from codegen.llvm.types import INDEX
+from codegen.llvm.builder import Builder
+from codegen.llvm.ir import INDEX, Value
 from search_space.errors import CodegenError
 from search_space.expression import Atom, Expr, Monomial, const
 from search_space.program import Buffer
 from search_space.scalar import Load
 
 Index = Any
-"""An integer, or an LLVM value (llvmlite has no types)."""
+"""An integer, or an LLVM value."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +94,11 @@ class IndexEmitter:
     `read` loads an element of an integer tensor as a 64-bit value (who knows the memory sets it).
     """
 
-    def __init__(self, builder: ir.IRBuilder) -> None:
+    def __init__(self, builder: Builder) -> None:
         self.builder = builder
         self.environment: dict[str, Index] = {}
-        self.read: Callable[[str, Index], ir.Value] | None = None
-        self._scopes: list[dict[object, ir.Value]] = [{}]
+        self.read: Callable[[str, Index], Value] | None = None
+        self._scopes: list[dict[object, Value]] = [{}]
 
     def push(self) -> None:
         """Open a scope: values made in it are forgotten when it closes."""
@@ -108,21 +107,21 @@ class IndexEmitter:
     def pop(self) -> None:
         self._scopes.pop()
 
-    def remembered(self, key: object) -> ir.Value | None:
+    def remembered(self, key: object) -> Value | None:
         """A value remembered in an open scope."""
         for scope in reversed(self._scopes):
             if key in scope:
                 return scope[key]
         return None
 
-    def remember(self, key: object, value: ir.Value) -> ir.Value:
+    def remember(self, key: object, value: Value) -> Value:
         self._scopes[-1][key] = value
         return value
 
-    def split(self, index: CompiledIndex) -> tuple[int, tuple[tuple[ir.Value, int], ...]]:
+    def split(self, index: CompiledIndex) -> tuple[int, tuple[tuple[Value, int], ...]]:
         """(integer part, runtime terms) of an index here and now."""
         total = index.constant
-        runtime: list[tuple[ir.Value, int]] = []
+        runtime: list[tuple[Value, int]] = []
         for name, factor in index.linear:
             value = self._variable(name)
             if isinstance(value, int):
@@ -149,22 +148,26 @@ class IndexEmitter:
         if not runtime:
             return number
         value = self.sum(runtime)
-        return self.builder.add(value, INDEX(number)) if number else value
+        if not number:
+            return value
+        key = (value, number)
+        known = self.remembered(key)
+        return known if known else self.remember(key, self.builder.add(value, INDEX(number)))
 
-    def value(self, expression: Expr) -> ir.Value:
+    def value(self, expression: Expr) -> Value:
         """The same, always as an LLVM value."""
         found = self.integer(expression)
         return INDEX(found) if isinstance(found, int) else found
 
-    def sum(self, runtime: tuple[tuple[ir.Value, int], ...]) -> ir.Value:
+    def sum(self, runtime: tuple[tuple[Value, int], ...]) -> Value:
         """sum(factor * value), remembered in this scope."""
         known = self.remembered(runtime)
         if known is not None:
             return known
-        total: ir.Value | None = None
+        total: Value | None = None
         for value, factor in runtime:
-            term = value if factor == 1 else self.builder.mul(value, INDEX(factor), flags=("nsw",))
-            total = term if total is None else self.builder.add(total, term, flags=("nsw",))
+            term = value if factor == 1 else self.builder.mul(value, INDEX(factor), flags="nsw")
+            total = term if total is None else self.builder.add(total, term, flags="nsw")
         assert total is not None
         return self.remember(runtime, total)
 
@@ -173,13 +176,13 @@ class IndexEmitter:
             raise CodegenError(f"variable '{name}' is not bound by any loop around its use")
         return self.environment[name]
 
-    def _product(self, values: tuple[ir.Value, ...]) -> ir.Value:
+    def _product(self, values: tuple[Value, ...]) -> Value:
         known = self.remembered(values)
         if known is not None:
             return known
         total = values[0]
         for value in values[1:]:
-            total = self.builder.mul(total, value, flags=("nsw",))
+            total = self.builder.mul(total, value, flags="nsw")
         return self.remember(values, total)
 
     def _atom(self, atom: Atom) -> Index:
@@ -214,7 +217,7 @@ class IndexEmitter:
             found = builder.select(builder.icmp_signed(sign, found, limit), limit, found)
         return self.remember(key, found)
 
-    def _emit(self, kind: str, left: ir.Value, right: ir.Value) -> ir.Value:
+    def _emit(self, kind: str, left: Value, right: Value) -> Value:
         """Floor division and remainder are exact for the non-negative indices a kernel has."""
         builder = self.builder
         if kind == "floordiv":
@@ -225,13 +228,13 @@ class IndexEmitter:
         smaller = builder.icmp_signed("<" if kind == "min" else ">", left, right)
         return builder.select(smaller, left, right)
 
-    def _floor(self, left: ir.Value, right: ir.Value) -> ir.Value:
+    def _floor(self, left: Value, right: Value) -> Value:
         """left / right rounded down, for a positive right; sdiv truncates: correct below zero."""
         builder = self.builder
         quotient = builder.sdiv(left, right)
         remainder = builder.srem(left, right)
         negative = builder.icmp_signed("<", remainder, INDEX(0))
-        return builder.sub(quotient, builder.zext(negative, INDEX))
+        return builder.sub(quotient, builder.convert("zext", negative, INDEX))
 
 
 def _fold(kind: str, left: int, right: int) -> int:

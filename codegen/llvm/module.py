@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from llvmlite import ir
-
 from codegen.llvm.emitter import FunctionEmitter
+from codegen.llvm.ir import Module
 from search_space.program import Program
 from search_space.simplification import finish
 from search_space.target import Target
@@ -38,7 +37,6 @@ def emit_module(program: Program, target: Target) -> ModuleText:
         CodegenError: a symbol is left unbound, or an extent that must be constant is not.
     """
     program = finish(replace(program, prologue=None))
-    module = ir.Module(name=program.name)
-    module.triple = target.text("isa.triple")
+    module = Module(program.name, target.text("isa.triple"))
     run = FunctionEmitter(module, "run", program, target)
     return ModuleText(str(module), run.shared.peak, run.local.peak)

@@ -8,9 +8,9 @@ ours. Within straight-line code values are passed on here, so that LLVM has less
 
 from __future__ import annotations
 
-from llvmlite import ir
-
-from codegen.llvm.types import INDEX, element_type
+from codegen.llvm.builder import Builder
+from codegen.llvm.ir import INDEX, Block, Type, Value, vector
+from codegen.llvm.types import element_type
 from search_space.errors import CodegenError
 from search_space.program import Buffer
 
@@ -18,19 +18,18 @@ from search_space.program import Buffer
 class RegisterFile:
     """The register buffers in scope."""
 
-    def __init__(self, entry: ir.IRBuilder, width: int) -> None:
+    def __init__(self, entry: Builder, width: int) -> None:
         self._entry = entry
         self._width = width
         self._buffers: dict[str, Buffer] = {}
         self._vectors: set[str] = set()
-        self._slots: dict[tuple[str, int], ir.Value] = {}
-        self._builder: ir.IRBuilder | None = None
-        self._block: ir.Block | None = None
-        self._known: dict[ir.Value, ir.Value] = {}
-        self._stores: dict[ir.Value, ir.Instruction] = {}
-        self._dead: set[int] = set()
+        self._slots: dict[tuple[str, int], Value] = {}
+        self._builder: Builder | None = None
+        self._block: Block | None = None
+        self._known: dict[Value, Value] = {}
+        self._stores: dict[Value, int] = {}
 
-    def attach(self, builder: ir.IRBuilder) -> None:
+    def attach(self, builder: Builder) -> None:
         """Use `builder` for loads and stores."""
         self._builder = builder
 
@@ -50,8 +49,8 @@ class RegisterFile:
         self._slots = {key: slot for key, slot in self._slots.items() if key[0] != name}
 
     def load(
-        self, name: str, number: int, along: bool, runtime: tuple[tuple[ir.Value, int], ...]
-    ) -> ir.Value:
+        self, name: str, number: int, along: bool, runtime: tuple[tuple[Value, int], ...]
+    ) -> Value:
         """Element or vector at offset `number`; `along`: the access moves with the lane."""
         assert self._builder is not None
         slot, kind, position = self._slot(name, number, along, runtime)
@@ -63,26 +62,26 @@ class RegisterFile:
         name: str,
         number: int,
         along: bool,
-        runtime: tuple[tuple[ir.Value, int], ...],
-        value: ir.Value,
+        runtime: tuple[tuple[Value, int], ...],
+        value: Value,
     ) -> None:
-        """Write an element or vector."""
+        """Write an element or vector; an earlier store in the same basic block is pointless."""
         assert self._builder is not None
         slot, kind, position = self._slot(name, number, along, runtime)
         if position is not None:
             value = self._builder.insert_element(self._read(slot, kind), value, INDEX(position))
         self._enter()
         if slot in self._stores:
-            self._dead.add(id(self._stores[slot]))
+            self._builder.drop(self._stores[slot])
         self._stores[slot] = self._builder.store(value, slot)
         self._known[slot] = value
 
-    def _read(self, slot: ir.Value, kind: ir.Type) -> ir.Value:
+    def _read(self, slot: Value, kind: Type) -> Value:
         """The slot's value, loaded at most once in a basic block."""
         assert self._builder is not None
         self._enter()
         if slot not in self._known:
-            self._known[slot] = self._builder.load(slot, typ=kind)
+            self._known[slot] = self._builder.load(slot, kind)
         return self._known[slot]
 
     def _enter(self) -> None:
@@ -92,25 +91,18 @@ class RegisterFile:
             self._block = self._builder.block
             self._known, self._stores = {}, {}
 
-    def finish(self, function: ir.Function) -> None:
-        """Drop the stores that later ones in the same basic block made pointless."""
-        for block in function.blocks:
-            if any(id(found) in self._dead for found in block.instructions):
-                block.instructions = [
-                    found for found in block.instructions if id(found) not in self._dead
-                ]
-
     def _slot(
-        self, name: str, number: int, along: bool, runtime: tuple[tuple[ir.Value, int], ...]
-    ) -> tuple[ir.Value, ir.Type, int | None]:
+        self, name: str, number: int, along: bool, runtime: tuple[tuple[Value, int], ...]
+    ) -> tuple[Value, Type, int | None]:
         if runtime:
             raise CodegenError(
                 f"register buffer '{name}' is indexed by a loop that is not unrolled or vector"
             )
-        kind = element_type(self._buffers[name].dtype)
+        scalar = element_type(self._buffers[name].dtype)
+        kind: Type = scalar
         position: int | None = None
         if name in self._vectors:
-            kind = ir.VectorType(kind, self._width)
+            kind = vector(scalar, self._width)
             if not along:
                 number, position = number // self._width * self._width, number % self._width
         key = (name, number)

@@ -16,15 +16,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from llvmlite import ir
-
+from codegen.llvm.builder import Builder
+from codegen.llvm.ir import INT32, Value, lanes, undefined, vector
 from codegen.llvm.loads import Lane
 from codegen.llvm.types import element_type
 from codegen.llvm.values import ValueEmitter
 from search_space.program import Block, Intrinsic, Loop
 from search_space.scalar import loads
 
-Store = Callable[[str, ir.Value, ir.Value, Lane], None]
+Store = Callable[[str, Value, Value, Lane], None]
 """(buffer, address, vector, lane): store the lanes in use."""
 
 
@@ -62,15 +62,15 @@ def emit_tile(tile: Tile, values: ValueEmitter, width: int, store: Store) -> Non
     """Load, transpose, store."""
     environment = values.index.environment
     block = tile.block
-    kind = ir.VectorType(element_type(values.memory.buffers[block.buffer].dtype), width)
+    kind = vector(element_type(values.memory.buffers[block.buffer].dtype), width)
     along = Lane(tile.columns[0], width, tile.columns[1])
     across = Lane(tile.rows[0], width, tile.rows[1])
-    rows: list[ir.Value] = []
+    rows: list[Value] = []
     for position in range(across.active):
         environment[across.variable] = position
         values.enter_lane(along)
         rows.append(values.splat(values.emit(block.value, along), width))
-    rows += [ir.Constant(kind, ir.Undefined)] * (width - len(rows))
+    rows += [undefined(kind)] * (width - len(rows))
     columns = transpose(values.builder, rows)
     target = values.compiled(block.write, across)
     for position in range(along.active):
@@ -83,7 +83,7 @@ def emit_tile(tile: Tile, values: ValueEmitter, width: int, store: Store) -> Non
         environment.pop(lane.variable, None)
 
 
-def transpose(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
+def transpose(builder: Builder, rows: list[Value]) -> list[Value]:
     """`width` vectors of `width` lanes, a power of two: row i, lane j becomes row j, lane i."""
     step = len(rows) // 2
     while step:
@@ -92,10 +92,10 @@ def transpose(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
     return rows
 
 
-def _exchange(builder: ir.IRBuilder, rows: list[ir.Value], step: int) -> list[ir.Value]:
+def _exchange(builder: Builder, rows: list[Value], step: int) -> list[Value]:
     """Rows `step` apart swap the blocks of `step` lanes that lie off the diagonal."""
     width = len(rows)
-    integers = ir.VectorType(ir.IntType(32), width)
+    integers = vector(INT32, width)
     low = [width + k - step if k & step else k for k in range(width)]
     high = [width + k if k & step else k + step for k in range(width)]
     found = list(rows)
@@ -103,6 +103,6 @@ def _exchange(builder: ir.IRBuilder, rows: list[ir.Value], step: int) -> list[ir
         if i & step:
             continue
         first, second = rows[i], rows[i + step]
-        found[i] = builder.shuffle_vector(first, second, ir.Constant(integers, low))
-        found[i + step] = builder.shuffle_vector(first, second, ir.Constant(integers, high))
+        found[i] = builder.shuffle_vector(first, second, lanes(integers, low))
+        found[i + step] = builder.shuffle_vector(first, second, lanes(integers, high))
     return found

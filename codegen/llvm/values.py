@@ -7,18 +7,26 @@ condition that depends on the lane becomes a mask computed at run time.
 
 from __future__ import annotations
 
-from llvmlite import ir
-
+from codegen.llvm.builder import Builder
 from codegen.llvm.indexing import IndexEmitter
-from codegen.llvm.loads import Lane, LoadEmitter, Memory
-from codegen.llvm.registers import RegisterFile
-from codegen.llvm.types import (
+from codegen.llvm.ir import (
+    FLOAT,
     INDEX,
-    is_float,
+    INT32,
+    Constant,
+    FloatType,
+    IntType,
+    Type,
+    Value,
+    lanes,
     lanes_of,
     literal,
-    zero,
+    scalar_of,
+    vector,
 )
+from codegen.llvm.loads import Lane, LoadEmitter, Memory
+from codegen.llvm.registers import RegisterFile
+from codegen.llvm.types import is_float
 from codegen.llvm.vector_math import FLAGS, VectorMath
 from search_space.errors import CodegenError
 from search_space.expression import Expr
@@ -30,7 +38,7 @@ class ValueEmitter(LoadEmitter):
 
     def __init__(
         self,
-        builder: ir.IRBuilder,
+        builder: Builder,
         index: IndexEmitter,
         registers: RegisterFile,
         memory: Memory,
@@ -40,11 +48,11 @@ class ValueEmitter(LoadEmitter):
         self.math = math
 
     # -- scalars ------------------------------------------------------------------------------
-    def emit(self, value: Scalar, lane: Lane | None, mask: ir.Value | None = None) -> ir.Value:
+    def emit(self, value: Scalar, lane: Lane | None, mask: Value | None = None) -> Value:
         """An LLVM value: a vector where the scalar varies with the lane."""
         match value:
             case Const(number):
-                return literal(ir.FloatType(), number)
+                return literal(FLOAT, number)
             case Load():
                 return self.load(value, lane, mask)
             case Call(function, arguments):
@@ -52,7 +60,7 @@ class ValueEmitter(LoadEmitter):
             case Select():
                 return self._select(value, lane, mask)
 
-    def _select(self, value: Select, lane: Lane | None, mask: ir.Value | None) -> ir.Value:
+    def _select(self, value: Select, lane: Lane | None, mask: Value | None) -> Value:
         """Only the side that is taken touches memory."""
         uniform: list[Expr] = []
         by_lane: list[Expr] = []
@@ -65,7 +73,7 @@ class ValueEmitter(LoadEmitter):
         if lane is not None and by_lane:
             bits = self.lane_condition(tuple(by_lane), lane)
             inner = bits if mask is None else self.builder.and_(bits, mask)
-            outside = self.builder.not_(bits)
+            outside = self.builder.xor(bits, literal(bits.type, -1))
             outside = outside if mask is None else self.builder.and_(outside, mask)
             sides = [self.emit(value.then, lane, inner), self.emit(value.otherwise, lane, outside)]
             then, other = (self.splat(side, lane.width) for side in same_kind(sides))
@@ -73,8 +81,8 @@ class ValueEmitter(LoadEmitter):
         return self._branch(value, lane, mask)
 
     def _branch(
-        self, value: Select, lane: Lane | None, mask: ir.Value | None, by_lane: Condition = ()
-    ) -> ir.Value:
+        self, value: Select, lane: Lane | None, mask: Value | None, by_lane: Condition = ()
+    ) -> Value:
         """A condition that is the same for all lanes: a branch, so that neither side is wasted."""
         condition = self.condition(value.condition)
         then = Select(by_lane, value.then, value.otherwise) if by_lane else value.then
@@ -100,9 +108,9 @@ class ValueEmitter(LoadEmitter):
         merged.add_incoming(two, from_two)
         return merged
 
-    def condition(self, condition: Condition) -> ir.Value | bool:
+    def condition(self, condition: Condition) -> Value | bool:
         """All expressions >= 0, as a bit or a bool."""
-        total: ir.Value | None = None
+        total: Value | None = None
         for expression in condition:
             value = self.index.integer(expression)
             if isinstance(value, int):
@@ -113,35 +121,34 @@ class ValueEmitter(LoadEmitter):
             total = bit if total is None else self.builder.and_(total, bit)
         return True if total is None else total
 
-    def lane_condition(self, condition: Condition, lane: Lane) -> ir.Value:
+    def lane_condition(self, condition: Condition, lane: Lane) -> Value:
         """All expressions >= 0, for each lane."""
-        total: ir.Value | None = None
+        total: Value | None = None
         for expression in condition:
             bits = self._lane_compare(expression, lane)
             total = bits if total is None else self.builder.and_(total, bits)
         assert total is not None
         return total
 
-    def _lane_compare(self, expression: Expr, lane: Lane) -> ir.Value:
-        narrow = ir.IntType(32)
-        kind = ir.VectorType(narrow, lane.width)
-        values: ir.Value
+    def _lane_compare(self, expression: Expr, lane: Lane) -> Value:
+        kind = vector(INT32, lane.width)
+        values: Value
         factor = expression.coefficient(lane.variable)
         if factor is not None and factor.constant is not None:
-            base = self.builder.trunc(self.index.value(expression), narrow)
-            steps = ir.Constant(kind, [narrow(factor.constant * i) for i in range(lane.width)])
+            base = self.builder.convert("trunc", self.index.value(expression), INT32)
+            steps = lanes(kind, [factor.constant * i for i in range(lane.width)])
             values = self.builder.add(self.splat(base, lane.width), steps)
         else:
-            values = ir.Constant(kind, [narrow(-1)] * lane.width)
+            values = literal(kind, -1)
             for position in range(lane.active):
                 self.index.environment[lane.variable] = position
-                element = self.builder.trunc(self.index.value(expression), narrow)
+                element = self.builder.convert("trunc", self.index.value(expression), INT32)
                 values = self.builder.insert_element(values, element, INDEX(position))
             self.index.environment[lane.variable] = 0
-        return self.builder.icmp_signed(">=", values, zero(kind))
+        return self.builder.icmp_signed(">=", values, literal(kind, 0))
 
     # -- functions ----------------------------------------------------------------------------
-    def apply(self, function: str, values: list[ir.Value]) -> ir.Value:
+    def apply(self, function: str, values: list[Value]) -> Value:
         """A function of `scalar.FUNCTIONS` on values of one width, splatting uniform ones."""
         values = same_kind(values)
         width = max(lanes_of(v) for v in values)
@@ -152,7 +159,7 @@ class ValueEmitter(LoadEmitter):
         folded = fold_multiply(function, values)
         return folded if folded is not None else self._apply_float(function, values)
 
-    def _apply_integer(self, function: str, values: list[ir.Value]) -> ir.Value:
+    def _apply_integer(self, function: str, values: list[Value]) -> Value:
         builder = self.builder
         match function:
             case "add":
@@ -165,11 +172,11 @@ class ValueEmitter(LoadEmitter):
                 sign = ">" if function == "maximum" else "<"
                 return builder.select(builder.icmp_signed(sign, *values), *values)
             case "negate":
-                return builder.neg(*values)
+                return builder.sub(literal(values[0].type, 0), *values)
             case _:
                 raise CodegenError(f"function '{function}' has no integer code")
 
-    def _apply_float(self, function: str, values: list[ir.Value]) -> ir.Value:
+    def _apply_float(self, function: str, values: list[Value]) -> Value:
         builder, math = self.builder, self.math
         match function:
             case "add":
@@ -186,9 +193,9 @@ class ValueEmitter(LoadEmitter):
                 return builder.fneg(*values)
             case "greater_equal":
                 bits = builder.fcmp_ordered(">=", *values)
-                return builder.uitofp(bits, values[0].type)
+                return builder.convert("uitofp", bits, values[0].type)
             case "where":
-                bits = builder.fcmp_unordered("!=", values[0], zero(values[0].type))
+                bits = builder.fcmp_unordered("!=", values[0], literal(values[0].type, 0))
                 return builder.select(bits, values[1], values[2])
             case "power":
                 return math.exp(builder.fmul(values[1], math.log(values[0]), flags=FLAGS))
@@ -196,56 +203,49 @@ class ValueEmitter(LoadEmitter):
                 names = {"absolute": "fabs", "round": "roundeven"}
                 return math.call(f"llvm.{names.get(function, function)}", *values)
             case _:
-                found: ir.Value = getattr(math, function)(*values)
+                found: Value = getattr(math, function)(*values)
                 return found
 
-    def add(self, left: ir.Value, right: ir.Value) -> ir.Value:
+    def add(self, left: Value, right: Value) -> Value:
         """left + right; the identity is dropped (literal transform matrices leave many zeros)."""
         for one, other in ((left, right), (right, left)):
-            if isinstance(one, ir.Constant) and _is_splat(one, 0.0):
+            if isinstance(one, Constant) and one.number == 0:
                 return other
         return self.builder.fadd(left, right, flags=FLAGS)
 
-    def extreme(self, function: str, left: ir.Value, right: ir.Value) -> ir.Value:
+    def extreme(self, function: str, left: Value, right: Value) -> Value:
         """maximum / minimum as one instruction: ordered comparison and select."""
         bits = self.builder.fcmp_ordered(">" if function == "maximum" else "<", left, right)
-        return self.builder.select(bits, left, right, flags=("nsz",))
+        return self.builder.select(bits, left, right, flags="nsz")
 
 
-def same_kind(values: list[ir.Value]) -> list[ir.Value]:
+def same_kind(values: list[Value]) -> list[Value]:
     """Literals (float32 at first) take the element type of the values they stand beside."""
-    kinds = [v.type for v in values if not isinstance(v, ir.Constant)]
+    kinds = [v.type for v in values if not isinstance(v, Constant)]
     if not kinds:
         return values
-    scalar = kinds[0].element if isinstance(kinds[0], ir.VectorType) else kinds[0]
+    scalar = scalar_of(kinds[0])
     return [_retyped(v, scalar) for v in values]
 
 
-def _retyped(value: ir.Value, scalar: ir.Type) -> ir.Value:
+def _retyped(value: Value, scalar: Type) -> Value:
     """A literal as one of `scalar` type; anything else as it is."""
-    own = value.type.element if isinstance(value.type, ir.VectorType) else value.type
-    if not isinstance(value, ir.Constant) or own == scalar:
+    if not isinstance(value, Constant) or value.number is None or scalar_of(value.type) is scalar:
         return value
-    if lanes_of(value):
-        numbers = [part.constant for part in value.constant]
-        kind = ir.VectorType(scalar, len(numbers))
-        return ir.Constant(kind, [literal(scalar, number) for number in numbers])
-    return literal(scalar, value.constant)
+    if not lanes_of(value):
+        return literal(scalar, value.number)
+    assert isinstance(scalar, IntType | FloatType), f"no vectors of {scalar}"
+    return literal(vector(scalar, lanes_of(value)), value.number)
 
 
-def _is_splat(value: ir.Constant, number: float) -> bool:
-    parts = value.constant if isinstance(value.constant, list) else [value]
-    return all(isinstance(p, ir.Constant) and p.constant == number for p in parts)
-
-
-def fold_multiply(function: str, values: list[ir.Value]) -> ir.Value | None:
+def fold_multiply(function: str, values: list[Value]) -> Value | None:
     """x*0, x*1 and constant products, folded (transform matrices are full of them)."""
     if function != "multiply":
         return None
     for one, other in (values, reversed(values)):
-        if isinstance(one, ir.Constant):
-            if _is_splat(one, 0.0):
+        if isinstance(one, Constant):
+            if one.number == 0:
                 return one
-            if _is_splat(one, 1.0):
+            if one.number == 1:
                 return other
     return None

@@ -16,11 +16,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llvmlite import ir
+from codegen.llvm.builder import Builder
+from codegen.llvm.ir import (
+    INT32,
+    Constant,
+    FloatType,
+    IntType,
+    Type,
+    Value,
+    VectorType,
+    integer,
+    literal,
+    scalar_of,
+    vector,
+)
+from codegen.llvm.types import suffix
 
-from codegen.llvm.types import literal
-
-FLAGS = ("contract", "nsz")
+FLAGS = "contract nsz"
 
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
 _LOG = (
@@ -47,41 +59,38 @@ class VectorMath:
     `scalef`: whether the target has AVX-512's instruction for x 2^n on 16 lanes.
     """
 
-    def __init__(self, builder: ir.IRBuilder, scalef: bool = False) -> None:
+    def __init__(self, builder: Builder, scalef: bool = False) -> None:
         self.builder = builder
         self.scalef = scalef
 
-    def call(self, name: str, *values: ir.Value) -> ir.Value:
+    def call(self, name: str, *values: Value) -> Value:
         """An LLVM intrinsic overloaded on the type of its first operand (`llvm.fma.v16f32`)."""
         kind = values[0].type
-        scalar = kind.element if isinstance(kind, ir.VectorType) else kind
-        suffix = "f64" if isinstance(scalar, ir.DoubleType) else "f32"
-        if isinstance(kind, ir.VectorType):
-            suffix = f"v{kind.count}{suffix}"
-        function = intrinsic(
-            self.builder.module, f"{name}.{suffix}", kind, [value.type for value in values]
-        )
-        return self.builder.call(function, list(values))
+        scalar = scalar_of(kind)
+        assert isinstance(scalar, IntType | FloatType), f"no intrinsic on {kind}"
+        width = f"v{kind.count}" if isinstance(kind, VectorType) else ""
+        kinds = [value.type for value in values]
+        function = self.builder.module.declare(f"{name}.{width}{suffix(scalar)}", kind, kinds)
+        return self.builder.call(function, values)
 
-    def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
         return self.call("llvm.fma", a, b, c)
 
-    def _number(self, like: ir.Value, value: float) -> ir.Constant:
+    def _number(self, like: Value, value: float) -> Constant:
         return literal(like.type, value)
 
-    def _horner(self, x: ir.Value, coefficients: Sequence[float]) -> ir.Value:
+    def _horner(self, x: Value, coefficients: Sequence[float]) -> Value:
         """Polynomial with the highest coefficient first."""
-        total: ir.Value = self._number(x, coefficients[0])
+        total: Value = self._number(x, coefficients[0])
         for coefficient in coefficients[1:]:
             total = self.fma(total, x, self._number(x, coefficient))
         return total
 
-    def _integers(self, like: ir.Value) -> ir.Type:
-        integer = ir.IntType(32)
+    def _integers(self, like: Value) -> Type:
         kind = like.type
-        return ir.VectorType(integer, kind.count) if isinstance(kind, ir.VectorType) else integer
+        return vector(INT32, kind.count) if isinstance(kind, VectorType) else INT32
 
-    def exp(self, x: ir.Value) -> ir.Value:
+    def exp(self, x: Value) -> Value:
         builder, number = self.builder, self._number
         clamped = self._clamp(x, -104.0, 89.0)
         scaled = builder.fmul(clamped, number(x, 1.44269504088896341), flags=FLAGS)
@@ -91,43 +100,44 @@ class VectorMath:
         square = builder.fmul(r, r, flags=FLAGS)
         y = self.fma(self._horner(r, _EXP), square, r)
         y = builder.fadd(y, number(x, 1.0), flags=FLAGS)
-        if self.scalef and isinstance(x.type, ir.VectorType) and x.type.count == 16:
+        if self.scalef and isinstance(x.type, VectorType) and x.type.count == 16:
             return self._scale_by_power(y, n)
         # 2^n in two halves: from -150 to 128, n has no representation of its own.
         integers = self._integers(x)
-        whole = builder.fptosi(n, integers)
+        whole = builder.convert("fptosi", n, integers)
         half = builder.ashr(whole, literal(integers, 1))
         y = builder.fmul(y, self._power_of_two(half, x))
         return builder.fmul(y, self._power_of_two(builder.sub(whole, half), x))
 
-    def _clamp(self, x: ir.Value, low: float, high: float) -> ir.Value:
+    def _clamp(self, x: Value, low: float, high: float) -> Value:
         """Into [low, high]; not-a-number stays. Each side is one instruction."""
         for sign, limit in (("<", low), (">", high)):
             outside = self.builder.fcmp_ordered(sign, x, self._number(x, limit))
             x = self.builder.select(outside, self._number(x, limit), x)
         return x
 
-    def _scale_by_power(self, y: ir.Value, n: ir.Value) -> ir.Value:
+    def _scale_by_power(self, y: Value, n: Value) -> Value:
         """y 2^n by AVX-512's `vscalefps`, under the rounding mode in force (4)."""
-        kinds = [y.type, n.type, y.type, ir.IntType(16), ir.IntType(32)]
+        arguments = [y, n, y, integer(16)(0xFFFF), INT32(4)]
         name = "llvm.x86.avx512.mask.scalef.ps.512"
-        function = intrinsic(self.builder.module, name, y.type, kinds)
-        every, rounding = ir.IntType(16)(0xFFFF), ir.IntType(32)(4)
-        return self.builder.call(function, [y, n, y, every, rounding])
+        kinds = [value.type for value in arguments]
+        return self.builder.call(self.builder.module.declare(name, y.type, kinds), arguments)
 
-    def _power_of_two(self, exponent: ir.Value, like: ir.Value) -> ir.Value:
+    def _power_of_two(self, exponent: Value, like: Value) -> Value:
         biased = self.builder.add(exponent, literal(exponent.type, 127))
-        return self.builder.bitcast(self.builder.shl(biased, literal(exponent.type, 23)), like.type)
+        shifted = self.builder.shl(biased, literal(exponent.type, 23))
+        return self.builder.convert("bitcast", shifted, like.type)
 
-    def log(self, x: ir.Value) -> ir.Value:
+    def log(self, x: Value) -> Value:
         builder, number = self.builder, self._number
         integers = self._integers(x)
-        bits = builder.bitcast(x, integers)
+        bits = builder.convert("bitcast", x, integers)
         exponent = builder.sub(builder.ashr(bits, literal(integers, 23)), literal(integers, 126))
         mantissa = builder.and_(bits, literal(integers, 0x007FFFFF))
-        mantissa = builder.bitcast(builder.or_(mantissa, literal(integers, 0x3F000000)), x.type)
+        mantissa = builder.or_(mantissa, literal(integers, 0x3F000000))
+        mantissa = builder.convert("bitcast", mantissa, x.type)
         small = builder.fcmp_ordered("<", mantissa, number(x, 0.707106781186547524))
-        e = builder.sitofp(exponent, x.type)
+        e = builder.convert("sitofp", exponent, x.type)
         e = builder.select(small, builder.fsub(e, number(x, 1.0)), e)
         doubled = builder.fadd(mantissa, mantissa)
         m = builder.fsub(builder.select(small, doubled, mantissa), number(x, 1.0))
@@ -137,22 +147,20 @@ class VectorMath:
         y = self.fma(square, number(x, -0.5), y)
         return self.fma(e, number(x, 0.693359375), builder.fadd(m, y))
 
-    def reciprocal(self, x: ir.Value) -> ir.Value:
+    def reciprocal(self, x: Value) -> Value:
         return self.builder.fdiv(self._number(x, 1.0), x)
 
-    def sigmoid(self, x: ir.Value) -> ir.Value:
+    def sigmoid(self, x: Value) -> Value:
         power = self.exp(self.builder.fneg(x))
         return self.reciprocal(self.builder.fadd(power, self._number(x, 1.0)))
 
-    def tanh(self, x: ir.Value) -> ir.Value:
+    def tanh(self, x: Value) -> Value:
         return self._odd(x, _TANH_LIMIT, *_TANH)
 
-    def erf(self, x: ir.Value) -> ir.Value:
+    def erf(self, x: Value) -> Value:
         return self._odd(x, _ERF_LIMIT, *_ERF)
 
-    def _odd(
-        self, x: ir.Value, limit: float, over: Sequence[float], under: Sequence[float]
-    ) -> ir.Value:
+    def _odd(self, x: Value, limit: float, over: Sequence[float], under: Sequence[float]) -> Value:
         """x P(x^2) / Q(x^2) of x kept within +-limit, the result within +-1."""
         builder = self.builder
         x = self._clamp(x, -limit, limit)
@@ -160,13 +168,3 @@ class VectorMath:
         top = builder.fmul(x, self._horner(square, over), flags=FLAGS)
         quotient = builder.fdiv(top, self._horner(square, under), flags=FLAGS)
         return self._clamp(quotient, -1.0, 1.0)
-
-
-def intrinsic(
-    module: ir.Module, name: str, result: ir.Type, arguments: list[ir.Type]
-) -> ir.Function:
-    """Declare an LLVM intrinsic by its full name, once for each module."""
-    known = module.globals.get(name)
-    if isinstance(known, ir.Function):
-        return known
-    return ir.Function(module, ir.FunctionType(result, arguments), name)

@@ -21,10 +21,10 @@ from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
-from llvmlite import ir
 from numpy.typing import NDArray
 
 from codegen.host import host_target
+from codegen.llvm.ir import Module
 from codegen.llvm.threads import barrier_function
 from codegen.native import toolchain
 from codegen.native.memory import aligned_bytes
@@ -154,9 +154,8 @@ if hasattr(os, "register_at_fork"):  # a forked child has none of its parent's t
 @cache
 def _walker() -> tuple[Any, Any]:
     """The native loop over a table of calls, and the JIT that holds its code."""
-    module = ir.Module(name="driver")
     target = host_target()
-    module.triple = target.text("isa.triple")
+    module = Module("driver", target.text("isa.triple"))
     barrier_function(module)
     code = toolchain.emit_object(f"{module}\n{_WALK_TEXT}", target)
     jit = llvm.create_lljit_compiler(

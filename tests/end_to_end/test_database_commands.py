@@ -103,7 +103,7 @@ def test_show_prints_the_code_a_record_stands_for(database: Path) -> None:
     shown = succeed("show", 1, "--database", database, "--program", "--llvm", "--assembly")
     assert shown["workload"] == SMALL.key and shown["toolchain"]["tilesmith"]
     assert "c.register" in shown["program"]
-    assert 'define void @"run"' in shown["llvm"]
+    assert "define void @run(" in shown["llvm"]
     assert "run:" in shown["assembly"]
     plain = invoke("show", 1, "--database", database, "--program").stdout
     assert "samples" in plain and "c.register" in plain and "define" not in plain
