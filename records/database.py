@@ -148,7 +148,7 @@ class Database(Store):
         target: str | None = None,
         heal: bool = False,
     ) -> list[maintenance.Drift]:
-        """Measure a sample of the best records again and compare.
+        """Measure a sample of the best records of single operators again and compare.
 
         Args:
             measure: measures records with the present versions.
@@ -156,7 +156,8 @@ class Database(Store):
             target: only records of this target (name or identity).
             heal: also write what was measured: the last word on each configuration.
         """
-        chosen = maintenance.sample(self.overview(target=target), count, rng)
+        bests = [best for best in self.overview(target=target) if not best.record.is_of_model]
+        chosen = maintenance.sample(bests, count, rng)
         renewed = measure([best.record for best in chosen])
         if heal:
             self.add(renewed)

@@ -21,6 +21,9 @@ from search_space.target import Target
 from search_space.template import template_of
 from search_space.workload import Workload
 
+MODEL = "model"
+"""First word of the keys of whole models, which no template has; see docs/database.md."""
+
 JobStatus = Literal["running", "finished", "interrupted", "failed"]
 
 
@@ -92,6 +95,11 @@ class TuningRecord:
     def workload(self) -> Workload:
         """The workload, parsed; `WorkloadError` if this installation does not know its operator."""
         return Workload.parse(self.workload_key)
+
+    @property
+    def is_of_model(self) -> bool:
+        """Whether it is of a whole model rather than of one operator."""
+        return self.workload_key.startswith(f"{MODEL} ")
 
     @property
     def latency(self) -> float | None:

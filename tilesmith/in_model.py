@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from records.record import MODEL
 from search_space.config import Config
 from search_space.errors import ConfigError
 from search_space.measure import MeasureResult
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from compiler.graph import Graph
     from records import Database, TuningRecord
 
-OPERATOR = "model"
-"""First word of the keys of whole models; no template has this name."""
-
 Choices = dict[Workload, Config]
 
 
@@ -37,7 +35,7 @@ def model_key(kernels: Graph) -> str:
         for node in kernels.nodes
     )
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-    return f"{OPERATOR} digest={digest}"
+    return f"{MODEL} digest={digest}"
 
 
 def keep(
@@ -84,7 +82,7 @@ def _newest(database: Database, key: str, target: Target, threads: int) -> Tunin
     from records.queries import Filter
 
     where = Filter(
-        key, OPERATOR, target.identity, threads=threads, measured_by="hardware", status="ok"
+        key, MODEL, target.identity, threads=threads, measured_by="hardware", status="ok"
     )
     for record in database.query(where, limit=1):
         versions = record.toolchain

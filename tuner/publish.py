@@ -9,7 +9,7 @@ canonical choice: the lowest configuration key, the same rule by which the datab
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from search_space.config import Config
@@ -31,7 +31,6 @@ def confirm(search: Search, task: TaskSearch, rivals: int, cancel: CancelToken |
     """Measure a task's top candidates again in turns and commit the new results."""
     if search.runner.deterministic:
         return
-    workload = task.state.task.workload
     confirmed: set[Config] = set()
     for _ in range(_ROUNDS):
         best = canonical_best(task.state.results, NEAR_TIE)
@@ -41,16 +40,24 @@ def confirm(search: Search, task: TaskSearch, rivals: int, cancel: CancelToken |
         chosen = list(dict.fromkeys([*chosen, best[0]]))
         if len(chosen) == 1 and not confirmed:
             return
-        results = search.runner.compare([(workload, config) for config in chosen], cancel)
-        trials = [
-            Trial(config, replace(result, warm_samples=task.state.results[config].warm_samples))
-            for config, result in zip(chosen, results, strict=False)
-        ]
-        confirmed |= {trial.config for trial in trials}
-        if trials:
-            search.replace(task, trials)
-        if len(trials) < len(chosen):
+        confirmed |= set(chosen)
+        if measure_again(search, task, chosen, cancel) < len(chosen):
             return
+
+
+def measure_again(
+    search: Search, task: TaskSearch, configs: Sequence[Config], cancel: CancelToken | None
+) -> int:
+    """Measure rivals again in turns; the new samples take the place of the old. How many it did."""
+    workload, known = task.state.task.workload, task.state.results
+    results = search.runner.compare([(workload, config) for config in configs], cancel)
+    trials = [
+        Trial(config, replace(result, warm_samples=known[config].warm_samples))
+        for config, result in zip(configs, results, strict=False)
+    ]
+    if trials:
+        search.replace(task, trials)
+    return len(trials)
 
 
 def canonical_best(

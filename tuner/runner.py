@@ -36,12 +36,16 @@ class Runner(Protocol):
         batch: how many configurations it likes to get at once.
         drift: largest relative change seen of a baseline measured again and again; 0 if it
             cannot vary.
+        looks: how often that baseline was looked at.
+        moved: how far it was at the last look from where it was at the one before, relative.
     """
 
     measured_by: MeasuredBy
     deterministic: bool
     batch: int
     drift: float
+    looks: int
+    moved: float
 
     def measure(
         self, batch: Sequence[Candidate], cancel: CancelToken | None = None

@@ -24,6 +24,7 @@ from search_space.config import Config
 from search_space.errors import InputError, TilesmithError
 from search_space.target import Target
 from tuner.cancel import Cancelled, CancelToken, Interrupted
+from tuner.drift import DriftWatch
 from tuner.evaluator import InPlace, ModelEvaluator, reranked
 from tuner.ledger import JobEnd, Ledger
 from tuner.options import OnProgress, Progress, TaskReport, TuneOptions, TuningSummary
@@ -201,6 +202,7 @@ class _Job:
         search, deadline = phase.search, phase.deadline
         if deadline is not None and phase is self.phases[-1]:
             deadline -= self._kept_back()
+        watch = DriftWatch(search, self._options.rivals)
         while not self.cancel.cancelled:
             left = None if phase.limit is None else phase.limit - search.trials
             if left is not None and left <= 0:
@@ -217,6 +219,7 @@ class _Job:
                     break
             if task.pending:
                 search.measure(task, left)
+                watch.check(self.cancel)
                 self._show(phase)
         return "cancelled"
 
@@ -307,10 +310,10 @@ def _learner(
     learned.
     """
     if judge is None:
-        return KnobFeatures(), options.cost_model or "xgboost"
+        return KnobFeatures(), options.cost_model or "blend"
     if runner.measured_by == "simulator":
         source = JudgedFeatures(judge, target, analytical=screening)
-        return source, "" if screening else options.cost_model or "xgboost"
+        return source, "" if screening else options.cost_model or "blend"
     return JudgedFeatures(judge, target), options.cost_model or "residual"
 
 

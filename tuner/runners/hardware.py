@@ -18,6 +18,7 @@ from search_space.measure import MeasuredBy, MeasureResult
 from search_space.workload import Workload
 from tuner.cancel import CancelToken
 from tuner.messages import result_from_json
+from tuner.options import DRIFT_LIMIT
 from tuner.runner import Candidate, Runner, RunnerOptions, runners
 from tuner.worker_process import WorkerError, WorkerProcess
 
@@ -37,8 +38,11 @@ class HardwareRunner:
         self._folder = tempfile.mkdtemp(prefix="tilesmith-")
         self._best: dict[str, float] = {}
         self._baseline: tuple[Candidate, float] | None = None
+        self._pace = 1.0
         self._since_baseline = 0
         self.drift = 0.0
+        self.looks = 0
+        self.moved = 0.0
         self.worker = WorkerProcess(
             {
                 "backend": options.backend,
@@ -79,9 +83,17 @@ class HardwareRunner:
         self._since_baseline = 0
         (workload, config), latency = self._baseline
         asked = {"workload": workload.key, "config": dict(config), "incumbent": None}
-        for again in self._ask({"measure": asked}, 1, cancel):
-            if again.latency is not None:
-                self.drift = max(self.drift, abs(again.latency / latency - 1))
+        paces: list[float] = []
+        while len(paces) < 2 and (not paces or abs(paces[0] / self._pace - 1) > DRIFT_LIMIT):
+            (again,) = self._ask({"measure": asked}, 1, cancel) or (None,)
+            if again is None or again.latency is None:
+                return
+            paces.append(again.latency / latency)
+        pace = min(paces, key=lambda found: abs(found / self._pace - 1))  # one may be disturbed
+        self.looks += 1
+        self.moved = abs(pace / self._pace - 1)
+        self.drift = max(self.drift, abs(pace - 1))
+        self._pace = pace
 
     def compare(
         self, batch: Sequence[Candidate], cancel: CancelToken | None = None

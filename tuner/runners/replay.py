@@ -25,6 +25,8 @@ class ReplayRunner:
     deterministic = True
     batch = 64
     drift = 0.0
+    looks = 0
+    moved = 0.0
 
     def __init__(self, options: RunnerOptions) -> None:
         self._recorded = options.recorded

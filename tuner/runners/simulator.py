@@ -24,6 +24,8 @@ class SimulatorRunner:
     deterministic = True
     batch = 64
     drift = 0.0
+    looks = 0
+    moved = 0.0
 
     def __init__(self, options: RunnerOptions) -> None:
         self._target = options.target
