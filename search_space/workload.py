@@ -153,9 +153,21 @@ class Workload:
         return str(self[name])
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """A parameter written as a shape or list: '1x64x56x56' (or a bare integer)."""
+        """A parameter written as a shape or list: '1x64x56x56' (or a bare integer).
+
+        Raises:
+            WorkloadError: it is written otherwise.
+        """
         text = str(self[name])
-        return () if text in ("", "scalar") else tuple(int(part) for part in text.split("x"))
+        if text in ("", "scalar"):
+            return ()
+        try:
+            return tuple(int(part) for part in text.split("x"))
+        except ValueError:
+            raise WorkloadError(
+                f"'{name}={text}' of operator '{self.operator}' is no list of integers; "
+                "write it like 1x64x56x56"
+            ) from None
 
     def is_constant(self, operand: str) -> bool:
         return operand in self.constants

@@ -71,6 +71,7 @@ def test_parameters_are_read() -> None:
         ("matmul m=1 n=1 k=1 z=2", "no parameter 'z'; it takes m, n, k"),
         ("matmul m=1 n=1 k=1 m=2", "'m' is given twice"),
         ("matmul m=1 n=1 k", "'k' in .* is not of the form NAME=VALUE"),
+        ("softmax shape=3by4", "'shape=3by4' of operator 'softmax' is no list of integers"),
         ("matmul m=0 n=1 k=1", "m=0 is out of range; at least 1"),
         ("matmul m=-4 n=1 k=1", "m=-4 is out of range"),
         ("matmul m=1 n=1 k=1 batch=two", "batch='two' is not an integer"),
