@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search_space.target import FactValue, Target
-from tilesmith.compiling import build_executable, parts_of
+from tilesmith.compiling import build_executable, is_artifact, parts_of, runs_models
+from tilesmith.subjects import is_model
 from tilesmith.targets import check_schedulable, resolve_target
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def tune(
     early_stopping: int | None = None,
     measure: str | None = None,
     threads: int = 1,
+    precision: str = "fp32",
     seed: int = 0,
     resume: bool = False,
     shapes: Shapes | None = None,
@@ -67,6 +69,7 @@ def tune(
         measure: "simulator", "hardware", "both", or "replay" (look results up in the database
             and write nothing); None: both on a CPU, else the simulator.
         threads: threads a kernel may use.
+        precision: "fp32" or, on an accelerator, "bf16": of the kernels of an fp32 model.
         seed: of all random choices.
         resume: go on with the last unfinished job on the same input.
         shapes: of inputs with symbolic dimensions, by input name.
@@ -92,8 +95,9 @@ def tune(
         scheduler=scheduler,
         cost_model=cost_model,
     )
+    resolved = resolve_target(target, settings)
     job = tuning_job(
-        subject, resolve_target(target, settings), shapes, measure, threads, resume=resume
+        subject, resolved, shapes, measure, threads, resume=resume, precision=precision
     )
     return run_job(job, str(database), options, observer, cancel)
 
@@ -107,6 +111,7 @@ def compile(
     settings: Settings | None = None,
     threads: int = 1,
     require_tuned: bool = False,
+    precision: str = "fp32",
 ) -> Executable:
     """Compile a model with the best schedules of a database.
 
@@ -117,13 +122,14 @@ def compile(
         model: path of an ONNX file, or a loaded `onnx.ModelProto`.
         database: None compiles everything with defaults.
         require_tuned: refuse any schedule that is not the workload's own.
+        precision: as `tune`.
 
     Raises:
         InputError: model, target or database are wrong; `require_tuned` and something is not tuned.
         CodegenError: a schedule could not be turned into code.
     """
     resolved = resolve_target(target, settings)
-    return build_executable(model, resolved, database, shapes, threads, require_tuned)
+    return build_executable(model, resolved, database, shapes, threads, require_tuned, precision)
 
 
 def load(path: str | Path) -> Executable:
@@ -142,27 +148,42 @@ def simulate(
     target: str | Target = "cpu",
     database: str | Path | None = None,
     *,
-    fidelity: str = "analytical",
+    fidelity: str | None = None,
     trace: str | Path | None = None,
     threads: int = 1,
+    precision: str = "fp32",
     shapes: Shapes | None = None,
     settings: Settings | None = None,
 ) -> SimulationResult:
     """Predict latency and what bounds it, on this machine or on described hardware.
 
+    A model on an accelerator is compiled and its whole program played; elsewhere, and at the other
+    fidelities, a model costs the sum of its operators.
+
     Args:
-        subject: as `tune`.
+        subject: as `tune`; or the path of an artifact, whose own target counts, with `settings`.
         database: where tuned schedules are looked up; operators it lacks use the default.
-        fidelity: "roofline", "analytical" or "timeline".
-        trace: file for a Chrome/Perfetto trace of a single operator.
+        fidelity: "roofline", "analytical" or "timeline"; None: the timeline for a model on an
+            accelerator, else analytical.
+        trace: file for a Chrome/Perfetto trace of a single operator, or of a model that is one
+            program on an accelerator.
+        precision: as `tune`.
 
     Raises:
         InputError: subject, target, database or fidelity are wrong.
     """
-    from tilesmith.simulation import Part, simulate_parts
+    from tilesmith.simulation import Part, simulate_artifact, simulate_parts, simulate_whole
 
+    path = None if trace is None else Path(trace)
+    if is_artifact(subject):
+        return simulate_artifact(Path(str(subject)), settings or {}, fidelity, path)
     resolved = resolve_target(target, settings)
-    whole = parts_of(subject, shapes)
+    if is_model(subject) and fidelity in (None, "timeline") and runs_models(resolved):
+        model: Model = subject  # type: ignore[assignment]
+        return simulate_whole(
+            build_executable(model, resolved, database, shapes, threads, precision=precision), path
+        )
+    whole = parts_of(subject, shapes, resolved, precision)
     found, notes = whole.workloads, whole.notes
     check_schedulable([item.workload for item in found], resolved)
     bests: Mapping[str, Any] = {}
@@ -176,5 +197,4 @@ def simulate(
         for item in found
         for best in (bests.get(item.workload.key),)
     ]
-    path = None if trace is None else Path(trace)
-    return simulate_parts(parts, resolved, fidelity, path, notes)  # type: ignore[arg-type]
+    return simulate_parts(parts, resolved, fidelity or "analytical", path, notes)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from tilesmith.subjects import WeightedWorkload, is_model, workloads_of
 
 if TYPE_CHECKING:
     from compiler.executable import Executable
-    from compiler.graph import Graph
+    from compiler.graph import Graph, Node
     from tilesmith.subjects import Model, Subject
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -45,24 +45,60 @@ class Parts:
     kernels: Graph | None = None
 
 
-def parts_of(subject: Subject, shapes: Shapes | None) -> Parts:
+def is_artifact(subject: Subject) -> bool:
+    """Whether the subject is the path of a compiled model."""
+    return isinstance(subject, str | Path) and str(subject).endswith(ARTIFACT_SUFFIX)
+
+
+def runs_models(target: Target) -> bool:
+    """Whether the target is an accelerator that whole models are compiled for."""
+    if target.family == "cpu":
+        return False
+    from compiler.backend import backends
+
+    return target.family in backends
+
+
+def parts_of(
+    subject: Subject,
+    shapes: Shapes | None,
+    target: Target | None = None,
+    precision: str = "fp32",
+) -> Parts:
     """The distinct workloads of a model (or those given).
+
+    Args:
+        target: where it is an accelerator, operators without a schedule for it are left out.
+        precision: of the kernels of an fp32 model on an accelerator.
 
     Raises:
         ModelError: the model cannot be read, or none of its operators has a template.
     """
     if not is_model(subject):
         return Parts(workloads_of(subject))  # type: ignore[arg-type]
-    from compiler.build import prepared
+    from compiler.build import prepared, scheduled
     from compiler.onnx_import import import_model
 
-    graph = prepared(import_model(subject, shapes))  # type: ignore[arg-type]
+    graph = import_model(subject, shapes)  # type: ignore[arg-type]
+    if target is not None and (runs_models(target) or precision != "fp32"):
+        graph, _ = scheduled(graph, target, precision)
+    else:
+        graph = prepared(graph)
     counts = Counter(node.workload for node in graph.nodes if node.workload is not None)
     if not counts:
         raise ModelError(f"no operator of '{graph.name}' has a template; nothing to work on")
-    host = Counter(node.operator for node in graph.nodes if node.kind == "host")
+    host = Counter(host_operator(node) for node in graph.nodes if node.kind == "host")
     notes = tuple(f"{count} {name} on the host, not counted" for name, count in host.items())
     return Parts([WeightedWorkload(w, float(n)) for w, n in counts.items()], notes, graph)
+
+
+def host_operator(node: Node) -> str:
+    """What a host node computes: an ONNX operator, or one of ours that has no schedule here."""
+    from compiler.host import REFERENCE
+
+    return (
+        str(node.attribute("workload")).split()[0] if node.operator == REFERENCE else node.operator
+    )
 
 
 def build_executable(
@@ -72,6 +108,7 @@ def build_executable(
     shapes: Shapes | None = None,
     threads: int = 1,
     require_tuned: bool = False,
+    precision: str = "fp32",
 ) -> Executable:
     """Compile a model with a database's schedules (None: with defaults only)."""
     from compiler.build import build
@@ -80,7 +117,7 @@ def build_executable(
     graph = import_model(model, shapes)
     source = source_text(Path(model)) if isinstance(model, str | Path) else ""
     if database is None:
-        return build(graph, target, None, threads, require_tuned, source)
+        return build(graph, target, None, threads, require_tuned, source, precision=precision)
     from records.database import Database
 
     with Database.open(str(database), create=False) as opened:
@@ -88,7 +125,7 @@ def build_executable(
         def pins(kernels: Graph) -> Choices:
             return pinned(opened, kernels, target, threads)
 
-        return build(graph, target, opened, threads, require_tuned, source, pins)
+        return build(graph, target, opened, threads, require_tuned, source, pins, precision)
 
 
 def source_text(model: Path) -> str:
@@ -103,14 +140,15 @@ def executable_of(
     database: str | Path | None,
     shapes: Shapes | None = None,
     threads: int | None = None,
+    precision: str = "fp32",
 ) -> Executable:
     """Load an artifact, or compile a model (by its suffix it is known which).
 
     Raises:
         InputError: an artifact for another number of threads than asked for.
     """
-    if not str(model).endswith(ARTIFACT_SUFFIX):
-        return build_executable(model, target, database, shapes, threads or 1)
+    if not is_artifact(model):
+        return build_executable(model, target, database, shapes, threads or 1, precision=precision)
     from compiler.executable import Executable
 
     loaded = Executable.load(model)
@@ -130,12 +168,20 @@ def compile_to(
     shapes: Shapes | None = None,
     threads: int = 1,
     require_tuned: bool = False,
+    precision: str = "fp32",
 ) -> CompileReport:
     """Compile a model and write the artifact; says what became of each operator."""
     start = time.perf_counter()
-    executable = build_executable(model, target, database, shapes, threads, require_tuned)
+    executable = build_executable(
+        model, target, database, shapes, threads, require_tuned, precision
+    )
     executable.save(artifact)
     report = executable.report
+    simulated = None
+    if runs_models(target):
+        from compiler.device_model import simulate_model
+
+        simulated = simulate_model(executable.recipe)
     return CompileReport(
         tuned=report.tuned,
         nearest=report.fallback,
@@ -146,6 +192,8 @@ def compile_to(
         artifact=str(artifact),
         compile_s=time.perf_counter() - start,
         peak_bytes=report.peak_bytes,
+        precision=report.precision,
+        simulated=simulated,
     )
 
 

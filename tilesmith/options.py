@@ -110,6 +110,15 @@ operator_option = click.option(
 )
 
 
+precision_option = click.option(
+    "--precision",
+    type=click.Choice(["fp32", "bf16"]),
+    default="fp32",
+    show_default=True,
+    help="On an accelerator: the element type that an fp32 model is run in; sums stay in fp32.",
+)
+
+
 def target_option(required: bool) -> Callable[[Command], Command]:
     """`--target`, with `--set` beside it; defaults to this machine when not required."""
 

@@ -6,11 +6,14 @@ Times are microseconds where a name ends in `_us`, milliseconds in `_ms`, second
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from search_space.config import Config
 from search_space.workload import Workload
 from tilesmith.timing import Timing
+
+if TYPE_CHECKING:
+    from simulator import SimulationResult
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,8 @@ class CompileReport:
         artifact: the file written.
         compile_s: seconds from file to file.
         peak_bytes: memory planned for intermediate tensors.
+        precision: of the kernels, "fp32" or "bf16".
+        simulated: on an accelerator, what the compiled model costs.
     """
 
     tuned: int
@@ -152,6 +157,8 @@ class CompileReport:
     artifact: str
     compile_s: float
     peak_bytes: int
+    precision: str = "fp32"
+    simulated: SimulationResult | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -166,7 +173,17 @@ class CompileReport:
             "artifact": self.artifact,
             "compile_s": self.compile_s,
             "peak_bytes": self.peak_bytes,
+            "precision": self.precision,
+            **self._device_json(),
         }
+
+    def _device_json(self) -> dict[str, Any]:
+        """What is known of a model on an accelerator."""
+        if self.simulated is None:
+            return {}
+        names = ("host_us", "bytes_moved", "bytes_saved", "resident")
+        found = {name: self.simulated.details[name] for name in names}
+        return {"latency_us": self.simulated.latency_us, **found}
 
     @property
     def fallback(self) -> int:

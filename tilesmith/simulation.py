@@ -1,20 +1,27 @@
 """Simulate operators and whole models: one `SimulationResult`, whatever was asked for.
 
-A model's cost is the sum of its operators' costs, one after the other; host operators (those
-without a template) are not in it and are named in the notes.
+A model on an accelerator is its compiled program, played on the timeline. Elsewhere, and at the
+other fidelities, a model's cost is the sum of its operators' costs, one after the other; host
+operators (those without a template) are not in it and are named in the notes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from search_space.config import Config
 from search_space.errors import InputError
-from search_space.target import Target
+from search_space.target import FactValue, Target
 from search_space.workload import Workload
 from simulator import Fidelity, OperatorCost, SimulationResult, simulate
+from tilesmith.compiling import runs_models
+
+if TYPE_CHECKING:
+    from compiler.executable import Executable
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,48 @@ class Part:
     workload: Workload
     weight: float
     config: Config | None
+
+
+def simulate_whole(
+    executable: Executable, trace: Path | None = None, target: Target | None = None
+) -> SimulationResult:
+    """A model compiled for an accelerator, on the timeline.
+
+    Args:
+        target: another machine for the same instructions; the one it was compiled for if None.
+    """
+    from compiler.device_model import simulate_model
+
+    return simulate_model(executable.recipe, target, trace)
+
+
+def simulate_artifact(
+    path: Path, settings: Mapping[str, str | FactValue], fidelity: str | None, trace: Path | None
+) -> SimulationResult:
+    """A compiled model on its own target, some of whose numbers may be changed.
+
+    Raises:
+        ModelError: the artifact cannot be read.
+        TargetError: an unknown setting, or a value out of range.
+    """
+    from compiler.artifact import load
+    from compiler.program import HostStep, KernelStep
+
+    executable = load(path)
+    recipe = executable.recipe
+    target = recipe.target.with_settings(settings) if settings else recipe.target
+    if fidelity in (None, "timeline") and runs_models(target):
+        return simulate_whole(executable, trace, target)
+    counts = Counter(
+        (step.workload, step.config) for step in recipe.steps if isinstance(step, KernelStep)
+    )
+    parts = [
+        Part(Workload.parse(workload), float(count), Config.from_json(config))
+        for (workload, config), count in counts.items()
+    ]
+    hosts = [step.name for step in recipe.steps if isinstance(step, HostStep)]
+    notes = tuple(f"{name} on the host, not counted" for name in hosts)
+    return simulate_parts(parts, target, fidelity or "analytical", trace, notes)  # type: ignore[arg-type]
 
 
 def simulate_parts(

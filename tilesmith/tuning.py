@@ -85,13 +85,14 @@ def tuning_job(
     threads: int,
     *,
     resume: bool,
+    precision: str = "fp32",
 ) -> TuningJob:
     """A job from what its caller named.
 
     Raises:
         InputError: subject, target and way of measuring do not go together.
     """
-    parts = parts_of(subject, shapes)
+    parts = parts_of(subject, shapes, target, precision)
     check_schedulable([found.workload for found in parts.workloads], target)
     way = way_of_measuring(measure, target)
     if resume and way == "replay":

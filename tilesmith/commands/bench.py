@@ -63,12 +63,18 @@ def bench(
 
     With --against all take turns within one run, on the same cores, and outputs are compared.
     """
+    from search_space.errors import InputError
     from tilesmith.comparison import compare, source_of
     from tilesmith.compiling import executable_of, random_inputs
     from tilesmith.targets import resolve_target
 
     resolved = resolve_target(target, dict(settings))
     executable = executable_of(model, resolved, database, dict(shapes), threads)
+    if executable.recipe.target.family != "cpu":
+        raise InputError(
+            f"target '{executable.recipe.target.name}' is not in this machine, so nothing can be "
+            f"timed; 'tilesmith simulate {model}' tells what the model costs on it"
+        )
     path = source_of(executable, model, source) if against else None
     result = compare(executable, random_inputs(executable), against, path, seconds)
     if as_json:

@@ -12,6 +12,7 @@ from tilesmith.options import (
     Shape,
     database_option,
     json_option,
+    precision_option,
     runtime_threads_option,
     shape_option,
     target_option,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 @target_option(required=False)
 @database_option(required=False)
 @runtime_threads_option
+@precision_option
 @shape_option
 @json_option
 def run(
@@ -50,6 +52,7 @@ def run(
     settings: tuple[tuple[str, str], ...],
     database: str | None,
     threads: int | None,
+    precision: str,
     shapes: tuple[tuple[str, Shape], ...],
     as_json: bool,
 ) -> None:
@@ -60,7 +63,7 @@ def run(
 
     given = read_arrays(inputs)
     resolved = resolve_target(target, dict(settings))
-    executable = executable_of(model, resolved, database, dict(shapes), threads)
+    executable = executable_of(model, resolved, database, dict(shapes), threads, precision)
     if not given:
         given = random_inputs(executable)
         note(f"no --input given: seeded random numbers for {', '.join(given)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from tilesmith.options import (
     database_option,
     json_option,
     operator_option,
+    precision_option,
     shape_option,
     target_option,
 )
@@ -22,20 +24,19 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model", required=False, metavar="MODEL.onnx")
+@click.argument("model", required=False, metavar="MODEL.onnx|MODEL.tsm")
 @operator_option
 @target_option(required=False)
 @database_option(required=False)
 @click.option(
     "--fidelity",
     type=click.Choice(["roofline", "analytical", "timeline"]),
-    default="analytical",
-    show_default=True,
-    help="How closely to look.",
+    help="How closely to look; analytical unless given, for a model on an accelerator timeline.",
 )
 @click.option(
     "--trace", type=click.Path(path_type=Path), help="Write a Chrome/Perfetto trace (JSON) here."
 )
+@precision_option
 @shape_option
 @json_option
 def simulate(
@@ -44,14 +45,17 @@ def simulate(
     target: str,
     settings: tuple[tuple[str, str], ...],
     database: str | None,
-    fidelity: str,
+    fidelity: str | None,
     trace: Path | None,
+    precision: str,
     shapes: tuple[tuple[str, Shape], ...],
     as_json: bool,
 ) -> None:
-    """Predict the latency of MODEL.onnx, or of the operators given with --op, on a target.
+    """Predict the latency of a model, or of the operators given with --op, on a target.
 
-    Schedules come from the database, best first; operators it does not know use the default.
+    Schedules come from the database, best first; operators it does not know use the default. A
+    model on an accelerator is compiled and its whole program played: the table shows each
+    operator alone, its roofline, and how much of the model's latency it shows.
     """
     from tilesmith import api
     from tilesmith.subjects import subject_of
@@ -62,6 +66,7 @@ def simulate(
         database=database,
         fidelity=fidelity,
         trace=trace,
+        precision=precision,
         shapes=dict(shapes),
         settings=dict(settings),
     )
@@ -79,6 +84,8 @@ def _summary(result: SimulationResult) -> str:
         f"{result.latency_us:.3f} us on {result.target} ({result.cycles} cycles, of them "
         f"{result.compute_cycles} compute), bound by {result.bound}; busy: {busy or 'nothing'}"
     ]
+    if "kernels_alone_us" in result.details:
+        return "\n".join([*lines, *_whole(result)])
     if len(result.ops) > 1:
         rows = [
             (op.workload, op.details.get("weight", 1), op.latency_us, op.bound)
@@ -86,3 +93,37 @@ def _summary(result: SimulationResult) -> str:
         ]
         lines.append(table(("operator", "times", "us each", "bound"), rows))
     return "\n".join(lines)
+
+
+def _whole(result: SimulationResult) -> list[str]:
+    """The table of a model on an accelerator, and what lies between latency and rooflines."""
+    rows = [
+        (
+            op.workload,
+            op.details["weight"],
+            op.latency_us,
+            op.details["roofline_us"],
+            op.details["shown_us"],
+            op.bound,
+            _busiest(op.details["engines"]),
+        )
+        for op in sorted(result.ops, key=lambda op: -op.details["shown_us"])
+    ]
+    header = ("operator", "times", "us alone", "roofline us", "us shown", "bound", "busiest")
+    found = result.details
+    return [
+        table(header, rows),
+        f"{found['precision']}; {found['tuned']} tuned, {found['nearest']} by nearest shape, "
+        f"{found['default']} by default, {found['host']} on the host "
+        f"({found['host_us']:.1f} us of transfers)",
+        f"rooflines add up to {found['roofline_us']:.1f} us, operators alone to "
+        f"{found['kernels_alone_us']:.1f} us; {found['between_us']:.1f} us lie between rooflines "
+        "and model",
+        f"{len(found['resident'])} tensors stay in SBUF: {found['bytes_saved'] / 1e6:.1f} MB of "
+        f"HBM traffic saved, {found['bytes_moved'] / 1e6:.1f} MB left",
+    ]
+
+
+def _busiest(engines: Mapping[str, float]) -> str:
+    name = max(engines, key=lambda engine: engines[engine])
+    return f"{name} {engines[name]:.0%}"

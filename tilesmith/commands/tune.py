@@ -11,6 +11,7 @@ from tilesmith.options import (
     database_option,
     json_option,
     operator_option,
+    precision_option,
     shape_option,
     target_option,
     threads_option,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     "given.",
 )
 @threads_option
+@precision_option
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--resume", is_flag=True, help="Go on where the last job on this input stopped.")
 @shape_option
@@ -80,6 +82,7 @@ def tune(
     scheduler: str,
     cost_model: str,
     threads: int,
+    precision: str,
     seed: int,
     resume: bool,
     shapes: tuple[tuple[str, Shape], ...],
@@ -110,6 +113,7 @@ def tune(
                 early_stopping=early_stopping,
                 measure=measure,
                 threads=threads,
+                precision=precision,
                 seed=seed,
                 resume=resume,
                 shapes=dict(shapes),
