@@ -52,6 +52,32 @@ class Samples:
         return Samples(self.features[chosen], self.analytical[chosen], self.groups[chosen])
 
 
+@dataclass(frozen=True)
+class Joint:
+    """Scores of n samples as one distribution.
+
+    Attributes:
+        mean: shape (n,), lower is faster.
+        deviation: standard deviations, shape (n,); zero: unknown.
+        covariance: of one sample (by number) with all, shape (n,).
+    """
+
+    mean: Floats
+    deviation: Floats
+    covariance: Callable[[int], Floats]
+
+    @classmethod
+    def independent(cls, mean: Floats, deviation: Floats) -> Joint:
+        """Samples that tell nothing of each other."""
+
+        def covariance(number: int) -> Floats:
+            found = np.zeros(len(mean))
+            found[number] = deviation[number] ** 2
+            return found
+
+        return cls(mean, deviation, covariance)
+
+
 class CostModel(ABC):
     """See the module's docstring for the contract."""
 
@@ -73,6 +99,10 @@ class CostModel(ABC):
         """Scores and their standard deviations (zero if the model has none), each shape (n,)."""
         doubt = self.uncertainty(samples)
         return self.predict(samples), np.zeros(len(samples)) if doubt is None else doubt
+
+    def joint(self, samples: Samples) -> Joint:
+        """The same as one distribution; independent samples unless the model knows better."""
+        return Joint.independent(*self.estimate(samples))
 
     @abstractmethod
     def save(self) -> str:

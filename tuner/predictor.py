@@ -22,7 +22,14 @@ from search_space.config import Config
 from search_space.measure import MeasureResult
 from search_space.target import Target
 from search_space.workload import Workload
-from tuner.cost_model import CostModel, CostModelFactory, Floats, Samples, rank_agreement
+from tuner.cost_model import (
+    CostModel,
+    CostModelFactory,
+    Floats,
+    Joint,
+    Samples,
+    rank_agreement,
+)
 from tuner.population import Breeder
 from tuner.task import Trial, TuningState
 from tuner.validity import ValidityClassifier
@@ -175,6 +182,16 @@ class Predictor:
         scores = scores + _FAILURE_PENALTY * memory.validity.failure_probability(features)
         rejected = ~np.isfinite(scores) | np.isposinf(analytical)
         return np.where(rejected, _UNPREDICTABLE, scores), np.where(rejected, 0.0, doubt)
+
+    def joint(self, state: TuningState, configs: Sequence[Config]) -> Joint:
+        """As `estimate`, as one distribution; at least one configuration."""
+        features, analytical = self._source.describe(state, configs)
+        memory = self._memory(state)
+        mean, deviation = self.estimate(state, configs)
+        if not memory.trained:
+            return Joint.independent(mean, deviation)
+        joint = memory.model.joint(self._samples(state, features, analytical))
+        return Joint(mean, deviation, joint.covariance)
 
     def remember(self, state: TuningState, trials: Sequence[Trial]) -> None:
         """Add measured trials, without training yet."""

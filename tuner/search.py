@@ -274,6 +274,7 @@ class Search:
         )
         state.predict = lambda configs: self._estimate(state, configs)[0]
         state.estimate = lambda configs: self._estimate(state, configs)
+        state.joint = lambda configs: self.predictor.joint(state, configs)
         carried = (
             carried_over(config, space)
             for config in self._ledger.similar(workload, self.runner.measured_by)

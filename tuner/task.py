@@ -18,6 +18,7 @@ from search_space.config import Config
 from search_space.measure import MeasuredBy, MeasureResult
 from search_space.space import SearchSpace
 from search_space.workload import Workload
+from tuner.cost_model import Joint
 
 Layouts = tuple[str, str]
 """Physical layouts of the first input and of the output."""
@@ -55,6 +56,11 @@ def no_estimate(configs: Sequence[Config]) -> tuple[NDArray[np.float64], NDArray
     return np.zeros(len(configs)), np.zeros(len(configs))
 
 
+def no_joint(configs: Sequence[Config]) -> Joint:
+    """Equal scores, independent, no deviations."""
+    return Joint.independent(*no_estimate(configs))
+
+
 def plain_layouts(config: Config) -> Layouts:
     """Layouts named by the knobs `input_layout` and `output_layout`, as `Template.layouts`."""
     return str(config.get("input_layout", "")), str(config.get("output_layout", ""))
@@ -75,6 +81,7 @@ class TuningState:
         seeds: starting points from similar workloads or from another way of measuring.
         predict: scores from the cost model in force.
         estimate: the same with their deviations.
+        joint: the same as one distribution, of at least one configuration.
         informed: whether scores rank well before anything is measured.
         layouts: the layout pair of a configuration.
     """
@@ -89,6 +96,7 @@ class TuningState:
     seeds: tuple[Config, ...] = ()
     predict: Predict = no_prediction
     estimate: Estimate = no_estimate
+    joint: Callable[[Sequence[Config]], Joint] = no_joint
     informed: bool = False
     layouts: Callable[[Config], Layouts] = plain_layouts
     _ranked: list[tuple[Config, float]] | None = field(default=None, repr=False)

@@ -78,6 +78,7 @@ def run(name: str, trials: int, seed: int, batch: int = 16) -> list[Config]:
     predictor = Predictor(KnobFeatures(), XgboostSquared)
     searched.predict = lambda configs: predictor.score(searched, configs)
     searched.estimate = lambda configs: predictor.estimate(searched, configs)
+    searched.joint = lambda configs: predictor.joint(searched, configs)
     strategy = strategies[name]()
     while len(searched.results) < trials:
         if strategy.guided:

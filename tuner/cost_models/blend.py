@@ -12,7 +12,7 @@ import json
 import numpy as np
 
 from tuner.boosting import Booster, parse
-from tuner.cost_model import CostModel, Floats, Samples, centred_logs, cost_models
+from tuner.cost_model import CostModel, Floats, Joint, Samples, centred_logs, cost_models
 from tuner.cost_models.gaussian_process import GaussianProcess
 
 _DISAGREEMENT = 0.5
@@ -44,6 +44,12 @@ class Blend(CostModel):
         trees = self._trees.predict(samples.features)
         mean, doubt = self._process.estimate(samples)
         return 0.5 * (trees + mean), np.hypot(doubt, 0.5 * (trees - mean) * _DISAGREEMENT)
+
+    def joint(self, samples: Samples) -> Joint:
+        trees, process = self._trees.predict(samples.features), self._process.joint(samples)
+        apart = 0.5 * (trees - process.mean) * _DISAGREEMENT
+        mean = 0.5 * (trees + process.mean)
+        return Joint(mean, np.hypot(process.deviation, apart), process.covariance)
 
     def save(self) -> str:
         saved = {"kind": self.name, "trees": self._trees.save(), "process": self._process.save()}

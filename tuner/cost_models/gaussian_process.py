@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.boosting import parse
-from tuner.cost_model import CostModel, Floats, Samples, centred_logs, cost_models
+from tuner.cost_model import CostModel, Floats, Joint, Samples, centred_logs, cost_models
 
 _MOST = 256
 _SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -67,6 +67,24 @@ class Process:
         offset, deviation = self.scale
         return mean * deviation + offset, np.sqrt(variance) * deviation
 
+    def joint(self, features: Floats) -> Joint:
+        """All of `features` (n, f) as one distribution."""
+        from scipy.linalg import solve_triangular
+
+        asked = (features[:, self.used] - self.centre) / self.spread
+        kernel = _matern(asked, self.inputs, self.length)
+        reduced = solve_triangular(self.factor, kernel.T, lower=True, check_finite=False)
+        variance = self.amplitude * np.maximum(1.0 - (reduced**2).sum(axis=0), 1e-9)
+        offset, deviation = self.scale
+
+        def covariance(number: int) -> Floats:
+            prior = _matern(asked[number : number + 1], asked, self.length)[0]
+            left = prior - reduced[:, number] @ reduced
+            return np.asarray(left * self.amplitude * deviation**2)
+
+        mean = (kernel @ self.weights) * deviation + offset
+        return Joint(mean, np.sqrt(variance) * deviation, covariance)
+
 
 @cost_models.register("gaussian_process")
 class GaussianProcess(CostModel):
@@ -104,6 +122,12 @@ class GaussianProcess(CostModel):
                 features = _finite(samples.features[mine])
                 mean[mine], doubt[mine] = self._processes[group].estimate(features)
         return mean, doubt
+
+    def joint(self, samples: Samples) -> Joint:
+        groups = np.unique(samples.groups).tolist()
+        if len(groups) != 1 or groups[0] not in self._processes:
+            return super().joint(samples)
+        return self._processes[groups[0]].joint(_finite(samples.features))
 
     def save(self) -> str:
         processes = {str(group): _to_json(process) for group, process in self._processes.items()}

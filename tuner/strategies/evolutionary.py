@@ -13,17 +13,17 @@ results come in. Batches are small: what a batch teaches should serve the next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from search_space.config import Config
-from tuner.acquisition import log_expected_improvement
+from tuner.acquisition import batch_by_improvement, log_expected_improvement
+from tuner.cost_model import Floats
 from tuner.evolution import Evolution, evolve
 from tuner.population import Breeder
 from tuner.strategy import Strategy, new_random, pick_diverse, strategies
-from tuner.task import Predict, TuningState
+from tuner.task import TuningState
 
 _BREEDING = Evolution(population=384, generations=4, crossover=0.3)
 _INFORMED_BREEDING = Evolution(population=512, generations=2, crossover=0.3, fresh=0.2)
@@ -41,6 +41,8 @@ _ELITE = 8
 _INFORMED_ELITE = 3
 _NEIGHBOURS = 24
 """Neighbours drawn of each of the informed elite."""
+_GREEDY = 3
+"""Every how manieth pick goes by the score alone."""
 _WHOLE = 2048
 """Spaces up to this size are scored as a whole."""
 
@@ -74,27 +76,30 @@ def _doubting(state: TuningState, count: int, taken: Sequence[Config]) -> list[C
     else:
         seeds = dict.fromkeys([*ranked[:_MEASURED_SEEDS], state.default, *state.seeds])
         breeder = Breeder(state.space)
-        bred = evolve(state, list(seeds), _BREEDING, promise)
+        bred = evolve(state, list(seeds), _BREEDING, lambda c: promise(*state.estimate(c)))
         near = breeder.decode(breeder.neighbours(breeder.encode(ranked[:_ELITE])))
         candidates = list(dict.fromkeys([*bred, *near]))
     candidates = [config for config in candidates if state.is_new(config)]
     if not candidates:
         return []
-    by_promise = np.argsort(promise(candidates), kind="stable").tolist()
-    by_score = np.argsort(state.predict(candidates), kind="stable").tolist()
-    turns = [place for pair in zip(by_promise, by_score, strict=True) for place in pair]
-    ordered = [candidates[place] for place in dict.fromkeys(turns)]
-    return pick_diverse(state, ordered, count, taken)
+    joint = state.joint(candidates)
+    if not ranked or not joint.deviation.any():
+        order = np.argsort(joint.mean, kind="stable").tolist()
+    else:
+        incumbent = float(state.predict(ranked[:_ELITE]).min())
+        order = batch_by_improvement(joint, incumbent, 2 * count, _GREEDY)
+    return pick_diverse(state, [candidates[place] for place in order], count, taken)
 
 
-def _promise(state: TuningState, elite: Sequence[Config]) -> Predict:
-    """Candidates' promise, lower is better: expected improvement over the elite as the model sees
-    it; the score where there is nothing to improve on or no doubt.
+def _promise(state: TuningState, elite: Sequence[Config]) -> Callable[[Floats, Floats], Floats]:
+    """From scores and their deviations to a candidate's promise, lower is better.
+
+    That is the expected improvement over the elite as the model sees it; the score itself where
+    there is nothing to improve on or no doubt.
     """
     incumbent = float(state.predict(elite).min()) if elite else 0.0
 
-    def promise(configs: Sequence[Config]) -> NDArray[np.float64]:
-        mean, deviation = state.estimate(configs)
+    def promise(mean: Floats, deviation: Floats) -> Floats:
         if not elite or not deviation.any():
             return mean
         return -log_expected_improvement(mean, deviation, incumbent)
