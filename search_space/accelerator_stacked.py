@@ -1,106 +1,341 @@
 """Convolution of few channels on Trainium-like cores: kernel rows stacked on partitions.
 
-A network's first layer has three channels, and three of 128 rows of the tensor engine would work.
-Here each partition holds one channel as one row of the kernel sees it: q = channel x kernel row,
-loaded by DMA with the kernel row's shift. What remains of the window are its columns, taps in the
-free axis:
+A layer of 64 channels in and out would use 64 rows and 64 columns of an array of 128 x 128, a first
+layer of three channels three rows. Here partitions hold channels as several kernel rows see them,
+and columns hold several output rows:
 
-    stacked[q, y, x] = image[q // kh, y*stride + q % kh, x];   psum += weight[q, s, o].T @
-    stacked[q, y, x+s]
+    stacked[p*C + c, Y, x] = image[c, Y*step + p*dilation - pad, x - pad]
+    psum[d*O + o, y, x]    = sum of  packed[b, s, q, d*O + o] * stacked[q, Y(y, b), x + s]
+
+over b, s, q. Output row y*fold + d needs input rows from (y*fold + d)*stride on; those that `fold`
+outputs need together are `blocks` times `stack`: one matmul for each block and column of the
+kernel. Where an output row does not need an input row, the packed weight is zero.
+
+Rows of the stacked image may be all those of the image (`step` 1: each partition loads one long
+run) or only those that matmuls begin at (less traffic, in shorter runs). The rows of p > 0 are
+those of p = 0 moved up, so an engine may copy them on chip instead of DMA loading them again
+(`stacker`).
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
 from search_space.accelerator_conv import ConvSpace
 from search_space.compute import ComputeDefinition, Stage, axis
+from search_space.config import Config
 from search_space.convolution.geometry import Geometry
-from search_space.expression import Expr, ceildiv, const, var
+from search_space.expression import Expr, ceildiv, const, minimum, var
+from search_space.knobs import Constraint, divisors, tile
 from search_space.layout import Layout, LayoutDimension
-from search_space.scalar import Const, Load, Select, call, load
+from search_space.scalar import Const, Load, Scalar, Select, call, load, rewrite
 from search_space.schedule import Schedule
+from search_space.space import SearchSpace, Subspace
 from search_space.target import Target
 from search_space.workload import Workload
 
+ROW_BYTES = 16
+"""Rows of the image in SBUF begin at multiples of this."""
+
+PARTITIONS_APART = 32
+"""Engines read and write partitions from multiples of this on."""
+
+STACKERS = ("dma", "vector", "gpsimd")
+"""What brings the rows of further kernel rows: DMA again, or an engine's copy of the first."""
+
+ROW_TILES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 28)
+LOAD_PARTS = (1, 2, 2.6, 3, 4, 5, 6, 8, 12)
+"""Candidate numbers of parts an image is loaded in (2.6: a last part of half the size)."""
+
+EVACUATION = ("scalar", "vector")
+"""Engines that may carry results out of PSUM."""
+
 
 def applies(workload: Workload, g: Geometry, target: Target) -> bool:
-    """Whether all channels' kernel rows fit the partitions, and there is something to stack."""
+    """Whether kernel rows of all channels fit the partitions, and there is something to stack."""
     return (
         g.groups == 1
         and g.kernel[0] > 1
-        and g.channels * g.kernel[0] <= target.integer("tensor.rows")
+        and 2 * g.channels <= target.integer("tensor.rows")
         and workload.is_constant("weight")
     )
 
 
+@dataclass(frozen=True)
+class Form:
+    """One way to stack a convolution. See the module's docstring.
+
+    Attributes:
+        stack: kernel rows on partitions; fold: output rows on columns; step: image rows between
+            two rows of the stacked image.
+    """
+
+    g: Geometry
+    stack: int
+    fold: int
+    step: int
+
+    @cached_property
+    def needed(self) -> int:
+        """Kernel rows (in units of the dilation) that `fold` output rows need together."""
+        return self.g.kernel[0] + (self.fold - 1) * self.g.stride[0]
+
+    @cached_property
+    def blocks(self) -> int:
+        """Matmuls that bring all of them."""
+        return -(-self.needed // self.stack)
+
+    @cached_property
+    def advance(self) -> int:
+        """Rows of the stacked image between two (folded) output rows."""
+        return self.fold * self.g.stride[0] // self.step
+
+    @cached_property
+    def skip(self) -> int:
+        """Rows of the stacked image between two blocks."""
+        return self.stack * self.g.dilation[0] // self.step if self.blocks > 1 else 0
+
+    @cached_property
+    def shifts(self) -> bool:
+        """Whether rows for later kernel rows are those of the first, so that engines may copy."""
+        whole = self.g.channels % PARTITIONS_APART == 0
+        return self.stack > 1 and whole and self.g.dilation[0] % self.step == 0
+
+    @cached_property
+    def height(self) -> int:
+        """Folded output rows."""
+        return self.g.out_height // self.fold
+
+    def rows(self, outputs: Expr) -> Expr:
+        """Rows of the stacked image that consecutive folded output rows read."""
+        return (outputs - 1) * self.advance + (self.blocks - 1) * self.skip + 1
+
+
+def forms(g: Geometry, rows: int, cols: int) -> tuple[Form, ...]:
+    """The forms worth trying, the one with the fewest matmuls first."""
+    found = []
+    folds = [f for f in divisors(g.out_height, 8) if f * g.out_channels <= cols]
+    for fold in folds if g.dilation[0] == 1 else [1]:
+        needed = g.kernel[0] + (fold - 1) * g.stride[0]
+        stack = min(needed, rows // g.channels)
+        stack = -(-needed // -(-needed // stack))
+        move = fold * g.stride[0]
+        most = move if stack == needed else math.gcd(move, stack * g.dilation[0])
+        found += [Form(g, stack, fold, step) for step in sorted({1, most})]
+    return tuple(sorted(found, key=lambda f: (f.blocks * f.height, f.step)))
+
+
 class StackedSpace(ConvSpace):
-    """Space and schedule of the stacked form; knobs are those of the shifted one."""
+    """Space and schedule of the stacked forms; other knobs are those of the shifted one."""
 
     algorithm = "stacked"
 
     def __init__(
         self, workload: Workload, target: Target, g: Geometry, compute: ComputeDefinition
     ) -> None:
-        super().__init__(workload, target, g, _stacked(compute, g, workload.dtype))
+        super().__init__(workload, target, g, compute)
+        self.source = compute
+        self.forms = forms(g, self.rows, self.cols)
 
-    def keeps(self) -> tuple[str, ...]:
-        """With rows of padding only whole images: in a block of rows the frame's edge would slant
-        over two loops (output row and stacked kernel row), which no single transfer can follow."""
-        return ("image",) if self.g.pads[0] or self.g.pads[2] else super().keeps()
+    # -- space --------------------------------------------------------------------------------
+    def space(self) -> SearchSpace:
+        """Forms, order of loops, what stays in SBUF, rows, copies, engine."""
+        spaces = [
+            self._subspace(form, keep, copies, engine, stacker)
+            for form in self.forms
+            for stacker in (STACKERS if form.shifts else ("dma",))
+            for keep in ("image", "rows")
+            for copies in (1, 2)
+            for engine in EVACUATION
+        ]
+        kept = tuple(s for s in spaces if s.size)
+        return SearchSpace(kept or (spaces[0],))
 
-    def bytes(self, keep: str, copies: int) -> Expr:
+    def _subspace(self, form: Form, keep: str, copies: int, engine: str, stacker: str) -> Subspace:
+        most = min(max(1, self.wide // self.columns), form.height)
+        rows = sorted({most, *range(1, min(most, 8) + 1)})
+        blocks = sorted({min(form.height, b) for b in ROW_TILES})
+        knobs = [tile("rows", rows), tile("row_tiles", blocks)]
+        if keep == "image":
+            tall = form.rows(const(form.height)).constant or 1
+            cuts = {math.ceil(tall / n) for n in LOAD_PARTS}
+            knobs.append(tile("load_rows", sorted(cuts)))
+        fixed = (
+            ("algorithm", self.algorithm), ("copies", copies), ("evacuate", engine),
+            ("fold", form.fold), ("keep", keep), ("outer", "n"), ("stack", form.stack),
+            ("stacker", stacker), ("step", form.step),
+        )  # fmt: skip
+        limit = Constraint(
+            self.stacked_bytes(form, keep, copies),
+            self.capacity,
+            "bytes of SBUF a partition that the tiles take",
+        )
+        return Subspace(fixed, tuple(knobs), (limit,))
+
+    def stacked_bytes(self, form: Form, keep: str, copies: int) -> Expr:
         """Bytes a partition of everything in SBUF at once."""
         g = self.g
-        weights = g.kernel[1] * min(g.out_channels, self.cols) * self.size * 2
+        columns = min(form.fold * g.out_channels, self.cols)
+        weights = form.blocks * g.kernel[1] * columns * self.size * 2
+        aligned = ROW_BYTES // self.size
         block = var("rows") * var("row_tiles")
-        tall = block if keep == "rows" else ceildiv(g.out_height, block) * block
+        tall = block if keep == "rows" else ceildiv(form.height, block) * block
         wide = -(-g.out_width // self.columns) * self.columns
-        width = self._span(const(wide), 1).constant or 1
-        image = tall * (width * self.size * copies)
-        result = block * (wide * self.size * copies)
+        width = -(-(self._span(const(wide), 1).constant or 1) // aligned) * aligned
+        height = form.rows(tall)
+        if keep == "image":
+            height = ceildiv(height, var("load_rows")) * var("load_rows")
+        result = minimum(block, form.height) * (form.fold * wide * self.size * copies)
         operands = sum(1 for s in self.workload.epilogue if s.kind.operand == "full")
         staged = self.wide * self.size * 8 * operands
+        image = height * (width * self.size * copies)
         return image + result + weights + staged + self.wide * 4 * 8 + self.size * 8
 
-    def _reduction(self, schedule: Schedule) -> Schedule:
-        return schedule.reorder("conv", ("s", "q", "n", "o", "y", "x"))
+    def default(self) -> Config:
+        """The fewest matmuls, whole images in SBUF if they fit, loaded in two or three parts."""
+        space = self.space()
+        best: tuple[tuple[float, ...], Config] | None = None
+        for subspace in space.subspaces:
+            rows = subspace.rows(0, subspace.cardinality)
+            for row in rows[subspace.legal(rows)]:
+                config = subspace.config(row)
+                rank = self._rank(config)
+                if best is None or rank > best[0]:
+                    best = rank, config
+        if best is None:
+            space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
+        assert best is not None
+        return best[1]
 
-    def _image(self, schedule: Schedule, loop: str) -> Schedule:
-        """The stacked image: kernel rows within channels, one partition each."""
-        schedule = schedule.compute_at("stacked", "result", loop, "sbuf")
-        schedule = schedule.set_layout("stacked", _layout(1, 0, 2, 3))
-        return schedule.split("stacked", "pq", self.g.kernel[0], "stacked.c", "stacked.r")
+    def _rank(self, config: Config) -> tuple[float, ...]:
+        form = self._form(config)
+        tall = form.rows(const(form.height)).constant or 1
+        parts = -(-tall // config.integer("load_rows")) if "load_rows" in config else 0
+        return (
+            -form.blocks * form.height,
+            float(config["keep"] == "image"),
+            config.integer("copies"),
+            float(config["stacker"] == "vector"),
+            float(config["evacuate"] == "scalar"),
+            -abs(form.step - 1),
+            -abs(parts - 3),
+            min(config.integer("rows"), 4),
+            -abs(config.integer("row_tiles") - 2),
+        )
 
-    def _weights(self, schedule: Schedule) -> Schedule:
-        """Weights of 128 output channels in SBUF as [q, s, o]."""
+    def _form(self, config: Config) -> Form:
+        return Form(self.g, *(config.integer(name) for name in ("stack", "fold", "step")))
+
+    # -- schedule -----------------------------------------------------------------------------
+    def schedule(self, structure: Config) -> Schedule:
+        """The schedule of a structural configuration; tile sizes stay symbols."""
+        form, keep = self._form(structure), structure.text("keep")
+        schedule = Schedule(stacked(self.source, form, self.workload.dtype))
+        schedule = schedule.split("result", "o", self.cols, "oo", "oi")
+        schedule = schedule.split("result", "y", form.fold, "yh", "yl")
+        block = var("rows") * var("row_tiles")
+        schedule = schedule.split("result", "yh", block, "yo", "yi")
+        schedule = schedule.reorder("result", ("n", "oo", "yo", "oi", "yi", "yl", "x"))
+        schedule = schedule.compute_at("row", "result", "yo", "sbuf")
+        schedule = schedule.set_layout("row", _layout(1, 0, 2, 3, 4))
+        schedule = schedule.split("row", "y", var("rows"), "yt", "yr")
+        schedule = schedule.split("row", "x", self.columns, "xt", "xr")
+        schedule = schedule.reorder("row", ("n", "yt", "xt", "d", "o", "yr", "xr"))
+        schedule = schedule.assign_engine("row", structure.text("evacuate"))
+        schedule = schedule.compute_at("conv", "row", "xt", "psum").pipeline("row", "xt", 4)
+        schedule = schedule.set_layout("conv", _layout(1, 0, 2, 3))
+        schedule = schedule.reorder("conv", ("b", "s", "q", "n", "m", "y", "x"))
+        schedule = schedule.assign_engine("conv", "tensor")
+        schedule = self._stack(schedule, keep)
+        if structure.text("stacker") != "dma":
+            schedule = schedule.assign_engine("stacked", structure.text("stacker"))
         schedule = schedule.compile_time("weight.packed")
         schedule = schedule.cache_read("weight.packed", "conv", "weight.block", "sbuf")
-        return schedule.compute_at("weight.block", "result", "oo", "sbuf")
+        schedule = schedule.compute_at("weight.block", "result", "oo", "sbuf")
+        schedule = schedule.set_layout("weight.block", _layout(2, 0, 1, 3))
+        schedule = schedule.unroll("weight.block", "weight.block.0", "weight.block.1")
+        copies = structure.integer("copies")
+        schedule = schedule.pipeline("result", "yo", copies)
+        return schedule.pipeline("result", "n", copies).pipeline("result", "oo", 2)
+
+    def _stack(self, schedule: Schedule, keep: str) -> Schedule:
+        """The stacked image: kernel rows outside channels on partitions, loaded in parts."""
+        loop = "yo" if keep == "rows" else "n"
+        schedule = schedule.compute_at("stacked", "result", loop, "sbuf")
+        schedule = schedule.set_layout("stacked", _layout(1, 0, 2, 3))
+        channels = self.g.channels
+        schedule = schedule.split("stacked", "pq", channels, "stacked.r", "stacked.c")
+        if keep == "rows":
+            return schedule.unroll("stacked", "stacked.r")
+        schedule = schedule.split("stacked", "py", var("load_rows"), "stacked.p", "stacked.y")
+        order = ("stacked.p", "pn", "stacked.r", "stacked.c", "stacked.y", "px")
+        return schedule.reorder("stacked", order).unroll("stacked", "stacked.p", "stacked.r")
 
 
-def _stacked(compute: ComputeDefinition, g: Geometry, dtype: str) -> ComputeDefinition:
-    """`stacked`, `weight.packed` and `conv` in place of `padded` and `conv`."""
-    kh = g.kernel[0]
-    n, q = axis("pn", g.batch), axis("pq", g.channels * kh)
-    y, x = axis("py", g.out_height), axis("px", g.padded_width)
-    row = y.var * g.stride[0] + q.var % kh * g.dilation[0] - g.pads[0]
+def stacked(compute: ComputeDefinition, form: Form, dtype: str) -> ComputeDefinition:
+    """`stacked`, `weight.packed`, `conv`, `row` and `result` in place of the direct stages."""
+    image, packed, conv = _image(form, dtype), _packed(form, dtype), _product(compute, form)
+    last = compute.output
+    o, x = last.axes[1], last.axes[3]
+    n, y, d = last.axes[0], axis("y", form.height), axis("d", form.fold)
+    old = compute.stage("conv")
+
+    def element(found: Load) -> Load:
+        if found.buffer != "conv":
+            return found
+        return Load("conv", (n.var, d.var * form.g.out_channels + o.var, y.var, x.var))
+
+    value: Scalar = Load("conv", tuple(a.var for a in last.axes)) if last is old else last.value
+    row_of = {last.axes[2].name: y.var * form.fold + d.var}
+    value = rewrite(value, lambda index: index.substitute(row_of), element)
+    row = Stage("row", (n, o, y, d, x), value, dtype=dtype)
+    at = last.axes[2].var
+    result = Load("row", (n.var, o.var, at // form.fold, at % form.fold, x.var))
+    stages = (image, packed, conv, row, Stage("result", last.axes, result, dtype=dtype))
+    return ComputeDefinition(compute.name, compute.inputs, stages)
+
+
+def _image(form: Form, dtype: str) -> Stage:
+    """`stacked`: rows of the image as kernel rows see them."""
+    g = form.g
+    n, q = axis("pn", g.batch), axis("pq", form.stack * g.channels)
+    y, x = axis("py", form.rows(const(form.height))), axis("px", g.padded_width)
+    row = y.var * form.step + q.var // g.channels * g.dilation[0] - g.pads[0]
     column = x.var - g.pads[1]
     inside = (row, column, const(g.height - 1) - row, const(g.width - 1) - column)
-    source = Load("data", (n.var, q.var // kh, row, column))
-    stacked = Stage("stacked", (n, q, y, x), Select(inside, source, Const(0.0)), dtype=dtype)
-    wq, ws, wo = axis("wq", g.channels * kh), axis("ws", g.kernel[1]), axis("wo", g.out_channels)
-    element = load("weight", wo.var, wq.var // kh, wq.var % kh, ws.var)
-    packed = Stage("weight.packed", (wq, ws, wo), element, dtype=dtype)
+    source = Load("data", (n.var, q.var % g.channels, row, column))
+    return Stage("stacked", (n, q, y, x), Select(inside, source, Const(0.0)), dtype=dtype)
+
+
+def _packed(form: Form, dtype: str) -> Stage:
+    """`weight.packed`: by block, tap, partition and column; zero where a row is not needed."""
+    g = form.g
+    b, s = axis("wb", form.blocks), axis("ws", g.kernel[1])
+    q, m = axis("wq", form.stack * g.channels), axis("wm", form.fold * g.out_channels)
+    r = b.var * form.stack + q.var // g.channels - m.var // g.out_channels * g.stride[0]
+    element = load("weight", m.var % g.out_channels, q.var % g.channels, r, s.var)
+    value = Select((r, const(g.kernel[0] - 1) - r), element, Const(0.0))
+    return Stage("weight.packed", (b, s, q, m), value, dtype=dtype)
+
+
+def _product(compute: ComputeDefinition, form: Form) -> Stage:
+    """`conv`: output rows folded onto channels."""
+    g = form.g
     old = compute.stage("conv")
-    over = (axis("q", g.channels * kh), axis("s", g.kernel[1]))
-    on, oo, oy, ox = (a.var for a in old.axes)
+    n, x = old.axes[0], old.axes[3]
+    m, y = axis("m", form.fold * g.out_channels), axis("y", form.height)
+    b, s = axis("b", form.blocks), axis("s", g.kernel[1])
+    q = axis("q", form.stack * g.channels)
+    row = y.var * form.advance + b.var * form.skip
+    column = x.var * g.stride[1] + s.var * g.dilation[1]
     product = call(
         "multiply",
-        load("stacked", on, over[0].var, oy, ox * g.stride[1] + over[1].var * g.dilation[1]),
-        load("weight.packed", over[0].var, over[1].var, oo),
+        load("stacked", n.var, q.var, row, column),
+        load("weight.packed", b.var, s.var, q.var, m.var),
     )
-    conv = Stage("conv", old.axes, product, over, "sum")
-    rest = tuple(s for s in compute.stages if s.name not in ("padded", "conv"))
-    return ComputeDefinition(compute.name, compute.inputs, (stacked, packed, conv, *rest))
+    return Stage("conv", (n, m, y, x), product, (b, s, q), "sum")
 
 
 def _layout(*axes: int) -> Layout:

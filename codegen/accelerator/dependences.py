@@ -89,7 +89,7 @@ def footprints(stream: InstructionStream) -> Footprints:
 
 
 def _granule(low: Ints, high: Ints, chip: np.ndarray) -> int:
-    """Bytes of a granule: the largest power of two, `SMALLEST_GRANULE` to 4096, that divides all boundaries."""
+    """Bytes of a granule: the largest power of two that divides all boundaries, within limits."""
     if not chip.any():
         return 64
     ends = -(-high[chip] // 64) * 64 if (low[chip] % 64 == 0).all() else high[chip]

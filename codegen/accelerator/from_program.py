@@ -18,12 +18,13 @@ engine; semaphores, verification and the grant order are `builder.Kernel.finish`
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from codegen.accelerator.builder import Buffers, Kernel
 from codegen.accelerator.copies import Copies, CopyNest, plan_copy
 from codegen.accelerator.core import Core
+from codegen.accelerator.dependences import SMALLEST_GRANULE
 from codegen.accelerator.instructions import InstructionStream
 from codegen.accelerator.nests import (
     Environment,
@@ -39,7 +40,9 @@ from codegen.accelerator.operands import SPACES, Operands
 from codegen.accelerator.pointwise import Pointwise
 from codegen.accelerator.products import Products
 from codegen.accelerator.transfers import Transfers
+from search_space.dtypes import size_of
 from search_space.errors import CodegenError
+from search_space.expression import const
 from search_space.program import (
     Allocate,
     Buffer,
@@ -49,6 +52,7 @@ from search_space.program import (
     Program,
     Sequence,
     Statement,
+    walk,
 )
 from search_space.scalar import Call, Const, Load, Select
 
@@ -62,6 +66,7 @@ class Generator:
     pools: dict[int, Buffers] = field(default_factory=dict)
     nests: dict[int, Nest | CopyNest | None] = field(default_factory=dict)
     extents: dict[int, Evaluate] = field(default_factory=dict)
+    aligned: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.operands = Operands(self.kernel)
@@ -153,6 +158,8 @@ class Generator:
             raise CodegenError(
                 f"buffer '{buffer.name}' is in '{buffer.scope}'; an accelerator has sbuf and psum"
             )
+        if buffer.name in self.aligned:
+            buffer = _row_aligned(buffer)
         self.buffers[buffer.name] = buffer
         if id(statement) not in self.pools:
             shape = [integer(e, f"the shape of '{buffer.name}'") for e in buffer.shape]
@@ -168,6 +175,21 @@ class Generator:
     # -- nests --------------------------------------------------------------------------------
     def emit(self, nest: Nest | CopyNest, env: Environment) -> None:
         """Emit a nest at one point of the loops outside it."""
+        if isinstance(nest, CopyNest):
+            for inner, sizes in self.boxes(nest, env):
+                self.copies.emit(nest, inner, sizes)
+            return
+        pieces = [piece for box in self.boxes(nest, env) for piece in self.pieces(nest, *box)]
+        if self.is_dma(nest):
+            for inner, sizes in pieces:  # frames wait for nothing, so they come before all else
+                self.transfers.frame(nest, inner, sizes)
+        for inner, sizes in pieces:
+            self.instruction(nest, inner, sizes)
+
+    def boxes(
+        self, nest: Nest | CopyNest, env: Environment
+    ) -> Iterator[tuple[Environment, dict[str, int]]]:
+        """(outer values, extents of the rest) with loops outside that extents depend on."""
         outside = [loop.variable for loop in nest.loops if loop.variable in nest.fixed]
         for values in self.points(nest, outside, env):
             inner = {**env, **values}
@@ -176,12 +198,17 @@ class Generator:
                 for loop, extent in zip(nest.loops, nest.extents, strict=True)
                 if loop.variable not in nest.fixed
             }
-            if not all(size > 0 for size in sizes.values()):
-                continue
-            if isinstance(nest, CopyNest):
-                self.copies.emit(nest, inner, sizes)
-            else:
-                self.instruction(nest, inner, sizes)
+            if all(size > 0 for size in sizes.values()):
+                yield inner, sizes
+
+    def pieces(
+        self, nest: Nest, env: Environment, sizes: dict[str, int]
+    ) -> Iterator[tuple[Environment, dict[str, int]]]:
+        """A box in the parts that single instructions can run over."""
+        apart = self.apart(nest, sizes)
+        rest = {name: size for name, size in sizes.items() if name not in apart}
+        for values in product(*(range(sizes[name]) for name in apart)):
+            yield {**env, **dict(zip(apart, values, strict=True))}, rest
 
     def points(
         self, nest: Nest | CopyNest, names: list[str], env: Environment
@@ -199,22 +226,13 @@ class Generator:
 
     def instruction(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
         """Emit a rectangular nest."""
-        apart = self.apart(nest, sizes)
-        if apart:
-            rest = {name: size for name, size in sizes.items() if name not in apart}
-            for values in product(*(range(sizes[name]) for name in apart)):
-                point = dict(zip(apart, values, strict=True))
-                self.instruction(nest, {**env, **point}, rest)
-            return
         block, scope = nest.block, nest.write.buffer.scope
         value = block.value
         reads = list(nest.reads.values())
         if isinstance(value, Const):
             self.transfers.initialise(nest, env, sizes, value.value)
-        elif isinstance(value, Load) and block.reducer is None and self.is_dma(nest):
-            self.transfers.dma(nest, env, sizes)
-        elif isinstance(value, Select) and self.is_dma(nest):
-            self.transfers.padded(nest, env, sizes, value)
+        elif isinstance(value, Load | Select) and block.reducer is None and self.is_dma(nest):
+            self.transfers.move(nest, env, sizes)
         elif self.is_product(nest):
             self.products.matmul(nest, env, sizes)
         elif isinstance(value, Load) and scope == "psum" and reads[0].buffer.scope == "sbuf":
@@ -223,20 +241,16 @@ class Generator:
             self.pointwise.emit(nest, env, sizes, self.operands.partition(nest.write, sizes))
 
     def apart(self, nest: Nest, sizes: dict[str, int]) -> list[str]:
-        """Loops that no single instruction runs over: those that skip partitions, and, where a
-        border depends on two loops at once, the shorter of the two."""
-        found = {
-            name
-            for access in (nest.write, *nest.reads.values())
-            for name, step in access.row_strides.items()
-            if step != 1 and sizes.get(name, 1) > 1
-        }
+        """Loops that no single instruction runs over: those the schedule unrolls, those that skip
+        partitions, and, where a border depends on several loops, all but the innermost of them."""
+        found = {loop.variable for loop in nest.loops if loop.kind == "unroll"}
+        for access in (nest.write, *nest.reads.values()):
+            found |= {name for name, step in access.row_strides.items() if step != 1}
         if isinstance(nest.block.value, Select):
             for expression in nest.block.value.condition:
-                names = [n for n in expression.variables() if sizes.get(n, 1) > 1]
-                if len(names) > 1:
-                    found.add(min(names, key=lambda name: sizes[name]))
-        return sorted(found)
+                names = set(expression.variables())
+                found |= set([n for n in sizes if n in names and sizes[n] > 1][:-1])
+        return [name for name in sizes if name in found and sizes[name] > 1]
 
     def is_dma(self, nest: Nest) -> bool:
         scopes = {nest.write.buffer.scope, *(a.buffer.scope for a in nest.reads.values())}
@@ -253,6 +267,24 @@ class Generator:
         )
 
 
+def _filled_in_parts(body: Statement) -> Iterator[str]:
+    """Buffers that an unrolled nest frames: several transfers fill them."""
+    for statement in walk(body):
+        found = match_nest(statement) if isinstance(statement, Loop) else None
+        unrolled = found and any(loop.kind == "unroll" for loop in found[0])
+        if found and unrolled and isinstance(found[1].value, Select):
+            yield found[1].buffer
+
+
+def _row_aligned(buffer: Buffer) -> Buffer:
+    """The buffer with rows that begin at granules of dependences, so that work on the first rows
+    need not wait for transfers of the next."""
+    *lead, last = buffer.shape
+    step = max(1, SMALLEST_GRANULE // size_of(buffer.dtype))
+    row = -(-integer(last, f"the shape of '{buffer.name}'") // step) * step
+    return replace(buffer, shape=(*lead, const(row)))
+
+
 def generate(program: Program, core: Core) -> InstructionStream:
     """The instruction stream of a bound program.
 
@@ -264,7 +296,7 @@ def generate(program: Program, core: Core) -> InstructionStream:
         VerificationError: a limit of the core is broken.
     """
     kernel = Kernel(program.name, core)
-    generator = Generator(kernel)
+    generator = Generator(kernel, aligned=frozenset(_filled_in_parts(program.body)))
     for buffer in program.parameters:
         shape = [integer(e, f"the shape of '{buffer.name}'") for e in buffer.shape]
         make = kernel.output if buffer.role == "output" else kernel.input

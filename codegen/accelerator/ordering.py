@@ -4,9 +4,10 @@ time.
 Queues are in order each, but a program written loop by loop has a tile's store before the next
 tile's load, and granting in that order would never overlap the two. So the compiler plays the
 program once on the nominal machine, always granting the queue head that is ready first, and writes
-that order down. From then on it is part of the program: the machine (and the timeline) grant in
-it, whatever their speed, which makes the program a max-plus system: a faster part never makes it
-slower.
+that order down. Of transfers that would wait for DMA engines anyway, the one whose data is needed
+first goes first. From then on the order is part of the program: the machine (and the timeline)
+grant in it, whatever their speed, which makes the program a max-plus system: a faster part never
+makes it slower.
 
 Invariant: only rows of different queues change places; every wait still names an earlier row.
 """
@@ -20,7 +21,23 @@ import numpy as np
 from codegen.accelerator.compiled import Floats, Ints, compiled
 from codegen.accelerator.core import FIRST_DMA_QUEUE, QUEUES
 from codegen.accelerator.costs import costs
-from codegen.accelerator.instructions import InstructionStream
+from codegen.accelerator.instructions import InstructionStream, Op
+
+
+@compiled
+def _needed(
+    n: int, first_dma: int, queue: Ints, store: Ints, wait_start: Ints, waits: Ints, need: Ints
+) -> int:
+    """Fill `need`: the first row of the tensor engine, or store, that a row's result goes into."""
+    for i in range(n):
+        need[i] = n
+    for back in range(n):
+        i = n - 1 - back
+        if queue[i] == 0 or store[i] == 1 or need[i] == n:
+            need[i] = min(need[i], i)
+        for w in range(wait_start[i], wait_start[i + 1]):
+            need[waits[w]] = min(need[waits[w]], need[i])
+    return n
 
 
 @compiled
@@ -38,6 +55,7 @@ def _grant(
     latency: Floats,
     dma_engines: Ints,
     dma_work: Floats,
+    need: Ints,
     head: Ints,
     following: Ints,
     free: Floats,
@@ -78,7 +96,12 @@ def _grant(
                 time = max(time, lock0)
             if lock[i] >= 2:
                 time = max(time, lock1)
-            if best < 0 or time < best_time:
+            if q >= first_dma:
+                time = max(time, dma_free[turn] - latency[i])
+            first = best < 0
+            if best >= first_dma and q >= first_dma and time == best_time:
+                first = need[i] < need[head[best]]
+            if first or time < best_time:
                 best = q
                 best_time = time
         if best < 0:
@@ -113,12 +136,16 @@ def grant_order(stream: InstructionStream) -> Ints:
     cost = costs(stream)
     queue = stream.rows["queue"]
     head, following = _successors(queue)
+    need = np.zeros(n, dtype=np.int64)
+    store = (stream.rows["op"] == Op.STORE).astype(np.int64)
+    _needed(n, FIRST_DMA_QUEUE, queue, store, stream.wait_start, stream.waits, need)
     order = np.zeros(n, dtype=np.int64)
     done = _grant(
         n, QUEUES, FIRST_DMA_QUEUE, stream.core.dma_engines, float(stream.core.semaphore_ns), queue,
         stream.rows["lock"], stream.wait_start, stream.waits, cost.issue, cost.latency,
-        cost.dma_engines, cost.dma_work, head, following, np.zeros(QUEUES), np.full(QUEUES, -1.0),
-        np.zeros(n), np.zeros(n, dtype=np.int64), np.zeros(stream.core.dma_engines), order,
+        cost.dma_engines, cost.dma_work, need, head, following, np.zeros(QUEUES),
+        np.full(QUEUES, -1.0), np.zeros(n), np.zeros(n, dtype=np.int64),
+        np.zeros(stream.core.dma_engines), order,
     )  # fmt: skip
     assert done == n, "waits name earlier rows only, so some queue can always go on"
     return order

@@ -11,11 +11,13 @@ from codegen.accelerator.core import Core
 from codegen.accelerator.from_program import generate
 from codegen.accelerator.instructions import Op
 from codegen.accelerator.nests import split_pipeline
+from codegen.accelerator.prologue import prepare
 from search_space.config import Config
 from search_space.dtypes import to_numpy
 from search_space.epilogue import reference as epilogue_reference
 from search_space.errors import CodegenError, ConfigError, WorkloadError
 from search_space.expression import as_expr, const, var
+from search_space.lowering import lower
 from search_space.program import Block, Buffer, Loop, Program
 from search_space.scalar import Load, Select
 from search_space.target import load_target
@@ -30,6 +32,9 @@ LARGER = [
     "conv2d n=2 c=8 h=30 w=33 oc=16 kh=3 kw=3 stride=2 pad=1 const=weight dtype=bfloat16",
     "conv2d c=64 h=28 w=28 oc=64 kh=1 kw=1 const=weight epilogue=residual,relu",
     "conv2d c=3 h=40 w=36 oc=20 kh=7 kw=7 stride=2 pad=3 const=weight epilogue=bias,relu",
+    "conv2d c=64 h=16 w=16 oc=64 kh=3 kw=3 pad=1 const=weight dtype=bfloat16",
+    "conv2d n=2 c=32 h=14 w=13 oc=32 kh=3 kw=3 const=weight epilogue=residual",
+    "conv2d c=32 h=8 w=30 oc=40 kh=4 kw=3 stride=2 pad=1x0x2x1 const=weight",
     "softmax shape=300x1000",
     "pool2d kind=max c=140 h=30 w=28 kh=3 kw=3 stride=2 pad=1",
     "depthwise_conv2d c=130 h=20 w=20 kh=3 kw=3 stride=2 pad=1 const=weight dtype=bfloat16",
@@ -49,7 +54,7 @@ def check(workload: Workload, config: Config, seed: int = 0) -> None:
         for o in template.operands(workload)
     }
     wide = {name: x.astype(np.float64) for name, x in inputs.items()}
-    (got,) = execute(stream, physical(stream, workload, inputs)).values()
+    (got,) = execute(stream, physical(stream, workload, config, inputs)).values()
     expected = template.reference(workload, wide)
     magnitude = template.reference(workload, {n: np.abs(x) for n, x in wide.items()})
     axis = template.channel_axis(workload)
@@ -59,17 +64,15 @@ def check(workload: Workload, config: Config, seed: int = 0) -> None:
     assert np.abs(found - expected).max() <= limit
 
 
-def physical(stream, workload, inputs):
-    """Inputs in the shapes the stream gives them; packed weights laid out as at compile time."""
-    found = {}
+def physical(stream, workload, config, inputs):
+    """Inputs in the shapes the stream gives them; packed weights made as at compile time."""
+    template = template_of(workload.operator)
+    space = template.space(workload, TARGET)
+    program = lower(template.schedule(workload, TARGET, space.structure(config)))
+    found = prepare(program.bind(space.tiles(config)), inputs)
     for tensor in stream.tensors:
         if tensor.role == "input" and tensor.name in inputs:
             found[tensor.name] = inputs[tensor.name].reshape(tensor.shape)
-        elif tensor.name == "weight.packed":
-            weight = inputs["weight"]
-            groups = workload.integer("groups")
-            grouped = weight.reshape(groups, -1, *weight.shape[1:]).transpose(0, 2, 3, 4, 1)
-            found[tensor.name] = np.ascontiguousarray(grouped).reshape(tensor.shape)
     return found
 
 
