@@ -95,7 +95,7 @@ def tune(
         scheduler=scheduler,
         cost_model=cost_model,
     )
-    resolved = resolve_target(target, settings)
+    resolved = resolve_target(target, settings, calibrate=True)
     job = tuning_job(
         subject, resolved, shapes, measure, threads, resume=resume, precision=precision
     )
@@ -177,7 +177,7 @@ def simulate(
     path = None if trace is None else Path(trace)
     if is_artifact(subject):
         return simulate_artifact(Path(str(subject)), settings or {}, fidelity, path)
-    resolved = resolve_target(target, settings)
+    resolved = resolve_target(target, settings, calibrate=True)
     if is_model(subject) and fidelity in (None, "timeline") and runs_models(resolved):
         model: Model = subject  # type: ignore[assignment]
         return simulate_whole(

@@ -18,13 +18,18 @@ HOST = "cpu"
 
 
 def resolve_target(
-    target: str | Target, settings: Mapping[str, str | FactValue] | None = None
+    target: str | Target,
+    settings: Mapping[str, str | FactValue] | None = None,
+    *,
+    calibrate: bool = False,
 ) -> Target:
     """The target a user named.
 
     Args:
         target: `cpu`, the name of a shipped target, a path ending in `.toml`, or a `Target`.
         settings: facts to change, by dotted name: `{"sbuf.mib": 48}`.
+        calibrate: for `cpu`, take the microbenchmarks (half a second, once for each machine) that
+            its simulator rests on, if they have not been kept yet. Kept ones are always used.
 
     Raises:
         TargetError: unknown name, bad file, unknown setting, or a value out of range.
@@ -33,8 +38,9 @@ def resolve_target(
         found = target
     elif target == HOST:
         from codegen.host import host_target
+        from simulator.cpu.calibration import calibrated
 
-        found = host_target()
+        found = calibrated(host_target(), measure=calibrate)
     else:
         found = load_target(target)
     if not settings:

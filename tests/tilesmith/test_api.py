@@ -13,6 +13,7 @@ from onnx import parser
 import tilesmith as ts
 from tilesmith.compiling import random_inputs
 from tilesmith.light_models import light_model_names, save_light_model
+from tilesmith.targets import resolve_target
 from tuner.options import Progress
 
 SMALL = ts.Workload.parse("matmul m=8 n=16 k=8 const=b")
@@ -126,3 +127,19 @@ def test_light_models_get_seeded_weights(tmp_path: Path) -> None:
     assert "resnet50" in light_model_names()
     with pytest.raises(ts.ModelError, match="squeezenet"):
         save_light_model("lenet", tmp_path / "d.onnx")
+
+
+def test_this_machine_is_calibrated_once_and_stays_the_same_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = ts.resolve_target("cpu")
+    monkeypatch.setenv("TILESMITH_CALIBRATION", str(tmp_path))
+    assert "clock.ghz" not in ts.resolve_target("cpu"), "it is measured only where it matters"
+    found = resolve_target("cpu", calibrate=True)
+    assert 0.1 < found.number("clock.ghz") < 10
+    (kept,) = tmp_path.iterdir()
+    kept.write_text('{"clock.ghz": 2.5}')
+    again = resolve_target("cpu", calibrate=True)
+    assert again.number("clock.ghz") == 2.5, "measured once"
+    assert plain.identity == found.identity == again.identity
+    assert ts.resolve_target("cpu").number("clock.ghz") == 2.5

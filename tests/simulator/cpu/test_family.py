@@ -173,6 +173,9 @@ def test_a_kept_calibration_is_read_and_a_broken_one_is_not(
     assert calibrated(cpu) is cpu
     path.write_text("{")
     assert calibrated(cpu) is cpu
+    path.write_text('{"clock.ghz": 2.0}')
+    monkeypatch.setenv("TILESMITH_CALIBRATION", "off")
+    assert calibrated(cpu, measure=True) is cpu
 
 
 def test_the_clock_scales_the_latency(cpu: Target) -> None:
