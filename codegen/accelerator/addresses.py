@@ -98,12 +98,12 @@ def _place_residents(draft: Draft, residents: tuple[Resident, ...]) -> dict[int,
     placed: list[tuple[Resident, int, int]] = []
     for resident in sorted(residents, key=lambda r: (-r.nbytes, r.first)):
         taken = sorted(
-            (start, stop)
+            (stop, start)
             for other, start, stop in placed
             if other.first <= resident.last and resident.first <= other.last
         )
         stop = size
-        for low, high in reversed(taken):
+        for high, low in reversed(taken):
             if high <= stop - resident.nbytes:
                 break
             stop = min(stop, low)

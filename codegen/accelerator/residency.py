@@ -111,7 +111,7 @@ def keep_on_chip(draft: Draft, external: Sequence[Range], policy: Policy) -> tup
             continue
         room[plan.first : plan.last + 1] -= plan.nbytes
         residents.append(_apply(draft, plan, load))
-        planner.fixed |= plan.tiles.keys()
+        planner.fixed |= {*plan.tiles, residents[-1].allocation}
         gone += plan.dropped
     draft.drop(np.array(gone, dtype=np.int64))
     return tuple(residents)
@@ -120,7 +120,7 @@ def keep_on_chip(draft: Draft, external: Sequence[Range], policy: Policy) -> tup
 class _Planner:
     """Finds out what can become of one tensor.
 
-    `fixed` tiles are part of a resident already. Rows are not dropped while it is in use, and a
+    `fixed` tiles are residents or part of one already. Rows are not dropped while it is in use, and a
     transfer that became a copy has its tile where it had it: so the users of the other tiles stay
     the same.
     """
