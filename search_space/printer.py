@@ -26,7 +26,10 @@ from search_space.program import (
 from search_space.scalar import condition_text
 
 _ASSIGN = {None: "=", "sum": "+=", "max": "max=", "min": "min=", "product": "*="}
-_WORD = {"serial": "for", "parallel": "parallel", "vector": "vector", "unroll": "unroll"}
+_WORD = {
+    "serial": "for", "parallel": "parallel", "vector": "vector", "unroll": "unroll",
+    "interleaved": "interleaved",
+}  # fmt: skip
 
 
 def print_program(program: Program) -> str:

@@ -28,7 +28,7 @@ from typing import Literal
 from search_space.expression import Expr, ExprLike
 from search_space.scalar import Condition, Load, Scalar, loads, rewrite
 
-LoopKind = Literal["serial", "parallel", "vector", "unroll"]
+LoopKind = Literal["serial", "parallel", "vector", "unroll", "interleaved"]
 Role = Literal["input", "prepared", "output", "temporary", "literal"]
 
 

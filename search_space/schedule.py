@@ -41,7 +41,11 @@ class Reorder:
 
 @dataclass(frozen=True)
 class Annotate:
-    """for i: s  -->  parallel | vector | unroll i: s"""
+    """for i: s  -->  parallel | vector | unroll | interleaved i: s
+
+    Interleaved: an accelerator's engines take the instructions of several iterations in the order
+    in which they become ready.
+    """
 
     stage: str
     loop: str
@@ -199,6 +203,9 @@ class Schedule:
 
     def parallel(self, stage: str, *loops: str) -> Schedule:
         return self._with(*(Annotate(stage, loop, "parallel") for loop in loops))
+
+    def interleave(self, stage: str, loop: str) -> Schedule:
+        return self._with(Annotate(stage, loop, "interleaved"))
 
     def pipeline(self, stage: str, loop: str, depth: int) -> Schedule:
         return self._with(Pipeline(stage, loop, depth))

@@ -101,6 +101,8 @@ class Template(ABC):
     parameters: ClassVar[tuple[Parameter, ...]]
     fuses_epilogues: ClassVar[bool] = False
     """Whether `compute` applies the workload's epilogue; workloads with one are refused if not."""
+    families: ClassVar[tuple[str, ...]] = ()
+    """Families of targets that have a schedule; empty: all of them."""
     examples: ClassVar[tuple[str, ...]] = ()
     """Workload texts, tiny, odd and prime shapes among them: what the conformance tests compile."""
 

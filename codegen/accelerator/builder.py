@@ -175,6 +175,12 @@ class Kernel(KernelMemory):
         """Instructions so far."""
         return len(self._rows)
 
+    def arrange(self, start: int, order: Sequence[int]) -> None:
+        """Put the instructions from number `start` on into another order (of their numbers)."""
+        stop = start + len(order)
+        self._rows[start:stop] = [self._rows[i] for i in order]
+        self._immediates[start:stop] = [self._immediates[i] for i in order]
+
     def merge(self, start: int, middle: int) -> None:
         """Merge instructions `start`..`middle` evenly with those after, keeping either's order.
 

@@ -12,6 +12,7 @@ every temporary taken from the owner (`Temporaries`) is given back when the piec
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -70,6 +71,33 @@ def simplify(value: Scalar) -> tuple[str, tuple[Scalar, ...]] | None:
         if value == pointwise(name, argument):
             return name, (argument,)
     return value.function, value.arguments
+
+
+def affine_argument(
+    value: Scalar, is_column: Callable[[Scalar], bool], occurrences: Mapping[Scalar, int]
+) -> tuple[str, Scalar, Scalar, Scalar] | None:
+    """(function, argument, scale, bias) of `f(argument * scale + bias)`, which is one activation.
+
+    Scale and bias are numbers or columns; a part that occurs again is not taken apart.
+    """
+    simple = simplify(value)
+    inner = simple[1][0] if simple is not None and simple[0] in _UNARY else None
+    if simple is None or not isinstance(inner, Call) or occurrences[inner] > 1:
+        return None
+    if inner.function not in ("add", "subtract", "multiply") or len(inner.arguments) != 2:
+        return None
+    a, b = inner.arguments
+    if is_column(a) == is_column(b):
+        return None
+    argument, other = (b, a) if is_column(a) else (a, b)
+    function, one, zero = _UNARY[simple[0]], Const(1.0), Const(0.0)
+    if inner.function == "multiply":
+        return function, argument, other, zero
+    if inner.function == "add":
+        return function, argument, one, other
+    if argument is b:
+        return function, argument, Const(-1.0), other
+    return (function, argument, one, Const(-other.value)) if isinstance(other, Const) else None
 
 
 def calls(value: Scalar) -> Counter[Scalar]:
@@ -189,12 +217,14 @@ class Emission:
         simple = simplify(value)
         assert simple is not None
         function, arguments = simple
-        operands = [self.value(argument) for argument in arguments]
-        if all(isinstance(o, float) for o in operands):
-            raise CodegenError(f"{value} is a number; fold it before code generation")
-        out = self.owner.temporary(self.shape(operands))
-        self.call(out, function, operands)
-        self.discard(*operands)
+        out = self.activated(None, value)
+        if out is None:
+            operands = [self.value(argument) for argument in arguments]
+            if all(isinstance(o, float) for o in operands):
+                raise CodegenError(f"{value} is a number; fold it before code generation")
+            out = self.owner.temporary(self.shape(operands))
+            self.call(out, function, operands)
+            self.discard(*operands)
         if self.occurrences[value] > 1:
             self.shared[value] = out
         return out
@@ -215,6 +245,8 @@ class Emission:
     def into(self, out: Tile, value: Scalar) -> None:
         """`out = value`."""
         match value:
+            case Call() if self.activated(out, value) is not None:
+                pass
             case Call():
                 simple = simplify(value)
                 assert simple is not None
@@ -236,6 +268,30 @@ class Emission:
 
     def spread(self, column: Tile, like: Tile) -> Tile:
         return replace(column, dims=tuple((count, 0) for count, _ in like.dims))
+
+    def is_column(self, value: Scalar) -> bool:
+        """Whether a value is a number, or read from one element a partition."""
+        if isinstance(value, Load):
+            strides = self.nest.reads[value].strides
+            return bool(self.dims) and not any(name in strides for name, _ in self.dims)
+        return isinstance(value, Const)
+
+    def activated(self, out: Tile | None, value: Call) -> Tile | None:
+        """`f(tile * scale + bias)` in one instruction, into `out` or a temporary.
+
+        None, and nothing emitted, where the value has another form.
+        """
+        found = affine_argument(value, self.is_column, self.occurrences)
+        if found is None:
+            return None
+        function, argument, scale, bias = found
+        tile, by, plus = (self.value(part) for part in (argument, scale, bias))
+        if isinstance(tile, float):
+            raise CodegenError(f"{value} is a number; fold it before code generation")
+        out = out or self.owner.temporary(tile)
+        self.kernel.activation(out, function, self.fit(tile, out), bias=plus, scale=by)
+        self.discard(tile)
+        return out
 
     def call(self, out: Tile, function: str, operands: list[Value]) -> None:
         """One function of tiles and numbers into `out`."""

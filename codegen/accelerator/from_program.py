@@ -26,6 +26,7 @@ from codegen.accelerator.copies import Copies, CopyNest, plan_copy
 from codegen.accelerator.core import Core
 from codegen.accelerator.dependences import SMALLEST_GRANULE
 from codegen.accelerator.instructions import InstructionStream
+from codegen.accelerator.interleaving import interleave
 from codegen.accelerator.nests import (
     Environment,
     Evaluate,
@@ -107,7 +108,7 @@ class Generator:
         Both parts' instructions are merged evenly, so that an engine that works for both (the
         tensor engine transposes and multiplies) never waits long for the latencies of one.
         """
-        stages, extent = loop.stages, self.extent(loop)(env)
+        begin, stages, extent = self.kernel.length, loop.stages, self.extent(loop)(env)
         allocations, producers, consumers = (
             split_pipeline(loop.body) if stages > 1 else ([], [], [])
         )
@@ -126,6 +127,8 @@ class Generator:
                 self.part(allocations, producers, env, stages)
                 self.kernel.merge(start, middle)
         env.pop(loop.variable, None)
+        if loop.kind == "interleaved":
+            interleave(self.kernel, begin)
 
     def part(
         self, allocations: list[Allocate], body: list[Statement], env: Environment, depth: int

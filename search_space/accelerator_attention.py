@@ -1,0 +1,287 @@
+"""Fused attention on Trainium-like cores: scores go from PSUM to probabilities on the chip.
+
+128 queries at a time stand on partitions, all keys along the free axis, so that the softmax is a
+reduction and an activation; probabilities are then turned, since a product needs what it sums over
+on partitions. Queries are scaled by -scale as they leave PSUM: then the least score is subtracted
+and the activation negates, which needs no instruction of its own. The sum divides the result only.
+
+    for sequences, heads:  load k, v;  kt = k turned
+      for 128 queries:     load q;  qt = -scale * q turned
+        s[128, n] = qt.T @ kt          least = min s     p = exp(least - s)    z = 1 / sum p
+        pt[n, 128] = p turned          y = (pt.T @ v) * z                      (1 to 4 copies)
+
+Iterations are interleaved: each engine works on whichever head is ready for it.
+"""
+
+from __future__ import annotations
+
+from search_space.accelerator import partitioned
+from search_space.compute import Axis, ComputeDefinition, Stage, Tensor, axis
+from search_space.config import Config
+from search_space.dtypes import size_of
+from search_space.expression import const
+from search_space.knobs import Constraint, choice
+from search_space.layout import Layout, LayoutDimension
+from search_space.scalar import Load, Scalar, call
+from search_space.schedule import Schedule
+from search_space.space import SearchSpace, Subspace
+from search_space.target import Target
+from search_space.workload import Workload
+
+GROUP = 4
+"""Turned tiles that share a PSUM bank and one copy out of it."""
+
+ENGINES = ("vector", "scalar", "gpsimd")
+
+
+class AttentionSpace:
+    """Space and schedule of one attention.
+
+    Args:
+        width: features of a value; scale: factor of the scores.
+    """
+
+    def __init__(self, workload: Workload, target: Target, width: int, scale: float) -> None:
+        self.workload, self.target = workload, target
+        self.m, self.n, self.k = (workload.integer(name) for name in "mnk")
+        self.batch, self.heads = workload.integer("batch"), workload.integer("heads")
+        self.width, self.scale = width, scale
+        self.rows, self.cols = target.integer("tensor.rows"), target.integer("tensor.cols")
+        self.wide = target.integer("tensor.moving_free")
+        self.size = size_of(workload.dtype)
+        self.capacity = target.integer("sbuf.mib") * 2**20 // target.integer("sbuf.partitions")
+        self.psum = target.integer("psum.mib") * 2**20 // target.integer("psum.partitions")
+        self.bank = self.psum // target.integer("psum.banks")
+
+    # -- space --------------------------------------------------------------------------------
+    def scores(self) -> tuple[str, ...]:
+        """Where scores may stand: read straight from PSUM if a bank holds a row without a mask."""
+        one_bank = self.n <= self.wide and self.workload.text("mask") == "none"
+        return ("psum", "sbuf") if one_bank else ("sbuf",)
+
+    def space(self) -> SearchSpace:
+        """Copies of the tiles and, for each copy out of PSUM, its engine."""
+        spaces = [
+            self._subspace(scores, copies) for scores in self.scores() for copies in (1, 2, 3, 4)
+        ]
+        kept = tuple(s for s in spaces if s.size)
+        return SearchSpace(kept or (spaces[0],))
+
+    def _subspace(self, scores: str, copies: int) -> Subspace:
+        what = "bytes of {} a partition that the tiles take"
+        limits = (
+            Constraint(const(self._sbuf(copies)), self.capacity, what.format("SBUF")),
+            Constraint(
+                const(self._psum(copies)), self.psum, what.format("PSUM"), "choose fewer copies"
+            ),
+        )
+        knobs = (
+            choice("turn", ENGINES),
+            choice("power", ENGINES),
+            choice("out", ENGINES),
+            choice("order", ("interleaved", "serial")),
+        )
+        return Subspace(
+            (("algorithm", "fused"), ("copies", copies), ("scores", scores)), knobs, limits
+        )
+
+    def _sbuf(self, copies: int) -> int:
+        """Bytes a partition."""
+        keys, depth = -(-self.n // self.rows), -(-self.k // self.rows)
+        strips = keys * self.k + depth * self.n + keys * self.width
+        queries = self.k + depth * self.cols
+        powers = self.n + keys * self.cols + self.width
+        scores = self.n * 4 * (1 if self.workload.text("mask") == "none" else 2)
+        columns = 4 * 64
+        spread = 8 * self.n * self.size if self.workload.text("mask") != "none" else 0
+        each = (strips + queries + powers) * self.size + scores + columns
+        return copies * each + spread + 8 * min(self.n, 2048) * 4
+
+    def _psum(self, copies: int) -> int:
+        """Bytes a partition: turned keys, queries and powers, scores, results."""
+        group = self.cols * GROUP * self.size
+        turned = [
+            min(group, -(-self.n // self.cols) * self.cols * self.size),
+            self.cols * self.size,
+        ]
+        scores = min(self.n, self.wide) * 4
+        tiles = [*turned, min(group, turned[0]), scores, self.width * 4]
+        shared = [-(-t // 64) * 64 for t in tiles]
+        return 2 * copies * sum(t if t <= self.bank // 2 else self.bank for t in shared)
+
+    def default(self) -> Config:
+        """Double-buffered, copies spread over engines."""
+        found = list(self.space())
+        if not found:
+            space = self.space()
+            space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
+        wanted = {
+            "turn": "gpsimd", "power": "scalar", "out": "scalar", "scores": self.scores()[0],
+            "order": "interleaved",
+        }  # fmt: skip
+        return min(
+            found,
+            key=lambda c: (
+                sum(c.text(n) != v for n, v in wanted.items()),
+                abs(c.integer("copies") - 3),
+            ),
+        )
+
+    # -- computation --------------------------------------------------------------------------
+    def compute(self, structure: Config) -> ComputeDefinition:
+        """The stages, each over sequence b and head h first."""
+        dtype = self.workload.dtype
+        b, h = axis("b", self.batch), axis("h", self.heads)
+        m, n, k, e = (
+            axis(name, extent)
+            for name, extent in (("m", self.m), ("n", self.n), ("k", self.k), ("e", self.width))
+        )
+        stages: list[Stage] = []
+
+        def stage(name: str, axes: tuple[Axis, ...], value: Scalar, kind: str = dtype) -> None:
+            stages.append(Stage(name, (b, h, *axes), value, dtype=kind))
+
+        def total(name: str, axes: tuple[Axis, ...], value: Scalar, over: Axis, how: str) -> None:
+            stages.append(Stage(name, (b, h, *axes), value, (over,), how))
+
+        def at(name: str, *axes: Axis) -> Load:
+            return Load(name, (b.var, h.var, *(a.var for a in axes)))
+
+        stage("k.strip", (n, k), at("k", n, k))
+        stage("k.turned", (n, k), at("k.strip", n, k))
+        stage("kt", (n, k), at("k.turned", n, k))
+        stage("v.block", (n, e), at("v", n, e))
+        stage("q.strip", (m, k), at("q", m, k))
+        stage("q.turned", (m, k), at("q.strip", m, k))
+        stage("qt", (m, k), call("multiply", at("q.turned", m, k), -self.scale))
+        total("s", (m, n), call("multiply", at("qt", m, k), at("kt", n, k)), k, "sum")
+        scores = at("s", m, n)
+        if structure.text("scores") == "sbuf":
+            stage("t", (m, n), self._masked(scores, b, m, n), "float32")
+            scores = at("t", m, n)
+        total("least", (m,), scores, n, "min")
+        stage("p", (m, n), call("exp", call("subtract", at("least", m), scores)))
+        total("z", (m,), at("p", m, n), n, "sum")
+        stage("r", (m,), call("reciprocal", at("z", m)), "float32")
+        stage("p.turned", (m, n), at("p", m, n))
+        stage("pt", (m, n), at("p.turned", m, n))
+        total("o", (m, e), call("multiply", at("pt", m, n), at("v.block", n, e)), n, "sum")
+        stage("row", (m, e), call("multiply", at("o", m, e), at("r", m)))
+        stage("y", (m, e), at("row", m, e))
+        return ComputeDefinition("attention", self._tensors(), tuple(stages))
+
+    def _masked(self, scores: Load, b: Axis, m: Axis, n: Axis) -> Scalar:
+        """Negated scores with the mask taken off."""
+        kind = self.workload.text("mask")
+        if kind == "none":
+            return scores
+        row = (b.var, n.var) if kind == "row" else (b.var, m.var, n.var)
+        return call("subtract", scores, Load("mask", row))
+
+    def _tensors(self) -> tuple[Tensor, ...]:
+        lead = (self.batch, self.heads)
+        shapes: dict[str, tuple[int, ...]] = {
+            "q": (*lead, self.m, self.k),
+            "k": (*lead, self.n, self.k),
+            "v": (*lead, self.n, self.width),
+        }
+        if self.workload.text("mask") != "none":
+            full = self.workload.text("mask") == "full"
+            shapes["mask"] = (self.batch, self.m, self.n) if full else (self.batch, self.n)
+        return tuple(Tensor(name, shape, self.workload.dtype) for name, shape in shapes.items())
+
+    # -- schedule -----------------------------------------------------------------------------
+    def schedule(self, structure: Config) -> Schedule:
+        """The schedule of a structural configuration."""
+        copies = structure.integer("copies")
+        schedule = Schedule(self.compute(structure))
+        schedule = schedule.split("y", "m", self.cols, "mo", "mi")
+        schedule = schedule.reorder("y", ("b", "h", "mo", "mi", "e"))
+        schedule = self._keys(schedule, structure)
+        schedule = self._queries(schedule, structure)
+        schedule = self._softmax(schedule, structure)
+        schedule = self._values(schedule, structure)
+        if structure.text("order") == "interleaved":
+            schedule = schedule.interleave("y", "b")
+        return schedule.pipeline("y", "h", copies).pipeline("y", "mo", copies)
+
+    def _keys(self, schedule: Schedule, structure: Config) -> Schedule:
+        """Keys turned, and values, for a head."""
+        schedule = schedule.compute_at("k.strip", "y", "h", "sbuf")
+        schedule = schedule.set_layout("k.strip", partitioned(4, 2, self.rows, 0, 1, 3))
+        schedule = schedule.split("k.strip", "n", self.rows, "k.strip.nt", "k.strip.ni")
+        schedule = schedule.compute_at("kt", "y", "h", "sbuf")
+        schedule = schedule.set_layout("kt", partitioned(4, 3, self.rows, 0, 1, 2))
+        schedule = schedule.assign_engine("kt", structure.text("turn"))
+        schedule = self._turned(schedule, "kt", "k.turned", "n", "k")
+        schedule = schedule.compute_at("v.block", "y", "h", "sbuf")
+        schedule = schedule.set_layout("v.block", partitioned(4, 2, self.rows, 0, 1, 3))
+        return schedule.split("v.block", "n", self.rows, "v.nt", "v.ni")
+
+    def _turned(
+        self, schedule: Schedule, result: str, turned: str, along: str, rows: str
+    ) -> Schedule:
+        """`turned` in PSUM for `GROUP` tiles of `result` at a time."""
+        group, inner = f"{result}.g", f"{result}.{along}i"
+        schedule = schedule.split(result, rows, self.rows, f"{result}.rt", f"{result}.ri")
+        schedule = schedule.split(result, along, self.cols * GROUP, group, inner)
+        schedule = schedule.reorder(
+            result, ("b", "h", f"{result}.rt", group, f"{result}.ri", inner)
+        )
+        schedule = schedule.compute_at(turned, result, group, "psum")
+        place = 3 if rows == "k" else 2
+        schedule = schedule.set_layout(turned, _lead(place))
+        schedule = schedule.split(turned, along, self.rows, f"{turned}.t", f"{turned}.i")
+        schedule = schedule.assign_engine(turned, "tensor")
+        return schedule.pipeline(result, group, 2)
+
+    def _queries(self, schedule: Schedule, structure: Config) -> Schedule:
+        schedule = schedule.compute_at("q.strip", "y", "mo", "sbuf")
+        schedule = schedule.set_layout("q.strip", _lead(2))
+        schedule = schedule.compute_at("qt", "y", "mo", "sbuf")
+        schedule = schedule.set_layout("qt", partitioned(4, 3, self.rows, 0, 1, 2))
+        schedule = schedule.assign_engine("qt", structure.text("turn"))
+        return self._turned(schedule, "qt", "q.turned", "m", "k")
+
+    def _softmax(self, schedule: Schedule, structure: Config) -> Schedule:
+        if structure.text("scores") == "sbuf":
+            schedule = schedule.compute_at("t", "y", "mo", "sbuf").set_layout("t", _lead(2))
+            schedule = schedule.split("t", "n", self.wide, "t.nt", "t.ni")
+            schedule = schedule.reorder("t", ("b", "h", "t.nt", "m", "t.ni"))
+            schedule = schedule.compute_at("s", "t", "t.nt", "psum").pipeline("t", "t.nt", 2)
+        else:
+            schedule = schedule.compute_at("s", "y", "mo", "psum")
+        schedule = schedule.set_layout("s", _lead(2))
+        schedule = schedule.split("s", "k", self.rows, "s.kt", "s.kk")
+        schedule = schedule.reorder("s", ("s.kt", "s.kk", "b", "h", "m", "n"))
+        schedule = schedule.assign_engine("s", "tensor")
+        for name in ("least", "z", "r"):
+            schedule = schedule.compute_at(name, "y", "mo", "sbuf")
+            schedule = schedule.set_layout(name, Layout.permuted((2, 0, 1)))
+        for name in ("least", "z"):
+            schedule = schedule.reorder(name, ("n", "b", "h", "m"))
+        return schedule.compute_at("p", "y", "mo", "sbuf").set_layout("p", _lead(2))
+
+    def _values(self, schedule: Schedule, structure: Config) -> Schedule:
+        schedule = schedule.compute_at("pt", "y", "mo", "sbuf")
+        schedule = schedule.set_layout("pt", partitioned(4, 3, self.rows, 0, 1, 2))
+        schedule = schedule.assign_engine("pt", structure.text("power"))
+        schedule = schedule.split("pt", "n", self.rows, "pt.nt", "pt.ni")
+        schedule = schedule.split("pt", "pt.nt", GROUP, "pt.g", "pt.nj")
+        schedule = schedule.reorder("pt", ("b", "h", "pt.g", "pt.nj", "pt.ni", "m"))
+        schedule = schedule.compute_at("p.turned", "pt", "pt.g", "psum")
+        schedule = schedule.set_layout("p.turned", partitioned(4, 3, self.rows, 0, 1, 2))
+        schedule = schedule.split("p.turned", "n", self.rows, "p.nt", "p.ni")
+        schedule = schedule.assign_engine("p.turned", "tensor").pipeline("pt", "pt.g", 2)
+        schedule = schedule.compute_at("o", "y", "mo", "psum").set_layout("o", _lead(2))
+        schedule = schedule.split("o", "n", self.rows, "o.nt", "o.ni")
+        schedule = schedule.reorder("o", ("o.nt", "o.ni", "b", "h", "m", "e"))
+        schedule = schedule.assign_engine("o", "tensor")
+        schedule = schedule.compute_at("row", "y", "mo", "sbuf").set_layout("row", _lead(2))
+        return schedule.assign_engine("row", structure.text("out"))
+
+
+def _lead(position: int) -> Layout:
+    """Axis `position` of four on partitions, the others in order beside it."""
+    order = (position, *(i for i in range(4) if i != position))
+    return Layout(tuple(LayoutDimension(i) for i in order))

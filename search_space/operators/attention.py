@@ -1,0 +1,130 @@
+"""Scaled dot-product attention, fused: scores stay where they are made.
+
+    s[b,h,i,j] = scale * sum_k q[b,h,i,k] k[b,h,j,k] + mask      p = softmax over j of s
+    y[b,h,i,e] = sum_j p[b,h,i,j] v[b,h,j,e]
+
+A mask is added to the scores: one row for all queries (`row`) or a row for each (`full`). There is
+a schedule for Trainium-like cores only; on CPUs the parts are operators of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space import accelerator
+from search_space.accelerator_attention import AttentionSpace
+from search_space.config import Config
+from search_space.errors import TargetError, WorkloadError
+from search_space.schedule import Schedule
+from search_space.space import SearchSpace
+from search_space.target import Target
+from search_space.template import Operand, Parameter, Template, templates
+from search_space.workload import Workload
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+@templates.register("attention")
+class Attention(Template):
+    """See the module's docstring."""
+
+    operator = "attention"
+    summary = "scaled dot-product attention, fused"
+    families = (accelerator.FAMILY,)
+    parameters = (
+        Parameter("m", "queries"),
+        Parameter("n", "keys"),
+        Parameter("k", "features of queries and keys"),
+        Parameter("v", "features of values (0: as many as of keys)", 0, minimum=0),
+        Parameter("heads", "attention heads", 1),
+        Parameter("batch", "independent sequences", 1),
+        Parameter("mask", "added to the scores", "none", choices=("none", "row", "full")),
+        Parameter("scale", "factor of the scores (default: 1 / sqrt(k))", ""),
+    )
+    examples = (
+        "attention m=19 n=33 k=7 heads=2",
+        "attention m=1 n=1 k=1",
+        "attention m=131 n=140 k=64 batch=2 mask=row",
+        "attention m=130 n=515 k=20 v=33 mask=full",
+        "attention m=40 n=128 k=130 heads=2 scale=0.25",
+        "attention m=128 n=128 k=64 heads=3 dtype=bfloat16",
+        "attention m=65 n=600 k=64 heads=2 v=40 mask=row dtype=bfloat16",
+    )
+
+    def check(self, workload: Workload) -> None:
+        if workload.dtype not in DTYPES:
+            raise WorkloadError(
+                f"operator 'attention': dtype={workload.dtype}; one of {', '.join(DTYPES)}"
+            )
+        text = workload.text("scale")
+        try:
+            finite = math.isfinite(float(text or "1"))
+        except ValueError:
+            finite = False
+        if not finite:
+            raise WorkloadError(f"operator 'attention': scale={text} is no finite number")
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        m, n, k = (workload.integer(name) for name in "mnk")
+        batch, heads = workload.integer("batch"), workload.integer("heads")
+        mask = {"none": (), "row": ((batch, n),), "full": ((batch, m, n),)}
+        return (
+            Operand("q", (batch, heads, m, k), workload.dtype),
+            Operand("k", (batch, heads, n, k), workload.dtype),
+            Operand("v", (batch, heads, n, self.width(workload)), workload.dtype),
+            *(Operand("mask", s, workload.dtype) for s in mask[workload.text("mask")]),
+        )
+
+    def output(self, workload: Workload) -> Operand:
+        batch, heads, m = (workload.integer(name) for name in ("batch", "heads", "m"))
+        return Operand("y", (batch, heads, m, self.width(workload)), workload.dtype, "output")
+
+    @staticmethod
+    def width(workload: Workload) -> int:
+        """Features of a value."""
+        return workload.integer("v") or workload.integer("k")
+
+    @staticmethod
+    def scale(workload: Workload) -> float:
+        """What scores are multiplied by."""
+        return float(workload.text("scale") or 1.0 / math.sqrt(workload.integer("k")))
+
+    def flops(self, workload: Workload) -> int:
+        m, n, k, heads, batch = (
+            workload.integer(name) for name in ("m", "n", "k", "heads", "batch")
+        )
+        return 2 * batch * heads * m * n * (k + self.width(workload))
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        scores = self.scale(workload) * (inputs["q"] @ inputs["k"].swapaxes(-1, -2))
+        if workload.text("mask") == "row":
+            scores = scores + inputs["mask"][:, None, None, :]
+        elif workload.text("mask") == "full":
+            scores = scores + inputs["mask"][:, None]
+        powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights = powers / powers.sum(axis=-1, keepdims=True)
+        return np.asarray(weights @ inputs["v"])
+
+    # -- accelerators -------------------------------------------------------------------------
+    def _space(self, workload: Workload, target: Target) -> AttentionSpace:
+        if target.family != accelerator.FAMILY:
+            raise TargetError(
+                f"operator 'attention' has no schedule for target '{target.name}' of family "
+                f"'{target.family}'; it is for family '{accelerator.FAMILY}', elsewhere use "
+                "matmul and softmax"
+            )
+        return AttentionSpace(workload, target, self.width(workload), self.scale(workload))
+
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        return self._space(workload, target).space()
+
+    def default(self, workload: Workload, target: Target) -> Config:
+        return self._space(workload, target).default()
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        return self._space(workload, target).schedule(structure)
