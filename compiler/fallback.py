@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
 from compiler.host import REFERENCE
-from search_space.errors import TargetError
+from search_space.errors import ConfigError, ModelError, TargetError, WorkloadError
 from search_space.target import Target
 from search_space.template import template_of
 from search_space.workload import Workload
@@ -25,7 +25,7 @@ def unscheduled(graph: Graph, target: Target) -> frozenset[Workload]:
     """Workloads of a lowered graph whose operators have no schedule for the target.
 
     Raises:
-        ConfigError, WorkloadError: the operator has one, but its smallest tile does not fit.
+        ModelError: an operator has one, but its smallest tile does not fit the target.
     """
     found = set()
     for workload in {node.workload for node in graph.nodes if node.workload is not None}:
@@ -33,6 +33,10 @@ def unscheduled(graph: Graph, target: Target) -> frozenset[Workload]:
             template_of(workload.operator).space(workload, target)
         except TargetError:  # its space asks for facts that this family does not have
             found.add(workload)
+        except (ConfigError, WorkloadError) as error:
+            raise ModelError(
+                f"'{workload}' of model '{graph.name}' does not fit target '{target.name}': {error}"
+            ) from error
     return frozenset(found)
 
 

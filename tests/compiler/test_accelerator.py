@@ -1,0 +1,183 @@
+"""Whole models on Trainium-like cores: values, residency, precision, host fallback, artifacts."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from compiler.artifact import read_artifact
+from compiler.build import build
+from compiler.device_model import simulate_model, transfer_time
+from compiler.device_program import Program, segments
+from compiler.executable import Executable
+from compiler.onnx_import import import_model
+from compiler.program import HostStep
+from search_space.errors import InputError, ModelError, TargetError
+from search_space.target import load_target
+from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
+
+TRN1 = load_target("trn1")
+
+MLP = model_of(
+    "g (float[40, 96] x) => (float[40, 10] y) "
+    "{ a = Gemm<transB = 1>(x, w0, b0) b = Relu(a) c = Gemm<transB = 1>(b, w1, b1) d = Relu(c) "
+    "y = Gemm<transB = 1>(d, w2, b2) }",
+    w0=random(160, 96), b0=random(160), w1=random(96, 160), b1=random(96), w2=random(10, 96),
+    b2=random(10),
+)  # fmt: skip
+
+CNN = model_of(
+    "g (float[1, 3, 20, 20] x) => (float[1, 12] y) "
+    "{ a = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x, w0, b0) b = Relu(a) "
+    "c = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(b) "
+    "d = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(c, w1, b1) e = Add(c, d) f = Relu(e) "
+    "g1 = Conv<kernel_shape = [1, 1]>(f, w2) h = GlobalAveragePool(g1) i = Flatten(h) "
+    "y = Gemm<transB = 1>(i, w3, b3) }",
+    w0=random(32, 3, 3, 3), b0=random(32), w1=random(32, 32, 3, 3) / 10, b1=random(32),
+    w2=random(40, 32, 1, 1), w3=random(12, 40), b3=random(12),
+)  # fmt: skip
+
+ODD = model_of(
+    "g (float[6, 32] x) => (float[6, 32] y, float[6, 32] s) "
+    "{ a = MatMul(x, w) s = CumSum(a, axis) y = MatMul(s, w) }",
+    w=random(32, 32) / 8, axis=np.int64(1),
+)  # fmt: skip
+
+
+def built(model: onnx.ModelProto, precision: str = "fp32") -> Executable:
+    return build(import_model(model), TRN1, precision=precision)
+
+
+@pytest.mark.parametrize("model", [MLP, CNN, ODD], ids=["mlp", "cnn", "odd"])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 2e-2)])
+def test_models_compute_what_onnxruntime_does(
+    model: onnx.ModelProto, precision: str, tolerance: float
+) -> None:
+    inputs = inputs_of(import_model(model))
+    executable = built(model, precision)
+    found = executable.run(inputs)
+    assert_close(found, expected(model, inputs), tolerance)
+    assert all(array.dtype == np.float32 for array in found.values())
+    assert executable.report.precision == precision
+    again = executable.run(inputs)
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, again[name])
+
+
+def test_an_artifact_runs_and_costs_the_same(tmp_path: Path) -> None:
+    executable, inputs = built(CNN, "bf16"), inputs_of(import_model(CNN))
+    executable.save(tmp_path / "m.tsm")
+    loaded = Executable.load(tmp_path / "m.tsm")
+    for name, array in executable.run(inputs).items():
+        np.testing.assert_array_equal(array, loaded.run(inputs)[name])
+    assert simulate_model(loaded.recipe).latency_us == simulate_model(executable.recipe).latency_us
+
+
+def test_tensors_stay_on_chip_and_the_traffic_is_saved() -> None:
+    recipe = built(MLP).recipe
+    (program,) = segments(recipe)
+    assert isinstance(program, Program)
+    names = {resident.name for resident in program.linked.residents}
+    assert len(names) == 2, "both hidden activations stay"
+    result = simulate_model(recipe)
+    hidden = 4 * (40 * 160 + 40 * 96)
+    assert result.details["bytes_saved"] == 2 * hidden  # stored once and loaded once, each
+    weights, biases = 160 * 96 + 96 * 160 + 10 * 96, 40 * (160 + 96 + 10)  # one for each row
+    assert result.details["bytes_moved"] == 4 * (weights + biases + 40 * 96 + 40 * 10)
+
+
+def test_a_model_costs_less_than_its_kernels_one_by_one() -> None:
+    result = simulate_model(built(CNN).recipe)
+    details = result.details
+    assert result.latency_us < details["kernels_alone_us"]
+    shown = sum(op.details["shown_us"] for op in result.ops)
+    assert shown == pytest.approx(result.latency_us)
+    roofs = sum(op.details["roofline_us"] * op.details["weight"] for op in result.ops)
+    assert details["roofline_us"] == pytest.approx(roofs)
+    assert details["between_us"] == pytest.approx(result.latency_us - roofs)
+    assert all(0 <= share <= 1 for share in result.engines.values())
+
+
+def test_a_faster_machine_never_makes_a_model_slower() -> None:
+    recipe = built(CNN).recipe
+    usual = simulate_model(recipe).latency_us
+    faster = TRN1.with_settings({"dma.gbps_practical": 27.0, "tensor.ghz": 4.0})
+    assert simulate_model(recipe, faster).latency_us <= usual
+
+
+def test_what_has_no_kernel_runs_on_the_host_and_is_costed() -> None:
+    recipe = built(ODD).recipe
+    (host,) = [step for step in recipe.steps if isinstance(step, HostStep)]
+    assert [isinstance(part, Program) for part in segments(recipe)] == [True, False, True]
+    time = transfer_time(host, TRN1)
+    rate, start = TRN1.number("host.gbps"), TRN1.number("host.start_us") * 1e3
+    # The result of CumSum goes back, its input comes; the axis is a constant of the host.
+    assert time == pytest.approx(2 * start + 2 * (6 * 32 * 4) / rate)
+    result = simulate_model(recipe)
+    assert result.details["host_us"] == pytest.approx(time / 1e3)
+    assert any("CumSum" in note for note in result.notes)
+
+
+def test_a_kernel_without_schedule_falls_back_to_its_reference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from search_space.template import template_of
+
+    def refuse(*_: object) -> None:
+        raise TargetError("no facts")
+
+    monkeypatch.setattr(type(template_of("pool2d")), "space", refuse)
+    inputs = inputs_of(import_model(CNN))
+    executable = built(CNN)
+    assert executable.report.host == 2
+    assert all(name.startswith("pool2d") for name in executable.report.host_nodes)
+    assert_close(executable.run(inputs), expected(CNN, inputs), 1e-5)
+
+
+def test_a_model_larger_than_hbm_is_refused() -> None:
+    big = model_of(
+        "g (float[1, 20000] x) => (float[1, 20000] y) { y = Add(x, w) }", w=random(1, 20000)
+    )
+    small = TRN1.with_settings({"hbm.gib_chip": 1, "cores_per_chip": 64})
+    build(import_model(big), small)
+    huge = import_model(big)
+    tensors = {
+        name: dataclasses.replace(info, shape=(1, 2**31)) for name, info in huge.tensors.items()
+    }
+    with pytest.raises(ModelError, match=r"needs .* GiB .*hbm\.gib_chip"):
+        build(huge.with_(tensors=tensors), small)
+
+
+def test_an_operator_whose_smallest_tile_does_not_fit_is_refused() -> None:
+    deep = model_of("g (float[2, 70000] x) => (float[2, 70000] y) { y = Softmax(x) }")
+    with pytest.raises(ModelError, match=r"softmax shape=2x70000' of .* does not fit .*SBUF"):
+        build(import_model(deep), TRN1)
+
+
+def test_precision_is_for_accelerators() -> None:
+    from codegen.host import host_target
+
+    with pytest.raises(ModelError, match="accelerators"):
+        build(import_model(MLP), host_target(), precision="bf16")
+    with pytest.raises(ModelError, match="fp8"):
+        build(import_model(MLP), TRN1, precision="fp8")
+
+
+def test_a_trace_needs_one_program(tmp_path: Path) -> None:
+    simulate_model(built(MLP).recipe, trace=tmp_path / "t.json")
+    assert (tmp_path / "t.json").stat().st_size > 1000
+    with pytest.raises(InputError, match="2 of them"):
+        simulate_model(built(ODD).recipe, trace=tmp_path / "t.json")
+
+
+def test_damaged_code_is_refused(tmp_path: Path) -> None:
+    built(MLP).save(tmp_path / "m.tsm")
+    recipe = read_artifact(tmp_path / "m.tsm")
+    for change in (b"", b"nonsense", recipe.codes[0].code[:-8]):
+        codes = (dataclasses.replace(recipe.codes[0], code=change), *recipe.codes[1:])
+        with pytest.raises(ModelError, match="damaged"):
+            segments(dataclasses.replace(recipe, codes=codes))
