@@ -30,7 +30,7 @@ def unscheduled(graph: Graph, target: Target) -> frozenset[Workload]:
     found = set()
     for workload in {node.workload for node in graph.nodes if node.workload is not None}:
         try:
-            template_of(workload.operator).space(workload, target)
+            template_of(workload.operator).default(workload, target)
         except TargetError:  # its space asks for facts that this family does not have
             found.add(workload)
         except (ConfigError, WorkloadError) as error:

@@ -130,7 +130,7 @@ def test_a_kernel_without_schedule_falls_back_to_its_reference(
     def refuse(*_: object) -> None:
         raise TargetError("no facts")
 
-    monkeypatch.setattr(type(template_of("pool2d")), "space", refuse)
+    monkeypatch.setattr(type(template_of("pool2d")), "default", refuse)
     inputs = inputs_of(import_model(CNN))
     executable = built(CNN)
     assert executable.report.host == 2
