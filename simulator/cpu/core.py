@@ -27,9 +27,21 @@ from simulator.cpu.footprint import distinct, lowest_bit
 from simulator.cpu.machine import Machine
 from simulator.cpu.skeleton import BlockSite, Skeleton
 
-SPILL = 2.0
-"""Cycles that a spilled accumulator costs in each reduction step, beyond its ports (fitted)."""
-LOOP_OPERATIONS = 4.0
+SPILL_CYCLES = 1.5
+"""Cycles between spilled vectors that are stored and loaded again (measured)."""
+SPILL_LATENCY = 11.5
+"""Cycles until a spilled accumulator is back in a register (measured)."""
+SPILL_TWICE = 0.6
+"""Chance that some accumulators go through memory twice a step where room is short (counted)."""
+SPILL_ROOM = 1.5
+"""Spilled accumulators that each operand of a step makes room for at the step's end, beyond three
+operands; with more of them room is short (counted)."""
+ROTATED_FROM, ROTATED_MORE = 2.0, 6.0
+"""Bodies of two steps with so many spilled accumulators spill all of them once, and so many values
+more: the register allocator renames a tile from step to step (counted in assembly)."""
+SHARPNESS = 6.0
+"""Exponent with which resources that are needed at a time add up to nearly the largest (fitted)."""
+LOOP_OPERATIONS = 11.0
 """Operations that a loop's counter, addresses and branch issue in each iteration."""
 FORWARD_LATENCY = 9.0
 """Cycles from a store to memory to the next load of the same element plus the operation."""
@@ -176,7 +188,8 @@ class _BlockModel:
         arithmetic = points * block.arithmetic.operations
         if block.accumulates:
             arithmetic = np.maximum(arithmetic, points)
-        issued = arithmetic + memory.issued + 2.0 * spills * steps
+        stored = _spilled(spills, steps, tile)
+        issued = arithmetic + memory.issued + 2.0 * stored
         issued = issued + SELECT_OPERATIONS * block.selects * points
         if block.arithmetic.horizontal:
             issued = issued + HORIZONTAL[0] * points
@@ -186,14 +199,14 @@ class _BlockModel:
         parts = np.stack(
             [
                 arithmetic / machine.fma_ports,
-                (memory.loads + spills * steps + moved * self._register_reads) / machine.load_ports,
+                (memory.loads + stored + moved * self._register_reads) / machine.load_ports,
                 (memory.stores + moved * self._register_writes) / machine.store_ports,
                 issued / machine.width,
-                self._latency(steps, issued, tile),
-                SPILL * spills * steps,
+                self._latency(steps, issued, _trips(spills, steps, memory.held)),
+                SPILL_CYCLES * stored,
             ]
         )
-        cycles = parts[:5].max(axis=0) + parts[5]
+        cycles = smooth(parts)
         return BlockCost(cycles, parts, wanted, tile, points, issued, steps, points)
 
     def _evicted(self, points: Floats) -> Floats:
@@ -248,7 +261,7 @@ class _BlockModel:
         vector = self._block.vector
         return np.ones(self._wide.shape) if vector is None else self._facts.trips[vector]
 
-    def _latency(self, steps: Floats, issued: Floats, tile: Floats) -> Floats:
+    def _latency(self, steps: Floats, issued: Floats, trips: Floats) -> Floats:
         """Cycles in which a chain of dependent updates cannot go faster."""
         block, machine = self._block, self._machine
         if not block.accumulates:
@@ -262,11 +275,34 @@ class _BlockModel:
         inner = np.ones_like(steps)
         for loop in block.serial[block.tile_depth :]:
             inner = inner * self._facts.trips[loop]
-        overlap = np.maximum(1.0, machine.reorder / np.maximum(issued * inner, 1.0))
-        return steps * chain / overlap
+        overlap = 1.0 + machine.reorder / np.maximum(issued * inner, 1.0)
+        return (steps * chain + trips * SPILL_LATENCY) / overlap
 
     def _moves_at(self, place: int) -> bool:
         return any(a.write and a.moves[place] for a in self._block.accesses)
+
+
+def smooth(parts: Floats) -> Floats:
+    """Cycles of resources that work at a time, (R, n) to (n,): a little more than the largest."""
+    most = np.maximum(parts.max(axis=0), 1e-9)
+    return np.asarray(most * ((parts / most) ** SHARPNESS).sum(axis=0) ** (1.0 / SHARPNESS))
+
+
+def _spilled(spills: Floats, steps: Floats, tile: Floats) -> Floats:
+    """Vectors stored and loaded again in a body of `steps` steps with `spills` accumulators."""
+    usual = np.where(spills > 0, (spills + 1.0) * steps, 0.0)
+    rotated = (steps == 2.0) & (spills >= ROTATED_FROM)
+    return np.where(rotated, tile + ROTATED_MORE, usual)
+
+
+def _trips(spills: Floats, steps: Floats, held: Floats) -> Floats:
+    """How often the longest chain of a body goes through memory.
+
+    The operands of a step's last row free their registers for accumulators that wait in memory.
+    """
+    late = spills > SPILL_ROOM * np.maximum(held - 3.0, 0.0)
+    often = np.where(steps == 1.0, 1.0 + SPILL_TWICE * late, steps)
+    return np.where(spills > 0, np.where(steps == 2.0, 1.0, often), 0.0)
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,9 @@ class Facts:
         full, short: iterations of each loop in most and in the last of its instances, (L, n).
         chance: probability that an instance is the short one, (L, n); 0 where they are equal.
         strides: bytes one step of each loop of an access's path moves, absolute, (A, P, n).
-        counts: mean iterations of the loops of each access's path, 1 beyond its end, (A, P, n).
+        counts: iterations of the loops of each access's path that a random iteration finds itself
+            among (long instances count for more than short ones), 1 beyond its end, (A, P, n).
+        longest: iterations of their full instances, (A, P, n).
         offset: byte address at the first iteration, (A, n).
         taken: probability that each block runs, (blocks, n).
         slices: iterations of the parallel loops at the root around each block, (blocks, n).
@@ -92,6 +94,7 @@ class Facts:
     chance: Floats
     strides: Floats
     counts: Floats
+    longest: Floats
     offset: Floats
     taken: Floats
     slices: Floats
@@ -122,15 +125,17 @@ def evaluate(skeleton: Skeleton, tiles: Mapping[str, NDArray[np.int64]], count: 
     accesses = [(block, access) for block in skeleton.blocks for access in block.accesses]
     depth = max((len(block.path) for block in skeleton.blocks), default=0)
     strides = np.zeros((len(accesses), depth, count))
-    counts = np.ones((len(accesses), depth, count))
+    counts, longest = (np.ones((len(accesses), depth, count)) for _ in range(2))
     offset = np.zeros((len(accesses), count))
     tops = [np.maximum(trips[i] - 1, 1) for i in range(len(trips))]
+    among = ((1.0 - chance) * full**2 + chance * short**2) / np.maximum(trips, 1e-9)
     for row, (block, access) in enumerate(accesses):
         path = block.path
         if not access.register:
             offset[row] = first(access.address)
         for place, loop in enumerate(path):
-            counts[row, place] = trips[loop]
+            counts[row, place] = among[loop]
+            longest[row, place] = full[loop]
             if access.moves[place]:
                 strides[row, place] = _stride(skeleton, first, last, access, place, loop, tops)
     return Facts(
@@ -140,6 +145,7 @@ def evaluate(skeleton: Skeleton, tiles: Mapping[str, NDArray[np.int64]], count: 
         chance,
         np.abs(strides),
         counts,
+        longest,
         offset,
         _taken(skeleton, first, last, count),
         _slices(skeleton, trips, count),

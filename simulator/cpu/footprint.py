@@ -26,7 +26,7 @@ class Footprint:
         lines: distinct cache lines.
         weighted: the same for each cache, weighted by conflicts: the lines of a cache that holds
             them in its most crowded set.
-        run: bytes of one contiguous piece.
+        run: bytes of one contiguous piece, of its full loops.
         rows: number of such pieces.
         pitch: bytes between neighbouring pieces; 0 where there is one.
     """
@@ -45,7 +45,12 @@ def lowest_bit(values: Floats, most: int) -> Floats:
 
 
 def footprint(
-    strides: Floats, counts: Floats, size: Floats, line: int, sets: tuple[int, ...]
+    strides: Floats,
+    counts: Floats,
+    size: Floats,
+    line: int,
+    sets: tuple[int, ...],
+    longest: Floats | None = None,
 ) -> Footprint:
     """Lines touched by nests.
 
@@ -55,12 +60,16 @@ def footprint(
         size: bytes of an element, broadcastable to (S, n).
         line: bytes of a cache line.
         sets: number of sets of each cache.
+        longest: steps of full loops, where `counts` are means over full and short ones; a stride
+            that continues a full loop continues the run.
     """
+    longest = counts if longest is None else longest
     shape = np.broadcast_shapes(strides.shape, counts.shape)
     outer = (*shape[:-2], shape[-1])
     bits = lowest_bit(strides, line * max(sets))
     unit = np.broadcast_to(size, outer).astype(np.float64)
     number, run, whole = np.ones(outer), np.ones(outer), np.ones(outer)
+    span, piece = unit.copy(), np.ones(outer)
     pitch, step = np.zeros(outer), np.ones(outer)
     first = np.ones(outer, dtype=bool)
     aligned = np.full(outer, float(line))
@@ -70,7 +79,8 @@ def footprint(
         active = (count > 1) & (stride > 0)
         if not active.any():
             continue
-        reaches = stride <= unit * number
+        most = longest[..., place, :]
+        reaches = stride <= span
         whole_steps = np.remainder(stride, unit) == 0
         joins = active & (reaches | (first & (stride < line)))
         opens = active & ~joins
@@ -80,6 +90,7 @@ def footprint(
         if opens.any():
             ending = opens & first
             run = np.where(ending, unit * number, run)
+            piece = np.where(ending, span, piece)
             pitch = np.where(ending, stride, pitch)
             repeats = opens & ~first
             for level, available in enumerate(sets):
@@ -94,7 +105,9 @@ def footprint(
             first = first & ~opens
             unit = np.where(opens, stride, unit)
         number = np.where(joins, grown, np.where(opens, count, number))
+        span = np.where(joins, span + (most - 1) * stride, np.where(opens, most * stride, span))
     run = np.where(first, unit * number, run)
+    piece = np.where(first, span, piece)
     loose = np.maximum(1.0, run / line + 1.0 - aligned / line)
     lines = np.where(aligned >= line, np.ceil(run / line), loose)
     whole = np.where(first, 1.0, whole * number)
@@ -104,7 +117,7 @@ def footprint(
         spread = _spread(covered[level], step, number, line, available)
         final = np.where(first, np.clip(run / line, 1.0, available), spread)
         weighted.append(total * available / np.maximum(np.minimum(final, total), 1.0))
-    return Footprint(total, tuple(weighted), run, whole, pitch)
+    return Footprint(total, tuple(weighted), piece, whole, pitch)
 
 
 def _spread(covered: Floats, bits: Floats, count: Floats, line: int, sets: int) -> Floats:

@@ -18,8 +18,8 @@ from search_space.target import Target
 DEFAULTS: dict[str, float] = {
     "clock.ghz": 4.0,
     "store.ports": 1.0,
-    "l2.bytes_per_cycle": 38.9,
-    "l3.bytes_per_cycle": 28.7,
+    "l2.bytes_per_cycle": 34.0,
+    "l3.bytes_per_cycle": 26.0,
     "memory.bytes_per_cycle": 10.0,
 }
 """Calibratable facts and their values when absent: clock, and what one core can draw from each

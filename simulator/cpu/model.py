@@ -3,11 +3,11 @@
 Blocks that run together form a *phase*: a loop nest with what is initialised and stored around its
 innermost loops. Within a phase computing overlaps with cache misses,
 
-    phase = (core^8 + transfer^8)^(1/8) + stalls        (nearly a maximum)
+    phase = (core^5 + transfer^5)^(1/5)        (nearly a maximum)
 
-and phases follow one another. `transfer` is bytes over what one core can draw from a level;
-`stalls` are the misses that no prefetcher hides: short contiguous runs that lie a multiple of 2 KiB
-apart.
+and phases follow one another. `transfer` is bytes over what one core can draw from a level, and,
+as `stalls`, what prefetching does not hide: the beginnings of contiguous runs, and misses that
+follow one another into few sets of L1, where lines to be read wait for lines to be written back.
 
 The form and its constants are fitted to one AVX-512 core: `docs/decisions/0008-cpu-simulator.md`.
 """
@@ -19,27 +19,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.cpu.core import RESOURCES, BlockCost, block_cost
+from simulator.cpu.core import RESOURCES, BlockCost, block_cost, smooth
 from simulator.cpu.facts import Facts, Floats
 from simulator.cpu.footprint import lowest_bit
 from simulator.cpu.machine import Machine
 from simulator.cpu.skeleton import Node, Skeleton
 from simulator.cpu.traffic import Traffic, traffic_of
 
-OVERLAP = 8.0
-TILE_CYCLES = 4.0
+OVERLAP = 5.0
+"""Exponent with which computing and moving add up to nearly the larger (fitted)."""
+STARTS = (0.5, 1.6)
+"""Cycles that a run of lines takes before prefetching follows it, from L2 and beyond (fitted)."""
+TILE_CYCLES = 2.0
 """Cycles to begin and end one register tile."""
-LOOP_CYCLES = 1.8
+LOOP_CYCLES = 0.3
 """Cycles to enter an inner loop."""
-STALLS = {"read": (1.7, 4.5), "written": (4.0, 20.0)}
-"""Stall cycles of a line that begins a contiguous run while neighbouring runs lie an odd multiple
-of 2 KiB, or a multiple of 4 KiB, apart: they fall into few sets, and a load that follows a store to
-the same place of another page waits for it. Other runs are prefetched in time (fitted)."""
-PAGE = 4096
-LINE = 64.0
-SHARED_WINDOW = 0.11
+CONFLICTS = {"read": 8.5, "written": 40.0}
+"""Cycles from one miss in a set of L1 to the next in the same set, without and with a line to write
+back (measured: columns of matrices whose rows lie 4 KiB apart)."""
+SHARED_WINDOW = 0.13
 """Share of the reorder buffer by which neighbouring blocks overlap."""
-WRITE_BACK = 0.6
+WRITE_BACK = 0.12
 """Cost of a line written back in terms of one fetched."""
 BARRIER_CYCLES = 2000.0
 """Cycles in which threads meet after a root statement."""
@@ -96,10 +96,10 @@ def program_cost(
         for number in range(len(skeleton.blocks))
     }
     tiles = _tile_cycles(skeleton, facts)
-    stalls = _stalls(skeleton, traffic)
+    conflicts = _conflicts(skeleton, traffic, machine)
     found = []
     for blocks in phases_of(skeleton.root):
-        found.append(_phase(blocks, costs, traffic, stalls, tiles, facts, machine))
+        found.append(_phase(blocks, costs, traffic, conflicts, tiles, facts, machine))
     total = np.full(facts.trips.shape[1], CALL_CYCLES)
     for phase in found:
         total = total + phase.cycles
@@ -139,7 +139,7 @@ def _phase(
     blocks: tuple[int, ...],
     costs: Mapping[int, BlockCost],
     traffic: Traffic,
-    stalls: Floats,
+    conflicts: Floats,
     tiles: Mapping[int, Floats],
     facts: Facts,
     machine: Machine,
@@ -155,22 +155,27 @@ def _phase(
         parts = parts + member.parts
     core = _overlapped(members, parts, overhead, machine)
     rows = [i for i, block in enumerate(traffic.blocks) if block in blocks]
-    lines = np.zeros((3, shape))
-    stall = np.zeros(shape)
-    for row in rows:
-        moved = traffic.moved[:, row] * (WRITE_BACK if traffic.back[row] else 1.0)
-        lines[0] += np.maximum(moved[0] - moved[1], 0.0)
-        lines[1] += np.maximum(moved[1] - moved[2], 0.0)
-        lines[2] += moved[2]
-        stall = stall + stalls[row]
     share = imbalance / threads
     private = np.array([1.0, 0.0, 0.0])[:, None]
     common = np.minimum(threads, machine.shared) / threads
-    slowed = private + (1.0 - private) / common
-    transfer = lines * machine.line / np.array(machine.bandwidth)[:, None] * slowed * share
-    core, stall, overhead, parts = core * share, stall * share, overhead * share, parts * share
-    moved_all = transfer.sum(axis=0)
-    cycles = (core**OVERLAP + moved_all**OVERLAP) ** (1.0 / OVERLAP) + stall
+    cycles_a_line = machine.line / np.array(machine.bandwidth)[:, None]
+    cycles_a_line = cycles_a_line * (private + (1.0 - private) / common)
+    transfer, stall, waiting = np.zeros((3, shape)), np.zeros(shape), np.zeros(shape)
+    for row in rows:
+        moved = traffic.moved[:, row] * (WRITE_BACK if traffic.back[row] else 1.0)
+        own = np.maximum(moved - np.append(moved[1:], np.zeros((1, shape)), axis=0), 0.0)
+        own = own * cycles_a_line
+        transfer += own
+        waits = np.maximum(own.sum(axis=0), conflicts[row])
+        if not traffic.back[row]:
+            run = np.maximum(traffic.run[row] / machine.line, 1.0)
+            near, far = np.maximum(moved[0] - moved[1], 0.0), moved[1]
+            waits = waits + (STARTS[0] * near + STARTS[1] * far) / run
+        waiting += waits
+        stall += waits - own.sum(axis=0)
+    transfer, stall, waiting = transfer * share, stall * share, waiting * share
+    core, overhead, parts = core * share, overhead * share, parts * share
+    cycles = (core**OVERLAP + waiting**OVERLAP) ** (1.0 / OVERLAP)
     terms = np.concatenate([parts, overhead[None], transfer, stall[None]])
     return PhaseCost(blocks, cycles, terms, core, tuple(members))
 
@@ -188,7 +193,7 @@ def _overlapped(
     for member in members:
         apart = apart + member.cycles
         issued = issued + member.operations * member.executions
-    together = parts[:5].max(axis=0) + parts[5]
+    together = smooth(parts)
     rounds = np.min(np.stack([np.maximum(member.rounds, 1.0) for member in members]), axis=0)
     window = SHARED_WINDOW * machine.reorder
     share = np.minimum(1.0, window / np.maximum(issued / rounds, 1.0))
@@ -202,20 +207,21 @@ def _threads(facts: Facts, machine: Machine, block: int) -> tuple[Floats, Floats
     return threads, np.ceil(slices / threads) * threads / np.maximum(slices, 1.0)
 
 
-def _stalls(skeleton: Skeleton, traffic: Traffic) -> Floats:
-    """Stall cycles of each traffic entry, (entries, n)."""
+def _conflicts(skeleton: Skeleton, traffic: Traffic, machine: Machine) -> Floats:
+    """Cycles that misses need which fall into few sets of L1, (entries, n)."""
     accesses = [access for block in skeleton.blocks for access in block.accesses]
     rewritten = _rewritten(skeleton)
     found = np.zeros_like(traffic.run)
+    way = machine.sets[0] * machine.line
     for entry, row in enumerate(traffic.rows):
         if traffic.back[entry]:
             continue
         again = accesses[row].buffer in rewritten[traffic.blocks[entry]]
-        half, page = STALLS["written" if again else "read"]
-        apart = lowest_bit(traffic.pitch[entry], PAGE) * (traffic.pitch[entry] > 0)
-        each = np.where(apart >= PAGE, page, np.where(apart >= PAGE // 2, half, 0.0))
-        lines = np.maximum(traffic.run[entry] / LINE, 1.0)
-        found[entry] = traffic.moved[0, entry] * each / lines
+        period = way / lowest_bit(traffic.pitch[entry], way)
+        sets = np.minimum(period, np.maximum(traffic.streams[entry], 1.0))
+        sets = sets * np.maximum(traffic.run[entry] / machine.line, 1.0)
+        each = CONFLICTS["written" if again else "read"] / sets
+        found[entry] = traffic.moved[0, entry] * each * (traffic.pitch[entry] > 0)
     return found
 
 
@@ -261,7 +267,7 @@ def _tile_cycles(skeleton: Skeleton, facts: Facts) -> dict[int, Floats]:
                 if place == block.tile_depth:
                     cycles = cycles + TILE_CYCLES * entered
                 if place >= block.tile_depth:
-                    cycles = cycles + LOOP_CYCLES * entered
+                    cycles = cycles + LOOP_CYCLES * entered * (facts.full[loop] > 1.0)
                 entered = entered * facts.trips[loop]
             if len(block.serial) == block.tile_depth:
                 cycles = cycles + TILE_CYCLES * entered

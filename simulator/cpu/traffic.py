@@ -25,11 +25,11 @@ from simulator.cpu.footprint import Footprint, footprint
 from simulator.cpu.machine import Machine
 from simulator.cpu.skeleton import Node, Skeleton
 
-FADE = 4.0
+FADE = 2.5
 """Exponent of the miss curve (fitted)."""
-USABLE = (1.0, 0.85, 0.85)
+USABLE = (1.0, 1.0, 0.85)
 """Shares of L1, L2 and L3 that one nest can count on."""
-CROWDING = 3.0
+CROWDING = 2.5
 """What lines of other tensors weigh: they come and go while this one's are kept (fitted)."""
 STREAMS = 32.0
 """Contiguous streams that the prefetchers follow at a time."""
@@ -46,6 +46,7 @@ class Traffic:
         moved: lines drawn into L1, L2 and L3, (3, entries, n).
         lines: distinct lines by depth, (depths, entries, n).
         run, rows_apart, pitch: contiguous bytes in time order, parallel rows, bytes between them.
+        streams: rows that are visited in turns before a run goes on.
     """
 
     rows: tuple[int, ...]
@@ -56,6 +57,7 @@ class Traffic:
     run: Floats
     rows_apart: Floats
     pitch: Floats
+    streams: Floats
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def traffic_of(skeleton: Skeleton, facts: Facts, machine: Machine, cold: bool = 
     depths = np.array([entry.depth for entry in entries])
     place = np.arange(len(entries))
     rows_apart = prints.rows[depths, place]
-    run, pitch = _runs(
+    run, pitch, streams = _runs(
         entries, facts, prints.run[depths, place], rows_apart, prints.pitch[depths, place]
     )
     return Traffic(
@@ -92,6 +94,7 @@ def traffic_of(skeleton: Skeleton, facts: Facts, machine: Machine, cold: bool = 
         run,
         rows_apart,
         pitch,
+        streams,
     )
 
 
@@ -115,15 +118,17 @@ def _footprints(
     """Footprints of each entry's nest below each depth."""
     sizes = [a.size for block in skeleton.blocks for a in block.accesses]
     rows = sorted({entry.row for entry in entries})
-    strides, counts = facts.strides[rows], facts.counts[rows]
+    strides, counts, longest = facts.strides[rows], facts.counts[rows], facts.longest[rows]
     order = np.argsort(strides, axis=1, kind="stable")
     strides = np.take_along_axis(strides, order, axis=1)
     counts = np.take_along_axis(counts, order, axis=1)
+    longest = np.take_along_axis(longest, order, axis=1)
     depths = facts.strides.shape[1] + 1
     levels = np.arange(depths)[:, None, None, None]
     inside = np.where(order[None] >= levels, counts[None], 1.0)
+    longest = np.where(order[None] >= levels, longest[None], 1.0)
     size = np.array([sizes[row] for row in rows], dtype=np.float64)[None, :, None]
-    found = footprint(strides[None], inside, size, machine.line, machine.sets)
+    found = footprint(strides[None], inside, size, machine.line, machine.sets, longest)
     place = [rows.index(entry.row) for entry in entries]  # written accesses stand there twice
     return Footprint(
         found.lines[:, place],
@@ -136,8 +141,8 @@ def _footprints(
 
 def _runs(
     entries: list[_Entry], facts: Facts, run: Floats, rows: Floats, pitch: Floats
-) -> tuple[Floats, Floats]:
-    """(contiguous bytes in time order, bytes between streams) of each entry.
+) -> tuple[Floats, Floats, Floats]:
+    """(contiguous bytes in time order, bytes between streams, streams) of each entry.
 
     From the inside out: a loop that continues the contiguous piece lengthens it, any other opens
     parallel streams; with more than `STREAMS` of them a prefetcher has forgotten the first.
@@ -149,14 +154,14 @@ def _runs(
         place = depths - back
         exists = (place >= 0)[:, None]
         stride = facts.strides[places, np.maximum(place, 0)]
-        count = facts.counts[places, np.maximum(place, 0)]
+        count = facts.longest[places, np.maximum(place, 0)]
         active = exists & (count > 1) & (stride > 0) & (streams <= STREAMS)
         joins = active & (stride <= run)
         opens = active & ~joins
         pitch = np.where(opens & (pitch == 0), stride, pitch)
         run = np.where(joins, run + (count - 1) * stride, run)
         streams = np.where(opens, streams * count, streams)
-    return run, pitch
+    return run, pitch, streams
 
 
 class _Walker:

