@@ -25,6 +25,7 @@ _COMMANDS = {
     "bench": "tilesmith.commands.bench:bench",
     "simulate": "tilesmith.commands.simulate:simulate",
     "db": "tilesmith.database_commands:database_group",
+    "report": "tilesmith.commands.report:report",
     "targets": "tilesmith.commands.targets:targets",
     "operators": "tilesmith.commands.operators:operators",
 }

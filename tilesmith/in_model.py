@@ -45,13 +45,16 @@ def keep(
     threads: int,
     choices: Choices,
     seconds: float,
+    job: int | None = None,
 ) -> None:
-    """Record the schedules pinned in a model and its latency with them."""
+    """Record the schedules pinned in a model and its latency with them, by a job if any."""
     from records import TuningRecord
 
     config = Config.of({workload.digest: pinned.key for workload, pinned in choices.items()})
     result = MeasureResult("ok", "hardware", (seconds,))
-    database.add([TuningRecord(model_key(kernels), target.identity, config, result, threads)])
+    database.add(
+        [TuningRecord(model_key(kernels), target.identity, config, result, threads)], job=job
+    )
 
 
 def pinned(database: Database, kernels: Graph, target: Target, threads: int) -> Choices:

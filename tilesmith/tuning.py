@@ -142,10 +142,7 @@ def run_job(
             ledger = _ledger(job, options, opened)
         summary = _tuned(job, options, opened, ledger, observer, token)
         with token.shielded():
-            found = summary.in_place
-            if job.parts.kernels is not None and found.after_s is not None and job.writes:
-                choices = found.choices
-                keep(opened, job.parts.kernels, job.target, job.threads, choices, found.after_s)
+            _keep_choices(job, opened, ledger, summary.in_place)
     if not token.cancelled:
         return _report(summary)
     screened = f" (and {summary.simulated} simulated before)" if summary.simulated else ""
@@ -154,6 +151,14 @@ def run_job(
         f"stopped by {token.reason} after {summary.trials} trials{screened}, all of them kept in "
         f"'{database}'; the same job with --resume (resume=True) goes on",
     )
+
+
+def _keep_choices(job: TuningJob, database: Database, ledger: Ledger, found: InPlace) -> None:
+    """Record what was found best inside the model, for compiling it."""
+    kernels = job.parts.kernels
+    if kernels is None or found.after_s is None or not isinstance(ledger, DatabaseLedger):
+        return
+    keep(database, kernels, job.target, job.threads, found.choices, found.after_s, ledger.job)
 
 
 def _tuned(

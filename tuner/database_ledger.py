@@ -90,7 +90,7 @@ class DatabaseLedger:
 
     def of_job(self) -> list[Entry]:
         records = self._database.query(Filter(job=self.job), sort="oldest", limit=None)
-        return [Entry(r.workload, Trial(r.config, r.result)) for r in records]
+        return [Entry(r.workload, Trial(r.config, r.result)) for r in records if not r.is_of_model]
 
     def similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
         """Of this workload with other thread counts, then of other workloads."""

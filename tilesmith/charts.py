@@ -1,0 +1,89 @@
+"""Geometry of the report's charts: numbers become positions; the template draws them as SVG.
+
+Positions are in the chart's own units (its viewBox), y downwards. A logarithmic axis needs
+positive values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A mark on an axis: where, and what it says."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A scale from `low..high` to `start..stop`, linear or logarithmic."""
+
+    low: float
+    high: float
+    start: float
+    stop: float
+    logarithmic: bool = False
+
+    @classmethod
+    def over(
+        cls, values: Iterable[float], start: float, stop: float, *, logarithmic: bool = False
+    ) -> Axis:
+        """An axis that holds all values with a little room; linear ones start at zero."""
+        found = list(values)
+        if logarithmic:
+            return cls(min(found) / 1.15, max(found) * 1.15, start, stop, True)
+        return cls(0.0, max(found) * 1.05 or 1.0, start, stop)
+
+    def at(self, value: float) -> float:
+        """Where a value lies."""
+        low, high, value = (self._scaled(v) for v in (self.low, self.high, value))
+        return self.start + (self.stop - self.start) * (value - low) / (high - low)
+
+    def ticks(self, most: int = 5) -> list[Tick]:
+        """Round numbers along the axis, at most about `most`."""
+        values = self._decades(most) if self.logarithmic else self._steps(most)
+        return [Tick(self.at(value), number(value)) for value in values]
+
+    def _scaled(self, value: float) -> float:
+        return math.log10(value) if self.logarithmic else value
+
+    def _steps(self, most: int) -> list[float]:
+        raw = (self.high - self.low) / most
+        unit = 10.0 ** math.floor(math.log10(raw))
+        step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= raw * 0.999)
+        first, last = math.ceil(self.low / step), math.floor(self.high / step + 1e-9)
+        return [count * step for count in range(first, last + 1)]
+
+    def _decades(self, most: int) -> list[float]:
+        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+        for factors in ((1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)):
+            values = [f * 10.0**power for power in range(first, last + 1) for f in factors]
+            inside = [value for value in values if self.low <= value <= self.high]
+            if len(inside) <= most:
+                return inside
+        return inside[:: -(-len(inside) // most)]
+
+
+def number(value: float) -> str:
+    """A number as people write it: three digits, no exponent where it can be helped."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def path(points: Sequence[tuple[float, float]], x: Axis, y: Axis) -> str:
+    """Points for an SVG polyline."""
+    return " ".join(f"{x.at(a):.1f},{y.at(b):.1f}" for a, b in points)
+
+
+def staircase(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """A curve that keeps its value until the next point."""
+    found: list[tuple[float, float]] = []
+    for x, y in points:
+        if found:
+            found.append((x, found[-1][1]))
+        found.append((x, y))
+    return found

@@ -1,0 +1,43 @@
+"""`tilesmith report`: one self-contained HTML page about a tuning job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from search_space.errors import JobError
+from tilesmith.options import database_option, json_option
+from tilesmith.output import note, print_json
+
+
+@click.command()
+@database_option(required=True)
+@click.option("--job", type=int, help="Number of the job; the newest unless given.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("report.html"),
+    show_default=True,
+    help="Where to write the page.",
+)
+@json_option
+def report(database: str, job: int | None, output: Path, as_json: bool) -> None:
+    """Write a page about a tuning job: what it found, how it got there, what failed, where the time
+    went, and what it all was measured with.
+    """
+    from records.database import Database
+    from tilesmith.job_report import gather
+    from tilesmith.report_page import page
+
+    with Database.open(database, create=False) as opened:
+        found = gather(opened, job)
+    try:
+        output.write_text(page(found), encoding="utf-8")
+    except OSError as error:
+        raise JobError(f"'{output}' cannot be written: {error.strerror}") from error
+    if as_json:
+        print_json({**found.to_json(), "file": str(output)})
+    else:
+        note(f"{output}: job {found.job.id}, {found.trials} trials")
