@@ -68,6 +68,20 @@ class Backend(ABC):
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
         """Generate code for one configuration; `CodegenError` if none came of it."""
 
+    def in_model(
+        self, workload: Workload, target: Target, configs: Sequence[Config]
+    ) -> list[float] | None:
+        """Seconds of each configuration inside a model, beside neighbours that work well with it.
+
+        None where a kernel costs there what it costs alone. A configuration that no code comes of
+        costs infinitely much.
+        """
+        return None
+
+    def predict(self, recipe: Recipe) -> float | None:
+        """Seconds of a whole model; None where that cannot be told without running it."""
+        return None
+
     @abstractmethod
     def link(
         self,

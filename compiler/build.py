@@ -19,10 +19,12 @@ from compiler.backend import Compiled, backend_of
 from compiler.executable import Executable
 from compiler.fallback import to_host, unscheduled
 from compiler.graph import Graph
+from compiler.in_model import assignments, fastest
 from compiler.options import Chooser, Records
 from compiler.pipeline import simplify, to_kernels
 from compiler.placement import device_tensors
 from compiler.precision import lower_precision
+from compiler.program import Recipe
 from compiler.settlement import Settled, settle
 from search_space.config import Config
 from search_space.errors import CodegenError, ModelError, VerificationError
@@ -89,9 +91,16 @@ def build(
     chooser = Chooser(target, database, threads, choices, measured_only=require_tuned)
     if require_tuned:
         _require_tuned(lowered, chooser)
-    settled, kernels = _settled(lowered, chooser, target)
-    recipe = assemble(settled, kernels, target, threads, narrowed)
-    return Executable(replace(recipe, source=source))
+
+    def assembled(changed: Mapping[Workload, Config]) -> Recipe:
+        own = chooser
+        if changed:
+            own = Chooser(target, database, threads, {**changed, **choices})
+        settled, kernels = _settled(lowered, own, target)
+        return replace(assemble(settled, kernels, target, threads, narrowed), source=source)
+
+    others = [] if require_tuned else assignments(lowered, chooser, backend, target, database)
+    return Executable(fastest([{}, *others], assembled, backend))
 
 
 def scheduled(

@@ -172,6 +172,7 @@ def _result(
         "resident": [resident.name for resident in residents],
         "instructions": total.instructions,
         "tuned": recipe.report.tuned,
+        "stale": recipe.report.stale,
         "nearest": recipe.report.fallback,
         "default": recipe.report.default,
         "host": recipe.report.host,

@@ -26,7 +26,7 @@ from search_space.dtypes import size_of
 from search_space.errors import ModelError
 from simulator.accelerator.timeline import timeline
 
-POLICIES = (None, Policy(copies=False), Policy(), Policy(share=0.6))
+POLICIES = (None, Policy(), Policy(share=0.6))
 """How far tensors may stay on chip: all are linked, and the fastest on the timeline is taken."""
 
 

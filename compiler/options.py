@@ -178,10 +178,11 @@ class Chooser:
         if workload in self._choices:
             chosen = self._choices[workload]
             seconds = min((best.latency for best in bests.values()), default=0.0)
-            return {self.layouts(workload, chosen): Schedule(chosen, "tuned", seconds)}
+            origin: Origin = "tuned" if bests else self._derived(workload, chosen)
+            return {self.layouts(workload, chosen): Schedule(chosen, origin, seconds)}
         for best in (bests or others).values():
             if best.record.config in space:
-                origin: Origin = "stale" if best.stale else "tuned"
+                origin = "stale" if best.stale else "tuned"
                 if not bests:
                     origin = "fallback"
                 schedule = Schedule(best.record.config, origin, best.latency)
@@ -195,6 +196,11 @@ class Chooser:
             return found
         self._add_variants(workload, space, found)
         return found
+
+    def _derived(self, workload: Workload, config: Config) -> Origin:
+        """Where a configuration comes from that is on no record of its workload."""
+        usual = template_of(workload.operator).default(workload, self.target)
+        return "default" if config == usual else "fallback"
 
     def _add_next_best(
         self, workload: Workload, space: SearchSpace, found: dict[tuple[str, str], Schedule]

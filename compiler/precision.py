@@ -4,8 +4,8 @@
     y: bfloat16 = Kernel(matmul ... dtype=bfloat16)(x: bfloat16, w as bfloat16)  after
 
 Sums stay in fp32. The caller and host nodes see fp32 as before: values are converted on their way
-to and from the device. Contract: runs after lowering; every float32 tensor that a kernel, view or join
-touches is bfloat16 afterwards, weights included.
+to and from the device. Contract: runs after lowering; every float32 tensor that a kernel, view or
+join touches is bfloat16 afterwards, weights included.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from codegen.accelerator.dependences import with_semaphores
 from codegen.accelerator.draft import Draft, Part, Range, concatenate
 from codegen.accelerator.instructions import InstructionStream, Ints
 from codegen.accelerator.ordering import in_grant_order
-from codegen.accelerator.residency import Policy, keep_on_chip
+from codegen.accelerator.residency import Policy, drop_resident_transfers, keep_on_chip
 from codegen.accelerator.synchronisation import verify
 from codegen.accelerator.verifier import verify_shapes
 from search_space.errors import CodegenError
@@ -76,6 +76,22 @@ def link(
             policy = policy.less()
             continue
         return _finish(draft, residents)
+
+
+def among_neighbours(part: Part, core: Core) -> InstructionStream:
+    """A kernel without the transfers that residency would spare it, for timing only.
+
+    Its neighbours are taken to keep every activation on chip that keeps its rows where they are.
+    """
+    draft = concatenate(part.name, [part], core)
+    constant = {place for place in part.places if place is not None and place.region == "constant"}
+    activations = [
+        number
+        for number, place in enumerate(draft.ranges)
+        if not any(place.meets(other) for other in constant)
+    ]
+    drop_resident_transfers(draft, activations)
+    return in_grant_order(with_semaphores(draft.stream()))
 
 
 def _finish(draft: Draft, residents: tuple[Resident, ...]) -> Linked:

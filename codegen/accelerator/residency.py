@@ -16,7 +16,7 @@ Invariants: a resident's elements are written once, before they are read; values
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -104,9 +104,10 @@ def keep_on_chip(draft: Draft, external: Sequence[Range], policy: Policy) -> tup
     load = dict.fromkeys(COPIERS, 0)
     residents: list[Resident] = []
     gone: list[int] = []
-    for tensor in [plan.tensor for plan in wanted]:
-        # Tiles may have become part of another resident since: look again.
-        plan = planner.plan(tensor, *transfers[tensor])
+    for first_look in wanted:
+        plan: _Plan | None = first_look
+        if planner.fixed & first_look.tiles.keys():  # part of another resident since: look again
+            plan = planner.plan(first_look.tensor, *transfers[first_look.tensor])
         if plan is None or (room[plan.first : plan.last + 1] < plan.nbytes).any():
             continue
         room[plan.first : plan.last + 1] -= plan.nbytes
@@ -117,11 +118,22 @@ def keep_on_chip(draft: Draft, external: Sequence[Range], policy: Policy) -> tup
     return tuple(residents)
 
 
+def drop_resident_transfers(draft: Draft, tensors: Collection[int]) -> None:
+    """Drop the transfers of `tensors` that residency would spare: what a kernel costs among
+    neighbours that keep them on chip. The rest computes nothing and is good for timing only."""
+    planner = _Planner(draft, Policy())
+    gone: list[int] = []
+    for tensor, (stores, loads) in draft.transfers().items():
+        if tensor in tensors and planner.measure(tensor, stores or loads, loads):
+            gone += [row for row in (*stores, *loads) if planner.mapping(row) is not None]
+    draft.drop(np.array(gone, dtype=np.int64))
+
+
 class _Planner:
     """Finds out what can become of one tensor.
 
-    `fixed` tiles are residents or part of one already. Rows are not dropped while it is in use, and a
-    transfer that became a copy has its tile where it had it: so the users of the other tiles stay
+    `fixed` tiles are residents or part of one already. Rows are not dropped while it is in use, and
+    a transfer that became a copy has its tile where it had it: so the users of the other tiles stay
     the same.
     """
 
@@ -138,9 +150,9 @@ class _Planner:
         owners = self.draft.owners
         if not stores or not loads or owners[stores].max() >= owners[loads].min():
             return None
-        if not self._rows(tensor, stores, loads):
+        if not self.measure(tensor, stores, loads):
             return None
-        placed = {row: self._mapping(row) for row in (*stores, *loads)}
+        placed = {row: self.mapping(row) for row in (*stores, *loads)}
         if any(placed[row] is None for row in stores) or not self._whole(tensor, stores):
             return None
         columns = max(int(place[1].max()) + 1 for place in placed.values() if place is not None)
@@ -165,7 +177,7 @@ class _Planner:
         access = self._access(row, hbm=True)
         return int(self.draft.accesses["count"][access].prod()) * self.size
 
-    def _rows(self, tensor: int, stores: list[int], loads: list[int]) -> bool:
+    def measure(self, tensor: int, stores: list[int], loads: list[int]) -> bool:
         """Element size and the distance of rows: what steps from partition to partition."""
         table = self.draft.accesses
         accesses = np.array([self._access(row, hbm=True) for row in (*stores, *loads)])
@@ -180,7 +192,7 @@ class _Planner:
         self.pitch = int(steps[0]) if len(steps) == 1 else total if not len(steps) else 0
         return self.pitch > 0 and total % self.pitch == 0
 
-    def _mapping(self, row: int) -> tuple[int, Ints] | None:
+    def mapping(self, row: int) -> tuple[int, Ints] | None:
         """(partition, resident elements of a partition in the transfer's order), or None where
         the transfer moves rows to other partitions."""
         table, hbm, chip = self.draft.accesses, self._access(row, True), self._access(row, False)

@@ -8,28 +8,33 @@ share them need not wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from codegen.accelerator.core import Core
+from codegen.accelerator.draft import Part, Range
 from codegen.accelerator.from_program import generate
 from codegen.accelerator.instructions import InstructionStream, Space
+from codegen.accelerator.linking import among_neighbours
 from codegen.accelerator.prologue import prepare
-from codegen.accelerator.staging import stage
+from codegen.accelerator.staging import SUFFIX, Staged, stage
 from codegen.accelerator.storage import to_bytes
 from codegen.structures import lowered
 from compiler.backend import Backend, Compiled, backends
+from compiler.device_model import simulate_model
 from compiler.device_program import Program, linked
 from compiler.program import CodeObject, KernelStep, Recipe
 from search_space.config import Config
 from search_space.dtypes import size_of
-from search_space.errors import ModelError
+from search_space.errors import CodegenError, ModelError, VerificationError
+from search_space.program import Program as LoopProgram
 from search_space.target import Target
 from search_space.workload import Workload
 from simulator.accelerator.functional import execute_in
+from simulator.accelerator.timeline import timeline
 
 
 class TrainiumBackend(Backend):
@@ -53,9 +58,7 @@ class TrainiumBackend(Backend):
             )
 
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
-        program = lowered(workload, target, config)
-        prepared = {buffer.name for buffer in program.parameters if buffer.role == "prepared"}
-        staged = stage(generate(program, Core.of(target)), prepared | set(workload.constants))
+        program, staged = _staged(workload, target, config)
         stream = staged.stream
         touched = _touched(stream)
 
@@ -71,6 +74,27 @@ class TrainiumBackend(Backend):
             frozenset(buffer.name for buffer in program.parameters) - touched,
             pack,
         )
+
+    def in_model(
+        self, workload: Workload, target: Target, configs: Sequence[Config]
+    ) -> list[float] | None:
+        """Beside neighbours that keep activations on chip."""
+        core = Core.of(target)
+        found = []
+        for config in configs:
+            try:
+                program, staged = _staged(workload, target, config)
+            except (CodegenError, VerificationError):
+                found.append(float("inf"))
+                continue
+            places = _places(staged.stream, _constants(program, workload))
+            played = timeline(among_neighbours(Part(workload.key, staged.stream, places), core))
+            found.append(played.makespan * 1e-9)
+        return found
+
+    def predict(self, recipe: Recipe) -> float | None:
+        """Programs on the timeline, transfers to and from the host."""
+        return simulate_model(recipe).latency_us * 1e-6
 
     def link(
         self,
@@ -92,6 +116,32 @@ class TrainiumBackend(Backend):
 
 
 backends.register("trainium")(TrainiumBackend())
+
+
+def _staged(workload: Workload, target: Target, config: Config) -> tuple[LoopProgram, Staged]:
+    """The loop program of a configuration, and its stream with constants staged."""
+    program = lowered(workload, target, config)
+    stream = generate(program, Core.of(target))
+    return program, stage(stream, _constants(program, workload))
+
+
+def _constants(program: LoopProgram, workload: Workload) -> set[str]:
+    """Parameters that are known when a model is compiled."""
+    prepared = {buffer.name for buffer in program.parameters if buffer.role == "prepared"}
+    return prepared | set(workload.constants)
+
+
+def _places(stream: InstructionStream, constant: Collection[str]) -> tuple[Range | None, ...]:
+    """Tensors one after another, constants (and what was prepared of them) apart."""
+    touched = _touched(stream)
+    places: list[Range | None] = []
+    offset = 0
+    for tensor in stream.tensors:
+        nbytes = tensor.elements * size_of(tensor.dtype)
+        region = "constant" if tensor.name.removesuffix(SUFFIX) in constant else "arena"
+        places.append(Range(region, offset, nbytes) if tensor.name in touched else None)
+        offset += nbytes
+    return tuple(places)
 
 
 def _touched(stream: InstructionStream) -> frozenset[str]:

@@ -113,9 +113,9 @@ def _whole(result: SimulationResult) -> list[str]:
     found = result.details
     return [
         table(header, rows),
-        f"{found['precision']}; {found['tuned']} tuned, {found['nearest']} by nearest shape, "
-        f"{found['default']} by default, {found['host']} on the host "
-        f"({found['host_us']:.1f} us of transfers)",
+        f"{found['precision']}; {found['tuned']} tuned, {found['stale']} tuned by another version, "
+        f"{found['nearest']} by nearest shape, {found['default']} by default, {found['host']} on "
+        f"the host ({found['host_us']:.1f} us of transfers)",
         f"rooflines add up to {found['roofline_us']:.1f} us, operators alone to "
         f"{found['kernels_alone_us']:.1f} us; {found['between_us']:.1f} us lie between rooflines "
         "and model",
