@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from compiler.assembly import assemble
 from compiler.backend import Compiled, backend_of
 from compiler.executable import Executable
-from compiler.fallback import to_host, unscheduled
+from compiler.fallback import has_schedule, to_host, unscheduled
 from compiler.graph import Graph
 from compiler.in_model import assignments, fastest
 from compiler.options import Chooser, Records
+from compiler.passes.attention import fuse_attention
 from compiler.pipeline import simplify, to_kernels
 from compiler.placement import device_tensors
 from compiler.precision import lower_precision
@@ -114,7 +115,10 @@ def scheduled(
         raise ModelError(
             f"precision '{precision}' is for accelerators; target '{target.name}' runs fp32"
         )
-    lowered, narrowed = lower_precision(prepared(graph), precision)
+    kernels = prepared(graph)
+    if target.family != "cpu":
+        kernels = fuse_attention(kernels, lambda workload: has_schedule(workload, target))
+    lowered, narrowed = lower_precision(kernels, precision)
     if backend_of(target).falls_back:
         lowered = to_host(lowered, unscheduled(lowered, target))
     return lowered, narrowed

@@ -21,6 +21,15 @@ from search_space.template import template_of
 from search_space.workload import Workload
 
 
+def has_schedule(workload: Workload, target: Target) -> bool:
+    """Whether a target can run a workload as one kernel."""
+    try:
+        template_of(workload.operator).default(workload, target)
+    except (TargetError, ConfigError, WorkloadError):
+        return False
+    return True
+
+
 def unscheduled(graph: Graph, target: Target) -> frozenset[Workload]:
     """Workloads of a lowered graph whose operators have no schedule for the target.
 

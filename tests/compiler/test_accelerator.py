@@ -48,6 +48,32 @@ ODD = model_of(
 )  # fmt: skip
 
 
+HEADS = """g (float[1, 20, 24] x) => (float[1, 20, 24] y) {{
+  q0 = MatMul(x, wq) k0 = MatMul(x, wk) v0 = MatMul(x, wv)
+  q1 = Reshape(q0, split) k1 = Reshape(k0, split) v1 = Reshape(v0, split)
+  q = Transpose<perm = [0, 2, 1, 3]>(q1) k = Transpose<perm = [0, 2, {keys}]>(k1)
+  v = Transpose<perm = [0, 2, 1, 3]>(v1)
+  {scores}
+  p = Softmax<axis = -1>(s) m0 = MatMul(p, v) m = Transpose<perm = [0, 2, 1, 3]>(m0)
+  y = Reshape(m, whole) }}"""
+
+SCORES = {
+    "transposed keys": ("3, 1", "s0 = MatMul(q, k) s = Mul(s0, c)"),
+    "keys transposed after": ("1, 3", "kt = Transpose<perm = [0, 1, 3, 2]>(k) s0 = MatMul(q, kt) "
+                              "s = Mul(s0, c)"),
+    "no factor": ("3, 1", "s = MatMul(q, k)"),
+}  # fmt: skip
+
+
+def attention_model(name: str) -> onnx.ModelProto:
+    keys, scores = SCORES[name]
+    return model_of(
+        HEADS.format(keys=keys, scores=scores), wq=random(24, 24) / 4,
+        wk=random(24, 24, seed=1) / 4, wv=random(24, 24, seed=2) / 4, c=np.float32(0.3),
+        split=np.array([1, 20, 3, 8]), whole=np.array([1, 20, 24]),
+    )  # fmt: skip
+
+
 def built(model: onnx.ModelProto, precision: str = "fp32") -> Executable:
     return build(import_model(model), TRN1, precision=precision)
 
@@ -66,6 +92,26 @@ def test_models_compute_what_onnxruntime_does(
     again = executable.run(inputs)
     for name, array in found.items():
         np.testing.assert_array_equal(array, again[name])
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_attention_is_one_kernel(name: str) -> None:
+    model = attention_model(name)
+    executable, inputs = built(model), inputs_of(import_model(model))
+    operators = [step.workload.split()[0] for step in executable.recipe.steps]  # type: ignore[union-attr]
+    assert operators.count("attention") == 1 and "softmax" not in operators
+    assert operators.count("transpose") == 4, "queries, keys, values and the result, once each"
+    assert_close(executable.run(inputs), expected(model, inputs), 1e-5)
+
+
+def test_attention_whose_weights_are_read_stays_in_parts() -> None:
+    model = model_of(
+        "g (float[2, 8, 4] q, float[2, 4, 8] k, float[2, 8, 4] v) => (float[2, 8, 4] y, "
+        "float[2, 8, 8] p) { s = MatMul(q, k) p = Softmax<axis = -1>(s) y = MatMul(p, v) }"
+    )
+    executable, inputs = built(model), inputs_of(import_model(model))
+    assert "attention" not in str([step.name for step in executable.recipe.steps])
+    assert_close(executable.run(inputs), expected(model, inputs), 1e-5)
 
 
 def test_an_artifact_runs_and_costs_the_same(tmp_path: Path) -> None:

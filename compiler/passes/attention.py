@@ -1,0 +1,186 @@
+"""Attention becomes one kernel, where a target has a schedule for it: scores never leave the chip.
+
+    s = matmul(q, k') * c; p = softmax(s); y = matmul(p, v)      before
+    y = attention(q, k, v)                                       after
+
+Contract: a lowered graph in; the parts are fused where nothing else reads what lies between and
+`accepts` takes the workload. Keys that were transposed for the product are taken as they were
+before; a transposition that is still needed is merged with the one there was. Same values up to
+roundings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from compiler.graph import Graph, Node, kernel
+from compiler.lowering.transposition import merged_axes
+from compiler.passes.views import is_view
+from compiler.rewrite import Rewriter
+from search_space.errors import WorkloadError
+from search_space.workload import ParameterValue, Workload, shape_text
+
+Axis = tuple[int, int]
+"""Extent, and elements that a step moves in the source."""
+
+
+def fuse_attention(graph: Graph, accepts: Callable[[Workload], bool]) -> Graph:
+    """Fuse scores, softmax and the product with the values."""
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        if _is_product(node) and rewriter.alive(node):
+            _fuse(rewriter, node, accepts)
+    return rewriter.finish()
+
+
+def _is_product(node: Node) -> bool:
+    found = node.workload
+    return found is not None and found.operator == "matmul" and not found.constants
+
+
+def _fuse(rewriter: Rewriter, node: Node, accepts: Callable[[Workload], bool]) -> None:
+    mix = node.workload
+    assert mix is not None
+    if mix.epilogue or mix.integer("ta") or mix.integer("tb"):
+        return
+    between: list[Node] = []
+    weights = _sole_producer(rewriter, node.inputs[0], between)
+    if weights is None or weights.workload is None or weights.workload.operator != "softmax":
+        return
+    scores = _sole_producer(rewriter, weights.inputs[0], between)
+    if scores is None or scores.workload is None or not _are_scores(scores, weights, mix):
+        return
+    found = _workload(scores.workload, mix)
+    if found is None or not accepts(found):
+        return
+    keys, made = scores.inputs[1], list[Node]()
+    if not scores.workload.integer("tb"):
+        keys, made = _untransposed(rewriter, scores)
+    fused = kernel(found, (scores.inputs[0], keys, node.inputs[1]), node.outputs[0], node.name)
+    rewriter.replace((scores, weights, *between, node), *made, fused)
+    _drop_unread(rewriter, scores.inputs[1])
+
+
+def _sole_producer(rewriter: Rewriter, name: str, between: list[Node]) -> Node | None:
+    """The kernel behind a tensor and views of it, if nothing else reads what it makes."""
+    while True:
+        producer = rewriter.producer(name)
+        if producer is None or rewriter.only_consumer(name) is None:
+            return None
+        if not is_view(producer):
+            return producer
+        if producer.attribute("offset", 0):
+            return None
+        between.append(producer)
+        name = producer.inputs[0]
+
+
+def _are_scores(scores: Node, weights: Node, mix: Workload) -> bool:
+    found, normal = scores.workload, weights.workload
+    assert found is not None and normal is not None
+    if found.operator != "matmul" or found.constants or found.integer("ta") or normal.epilogue:
+        return False
+    batch, rows, keys = (found.integer(name) for name in ("batch", "m", "n"))
+    scaled = all(step.name == "multiply_constant" for step in found.epilogue)
+    return (
+        scaled
+        and len(found.epilogue) <= 1
+        and normal.shape("shape")[-1] == keys
+        and prod(normal.shape("shape")) == batch * rows * keys
+        and (mix.integer("batch"), mix.integer("m"), mix.integer("k")) == (batch, rows, keys)
+    )
+
+
+def _workload(scores: Workload, mix: Workload) -> Workload | None:
+    parameters: dict[str, ParameterValue] = {name: scores.integer(name) for name in "mnk"}
+    parameters["heads"] = scores.integer("batch")
+    if mix.integer("n") != scores.integer("k"):
+        parameters["v"] = mix.integer("n")
+    factor = scores.epilogue[0].arguments[0] if scores.epilogue else 1.0
+    parameters["scale"] = f"{factor:.9g}"
+    try:
+        return Workload.of("attention", parameters, dtype=scores.dtype)
+    except WorkloadError:
+        return None
+
+
+# -- keys ---------------------------------------------------------------------------------------
+def _untransposed(rewriter: Rewriter, scores: Node) -> tuple[str, list[Node]]:
+    """Keys as [heads, n, k] from those as [heads, k, n], and the transposition this needs."""
+    assert scores.workload is not None
+    name = scores.inputs[1]
+    info = rewriter.info(name)
+    wanted = tuple(scores.workload.integer(axis) for axis in ("batch", "k", "n"))
+    source, axes = _axes_behind(rewriter, name)
+    groups = _grouped(axes, wanted)
+    if groups is None:
+        source, groups = name, _grouped(_dense(wanted), wanted)
+    assert groups is not None
+    order = [*groups[0], *groups[2], *groups[1]]
+    steps = sorted(range(len(order)), key=lambda axis: -order[axis][1])
+    dims = tuple(order[axis][0] for axis in steps)
+    shape, merged = merged_axes(dims, tuple(steps.index(axis) for axis in range(len(order))))
+    heads, depth, keys = wanted
+    result = rewriter.add_tensor(name, info.dtype, (heads, keys, depth))
+    parameters: dict[str, ParameterValue] = {
+        "shape": shape_text(shape),
+        "perm": shape_text(merged),
+    }
+    workload = Workload.of("transpose", parameters, dtype=scores.workload.dtype)
+    return result, [kernel(workload, (source,), result, result)]
+
+
+def _axes_behind(rewriter: Rewriter, name: str) -> tuple[str, list[Axis]]:
+    """A tensor as axes of the tensor that a transposition made it from; else of itself."""
+    before, inner = rewriter.producer(name), name
+    while before is not None and is_view(before) and not before.attribute("offset", 0):
+        inner = before.inputs[0]
+        before = rewriter.producer(inner)
+    if before is None or before.workload is None or before.workload.operator != "transpose":
+        return name, _dense(rewriter.info(name).dims)
+    source = _dense(before.workload.shape("shape"))
+    return before.inputs[0], [source[axis] for axis in before.workload.shape("perm")]
+
+
+def _dense(dims: tuple[int, ...]) -> list[Axis]:
+    axes: list[Axis] = []
+    step = 1
+    for extent in reversed(dims):
+        axes.insert(0, (extent, step))
+        step *= extent
+    return axes
+
+
+def _grouped(axes: list[Axis], wanted: tuple[int, ...]) -> list[list[Axis]] | None:
+    """Axes split and grouped so that each group is one axis of the shape `wanted`."""
+    left = list(axes)
+    groups: list[list[Axis]] = []
+    for extent in reversed(wanted):
+        group: list[Axis] = []
+        while extent > 1:
+            if not left:
+                return None
+            size, step = left.pop()
+            if extent % size == 0:
+                group.insert(0, (size, step))
+                extent //= size
+            elif size % extent == 0:
+                group.insert(0, (extent, step))
+                left.append((size // extent, step * extent))
+                extent = 1
+            else:
+                return None
+        groups.insert(0, group)
+    return groups if all(size == 1 for size, _ in left) else None
+
+
+def _drop_unread(rewriter: Rewriter, name: str) -> None:
+    """Remove what made a tensor that nothing reads any more."""
+    producer = rewriter.producer(name)
+    while producer is not None and producer.kind in ("kernel", "view"):
+        if rewriter.consumers(name) or rewriter.is_output(name) or len(producer.reads) != 1:
+            return
+        rewriter.remove(producer)
+        (name,) = producer.reads
+        producer = rewriter.producer(name)
