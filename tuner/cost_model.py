@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -36,11 +36,14 @@ class Samples:
         features: shape (n, f), float32.
         analytical: the simulator's latency in seconds, shape (n,); NaN where there is none.
         groups: number of the task each is of, shape (n,): scores compare within a group only.
+        prior: what a pretrained model says, log seconds less a constant of the group, shape (n,);
+            None where there is no such model, or it is not trusted.
     """
 
     features: NDArray[np.float32]
     analytical: Floats
     groups: NDArray[np.int64]
+    prior: Floats | None = None
 
     def __post_init__(self) -> None:
         assert len(self.features) == len(self.analytical) == len(self.groups)
@@ -49,7 +52,11 @@ class Samples:
         return len(self.groups)
 
     def take(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> Samples:
-        return Samples(self.features[chosen], self.analytical[chosen], self.groups[chosen])
+        prior = None if self.prior is None else self.prior[chosen]
+        return Samples(self.features[chosen], self.analytical[chosen], self.groups[chosen], prior)
+
+    def without_prior(self) -> Samples:
+        return replace(self, prior=None)
 
 
 @dataclass(frozen=True)
@@ -121,10 +128,14 @@ cost_models: Registry[type[CostModel]] = Registry("cost model", "tuner.cost_mode
 
 def centred_logs(latencies: Floats, groups: NDArray[np.int64]) -> Floats:
     """Log latencies less their group's mean: what is left is comparable between tasks."""
-    logs = np.log(latencies)
+    return centred(np.log(latencies), groups)
+
+
+def centred(values: Floats, groups: NDArray[np.int64]) -> Floats:
+    """Values less their group's mean."""
     _, index = np.unique(groups, return_inverse=True)
-    means = np.bincount(index, logs) / np.bincount(index)
-    return np.asarray(logs - means[index])
+    means = np.bincount(index, values) / np.bincount(index)
+    return np.asarray(values - means[index])
 
 
 def rank_agreement(scores: Floats, latencies: Floats, groups: NDArray[np.int64]) -> float:

@@ -7,6 +7,11 @@ all tasks that share a way of measuring; tasks whose features mean the same shar
 so that what is learned on one shape helps the next. Invariant: a fitted predictor is a pure
 function of the trials it was given, in order, and of `fitted` (how many of them it had seen),
 which is all that is saved.
+
+Where a pretrained model of the target family is given, it scores what nothing has been learned of,
+and the cost model learns what it gets wrong. It is put to the test inside the job: whenever the
+trials have doubled, one model is trained with and one without it on the earlier three quarters; if
+the one with it ranks the latest quarter worse, it is left out until the next test.
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ from tuner.cost_model import (
     rank_agreement,
 )
 from tuner.population import Breeder
+from tuner.pretrained import Pretrained, reference
 from tuner.task import Trial, TuningState
 from tuner.validity import ValidityClassifier
 
@@ -43,7 +49,12 @@ _UNPREDICTABLE = 50.0
 _REMEMBERED = 8192
 """Configurations of a task whose features are kept: a search meets the same ones again."""
 _RECENT = 64
-"""Trials over which the model's ranking is compared with the analytical one."""
+"""Trials over which the accuracy of the scores is told."""
+_FIRST_TEST = 24
+"""Trials after which a pretrained model is put to the test for the first time."""
+_HELD_OUT = 0.25
+_WORSE = 0.02
+"""Pairwise accuracy a pretrained model may cost before it is left out."""
 
 
 class Judgement(Protocol):
@@ -139,9 +150,14 @@ class _Memory:
     features: list[NDArray[np.float32]] = field(default_factory=list)
     analytical: list[float] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
+    priors: list[float] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
     trained: bool = False
+    trusted: bool = True
+    """Whether the pretrained model helps here."""
+    tested: int = 0
+    """Trials when that was last found out."""
     accuracy: tuple[int, float | None] = (0, None)
     """Of the latest trials, and how many there were."""
 
@@ -153,12 +169,20 @@ class Predictor:
         source: where features come from.
         new_model: makes an untrained cost model.
         learning: whether models are trained; else the analytical latency stays the score.
+        prior: pretrained model of the target's family; it is used for features it knows.
     """
 
     def __init__(
-        self, source: FeatureSource, new_model: CostModelFactory, learning: bool = True
+        self,
+        source: FeatureSource,
+        new_model: CostModelFactory,
+        learning: bool = True,
+        prior: Pretrained | None = None,
     ) -> None:
         self._learning = learning
+        self._pretrained = prior
+        self._whole: dict[str, TuningState] = {}
+        self._usual: dict[str, NDArray[np.float32]] = {}
         self._source = source
         self._new_model = new_model
         self._memories: dict[str, _Memory] = {}
@@ -167,6 +191,10 @@ class Predictor:
         """Trials remembered."""
         self.fitted = 0
         """Trials that the models in force were trained on."""
+
+    def introduce(self, state: TuningState) -> None:
+        """Tell of a task, with its whole space, before it is asked about."""
+        self._whole[state.task.workload.key] = state
 
     def score(self, state: TuningState, configs: Sequence[Config]) -> Floats:
         """Scores, shape (n,), lower is better."""
@@ -178,7 +206,7 @@ class Predictor:
             return np.zeros(0), np.zeros(0)
         features, analytical = self._source.describe(state, configs)
         memory = self._memory(state)
-        scores, doubt = self._raw(memory, self._samples(state, features, analytical))
+        scores, doubt = _raw(memory, self._samples(state, features, analytical))
         scores = scores + _FAILURE_PENALTY * memory.validity.failure_probability(features)
         rejected = ~np.isfinite(scores) | np.isposinf(analytical)
         return np.where(rejected, _UNPREDICTABLE, scores), np.where(rejected, 0.0, doubt)
@@ -190,7 +218,7 @@ class Predictor:
         mean, deviation = self.estimate(state, configs)
         if not memory.trained:
             return Joint.independent(mean, deviation)
-        joint = memory.model.joint(self._samples(state, features, analytical))
+        joint = memory.model.joint(_seen(memory, self._samples(state, features, analytical)))
         return Joint(mean, deviation, joint.covariance)
 
     def remember(self, state: TuningState, trials: Sequence[Trial]) -> None:
@@ -202,10 +230,11 @@ class Predictor:
         features, analytical = self._source.describe(state, configs)
         memory = self._memory(state)
         samples = self._samples(state, features, analytical)
-        memory.scores += self._raw(memory, samples)[0].tolist()
+        memory.scores += _raw(memory, samples)[0].tolist()
         memory.features += list(features)
         memory.analytical += analytical.tolist()
         memory.groups += samples.groups.tolist()
+        memory.priors += [] if samples.prior is None else samples.prior.tolist()
         memory.latencies += [_label(trial.result) for trial in usable]
         self.seen += len(usable)
 
@@ -217,7 +246,7 @@ class Predictor:
     def train(self) -> None:
         """Fit every model to all remembered trials."""
         for memory in self._memories.values() if self._learning else ():
-            _train(memory)
+            _train(memory, self._new_model)
         self.fitted = self.seen
 
     def accuracy(self, state: TuningState) -> float | None:
@@ -237,16 +266,37 @@ class Predictor:
         self, state: TuningState, features: NDArray[np.float32], analytical: Floats
     ) -> Samples:
         group = self._groups.setdefault(state.task.workload.key, len(self._groups))
-        return Samples(features, analytical, np.full(len(features), group, np.int64))
+        groups = np.full(len(features), group, np.int64)
+        return Samples(features, analytical, groups, self._prior(state, features))
 
-    def _raw(self, memory: _Memory, samples: Samples) -> tuple[Floats, Floats]:
-        """The model's scores with their deviations; before any training, the logarithm of the
-        analytical latency.
-        """
-        if memory.trained:
-            return memory.model.estimate(samples)
-        known = np.isfinite(samples.analytical) & (samples.analytical > 0)
-        return np.log(np.where(known, samples.analytical, 1.0)), np.zeros(len(samples))
+    def _prior(self, state: TuningState, features: NDArray[np.float32]) -> Floats | None:
+        """What the pretrained model says of features; None where it knows nothing of them."""
+        if self._pretrained is None or features.shape[1] != self._pretrained.columns:
+            return None
+        key = state.task.workload.key
+        if key not in self._usual:
+            whole = self._whole.get(key, state)
+            drawn = reference(whole.space, state.task.workload)
+            configs = Breeder(whole.space).decode(drawn)
+            self._usual[key] = self._source.describe(whole, configs)[0].mean(axis=0)
+        return self._pretrained.predict(features, self._usual[key])
+
+
+def _seen(memory: _Memory, samples: Samples) -> Samples:
+    """Samples as a memory's model sees them."""
+    return samples if memory.trusted else samples.without_prior()
+
+
+def _raw(memory: _Memory, samples: Samples) -> tuple[Floats, Floats]:
+    """The model's scores with their deviations; before any training, the pretrained model's, or
+    the logarithm of the analytical latency.
+    """
+    if memory.trained:
+        return memory.model.estimate(_seen(memory, samples))
+    if samples.prior is not None:
+        return samples.prior, np.zeros(len(samples))
+    known = np.isfinite(samples.analytical) & (samples.analytical > 0)
+    return np.log(np.where(known, samples.analytical, 1.0)), np.zeros(len(samples))
 
 
 def _accuracy(memory: _Memory) -> float | None:
@@ -259,18 +309,48 @@ def _accuracy(memory: _Memory) -> float | None:
     return rank_agreement(scores, latencies[good], groups)
 
 
-def _train(memory: _Memory) -> None:
+def _train(memory: _Memory, new_model: CostModelFactory) -> None:
     labels = np.array(memory.latencies)
     if not len(labels):
         return
     samples = Samples(
-        np.stack(memory.features), np.array(memory.analytical), np.array(memory.groups, np.int64)
+        np.stack(memory.features),
+        np.array(memory.analytical),
+        np.array(memory.groups, np.int64),
+        np.array(memory.priors) if memory.priors else None,
     )
     failed = ~np.isfinite(labels)
     memory.validity.fit(samples.features, failed)
     if (~failed).any():
-        memory.model.fit(samples.take(~failed), labels[~failed])
+        samples, labels = samples.take(~failed), labels[~failed]
+        if samples.prior is not None:
+            _test_prior(memory, samples, labels, new_model)
+        memory.model.fit(_seen(memory, samples), labels)
         memory.trained = True
+
+
+def _test_prior(
+    memory: _Memory, samples: Samples, labels: Floats, new_model: CostModelFactory
+) -> None:
+    """Find out whether the pretrained model helps, if the trials have doubled since last time.
+
+    A function of the first 24, 48, 96, ... trials alone, so that a resumed job decides alike.
+    """
+    if len(labels) < _FIRST_TEST:
+        return
+    count = _FIRST_TEST << ((len(labels) // _FIRST_TEST).bit_length() - 1)
+    if count == memory.tested:
+        return
+    memory.tested = count
+    early = int((1 - _HELD_OUT) * count)
+    learned, late = np.arange(early), np.arange(early, count)
+    accuracies = []
+    for seen in (samples, samples.without_prior()):
+        model = new_model()
+        model.fit(seen.take(learned), labels[learned])
+        scores = model.predict(seen.take(late))
+        accuracies.append(rank_agreement(scores, labels[late], samples.groups[late]))
+    memory.trusted = accuracies[0] >= accuracies[1] - _WORSE
 
 
 def _label(result: MeasureResult) -> float:

@@ -26,6 +26,7 @@ from tuner.cost_model import cost_models
 from tuner.ledger import Entry, Ledger
 from tuner.options import TaskReport, TuneOptions
 from tuner.predictor import FeatureSource, JudgedFeatures, Predictor
+from tuner.pretrained import pretrained
 from tuner.runner import Runner
 from tuner.scheduler import RECENT, TaskProgress, schedulers
 from tuner.strata import Stratum, propose_for_strata, strata
@@ -131,7 +132,13 @@ class Search:
         self.search_s = 0.0
         self._screening = not model
         self._informed = isinstance(source, JudgedFeatures) and source.analytical
-        self.predictor = Predictor(source, cost_models[model or "residual"], learning=bool(model))
+        blind = bool(model) and isinstance(source, JudgedFeatures) and not source.analytical
+        self.predictor = Predictor(
+            source,
+            cost_models[model or "residual"],
+            learning=bool(model),
+            prior=pretrained(target.family) if blind else None,
+        )
         self._scheduler = schedulers[options.scheduler]()
         self._ledger = ledger
         self._save_all = save_all
@@ -272,6 +279,7 @@ class Search:
             rng,
             layouts=lambda config: template.layouts(workload, config),
         )
+        self.predictor.introduce(state)
         state.predict = lambda configs: self._estimate(state, configs)[0]
         state.estimate = lambda configs: self._estimate(state, configs)
         state.joint = lambda configs: self.predictor.joint(state, configs)

@@ -27,6 +27,7 @@ from search_space.target import Target
 from search_space.workload import Workload
 from tuner.cost_model import cost_models
 from tuner.predictor import JudgedFeatures, Predictor
+from tuner.pretrained import pretrained
 from tuner.strategy import strategies
 from tuner.task import Trial, TuningState, TuningTask
 
@@ -34,7 +35,7 @@ Floats = NDArray[np.float64]
 
 _MARKS = (32, 100, 200)
 _WITHIN = 1.05
-_STRATEGIES = "evolutionary,metaschedule,random"
+_STRATEGIES = "evolutionary,evolutionary+pretrained,metaschedule,random"
 _MODELS = {"metaschedule": "xgboost"}
 """Cost models where it is not the default: MetaSchedule's is boosted trees."""
 
@@ -51,15 +52,18 @@ def search(
     """Best latency after each trial, as a multiple of the optimum.
 
     Args:
-        name: of the strategy.
+        name: of the strategy; with "+pretrained" behind it, it starts from the model that comes
+            with the package.
         trials: measured at least.
         most: measured at most, while the best is not within 5 % of the optimum.
     """
     rng = np.random.default_rng([seed, int(workload.digest, 16)])
     first = table.space.sample(rng)[0]
     state = TuningState(TuningTask(workload), table.space, first, "simulator", rng)
+    name, _, mode = name.partition("+")
     model = cost_models[_MODELS.get(name, "blend")]
-    predictor = Predictor(JudgedFeatures(table, target, analytical=False), model)
+    prior = pretrained(target.family) if mode == "pretrained" else None
+    predictor = Predictor(JudgedFeatures(table, target, analytical=False), model, prior=prior)
     state.predict = lambda configs: predictor.score(state, configs)
     state.estimate = lambda configs: predictor.estimate(state, configs)
     state.joint = lambda configs: predictor.joint(state, configs)

@@ -1,0 +1,101 @@
+"""Workloads of all sizes, as generators of training and test data for cost models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from search_space.errors import TilesmithError
+from search_space.space import SearchSpace
+from search_space.target import Target
+from search_space.template import template_of
+from search_space.workload import Workload
+
+Maker = Callable[[np.random.Generator], str]
+"""Draws a workload's key."""
+
+_FEWEST = 12
+"""Configurations a space must have to teach something."""
+
+
+def drawn(
+    target: Target, count: int, rng: np.random.Generator
+) -> list[tuple[Workload, SearchSpace]]:
+    """`count` distinct workloads a target has a choice of schedules for, with their spaces."""
+    makers = _MAKERS[target.family]
+    names = list(makers)
+    shares = np.array([makers[name][0] for name in names])
+    found: dict[str, tuple[Workload, SearchSpace]] = {}
+    while len(found) < count:
+        maker = makers[names[int(rng.choice(len(names), p=shares / shares.sum()))]][1]
+        try:
+            workload = Workload.parse(maker(rng))
+            space = template_of(workload.operator).space(workload, target)
+        except TilesmithError:  # too large for the target, or an odd shape it has no schedule for
+            continue
+        if space.size >= _FEWEST:
+            found[workload.key] = workload, space
+    return list(found.values())
+
+
+def _size(rng: np.random.Generator, low: int, high: int) -> int:
+    """Log-uniform, every second time rounded down to a multiple of 16."""
+    drawn = int(np.exp(rng.uniform(np.log(low), np.log(high + 1))))
+    return max(low, drawn // 16 * 16) if rng.random() < 0.5 else max(low, drawn)
+
+
+def _matmul(low: float, high: float, largest: int, suffix: str, variants: tuple[str, ...]) -> Maker:
+    def make(rng: np.random.Generator) -> str:
+        while True:
+            m, n, k = _size(rng, 1, largest), _size(rng, 1, largest), _size(rng, 3, largest)
+            if low < float(m) * n * k < high:
+                break
+        return f"matmul m={m} n={n} k={k}{suffix}{rng.choice(variants)}"
+
+    return make
+
+
+def _conv(suffix: str, sizes: tuple[int, ...], channels: int) -> Maker:
+    def make(rng: np.random.Generator) -> str:
+        kernel = int(rng.choice([1, 3, 3, 3, 5, 7]))
+        side = max(int(rng.choice(sizes)), kernel)
+        c, oc = _size(rng, 3, channels), _size(rng, 16, channels)
+        stride = int(rng.choice([1, 1, 2]))
+        return (
+            f"conv2d c={c} h={side} w={side} oc={oc} kh={kernel} kw={kernel} stride={stride} "
+            f"pad={kernel // 2} const=weight{suffix}"
+        )
+
+    return make
+
+
+def _depthwise(suffix: str) -> Maker:
+    def make(rng: np.random.Generator) -> str:
+        kernel, side = int(rng.choice([3, 5, 7])), int(rng.choice([14, 28, 56, 57, 112]))
+        stride = int(rng.choice([1, 2]))
+        return (
+            f"depthwise_conv2d c={_size(rng, 16, 512)} h={side} w={side} kh={kernel} kw={kernel} "
+            f"stride={stride} pad={kernel // 2} const=weight{suffix}"
+        )
+
+    return make
+
+
+_SIDES = (7, 13, 14, 17, 27, 28, 31, 35, 56, 112)
+_CPU_VARIANTS = ("", " const=b", " ta=1", " tb=1", " batch=12", " batch=8 tb=1")
+_BF16 = " dtype=bfloat16"
+
+_MAKERS: Mapping[str, Mapping[str, tuple[float, Maker]]] = {
+    "cpu": {
+        "matmul": (0.55, _matmul(2e5, 2e9, 4100, "", _CPU_VARIANTS)),
+        "conv2d": (0.35, _conv("", _SIDES, 512)),
+        "depthwise_conv2d": (0.1, _depthwise("")),
+    },
+    "trainium": {
+        "matmul": (0.6, _matmul(1e8, 2e11, 8200, _BF16, ("", " const=b", " ta=1", " tb=1"))),
+        "conv2d": (0.3, _conv(_BF16, (14, 28, 35, 56, 112), 512)),
+        "depthwise_conv2d": (0.1, _depthwise(_BF16)),
+    },
+}
+"""By target family: operators with their shares and makers."""

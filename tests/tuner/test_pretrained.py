@@ -1,0 +1,159 @@
+"""Pretrained models: stamped, refused when stale, used from the first batch, dropped when wrong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from problems import TARGET, judge
+
+from search_space.config import Config
+from search_space.errors import InputError
+from search_space.measure import MeasureResult
+from search_space.template import template_of
+from search_space.workload import Workload
+from tuner import pretrained as module
+from tuner.cost_models.blend import Blend
+from tuner.predictor import JudgedFeatures, Predictor
+from tuner.pretrained import FOLDER, Pretrained, reference, relative
+from tuner.task import Trial, TuningState, TuningTask
+
+WORKLOAD = Workload.parse("matmul m=128 n=128 k=128 const=b")
+COLUMNS = 7
+"""Features that `problems.judge` gives."""
+
+
+def state(workload: Workload = WORKLOAD) -> TuningState:
+    template = template_of("matmul")
+    space = template.space(workload, TARGET)
+    default = template.default(workload, TARGET)
+    return TuningState(TuningTask(workload), space, default, "simulator", np.random.default_rng(0))
+
+
+class Known(Pretrained):
+    """Says what a function of the features says."""
+
+    def __init__(self, sign: float) -> None:
+        self.columns = COLUMNS
+        self.sign = sign
+
+    def predict(self, features: NDArray[np.float32], usual: NDArray[np.float32]) -> np.ndarray:
+        assert usual.shape == (COLUMNS,)
+        area, spills = features[:, 5], features[:, 6]
+        return self.sign * np.log(1 + (1 - area / 30) ** 2 + 0.4 * spills).astype(np.float64)
+
+
+def small_model() -> Pretrained:
+    import xgboost
+
+    rng = np.random.default_rng(0)
+    features = rng.random((200, 2 * COLUMNS)).astype(np.float32)
+    data = xgboost.DMatrix(features, features[:, 0], nthread=1)
+    return Pretrained(xgboost.train({"nthread": 1}, data, 10), 0.5, COLUMNS)
+
+
+def trials(configs: Sequence[Config]) -> list[Trial]:
+    seconds = judge(WORKLOAD, TARGET, configs).latency.tolist()
+    return [
+        Trial(c, MeasureResult("ok", "simulator", (s,)))
+        for c, s in zip(configs, seconds, strict=True)
+    ]
+
+
+def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
+    model = small_model()
+    model.save(tmp_path / "made" / "m.ubj", {"family": "test"})
+    again = Pretrained.load(tmp_path / "made" / "m.ubj")
+    assert again is not None and again.columns == COLUMNS
+    rng = np.random.default_rng(1)
+    features, usual = rng.random((20, COLUMNS), np.float32), rng.random(COLUMNS, np.float32)
+    np.testing.assert_array_equal(again.predict(features, usual), model.predict(features, usual))
+
+
+def test_a_model_of_another_version_is_reported_and_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "cpu.ubj"
+    small_model().save(path, {})
+    monkeypatch.setattr(module, "SIMULATOR", "of another time")
+    with caplog.at_level(logging.WARNING):
+        assert Pretrained.load(path) is None
+    assert "another version of: simulator" in caplog.text
+    path.write_bytes(b"no model")
+    with pytest.raises(InputError, match="is not a pretrained cost model"):
+        Pretrained.load(path)
+
+
+def test_the_models_that_come_with_the_package_are_small_and_whole() -> None:
+    found = sorted(FOLDER.glob("*.ubj"))
+    assert "cpu" in {path.stem for path in found}
+    for path in found:
+        assert path.stat().st_size < 1_000_000
+        Pretrained.load(path)
+
+
+def test_the_reference_of_a_space_is_always_the_same() -> None:
+    space = state().space
+    first, again = reference(space, WORKLOAD), reference(space, WORKLOAD)
+    np.testing.assert_array_equal(first.rows, again.rows)
+    features = np.arange(6, dtype=np.float32).reshape(2, 3)
+    rows = relative(features, features[0])
+    np.testing.assert_array_equal(rows, [[0, 1, 2, 0, 0, 0], [3, 4, 5, 3, 3, 3]])
+
+
+def test_scores_start_from_the_pretrained_model_and_features_it_knows_only() -> None:
+    searched = state()
+    configs = searched.space.sample(np.random.default_rng(1), 20)
+    source = JudgedFeatures(judge, TARGET, analytical=False)
+    known = Predictor(source, Blend, prior=Known(1.0))
+    features, _ = source.describe(searched, configs)
+    expected = Known(1.0).predict(features, np.zeros(COLUMNS, np.float32))
+    np.testing.assert_allclose(known.score(searched, configs), expected)
+    narrow = Known(1.0)
+    narrow.columns = COLUMNS + 1
+    assert (Predictor(source, Blend, prior=narrow).score(searched, configs) == 0).all()
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_model_that_ranks_worse_than_a_fresh_one_is_left_out(trusted: bool) -> None:
+    searched = state()
+    source = JudgedFeatures(judge, TARGET, analytical=False)
+    predictor = Predictor(source, Blend, prior=Known(1.0))
+    noise = np.random.default_rng(5)
+    configs = list(dict.fromkeys(searched.space.sample(np.random.default_rng(2), 60)))
+    if not trusted:  # noise, which a model with it fits at the cost of what can be learned
+        wild = Known(1.0)
+        wild.predict = lambda features, usual: 9.0 * noise.standard_normal(len(features))  # type: ignore[method-assign]
+        predictor = Predictor(source, Blend, prior=wild)
+    predictor.remember(searched, trials(configs))
+    predictor.train()
+    memory = next(iter(predictor._memories.values()))
+    assert memory.trusted == trusted and memory.tested == 48
+    held_out = searched.space.sample(np.random.default_rng(3), 200)
+    ranks = np.argsort(np.argsort(predictor.score(searched, held_out)))
+    true = np.argsort(np.argsort(judge(WORKLOAD, TARGET, held_out).latency))
+    assert np.corrcoef(ranks, true)[0, 1] > 0.8
+
+
+def test_the_test_depends_on_the_first_trials_alone() -> None:
+    configs = list(dict.fromkeys(state().space.sample(np.random.default_rng(2), 70)))
+
+    def fitted(steps: Sequence[int]) -> Predictor:
+        searched = state()
+        source = JudgedFeatures(judge, TARGET, analytical=False)
+        predictor = Predictor(source, Blend, prior=Known(-1.0))
+        for start, stop in zip((0, *steps), steps, strict=False):
+            predictor.remember(searched, trials(configs[start:stop]))
+            predictor.train()
+        return predictor
+
+    once, often = fitted((70,)), fitted((5, 23, 30, 55, 70))
+    searched = state()
+    np.testing.assert_array_equal(
+        once.score(searched, configs[:20]), often.score(searched, configs[:20])
+    )
+    assert once.fitted == often.fitted
