@@ -72,7 +72,10 @@ class AttentionSpace:
         limits = (
             Constraint(const(self._sbuf(copies)), self.capacity, what.format("SBUF")),
             Constraint(
-                const(self._psum(copies)), self.psum, what.format("PSUM"), "choose fewer copies"
+                const(self._psum(copies, scores)),
+                self.psum,
+                what.format("PSUM"),
+                "choose fewer copies",
             ),
         )
         knobs = (
@@ -97,17 +100,18 @@ class AttentionSpace:
         each = (strips + queries + powers) * self.size + scores + columns
         return copies * each + spread + 8 * min(self.n, 2048) * 4
 
-    def _psum(self, copies: int) -> int:
-        """Bytes a partition: turned keys, queries and powers, scores, results."""
-        group = self.cols * GROUP * self.size
-        turned = [
-            min(group, -(-self.n // self.cols) * self.cols * self.size),
-            self.cols * self.size,
-        ]
-        scores = min(self.n, self.wide) * 4
-        tiles = [*turned, min(group, turned[0]), scores, self.width * 4]
-        shared = [-(-t // 64) * 64 for t in tiles]
-        return 2 * copies * sum(t if t <= self.bank // 2 else self.bank for t in shared)
+    def _psum(self, copies: int, scores: str) -> int:
+        """Bytes a partition: two places for turned tiles, `copies` for scores and results."""
+        group = min(GROUP, -(-self.n // self.cols)) * self.cols * self.size
+        turned = [group, self.cols * self.size, group]
+        wide = min(self.n, self.wide) * 4
+        kept = [wide, self.width * 4] if scores == "psum" else [self.width * 4]
+        passing = turned if scores == "psum" else [*turned, wide]
+        return 2 * sum(map(self._place, passing)) + copies * sum(map(self._place, kept))
+
+    def _place(self, size: int) -> int:
+        """Bytes that a tile takes of PSUM so that none straddles banks: a power of two."""
+        return max(64, 1 << (size - 1).bit_length())
 
     def default(self) -> Config:
         """Double-buffered, copies spread over engines."""

@@ -189,7 +189,8 @@ def _scattered(stream: InstructionStream, chip: Ints) -> np.ndarray:
     counts = stream.accesses["count"][:, 1:]
     inner = counts.shape[1] - 1 - (counts[:, ::-1] > 1).argmax(axis=1)
     step = np.take_along_axis(stream.accesses["stride"][:, 1:], inner[:, None], axis=1)[:, 0]
-    return ((counts > 1).any(axis=1) & (step != 1))[chip]
+    apart: np.ndarray = (counts > 1).any(axis=1) & (step != 1)
+    return apart[chip]
 
 
 def contiguous_runs(

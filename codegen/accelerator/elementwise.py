@@ -56,6 +56,8 @@ class Temporaries(Protocol):
         self, access: NestAccess, env: Environment, partition: str, dims: Dims, rows: int, /
     ) -> Tile: ...
 
+    def fulfil(self, out: Tile, whole: bool) -> bool: ...
+
     def temporary(self, like: Tile, /) -> Tile: ...
 
     def release(self, *values: Value) -> None: ...
@@ -147,7 +149,8 @@ class Emission:
         if block.reducer is None:
             self.into(out, block.value)
             return
-        if self.multiply_add(out, block.value):
+        fresh = self.owner.fulfil(out, whole=len(kept) < len(self.dims))
+        if not fresh and self.multiply_add(out, block.value):
             return
         whole = self.value(block.value)
         if isinstance(whole, float):
@@ -157,8 +160,11 @@ class Emission:
             self.kernel.tensor_tensor(out, out, operation, whole, engine=self.vector)
             self.discard(whole)
             return
-        partial = self.owner.temporary(out)
+        partial = out if fresh else self.owner.temporary(out)
         self.kernel.reduce(partial, whole, operation, engine=self.vector)
+        if fresh:
+            self.discard(whole)
+            return
         self.kernel.tensor_tensor(out, out, operation, partial, engine=self.vector)
         self.discard(whole, partial)
 

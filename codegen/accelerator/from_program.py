@@ -53,6 +53,7 @@ from search_space.program import (
     Program,
     Sequence,
     Statement,
+    blocks,
     walk,
 )
 from search_space.scalar import Call, Const, Load, Select
@@ -68,6 +69,7 @@ class Generator:
     nests: dict[int, Nest | CopyNest | None] = field(default_factory=dict)
     extents: dict[int, Evaluate] = field(default_factory=dict)
     aligned: frozenset[str] = frozenset()
+    reductions: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.operands = Operands(self.kernel)
@@ -232,7 +234,9 @@ class Generator:
         block, scope = nest.block, nest.write.buffer.scope
         value = block.value
         reads = list(nest.reads.values())
-        if isinstance(value, Const):
+        if isinstance(value, Const) and scope == "sbuf" and block.stage in self.reductions:
+            self.pointwise.promise(self.transfers.begun(nest, env, sizes), value.value)
+        elif isinstance(value, Const):
             self.transfers.initialise(nest, env, sizes, value.value)
         elif isinstance(value, Load | Select) and block.reducer is None and self.is_dma(nest):
             self.transfers.move(nest, env, sizes)
@@ -300,6 +304,7 @@ def generate(program: Program, core: Core) -> InstructionStream:
     """
     kernel = Kernel(program.name, core)
     generator = Generator(kernel, aligned=frozenset(_filled_in_parts(program.body)))
+    generator.reductions = frozenset(b.stage for b in blocks(program.body) if b.reducer)
     for buffer in program.parameters:
         shape = [integer(e, f"the shape of '{buffer.name}'") for e in buffer.shape]
         make = kernel.output if buffer.role == "output" else kernel.input

@@ -45,6 +45,7 @@ class Pointwise:
         self.idle: list[Tile] = []
         self.lent: dict[int, Tile] = {}
         self.staged: dict[str, OrderedDict[tuple[object, ...], Tile]] = {}
+        self.promised: dict[int, list[tuple[Tile, float]]] = {}
 
     def emit(self, nest: Nest, env: Environment, sizes: dict[str, int], partition: str) -> None:
         """A nest of one block: a map, or a reduction with `partition` kept."""
@@ -63,6 +64,23 @@ class Pointwise:
             inner = {**env, **dict(zip((n for n, _ in outside), values, strict=True))}
             for start, part in pieces(dims):
                 Emission(self, nest, {**inner, **start}, partition, part, rows).run()
+
+    def promise(self, view: Tile, value: float) -> None:
+        """A reduction starts from `value`, unless its first step writes the whole of `view`."""
+        self.promised.setdefault(view.allocation, []).append((view, value))
+
+    def fulfil(self, out: Tile, whole: bool) -> bool:
+        """Whether a step of a reduction into `out` may write instead of combine.
+
+        It may if it is the first and `whole`. What else was promised of the tile is filled now.
+        """
+        fresh = False
+        for view, value in self.promised.pop(out.allocation, ()):
+            if whole and not fresh and _dense(view) == _dense(out):
+                fresh = True
+            else:
+                self.kernel.memset(view, value)
+        return fresh
 
     def temporary(self, like: Tile) -> Tile:
         """A dense fp32 tile of the shape of `like`; give it back with `release`.
@@ -132,6 +150,11 @@ class Pointwise:
             old = self.kernel.again(kept.pop(fitting[0]))
             return replace(old, partitions=shape[0], dims=dense(shape[1:]))
         return self.kernel.sbuf(shape, access.buffer.dtype, f"{access.buffer.name}.staged")
+
+
+def _dense(tile: Tile) -> Tile:
+    """A tile without axes of one element."""
+    return replace(tile, dims=tuple(d for d in tile.dims if d[0] != 1))
 
 
 def _size(tile: Tile) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from codegen.accelerator.instructions import DIMENSIONS
+from codegen.accelerator.memory import Tile
 from codegen.accelerator.nests import Environment, Nest, compile_expression, narrow
 from codegen.accelerator.operands import Operands
 from search_space.dtypes import size_of
@@ -41,14 +42,17 @@ class Transfers:
 
     def initialise(self, nest: Nest, env: Environment, sizes: dict[str, int], value: float) -> None:
         """A tile filled with a number; in PSUM the first matmul does it by not adding."""
+        view = self.begun(nest, env, sizes)
+        if nest.write.buffer.scope != "psum" or value != 0.0:
+            self.operands.kernel.memset(view, value)
+
+    def begun(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> Tile:
+        """The part of a tile that a nest of numbers fills, nothing of which counts as written."""
         tile = self.operands.tiles[nest.write.buffer.name]
         self.operands.started[tile.allocation] = set()
-        if nest.write.buffer.scope == "psum" and value == 0.0:
-            return
         partition = self.operands.partition(nest.write, sizes)
         dims = [(n, s) for n, s in sizes.items() if n != partition]
-        view = self.operands.tile_view(nest.write, env, partition, dims, sizes.get(partition, 1))
-        self.operands.kernel.memset(view, value)
+        return self.operands.tile_view(nest.write, env, partition, dims, sizes.get(partition, 1))
 
     def move(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
         """A load or store of a rectangular nest, framed or not; copies of a stack on its engine."""

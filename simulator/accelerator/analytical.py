@@ -135,7 +135,29 @@ class Analysis:
             total.steady = total.steady + first + only
         else:
             total.steady = total.span
+        if loop.kind == "interleaved":
+            self.interleaved(total, loop, values)
         return total
+
+    def interleaved(self, total: Estimate, loop: Loop, values: Values) -> None:
+        """Chains under way at once, as many as their tiles have copies, instead of one by one."""
+        chains, copies = self.chains(loop, values)
+        chain = total.span / np.maximum(chains, 1)
+        share = np.maximum(total.step / np.maximum(chains, 1), chain / copies)
+        total.span = chain + np.maximum(chains - 1, 0) * share
+        total.steady = total.span
+
+    def chains(self, statement: Statement, values: Values) -> tuple[Any, int]:
+        """Iterations of the pipelined loops nested in an interleaved one, and their copies."""
+        while isinstance(statement, Allocate):
+            statement = statement.body
+        if isinstance(statement, Sequence):
+            return self.chains(statement.statements[-1], values)
+        if not isinstance(statement, Loop) or match_nest(statement) is not None:
+            return 1, 1
+        count, copies = self.chains(statement.body, {**values, statement.variable: 0})
+        extent = self.value(statement.extent, values)
+        return count * np.maximum(extent, 1), max(copies, statement.stages)
 
     def further(self, loop: Loop, part: Estimate, values: Values) -> Array:
         """ns that one more iteration of a loop adds.

@@ -22,7 +22,7 @@ from codegen.accelerator.pointwise import MAX_ELEMENTS
 from codegen.accelerator.transfers import DMA_BYTES
 from search_space.dtypes import size_of
 from search_space.program import Block, Buffer
-from search_space.scalar import Const, Load, Scalar, Select, loads
+from search_space.scalar import Call, Const, Load, Scalar, Select, loads
 from search_space.strides import boxes
 
 Array = NDArray[np.float64]
@@ -116,6 +116,8 @@ class NestCost:
         if isinstance(value, Const):
             if scope == "psum" and value.value == 0.0:
                 return total
+            if np.all(self.product(set(self.sizes) - self.partition(block.write)) <= 1):
+                return total  # the reduction's first step writes instead
             return self.pointwise(total)
         sources = {self.scope(found.buffer) for found in loads(value)}
         if isinstance(value, Load) and self.is_dma(sources):
@@ -249,7 +251,10 @@ class NestCost:
             cycles = size + minimum if engine == GPSIMD else np.maximum(minimum, size)
             self.engine(total, engine, pieces, cycles)
         if block.reducer is not None:
-            self.engine(total, VECTOR, pieces, np.maximum(core.minimums[VECTOR], each))
+            kept = self.product(self.used(block.write) - rows)
+            again = isinstance(block.value, Call) and np.any(kept > 1)
+            later = pieces if again else np.maximum(pieces - 1, 0)
+            self.engine(total, VECTOR, later, np.maximum(core.minimums[VECTOR], each))
         return self.staged(total, block.value, rows)
 
     def boxes(self) -> int:
