@@ -48,7 +48,10 @@ FORWARD_LATENCY = 9.0
 HORIZONTAL = (10.0, 18.0)
 """Operations and latency in cycles of reducing the lanes of a vector."""
 SELECT_OPERATIONS = 8.0
-"""Operations of a condition tested at run time: index arithmetic, compare, branch, its misses."""
+"""Operations of the test whether all conditions of an unrolled body hold, as they do but at the
+borders: index arithmetic, compare, branch."""
+WINDOW_OPERATIONS = 3.0
+"""Operations of reading every other element: two loads and a shuffle."""
 GATHER_OPERATIONS = 2.0
 """Operations that put one lane of a gather in its place (or take one out for a scatter)."""
 
@@ -190,7 +193,7 @@ class _BlockModel:
             arithmetic = np.maximum(arithmetic, points)
         stored = _spilled(spills, steps, tile)
         issued = arithmetic + memory.issued + 2.0 * stored
-        issued = issued + SELECT_OPERATIONS * block.selects * points
+        issued = issued + SELECT_OPERATIONS * (block.selects > 0)
         if block.arithmetic.horizontal:
             issued = issued + HORIZONTAL[0] * points
         moved = self._evicted(points) if not block.accumulates else np.zeros_like(points)
@@ -229,8 +232,10 @@ class _BlockModel:
             lane = self._lane[place]
             number = self._distinct(place, counts)
             vector = lane == access.size
-            scattered = (lane > 0) & ~vector
+            window = (lane == 2 * access.size) & (self._wide == 1.0) & (not access.write)
+            scattered = (lane > 0) & ~vector & ~window
             each = np.where(scattered, self._lanes(), np.where(vector, self._wide, 1.0))
+            each = np.where(window, WINDOW_OPERATIONS - 1.0, each)
             pieces = number * each
             ports = pieces * np.where(vector, 1.0 + self._crossing[place], 1.0)
             if access.write:
@@ -240,6 +245,7 @@ class _BlockModel:
             loads = loads + ports
             reused = points > number * np.where(vector | scattered, self._wide, 1.0) * 1.001
             kept = np.where(scattered, pieces * GATHER_OPERATIONS, np.where(reused, pieces, 0.0))
+            kept = np.where(window, number * WINDOW_OPERATIONS, kept)
             issued = issued + kept
             if not self._block.accumulates:
                 continue

@@ -1,9 +1,8 @@
 """`Facts`: a skeleton's numbers for a batch of configurations, as numpy arrays.
 
 Every expression of the skeleton is evaluated once for the whole batch. Tails need no peeling: an
-extent `min(f, n - f*t)` is evaluated with its outer variables at zero (`full`) and at their last
-values (`short`); the short iteration happens once in all iterations of the loops that the extent
-depends on.
+extent `min(f, n - f*t)` is evaluated with each of its outer variables at zero and at its last value;
+the short instances (their mean is `short`) occur as often as those last values come together.
 
 All arrays have the batch as their last axis (n). Two batches of skeletons with one signature can be
 joined (`Facts.join`).
@@ -159,21 +158,62 @@ def _extents(
     """(mean, full, short, chance of short) of every loop; sets the loop variables on the way."""
     shape = (len(skeleton.loops), count)
     trips, full, short, chance = (np.zeros(shape) for _ in range(4))
+    corners = _Corners(skeleton, first)
     for index, loop in enumerate(skeleton.loops):
         first.values[loop.variable] = 0
         high = np.maximum(first(loop.extent), 0)
-        full[index] = high
-        if not loop.parents:
-            short[index] = trips[index] = high
-            last.values[loop.variable] = np.maximum(np.asarray(high) - 1, 0)
-            continue
+        full[index] = short[index] = trips[index] = high
         low = np.clip(last(loop.extent), 0, high)
-        short[index] = low
-        instances = np.maximum(np.prod(trips[list(loop.parents)], axis=0), 1.0)
-        trips[index] = full[index] - (full[index] - short[index]) / instances
-        chance[index] = np.where(short[index] < full[index], 1.0 / instances, 0.0)
         last.values[loop.variable] = np.maximum(low - 1, 0)
+        if not loop.parents:
+            continue
+        values, weights = corners.instances(loop.parents, loop.extent, count)
+        weights = weights / np.maximum(weights.sum(axis=0), 1.0)
+        values = np.clip(values, 0, high)
+        trips[index] = (weights * values).sum(axis=0)
+        chance[index] = (weights * (values < high)).sum(axis=0)
+        missing = (full[index] - trips[index]) / np.maximum(chance[index], 1e-12)
+        short[index] = full[index] - np.where(chance[index] > 0, missing, 0.0)
     return trips, full, short, chance
+
+
+class _Corners:
+    """Evaluators with some loops at their last iteration and all others at their first."""
+
+    def __init__(self, skeleton: Skeleton, first: Evaluator) -> None:
+        for loop in skeleton.loops:
+            first.values[loop.variable] = 0
+        self._loops = skeleton.loops
+        self._known: dict[tuple[int, ...], Evaluator] = {(): first}
+
+    def instances(
+        self, parents: tuple[int, ...], extent: Expr, count: int
+    ) -> tuple[Floats, Floats]:
+        """(values of an extent, how often), (corners, n): each parent at its end or before it."""
+        values, often = [], []
+        for number in range(1 << len(parents)):
+            ends: tuple[int, ...] = ()
+            times = np.ones(count)
+            for place, parent in enumerate(parents):
+                if number >> place & 1:
+                    ends = (*ends, parent)
+                else:
+                    trip = self.at(ends)(self._loops[parent].extent)
+                    times = times * np.maximum(trip - 1, 0)
+            values.append(np.broadcast_to(self.at(ends)(extent), (count,)))
+            often.append(times)
+        return np.stack(values).astype(np.float64), np.stack(often)
+
+    def at(self, ends: tuple[int, ...]) -> Evaluator:
+        """The evaluator with the loops `ends`, outer before inner, at their ends."""
+        found = self._known.get(ends)
+        if found is None:
+            outside = self.at(ends[:-1])
+            loop = self._loops[ends[-1]]
+            found = Evaluator(outside.values)
+            found.values[loop.variable] = np.maximum(outside(loop.extent) - 1, 0)
+            self._known[ends] = found
+        return found
 
 
 def _stride(

@@ -31,7 +31,7 @@ USABLE = (1.0, 1.0, 0.85)
 """Shares of L1, L2 and L3 that one nest can count on."""
 CROWDING = 2.5
 """What lines of other tensors weigh: they come and go while this one's are kept (fitted)."""
-STREAMS = 32.0
+STREAMS = 40.0
 """Contiguous streams that the prefetchers follow at a time."""
 
 
