@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,10 @@ class Corpus:
 
     def of(self, chosen: NDArray[np.bool_]) -> Corpus:
         return Corpus(self.features[chosen], self.latencies[chosen], self.groups[chosen])
+
+    def usual(self, columns: int) -> NDArray[np.float32]:
+        """What the features of the (one) workload are relative to, shape (columns,)."""
+        return np.asarray(self.features[0, :columns] - self.features[0, columns:])
 
 
 def targets_of(family: str) -> list[Target]:
@@ -140,27 +145,27 @@ def trained(data: Corpus) -> Pretrained:
 
 
 def quality(model: Pretrained, data: Corpus) -> dict[str, float]:
-    """Pairwise accuracy, peak@1 and peak@5 over a corpus's workloads (means)."""
-    columns = model.columns
-    usual = np.zeros(columns, np.float32)
-    found: list[tuple[float, float, float]] = []
+    """`ranking_quality` of a model on every workload of a corpus."""
+    found = []
     for group in np.unique(data.groups):
         part = data.of(data.groups == group)
-        usual = part.features[0, :columns] - part.features[0, columns:]
-        scores = model.predict(part.features[:, :columns], usual)
-        order, best = np.argsort(scores, kind="stable"), part.latencies.min()
-        found.append(
-            (
-                rank_agreement(scores, part.latencies, part.groups),
-                best / part.latencies[order[0]],
-                best / part.latencies[order[:5]].min(),
-            )
-        )
+        scores = model.predict(part.features[:, : model.columns], part.usual(model.columns))
+        found.append((scores, part.latencies))
+    return ranking_quality(found)
+
+
+def ranking_quality(
+    workloads: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]],
+) -> dict[str, float]:
+    """Pairwise accuracy, peak@1 and peak@5, means over (scores, latencies) of workloads."""
+    found = []
+    for scores, latencies in workloads:
+        order = latencies[np.argsort(scores, kind="stable")]
+        accuracy = rank_agreement(scores, latencies, np.zeros(len(scores), np.int64))
+        found.append((accuracy, order.min() / order[0], order.min() / order[:5].min()))
+    names = ("pairwise_accuracy", "peak_1", "peak_5")
     means = np.mean(found, axis=0)
-    return {
-        name: round(float(value), 3)
-        for name, value in zip(("pairwise_accuracy", "peak_1", "peak_5"), means, strict=True)
-    }
+    return {name: round(float(value), 3) for name, value in zip(names, means, strict=True)}
 
 
 @click.command()
