@@ -66,7 +66,24 @@ class Kernel(KernelMemory):
         """DMA to HBM."""
         self._dma(Op.STORE, source, out, queue)
 
-    def _dma(self, op: Op, tile: Tile, view: HbmView, queue: int | None) -> None:
+    def gather(self, out: Tile, source: HbmView, index: Tile, pitch: int, extent: int) -> None:
+        """DMA of a row for each partition p: `out[p] = source + index[p] * pitch` elements.
+
+        Args:
+            source: the row of index 0, its first axis of step 0 over the partitions.
+            index: [P, 1], whole numbers from 0 to `extent` - 1.
+        """
+        self._dma(Op.GATHER, out, source, None, (pitch, extent), self._access(index))
+
+    def _dma(
+        self,
+        op: Op,
+        tile: Tile,
+        view: HbmView,
+        queue: int | None,
+        functions: tuple[int, int] = (0, 0),
+        index: int = -1,
+    ) -> None:
         turn = 2 * view.tensor + (op == Op.STORE) if queue is None else queue
         dims = (*view.dims, *[(1, 1)] * (2 - len(view.dims)))
         if dims[0][0] != tile.partitions:
@@ -75,10 +92,9 @@ class Kernel(KernelMemory):
                 f"not match the {tile.partitions} partitions of tile '{tile.name}'"
             )
         hbm = self._hbm_access(view, dims)
-        out, source = (self._access(tile), hbm) if op == Op.LOAD else (hbm, self._access(tile))
-        self._rows.append(
-            (int(op), FIRST_DMA_QUEUE + turn % DMA_QUEUES, 0, 0, 0, out, source, -1, -1, -1, 0, 0)
-        )
+        out, source = (hbm, self._access(tile)) if op == Op.STORE else (self._access(tile), hbm)
+        queue = FIRST_DMA_QUEUE + turn % DMA_QUEUES
+        self._rows.append((int(op), queue, *functions, 0, out, source, index, -1, -1, 0, 0))
         self._immediates.append((0.0, 0.0, 0.0))
 
     # -- tensor engine ------------------------------------------------------------------------

@@ -124,13 +124,16 @@ class Draft:
         return found
 
     def transfers(self) -> dict[int, tuple[list[int], list[int]]]:
-        """Rows that store to, and rows that load from, each HBM tensor."""
+        """Rows that store to, and rows that load from, each HBM tensor that none gathers from."""
         found: dict[int, tuple[list[int], list[int]]] = {}
         for op, operand, side in ((Op.STORE, "out", 0), (Op.LOAD, "in0", 1)):
             rows = np.flatnonzero(self.rows["op"] == op)
             tensors = self.accesses["tensor"][self.rows[operand][rows]]
             for row, tensor in zip(rows.tolist(), tensors.tolist(), strict=True):
                 found.setdefault(tensor, ([], []))[side].append(row)
+        gathered = self.rows["in0"][self.rows["op"] == Op.GATHER]
+        for tensor in np.unique(self.accesses["tensor"][gathered]).tolist():
+            found.pop(tensor, None)
         return found
 
     def stream(self) -> InstructionStream:

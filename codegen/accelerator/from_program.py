@@ -25,6 +25,7 @@ from codegen.accelerator.builder import Buffers, Kernel
 from codegen.accelerator.copies import Copies, CopyNest, plan_copy
 from codegen.accelerator.core import Core
 from codegen.accelerator.dependences import SMALLEST_GRANULE
+from codegen.accelerator.gathers import GatherNest, Gathers, plan_gather
 from codegen.accelerator.instructions import InstructionStream
 from codegen.accelerator.interleaving import interleave
 from codegen.accelerator.nests import (
@@ -66,7 +67,7 @@ class Generator:
     kernel: Kernel
     buffers: dict[str, Buffer] = field(default_factory=dict)
     pools: dict[int, Buffers] = field(default_factory=dict)
-    nests: dict[int, Nest | CopyNest | None] = field(default_factory=dict)
+    nests: dict[int, Nest | CopyNest | GatherNest | None] = field(default_factory=dict)
     extents: dict[int, Evaluate] = field(default_factory=dict)
     aligned: frozenset[str] = frozenset()
     reductions: frozenset[str] = frozenset()
@@ -76,6 +77,7 @@ class Generator:
         self.transfers = Transfers(self.operands)
         self.products = Products(self.operands)
         self.copies = Copies(self.kernel, self.operands.tiles, self.operands.views)
+        self.gathers = Gathers(self.kernel, self.operands.tiles, self.operands.views)
         self.pointwise = Pointwise(self.kernel, self.operands.tile_view, self.operands.views)
 
     # -- statements ---------------------------------------------------------------------------
@@ -140,13 +142,15 @@ class Generator:
         for statement in body:
             self.run(statement, env, depth)
 
-    def nest(self, statement: Statement) -> Nest | CopyNest | None:
+    def nest(self, statement: Statement) -> Nest | CopyNest | GatherNest | None:
         """The planned nest a statement is, or None; planned once."""
         key = id(statement)
         if key not in self.nests:
             found = match_nest(statement)
             self.nests[key] = (
-                plan_copy(*found, self.buffers) or plan_nest(*found, self.buffers)
+                plan_gather(*found, self.buffers)
+                or plan_copy(*found, self.buffers)
+                or plan_nest(*found, self.buffers)
                 if found
                 else None
             )
@@ -178,11 +182,15 @@ class Generator:
         self.operands.started[tile.allocation] = set()
 
     # -- nests --------------------------------------------------------------------------------
-    def emit(self, nest: Nest | CopyNest, env: Environment) -> None:
+    def emit(self, nest: Nest | CopyNest | GatherNest, env: Environment) -> None:
         """Emit a nest at one point of the loops outside it."""
         if isinstance(nest, CopyNest):
             for inner, sizes in self.boxes(nest, env):
                 self.copies.emit(nest, inner, sizes)
+            return
+        if isinstance(nest, GatherNest):
+            for inner, sizes in self.boxes(nest, env):
+                self.gathers.emit(nest, inner, sizes)
             return
         pieces = [piece for box in self.boxes(nest, env) for piece in self.pieces(nest, *box)]
         if self.is_dma(nest):
@@ -192,7 +200,7 @@ class Generator:
             self.instruction(nest, inner, sizes)
 
     def boxes(
-        self, nest: Nest | CopyNest, env: Environment
+        self, nest: Nest | CopyNest | GatherNest, env: Environment
     ) -> Iterator[tuple[Environment, dict[str, int]]]:
         """(outer values, extents of the rest) with loops outside that extents depend on."""
         outside = [loop.variable for loop in nest.loops if loop.variable in nest.fixed]
@@ -216,7 +224,7 @@ class Generator:
             yield {**env, **dict(zip(apart, values, strict=True))}, rest
 
     def points(
-        self, nest: Nest | CopyNest, names: list[str], env: Environment
+        self, nest: Nest | CopyNest | GatherNest, names: list[str], env: Environment
     ) -> Iterator[dict[str, int]]:
         """Values of the loops `names`, whose extents may depend on each other."""
         if not names:

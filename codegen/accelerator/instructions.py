@@ -1,6 +1,7 @@
 """The instruction set of Trainium-like cores, and a program of it as arrays.
 
     LOAD / STORE            DMA between HBM and SBUF (rows are the contiguous runs in HBM)
+    GATHER                  out[p, f] = tensor[index[p]*pitch + f], DMA with indices in SBUF
     MATMUL                  psum[M, N] (+)= stationary[K, M].T @ moving[K, N]        tensor
     TRANSPOSE               psum[F, P] = sbuf[P, F].T, a pass against an identity    tensor
     ACTIVATION              out = f(in * scale + bias), optionally its row sums      scalar
@@ -53,6 +54,7 @@ class Op(IntEnum):
     COPY = 11
     MEMSET = 12
     SELECT = 13
+    GATHER = 14
 
 
 class Space(IntEnum):
@@ -96,10 +98,12 @@ ENGINES_OF: dict[Op, tuple[str, ...]] = {
     Op.COPY: ("vector", "scalar", "gpsimd"),
     Op.MEMSET: ("vector", "gpsimd"),
     Op.SELECT: ("gpsimd",),
+    Op.GATHER: ("dma",),
 }
 
 OPERANDS = ("out", "in0", "in1", "in2", "out2")
 """Operand columns. MATMUL: out, stationary, moving. ACTIVATION: out, in, bias, scale, row sums.
+GATHER: out, rows of a tensor (step 0 from one to the next), their indices.
 TENSOR_SCALAR: out, in, s0, s1. SCALAR_TENSOR_TENSOR: out, a, b, s. SCAN: out, a, b, initial."""
 
 DIMENSIONS = 5

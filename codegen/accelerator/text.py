@@ -57,6 +57,8 @@ def _function_text(instruction: Instruction) -> str:
         return f" {OPERATIONS[instruction.function]}"
     if op in _TWO_FUNCTIONS:
         return f" {OPERATIONS[instruction.function]} {OPERATIONS[instruction.function2]}"
+    if op == Op.GATHER:
+        return f" index * {instruction.function}, index < {instruction.function2}"
     if op == Op.SELECT:
         i = instruction
         return f" {i.function} + {i.function2}*p + {i.accumulate}*f >= 0"

@@ -179,7 +179,7 @@ def _tensor_engine(stream: InstructionStream) -> None:
 def _elementwise(stream: InstructionStream) -> None:
     rows = stream.rows
     op = rows["op"]
-    simple = (op >= Op.ACTIVATION) & (op != Op.REDUCE)
+    simple = (op >= Op.ACTIVATION) & (op != Op.REDUCE) & (op != Op.GATHER)
     out_p, out_f = _partitions(stream, "out"), elements(stream, "out")
     for operand in ("in0", "in1", "in2", "out2"):
         p, f = _partitions(stream, operand), elements(stream, operand)

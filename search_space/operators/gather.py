@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from search_space import accelerator
+from search_space.accelerator_gather import GatherSpace
 from search_space.compute import ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
 from search_space.errors import WorkloadError
@@ -99,6 +101,10 @@ class Gather(Template):
         stage = Stage("y", (o, i, *rest), picked, dtype=workload.dtype)
         return ComputeDefinition(self.operator, tensors, (stage,))
 
+    # -- accelerators -------------------------------------------------------------------------
+    def _gather(self, workload: Workload, target: Target) -> GatherSpace:
+        return GatherSpace(self.compute(workload), workload.dtype, target)
+
     # -- CPU ----------------------------------------------------------------------------------
     def _run(self, workload: Workload) -> int:
         """Extent that the vectors run along."""
@@ -106,10 +112,16 @@ class Gather(Template):
         return behind if behind > 1 else count
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
+        if target.family == accelerator.FAMILY:
+            return self._gather(workload, target).space()
         return copy_space(self._run(workload), target.integer("vector.lanes"))
 
     def default(self, workload: Workload, target: Target) -> Config:
+        if target.family == accelerator.FAMILY:
+            return self._gather(workload, target).default()
         return copy_default(self._run(workload), target.integer("vector.lanes"))
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        if target.family == accelerator.FAMILY:
+            return self._gather(workload, target).schedule(structure)
         return copy_schedule(self.compute(workload), target.integer("vector.lanes"))

@@ -131,6 +131,19 @@ class _Machine:
 
     store = load
 
+    def gather(self, i: Instruction) -> None:
+        table, out = i.operands["in0"], self.view(i.operands["out"])
+        size = size_of(table.dtype)
+        source = np.ndarray(
+            (i.function2, *(count for count, _ in table.dims[1:])),
+            to_numpy(table.dtype),
+            buffer=self.hbm[table.tensor],
+            offset=table.offset,
+            strides=(i.function * size, *(step * size for _, step in table.dims[1:])),
+        )
+        index = self.read(i.operands["in1"])[:, 0].astype(np.int64)
+        out[...] = source[index].reshape(out.shape)
+
     def matmul(self, i: Instruction) -> None:
         product = self.read(i.operands["in0"]).T @ self.read(i.operands["in1"])
         out = self.view(i.operands["out"])

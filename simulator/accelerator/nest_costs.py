@@ -193,6 +193,8 @@ class NestCost:
     def dma(self, total: Estimate, source: Load) -> Estimate:
         """Transfers: contiguous runs in HBM follow from the innermost index."""
         core, written = self.core, self.block.write
+        if any(atom.kind == "element" for index in source.indices for atom in index.atoms()):
+            self.picked(total)
         load = self.scope(written.buffer) == "sbuf"
         chip, hbm = (written, source) if load else (source, written)
         size = size_of(self.dtype(chip.buffer))
@@ -207,6 +209,12 @@ class NestCost:
         total.data[MOVED] += whole * size
         total.data[COUNT] += pieces
         return total
+
+    def picked(self, total: Estimate) -> None:
+        """What a gather does first: indices are loaded and brought into their range (`gathers`)."""
+        for _ in range(5):
+            self.engine(total, VECTOR, 1.0, self.core.minimums[VECTOR])
+        total.span += self.core.dma_start_ns
 
     def scattered(self, chip: Load, hbm: Load) -> bool:
         """Whether elements that follow each other in HBM lie apart on chip."""

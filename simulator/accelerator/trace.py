@@ -89,7 +89,7 @@ def _track(stream: InstructionStream, queue: int) -> str:
     if not name.startswith("dma"):
         return name
     row = int(np.flatnonzero(stream.rows["queue"] == queue)[0])
-    load = stream.rows["op"][row] == Op.LOAD
+    load = stream.rows["op"][row] != Op.STORE
     access = int(stream.rows["in0" if load else "out"][row])
     tensor = stream.tensors[int(stream.accesses["tensor"][access])].name
     return f"{name} ({'load' if load else 'store'} {tensor})"

@@ -110,10 +110,19 @@ def test_traces_are_written(tmp_path):
     assert "<svg" in (tmp_path / "trace.html").read_text()
 
 
-def test_an_operator_without_a_schedule_is_named():
-    workload = Workload.parse("gather shape=5x7 indices=3")
-    with pytest.raises(TargetError, match="operator 'gather' has no schedule for target 'trn1'"):
-        simulate(workload, TRN1, None, "timeline")
+def test_an_operator_without_a_schedule_is_named(monkeypatch):
+    workload = Workload.parse("transpose shape=5x7 perm=1x0")
+    monkeypatch.setattr(
+        type(template_of("transpose")), "space", lambda *_: TRN1.integer("vector.lanes")
+    )
+    with pytest.raises(TargetError, match="operator 'transpose' has no schedule for target 'trn1'"):
+        simulate(workload, TRN1.with_settings({"dma.engines": "15"}), None, "timeline")
+
+
+def test_attention_is_for_accelerators():
+    workload = Workload.parse("attention m=5 n=7 k=3")
+    with pytest.raises(TargetError, match=r"no schedule for target 'systolic'.*use matmul"):
+        template_of("attention").space(workload, load_target("systolic"))
 
 
 def test_tensors_larger_than_hbm():
