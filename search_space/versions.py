@@ -14,7 +14,7 @@ CODEGEN = "1"
 SIMULATOR = "4"
 """Raise when a simulator gives the same program another latency."""
 
-FEATURES = "1"
+FEATURES = "2"
 """Raise when a column of a simulator's features means something else: models learned from it are
 of no use any more.
 """

@@ -40,6 +40,10 @@ NAMES: tuple[str, ...] = (
         for i in range(_ACCESSES)
         for what in ("moved.l1", "moved.l2", "run", "rows", "pitch")
     ),
+    "work",
+    "rounds",
+    *(f"moved.{level}" for level in ("l1", "l2", "l3")),
+    *(f"moved.{level}.work" for level in ("l1", "l2", "l3")),
 )
 """The columns, in order."""
 
@@ -90,7 +94,17 @@ def _phase(skeleton: Skeleton, facts: Facts, cost: ProgramCost, phase: PhaseCost
         sum(chance, zero),
         *_footprints(cost, phase, zero),
         *_accesses(cost, phase, zero),
+        *_totals(cost, phase, zero),
     ]
+
+
+def _totals(cost: ProgramCost, phase: PhaseCost, zero: Floats) -> list[Floats]:
+    """Work and traffic of the whole phase, and their ratios: trees add and divide badly."""
+    work = _log(sum((block.executions * block.operations for block in phase.costs), zero))
+    rounds = _log(sum((block.rounds for block in phase.costs), zero))
+    entries = [i for i, block in enumerate(cost.traffic.blocks) if block in phase.blocks]
+    moved = [_log(lines) for lines in cost.traffic.moved[:, entries].sum(axis=1)]
+    return [work, rounds, *moved, *(lines - work for lines in moved)]
 
 
 def _main_block(skeleton: Skeleton, phase: PhaseCost) -> int:
