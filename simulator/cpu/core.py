@@ -46,7 +46,8 @@ LOOP_OPERATIONS = 11.0
 FORWARD_LATENCY = 9.0
 """Cycles from a store to memory to the next load of the same element plus the operation."""
 HORIZONTAL = (10.0, 18.0)
-"""Operations and latency in cycles of reducing the lanes of a vector."""
+"""Operations of reducing the lanes of a vector, and cycles in which everything waits for them: what
+comes next needs the result."""
 SELECT_OPERATIONS = 8.0
 """Operations of the test whether all conditions of an unrolled body hold, as they do but at the
 borders: index arithmetic, compare, branch."""
@@ -237,7 +238,7 @@ class _BlockModel:
             each = np.where(scattered, self._lanes(), np.where(vector, self._wide, 1.0))
             each = np.where(window, WINDOW_OPERATIONS - 1.0, each)
             pieces = number * each
-            ports = pieces * np.where(vector, 1.0 + self._crossing[place], 1.0)
+            ports = pieces * np.where(vector | window, 1.0 + self._crossing[place], 1.0)
             if access.write:
                 stores = stores + ports
                 issued = issued + pieces * np.where(scattered, GATHER_OPERATIONS, 1.0)
@@ -276,8 +277,6 @@ class _BlockModel:
             same = not block.serial or not self._moves_at(len(block.serial) - 1)
             return np.full_like(steps, FORWARD_LATENCY if same else 0.0)
         chain = machine.fma_latency * max(1, block.arithmetic.latency)
-        if block.arithmetic.horizontal:
-            chain += HORIZONTAL[1]
         inner = np.ones_like(steps)
         for loop in block.serial[block.tile_depth :]:
             inner = inner * self._facts.trips[loop]

@@ -1,8 +1,8 @@
 """`Facts`: a skeleton's numbers for a batch of configurations, as numpy arrays.
 
 Every expression of the skeleton is evaluated once for the whole batch. Tails need no peeling: an
-extent `min(f, n - f*t)` is evaluated with each of its outer variables at zero and at its last value;
-the short instances (their mean is `short`) occur as often as those last values come together.
+extent `min(f, n - f*t)` is evaluated with each of its outer variables at zero and at its last
+value; the short instances (their mean is `short`) occur as often as those last values meet.
 
 All arrays have the batch as their last axis (n). Two batches of skeletons with one signature can be
 joined (`Facts.join`).

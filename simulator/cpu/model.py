@@ -15,11 +15,11 @@ The form and its constants are fitted to one AVX-512 core: `docs/decisions/0008-
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.cpu.core import RESOURCES, BlockCost, block_cost, smooth
+from simulator.cpu.core import HORIZONTAL, RESOURCES, BlockCost, block_cost, smooth
 from simulator.cpu.facts import Facts, Floats
 from simulator.cpu.footprint import lowest_bit
 from simulator.cpu.machine import Machine
@@ -41,6 +41,8 @@ SHARED_WINDOW = 0.13
 """Share of the reorder buffer by which neighbouring blocks overlap."""
 WRITE_BACK = 0.12
 """Cost of a line written back in terms of one fetched."""
+AHEAD_CYCLES = 64.0
+"""Moving that a prefetcher begins while the phase before still computes: some 32 lines from L2."""
 BARRIER_CYCLES = 2000.0
 """Cycles in which threads meet after a root statement."""
 CALL_CYCLES = 120.0
@@ -58,7 +60,7 @@ class PhaseCost:
         blocks: indices of its blocks.
         cycles: in all, (n,).
         terms: cycles of each of `TERMS` by itself, (len(TERMS), n).
-        core: the core's share before overlapping, (n,).
+        core, waiting: computing and moving before they overlap, (n,).
         costs: of its blocks, in order.
     """
 
@@ -66,6 +68,7 @@ class PhaseCost:
     cycles: Floats
     terms: Floats
     core: Floats
+    waiting: Floats
     costs: tuple[BlockCost, ...]
 
 
@@ -98,8 +101,13 @@ def program_cost(
     tiles = _tile_cycles(skeleton, facts)
     conflicts = _conflicts(skeleton, traffic, machine)
     found = []
-    for blocks in phases_of(skeleton.root):
-        found.append(_phase(blocks, costs, traffic, conflicts, tiles, facts, machine))
+    for item in skeleton.root.items:
+        node = Node(-1, (item,))
+        nest = [
+            _phase(blocks, costs, traffic, conflicts, tiles, facts, machine)
+            for blocks in phases_of(node)
+        ]
+        found += _interleaved(nest, _rounds(skeleton, facts, node)) if len(nest) > 1 else nest
     total = np.full(facts.trips.shape[1], CALL_CYCLES)
     for phase in found:
         total = total + phase.cycles
@@ -177,7 +185,31 @@ def _phase(
     core, overhead, parts = core * share, overhead * share, parts * share
     cycles = (core**OVERLAP + waiting**OVERLAP) ** (1.0 / OVERLAP)
     terms = np.concatenate([parts, overhead[None], transfer, stall[None]])
-    return PhaseCost(blocks, cycles, terms, core, tuple(members))
+    return PhaseCost(blocks, cycles, terms, core, waiting, tuple(members))
+
+
+def _rounds(skeleton: Skeleton, facts: Facts, node: Node) -> Floats:
+    """Iterations of the loops around all blocks of a nest."""
+    paths = [skeleton.blocks[number].serial for number in node.blocks()]
+    rounds = np.ones(facts.trips.shape[1])
+    for loops in zip(*paths, strict=False):
+        if len(set(loops)) > 1:
+            break
+        rounds = rounds * facts.trips[loops[0]]
+    return rounds
+
+
+def _interleaved(nest: list[PhaseCost], rounds: Floats) -> list[PhaseCost]:
+    """Phases that take turns: what one of them moves in a round of few lines overlaps with all."""
+    computing, moving = np.zeros_like(rounds), np.zeros_like(rounds)
+    for phase in nest:
+        ahead = np.minimum(1.0, AHEAD_CYCLES * rounds / np.maximum(phase.waiting, 1e-9))
+        waiting = (1.0 - ahead) * phase.waiting
+        computing += (phase.core**OVERLAP + waiting**OVERLAP) ** (1.0 / OVERLAP)
+        moving += ahead * phase.waiting
+    total = (computing**OVERLAP + moving**OVERLAP) ** (1.0 / OVERLAP)
+    scale = total / sum((phase.cycles for phase in nest), np.zeros_like(rounds))
+    return [replace(phase, cycles=phase.cycles * scale) for phase in nest]
 
 
 def _overlapped(
@@ -261,6 +293,9 @@ def _tile_cycles(skeleton: Skeleton, facts: Facts) -> dict[int, Floats]:
     found = {}
     for number, block in enumerate(skeleton.blocks):
         cycles = np.zeros(shape)
+        if block.arithmetic.horizontal:
+            rounds = np.prod(facts.trips[list(block.serial)], axis=0)
+            cycles = HORIZONTAL[1] * facts.taken[number] * rounds
         if block.accumulates and block.tile_depth >= 0:
             entered = facts.taken[number].copy()
             for place, loop in enumerate(block.serial):

@@ -62,7 +62,7 @@ def _operations(value: Scalar) -> float:
         case Const() | Load():
             return 0.0
         case Select(then=then, otherwise=otherwise):
-            return max(_operations(then), _operations(otherwise)) + 1.0
+            return max(_operations(then), _operations(otherwise))
         case Call(function, arguments):
             inner = sum(_operations(a) for a in dict.fromkeys(arguments))
             own = FUNCTION_OPERATIONS.get(function, 1.0)
