@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.host import host_target
+from codegen.host import cpu_target
 from search_space.config import Config, KnobValue
 from search_space.space import SearchSpace, Subspace
 from search_space.target import Target, load_target
@@ -114,9 +114,16 @@ def _with_fixed(subspace: Subspace, held: Mapping[str, KnobValue]) -> Subspace:
     return replace(subspace, fixed=(*subspace.fixed, *held.items()), knobs=knobs)
 
 
+def described(name: str) -> Target:
+    """A target by name; "cpu" is a described one, so that figures are alike on every machine."""
+    if name == "cpu":
+        return cpu_target("cpu", "avx512", "x86_64-unknown-linux-gnu")
+    return load_target(name)
+
+
 def judged_table(case: Case, folder: Path) -> tuple[Workload, Target, Table]:
     """A case's workload, target and table, from `folder` if it was judged before."""
-    target = host_target() if case.target == "cpu" else load_target(case.target)
+    target = described(case.target)
     workload = Workload.parse(case.workload)
     space = template_of(workload.operator).space(workload, target)
     space = narrowed(space, dict(case.fixed)) if case.fixed else space
