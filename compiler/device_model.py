@@ -5,7 +5,9 @@
 Beside the whole stand the parts: every kernel alone (timeline), its roofline, and how much of the
 model's latency it *shows*: the time from the last result before it to its own, so that these sum to
 the programs' latency. What lies between the latency and the sum of rooflines is the schedules'
-distance from their rooflines, less what linking hides and residency saves.
+distance from their rooflines, less what linking hides and residency saves. A program has a roofline
+of its own, which nothing undercuts: the larger of all its products at the tensor engine's peak and
+of its weights, inputs and outputs at the bandwidth of HBM, each moved once.
 
 Not counted: the caller's inputs and outputs on their way to and from HBM, and the time that the
 host computes (its transfers alone).
@@ -59,6 +61,7 @@ class _Total:
     bounds: dict[str, float] = field(default_factory=dict)
     moved: int = 0
     instructions: int = 0
+    roofline: float = 0.0
 
 
 def simulate_model(
@@ -92,9 +95,17 @@ def simulate_model(
         played = timeline(part.linked.stream, core)
         _add_program(total, played)
         _add_kernels(kernels, part, played, core)
+        total.roofline += program_roofline(part, core)
         if trace is not None:
             notes += _write(played, trace)
     return _result(recipe, core, total, kernels, programs, notes)
+
+
+def program_roofline(program: Program, core: Core) -> float:
+    """ns that no schedule of a program's kernels can undercut."""
+    compute = sum(roofline(Workload.parse(step.workload), core).compute for step in program.steps)
+    bandwidth = min(core.dma_engines * core.dma_bytes_per_ns, core.hbm_bytes_per_ns)
+    return max(compute, program.compulsory / bandwidth) + 2 * core.dma_start_ns
 
 
 def transfer_time(step: HostStep, target: Target) -> float:
@@ -165,6 +176,7 @@ def _result(
         "precision": recipe.report.precision,
         "roofline_us": roofs / 1e3,
         "kernels_alone_us": alone / 1e3,
+        "model_roofline_us": total.roofline / 1e3,
         "between_us": (latency - roofs) / 1e3,
         "host_us": total.host / 1e3,
         "bytes_moved": total.moved,

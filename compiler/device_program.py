@@ -36,11 +36,13 @@ class Program:
 
     Attributes:
         streams: of each step alone, in order.
+        compulsory: bytes of weights, inputs, and what others read, each moved once.
     """
 
     steps: tuple[KernelStep, ...]
     streams: tuple[InstructionStream, ...]
     linked: Linked
+    compulsory: int
 
 
 _programs: WeakKeyDictionary[Recipe, dict[int, Program]] = WeakKeyDictionary()
@@ -79,7 +81,12 @@ def _link(recipe: Recipe, steps: tuple[KernelStep, ...]) -> Program:
     outside = _outside(recipe, mine)
     choices = [link(recipe.name, parts, core, outside, policy) for policy in POLICIES]
     best = min(choices, key=lambda choice: timeline(choice.stream).makespan)
-    return Program(steps, streams, best)
+    compulsory = sum(
+        place.nbytes
+        for place, tensor in zip(best.ranges, best.stream.tensors, strict=True)
+        if tensor.role == "input" or any(place.meets(other) for other in outside)
+    )
+    return Program(steps, streams, best, compulsory)
 
 
 def _part(step: KernelStep, stream: InstructionStream) -> Part:

@@ -145,6 +145,7 @@ def test_a_model_costs_less_than_its_kernels_one_by_one() -> None:
     roofs = sum(op.details["roofline_us"] * op.details["weight"] for op in result.ops)
     assert details["roofline_us"] == pytest.approx(roofs)
     assert details["between_us"] == pytest.approx(result.latency_us - roofs)
+    assert details["model_roofline_us"] <= result.latency_us
     assert all(0 <= share <= 1 for share in result.engines.values())
 
 

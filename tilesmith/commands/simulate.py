@@ -111,14 +111,17 @@ def _whole(result: SimulationResult) -> list[str]:
     ]
     header = ("operator", "times", "us alone", "roofline us", "us shown", "bound", "busiest")
     found = result.details
+    roofs, alone, host = (found[f"{name}_us"] for name in ("roofline", "kernels_alone", "host"))
+    linking = result.latency_us - host - alone
     return [
         table(header, rows),
         f"{found['precision']}; {found['tuned']} tuned, {found['stale']} tuned by another version, "
         f"{found['nearest']} by nearest shape, {found['default']} by default, {found['host']} on "
-        f"the host ({found['host_us']:.1f} us of transfers)",
-        f"rooflines add up to {found['roofline_us']:.1f} us, operators alone to "
-        f"{found['kernels_alone_us']:.1f} us; {found['between_us']:.1f} us lie between rooflines "
-        "and model",
+        f"the host ({host:.1f} us of transfers)",
+        f"operators' rooflines add up to {roofs:.1f} us; {found['between_us']:+.1f} us lie between "
+        f"them and the model: {alone - roofs:+.1f} us of operators alone, {linking:+.1f} us by "
+        f"linking them, {host:+.1f} us of the host",
+        f"roofline of the linked model: {found['model_roofline_us']:.1f} us",
         f"{len(found['resident'])} tensors stay in SBUF: {found['bytes_saved'] / 1e6:.1f} MB of "
         f"HBM traffic saved, {found['bytes_moved'] / 1e6:.1f} MB left",
     ]
