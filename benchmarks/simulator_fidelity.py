@@ -58,6 +58,7 @@ class Case:
 
 CASES = {
     "matmul 512x512x512": Case("matmul m=512 n=512 k=512 const=b", 0.92, picks=True),
+    "matmul 128x768x768": Case("matmul m=128 n=768 k=768 const=b", 0.92, picks=True),
     "matmul 128x3072x768": Case("matmul m=128 n=3072 k=768 const=b", 0.92, picks=True),
     "matmul 2048x64x1024": Case("matmul m=2048 n=64 k=1024 const=b", 0.92, picks=True),
     "conv 3x3 64->64 56x56": Case(
