@@ -39,9 +39,12 @@ operands; with more of them room is short (counted)."""
 ROTATED_FROM, ROTATED_MORE = 2.0, 6.0
 """Bodies of two steps with so many spilled accumulators spill all of them once, and so many values
 more: the register allocator renames a tile from step to step (counted in assembly)."""
-SHARPNESS = 6.0
+WAITING_WINDOW = 0.18
+"""Share of the reorder buffer that arithmetic may fill while it waits for operands: the schedulers
+are shorter than the buffer (measured)."""
+SHARPNESS = 6.5
 """Exponent with which resources that are needed at a time add up to nearly the largest (fitted)."""
-LOOP_OPERATIONS = 11.0
+LOOP_OPERATIONS = 10.0
 """Operations that a loop's counter, addresses and branch issue in each iteration."""
 FORWARD_LATENCY = 9.0
 """Cycles from a store to memory to the next load of the same element plus the operation."""
@@ -206,7 +209,7 @@ class _BlockModel:
                 (memory.loads + stored + moved * self._register_reads) / machine.load_ports,
                 (memory.stores + moved * self._register_writes) / machine.store_ports,
                 issued / machine.width,
-                self._latency(steps, issued, _trips(spills, steps, memory.held)),
+                self._latency(steps, arithmetic, _trips(spills, steps, memory.held)),
                 SPILL_CYCLES * stored,
             ]
         )
@@ -268,7 +271,7 @@ class _BlockModel:
         vector = self._block.vector
         return np.ones(self._wide.shape) if vector is None else self._facts.trips[vector]
 
-    def _latency(self, steps: Floats, issued: Floats, trips: Floats) -> Floats:
+    def _latency(self, steps: Floats, arithmetic: Floats, trips: Floats) -> Floats:
         """Cycles in which a chain of dependent updates cannot go faster."""
         block, machine = self._block, self._machine
         if not block.accumulates:
@@ -280,7 +283,8 @@ class _BlockModel:
         inner = np.ones_like(steps)
         for loop in block.serial[block.tile_depth :]:
             inner = inner * self._facts.trips[loop]
-        overlap = 1.0 + machine.reorder / np.maximum(issued * inner, 1.0)
+        window = WAITING_WINDOW * machine.reorder
+        overlap = 1.0 + window / np.maximum(arithmetic * inner, 1.0)
         return (steps * chain + trips * SPILL_LATENCY) / overlap
 
     def _moves_at(self, place: int) -> bool:

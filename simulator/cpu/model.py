@@ -26,11 +26,11 @@ from simulator.cpu.machine import Machine
 from simulator.cpu.skeleton import Node, Skeleton
 from simulator.cpu.traffic import Traffic, traffic_of
 
-OVERLAP = 5.0
+OVERLAP = 5.5
 """Exponent with which computing and moving add up to nearly the larger (fitted)."""
 STARTS = (0.5, 1.6)
 """Cycles that a run of lines takes before prefetching follows it, from L2 and beyond (fitted)."""
-TILE_CYCLES = 2.0
+TILE_CYCLES = 1.3
 """Cycles to begin and end one register tile."""
 LOOP_CYCLES = 0.3
 """Cycles to enter an inner loop."""
