@@ -171,6 +171,7 @@ def compile_to(
     precision: str = "fp32",
 ) -> CompileReport:
     """Compile a model and write the artifact; says what became of each operator."""
+    check_folder(artifact)
     start = time.perf_counter()
     executable = build_executable(
         model, target, database, shapes, threads, require_tuned, precision
@@ -195,6 +196,12 @@ def compile_to(
         precision=report.precision,
         simulated=simulated,
     )
+
+
+def check_folder(path: Path) -> None:
+    """Raise `InputError` for a file in a folder that is not there, before any work is done."""
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"'{path}' cannot be written: its folder does not exist")
 
 
 def random_inputs(executable: Executable, seed: int = 0) -> dict[str, NDArray[Any]]:

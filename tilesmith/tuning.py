@@ -23,6 +23,7 @@ from tilesmith.reports import InModelReport, TaskReport, TuneReport
 from tilesmith.subjects import WeightedWorkload, subject_words
 from tilesmith.targets import check_schedulable
 from tuner.cancel import CancelToken, cancel_on_signals
+from tuner.cost_model import cost_models
 from tuner.database_ledger import DatabaseLedger
 from tuner.evaluator import InPlace, ModelEvaluator
 from tuner.ledger import Ledger, MemoryLedger
@@ -30,7 +31,9 @@ from tuner.options import Progress, TuneOptions, TuningSummary
 from tuner.options import TaskReport as TunedTask
 from tuner.publish import NEAR_TIE
 from tuner.runner import Runner, RunnerOptions, runners
+from tuner.scheduler import schedulers
 from tuner.session import tune
+from tuner.strategy import strategies
 from tuner.task import TuningTask
 
 if TYPE_CHECKING:
@@ -136,6 +139,12 @@ def run_job(
         JobStopped: by a signal or by `cancel`.
         JobError: no worker could be started; or the disk is full.
     """
+    for registry, name in (
+        (strategies, options.strategy),
+        (schedulers, options.scheduler),
+        (cost_models, options.cost_model or "xgboost"),
+    ):
+        registry[name]  # an unknown name is refused before a database is made
     token = cancel or CancelToken()
     with cancel_on_signals(token), Database.open(database, create=job.writes) as opened:
         with token.shielded():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -49,10 +50,9 @@ class TuneOptions:
     def __post_init__(self) -> None:
         for name in ("trials", "time_limit_s", "early_stopping"):
             value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise InputError(
-                    f"{name.replace('_', '-')} = {value} is out of range; it is above 0"
-                )
+            if value is not None and not 0 < value < math.inf:
+                shown = name.removesuffix("_s").replace("_", "-")
+                raise InputError(f"{shown} = {value} is out of range; it is above 0 and finite")
 
 
 @dataclass(frozen=True)

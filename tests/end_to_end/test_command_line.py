@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -27,11 +28,11 @@ TUNE = ("--measure", "hardware", "--trials", "2")
 Dims = Sequence[int | str]
 
 
-def invoke(*arguments: str | Path) -> Result:
+def invoke(*arguments: str | Path | int) -> Result:
     return CliRunner().invoke(command_line, [str(a) for a in arguments])
 
 
-def succeed(*arguments: str | Path) -> Any:
+def succeed(*arguments: str | Path | int) -> Any:
     """Run with --json; the one object on stdout."""
     result = invoke(*arguments, "--json")
     assert result.exit_code == 0, result.stderr
@@ -250,6 +251,9 @@ def test_wrong_usage_is_refused(model: Path, tmp_path: Path) -> None:
     assert "strategy" in refuse("tune", "--op", SMALL, *database, "--strategy", "wishing")
     assert "cost model" in refuse("tune", "--op", SMALL, *database, "--cost-model", "crystal")
     assert "--against" in refuse("bench", model, "--against", "abacus")
+    assert "scheduler" in refuse("tune", "--op", SMALL, *database, "--scheduler", "fate")
+    assert "time-limit = nan" in refuse("tune", "--op", SMALL, *database, "--time-limit", "nan")
+    assert not (tmp_path / "tuning.db").exists(), "nothing is made for a job that cannot start"
     assert "no unfinished job" in refuse("tune", "--op", SMALL, *database, "--resume")
 
 
@@ -383,8 +387,68 @@ def test_a_signal_in_the_middle_of_tuning_loses_no_trial(
     assert number.name in sentence
     kept = trials_in(database)
     assert f"after {kept} trials" in sentence
-    more = succeed(*job, "--trials", str(kept + 1), "--resume")
+    resuming = shlex.split(sentence.partition("to go on: ")[2])
+    assert resuming == ["tilesmith", *map(str, job), "--resume"]
+    more = succeed(*resuming[1:], "--trials", str(kept + 1))
     assert more["trials"] == kept + 1
+
+
+def test_a_job_that_does_not_come_to_an_end_is_torn_out_of(tmp_path: Path) -> None:
+    """A cost model in training polls nothing; the exception finds it, and the trials stay."""
+    script = """
+import time, tuner.predictor
+from tilesmith.command_line import main
+def train(self):
+    print("training", flush=True)
+    while True:
+        time.sleep(0.01)
+tuner.predictor.Predictor.train_if_due = train
+main()
+"""
+    job = ["tune", "--op", SMALL, "--database", str(tmp_path / "t.db"), "--measure", "simulator"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *job], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "training\n"
+    process.send_signal(signal.SIGINT)
+    sentence = one_sentence(process)
+    assert process.returncode == 1
+    assert f"after {trials_in(tmp_path / 't.db')} trials" in sentence
+    assert sentence.endswith("--resume")
+
+
+def test_a_database_that_another_holds_does_not_keep_a_stopped_job(tmp_path: Path) -> None:
+    """A commit waits for the other writer and cannot be torn; the process ends all the same."""
+    database = tmp_path / "t.db"
+    succeed("tune", "--op", SMALL, "--database", database, *TUNE)
+    other = sqlite3.connect(database, isolation_level=None)
+    other.execute("begin immediate")
+    process = start("tune", "--op", SMALL, "--database", database, "--measure", "simulator")
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    sentence = one_sentence(process)
+    other.close()
+    assert process.returncode == 1
+    assert "stopped" in sentence or "interrupted" in sentence
+
+
+def test_a_replay_finds_the_best_on_record_and_writes_nothing(tmp_path: Path) -> None:
+    database = tmp_path / "tuning.db"
+    job = ["tune", "--op", "softmax shape=8x16", "--target", "cpu", "--database", database]
+    recorded = succeed(*job, "--measure", "simulator", "--strategy", "exhaustive", "--trials", 60)
+    before = trials_in(database)
+    found = succeed(*job, "--measure", "replay", "--strategy", "random", "--trials", 60)
+    (was,), (now,) = recorded["tasks"], found["tasks"]
+    assert now["measured_by"] == "simulator"
+    assert now["default_us"] == was["default_us"]
+    assert now["best_us"] == was["best_us"], "the same space, looked up"
+    assert trials_in(database) == before
+    assert succeed("db", "stats", "--database", database)["jobs"] == 1
+    other = ["tune", "--op", SMALL, "--database", database, "--measure", "replay"]
+    assert "cannot be replayed" in refuse(*other)
+    assert "leave --resume out" in refuse(*other, "--resume")
 
 
 def trials_in(database: Path) -> int:

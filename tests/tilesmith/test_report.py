@@ -127,7 +127,7 @@ def test_the_command_writes_it(database: Database, tmp_path: Path) -> None:
     assert output.read_text().startswith("<!doctype html>")
     nowhere = [*arguments[:3], "-o", str(tmp_path / "no" / "page.html")]
     result = CliRunner().invoke(command_line, nowhere)
-    assert result.exit_code == 1 and "cannot be written" in result.stderr
+    assert result.exit_code == 2 and "cannot be written" in result.stderr
 
 
 def test_a_job_that_is_not_there_is_named(database: Database, tmp_path: Path) -> None:
