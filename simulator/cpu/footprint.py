@@ -127,7 +127,9 @@ def _spread(covered: Floats, bits: Floats, count: Floats, line: int, sets: int) 
     """
     period = np.maximum(sets * line / bits, 1.0)
     steps = np.where(bits < covered * line, count, np.minimum(count, period))
-    return np.minimum(covered * steps, float(sets))
+    overlap = np.maximum(covered * line / bits, 1.0)
+    uneven = np.where(count > period, np.ceil(overlap - 1e-6) / overlap, 1.0)
+    return np.minimum(covered * steps, float(sets)) / uneven
 
 
 def distinct(strides: Floats, counts: Floats) -> Floats:
