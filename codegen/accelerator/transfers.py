@@ -211,8 +211,8 @@ class Transfers:
         widths = {stop - start for start, stop in sides}
         free = [n for n in sizes if sizes[n] > 1 and n not in nest.write.row_strides]
         if len(sides) == 2 and len(widths) == 1 and name in free and len(free) < DIMENSIONS - 1:
-            pair = {**sizes, name: widths.pop(), "": 2}
-            strides = {**nest.write.strides, "": nest.write.strides[name] * sides[1][0]}
+            pair = {**sizes, name: widths.pop(), "(side)": 2}
+            strides = {**nest.write.strides, "(side)": nest.write.strides[name] * sides[1][0]}
             write = replace(nest.write, strides=strides)
             self.initialise(replace(nest, write=write), env, pair, number)
             return
