@@ -40,9 +40,9 @@ def unscheduled(graph: Graph, target: Target) -> frozenset[Workload]:
     for workload in {node.workload for node in graph.nodes if node.workload is not None}:
         try:
             template_of(workload.operator).default(workload, target)
-        except TargetError:  # its space asks for facts that this family does not have
+        except (TargetError, WorkloadError):  # no schedule at all, or none for these parameters
             found.add(workload)
-        except (ConfigError, WorkloadError) as error:
+        except ConfigError as error:
             raise ModelError(
                 f"'{workload}' of model '{graph.name}' does not fit target '{target.name}': {error}"
             ) from error
