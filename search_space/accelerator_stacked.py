@@ -54,11 +54,13 @@ EVACUATION = ("scalar", "vector")
 
 
 def applies(workload: Workload, g: Geometry, target: Target) -> bool:
-    """Whether kernel rows of all channels fit the partitions, and there is something to stack."""
+    """Whether kernel rows of all channels fit the partitions, results fit the columns, and there is
+    something to stack."""
     return (
         g.groups == 1
         and g.kernel[0] > 1
         and 2 * g.channels <= target.integer("tensor.rows")
+        and g.out_channels <= target.integer("tensor.cols")
         and workload.is_constant("weight")
     )
 
