@@ -5,12 +5,14 @@ reduction and an activation; probabilities are then turned, since a product need
 on partitions. Queries are scaled by -scale as they leave PSUM: then the least score is subtracted
 and the activation negates, which needs no instruction of its own. The sum divides the result only.
 
-    for sequences, heads:  load k, v;  kt = k turned
-      for 128 queries:     load q;  qt = -scale * q turned
-        s[128, n] = qt.T @ kt          least = min s     p = exp(least - s)    z = 1 / sum p
-        pt[n, 128] = p turned          y = (pt.T @ v) * z                      (1 to 4 copies)
+    for sequences: for pairs of heads:  load q, k;  kt = k turned;  qt = -scale * q turned
+      for heads of the pair:  load v
+        for 128 queries:      s[128, n] = qt.T @ kt       least = min s       p = exp(least - s)
+                              z = 1 / sum p     pt[n, 128] = p turned     y = (pt.T @ v) * z
 
-Iterations are interleaved: each engine works on whichever head is ready for it.
+Two heads of up to 64 features are turned at once: together they fill the tensor engine's rows.
+Iterations are interleaved: each engine works on whichever head is ready for it, as far as the
+copies of tiles allow.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from search_space.accelerator import partitioned
 from search_space.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
 from search_space.dtypes import size_of
-from search_space.expression import const
+from search_space.expression import const, minimum
 from search_space.knobs import Constraint, choice
 from search_space.layout import Layout, LayoutDimension
 from search_space.scalar import Load, Scalar, call
@@ -32,6 +34,9 @@ GROUP = 4
 """Turned tiles that share a PSUM bank and one copy out of it."""
 
 ENGINES = ("vector", "scalar", "gpsimd")
+
+COPIES = (1, 2, 3, 4, 6, 8)
+"""Of each tile: heads, or blocks of queries, that are under way at once."""
 
 
 class AttentionSpace:
@@ -62,15 +67,22 @@ class AttentionSpace:
     def space(self) -> SearchSpace:
         """Copies of the tiles and, for each copy out of PSUM, its engine."""
         spaces = [
-            self._subspace(scores, copies) for scores in self.scores() for copies in (1, 2, 3, 4)
+            self._subspace(scores, copies, pair)
+            for scores in self.scores()
+            for copies in COPIES
+            for pair in self.pairs()
         ]
         kept = tuple(s for s in spaces if s.size)
         return SearchSpace(kept or (spaces[0],))
 
-    def _subspace(self, scores: str, copies: int) -> Subspace:
+    def pairs(self) -> tuple[int, ...]:
+        """How many heads may be turned together."""
+        return (1, 2) if 2 * self.k <= self.rows and self.heads > 1 else (1,)
+
+    def _subspace(self, scores: str, copies: int, pair: int) -> Subspace:
         what = "bytes of {} a partition that the tiles take"
         limits = (
-            Constraint(const(self._sbuf(copies)), self.capacity, what.format("SBUF")),
+            Constraint(const(self._sbuf(copies, pair)), self.capacity, what.format("SBUF")),
             Constraint(
                 const(self._psum(copies, scores)),
                 self.psum,
@@ -79,31 +91,36 @@ class AttentionSpace:
             ),
         )
         knobs = (
-            choice("turn", ENGINES),
-            choice("power", ENGINES),
+            choice("keys", ENGINES),
+            choice("queries", ENGINES),
+            choice("powers", ENGINES),
+            choice("sums", ("vector", "gpsimd")),
             choice("out", ENGINES),
             choice("order", ("interleaved", "serial")),
         )
         return Subspace(
-            (("algorithm", "fused"), ("copies", copies), ("scores", scores)), knobs, limits
+            (("algorithm", "fused"), ("copies", copies), ("pair", pair), ("scores", scores)),
+            knobs,
+            limits,
         )
 
-    def _sbuf(self, copies: int) -> int:
+    def _sbuf(self, copies: int, pair: int) -> int:
         """Bytes a partition."""
-        keys, depth = -(-self.n // self.rows), -(-self.k // self.rows)
-        strips = keys * self.k + depth * self.n + keys * self.width
-        queries = self.k + depth * self.cols
+        keys, queries = -(-self.n // self.rows), -(-self.m // self.rows)
+        features = pair * self.k
+        depth = -(-features // self.rows)
+        strips = (keys + queries) * features + depth * (self.n + self.m) + keys * self.width
         powers = self.n + keys * self.cols + self.width
-        scores = self.n * 4 * (1 if self.workload.text("mask") == "none" else 2)
-        columns = 4 * 64
-        spread = 8 * self.n * self.size if self.workload.text("mask") != "none" else 0
-        each = (strips + queries + powers) * self.size + scores + columns
+        masked = self.workload.text("mask") != "none"
+        scores = self.n * 4 * (2 if masked else 1)
+        each = (strips + powers) * self.size + scores + 4 * 64
+        spread = 8 * min(self.n, 2048) * self.size if masked else 0
         return copies * each + spread + 8 * min(self.n, 2048) * 4
 
     def _psum(self, copies: int, scores: str) -> int:
         """Bytes a partition: two places for turned tiles, `copies` for scores and results."""
-        group = min(GROUP, -(-self.n // self.cols)) * self.cols * self.size
-        turned = [group, self.cols * self.size, group]
+        tiles = [min(GROUP, -(-extent // self.cols)) for extent in (self.n, self.m, self.n)]
+        turned = [count * self.cols * self.size for count in tiles]
         wide = min(self.n, self.wide) * 4
         kept = [wide, self.width * 4] if scores == "psum" else [self.width * 4]
         passing = turned if scores == "psum" else [*turned, wide]
@@ -114,20 +131,21 @@ class AttentionSpace:
         return max(64, 1 << (size - 1).bit_length())
 
     def default(self) -> Config:
-        """Double-buffered, copies spread over engines."""
+        """As many chains under way as fit, copies out of PSUM spread over engines."""
         found = list(self.space())
         if not found:
             space = self.space()
             space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
         wanted = {
-            "turn": "gpsimd", "power": "scalar", "out": "scalar", "scores": self.scores()[0],
-            "order": "interleaved",
+            "keys": "gpsimd", "queries": "scalar", "powers": "scalar", "sums": "vector",
+            "out": "scalar", "scores": self.scores()[0], "order": "interleaved",
         }  # fmt: skip
         return min(
             found,
             key=lambda c: (
                 sum(c.text(n) != v for n, v in wanted.items()),
-                abs(c.integer("copies") - 3),
+                -c.integer("pair"),
+                -c.integer("copies"),
             ),
         )
 
@@ -140,39 +158,57 @@ class AttentionSpace:
             axis(name, extent)
             for name, extent in (("m", self.m), ("n", self.n), ("k", self.k), ("e", self.width))
         )
+        pair = structure.integer("pair")
+        g, f = axis("g", -(-self.heads // pair)), axis("f", pair * self.k)
         stages: list[Stage] = []
 
         def stage(name: str, axes: tuple[Axis, ...], value: Scalar, kind: str = dtype) -> None:
-            stages.append(Stage(name, (b, h, *axes), value, dtype=kind))
+            stages.append(Stage(name, (b, *axes), value, dtype=kind))
 
         def total(name: str, axes: tuple[Axis, ...], value: Scalar, over: Axis, how: str) -> None:
             stages.append(Stage(name, (b, h, *axes), value, (over,), how))
 
         def at(name: str, *axes: Axis) -> Load:
-            return Load(name, (b.var, h.var, *(a.var for a in axes)))
+            return Load(name, (b.var, *(a.var for a in axes)))
 
-        stage("k.strip", (n, k), at("k", n, k))
-        stage("k.turned", (n, k), at("k.strip", n, k))
-        stage("kt", (n, k), at("k.turned", n, k))
-        stage("v.block", (n, e), at("v", n, e))
-        stage("q.strip", (m, k), at("q", m, k))
-        stage("q.turned", (m, k), at("q.strip", m, k))
-        stage("qt", (m, k), call("multiply", at("q.turned", m, k), -self.scale))
-        total("s", (m, n), call("multiply", at("qt", m, k), at("kt", n, k)), k, "sum")
-        scores = at("s", m, n)
+        def paired(name: str, along: Axis) -> Load:
+            """Head h's part of a pair's features."""
+            return Load(name, (b.var, h.var // pair, along.var, h.var % pair * self.k + k.var))
+
+        for name, along in (("k", n), ("q", m)):
+            axes = (g, along, f)
+            stage(f"{name}.strip", axes, self._head(name, b, g, along, f, pair))
+            stage(f"{name}.turned", axes, at(f"{name}.strip", *axes))
+            value: Scalar = at(f"{name}.turned", *axes)
+            if name == "q":
+                value = call("multiply", value, -self.scale)
+            stage(f"{name}t", axes, value)
+        stage("v.block", (h, n, e), at("v", h, n, e))
+        total("s", (m, n), call("multiply", paired("qt", m), paired("kt", n)), k, "sum")
+        scores = at("s", h, m, n)
         if structure.text("scores") == "sbuf":
-            stage("t", (m, n), self._masked(scores, b, m, n), "float32")
-            scores = at("t", m, n)
+            stage("t", (h, m, n), self._masked(scores, b, m, n), "float32")
+            scores = at("t", h, m, n)
         total("least", (m,), scores, n, "min")
-        stage("p", (m, n), call("exp", call("subtract", at("least", m), scores)))
-        total("z", (m,), at("p", m, n), n, "sum")
-        stage("r", (m,), call("reciprocal", at("z", m)), "float32")
-        stage("p.turned", (m, n), at("p", m, n))
-        stage("pt", (m, n), at("p.turned", m, n))
-        total("o", (m, e), call("multiply", at("pt", m, n), at("v.block", n, e)), n, "sum")
-        stage("row", (m, e), call("multiply", at("o", m, e), at("r", m)))
-        stage("y", (m, e), at("row", m, e))
+        stage("p", (h, m, n), call("exp", call("subtract", at("least", h, m), scores)))
+        total("z", (m,), at("p", h, m, n), n, "sum")
+        stage("r", (h, m), call("reciprocal", at("z", h, m)), "float32")
+        stage("p.turned", (h, m, n), at("p", h, m, n))
+        stage("pt", (h, m, n), at("p.turned", h, m, n))
+        mixed = call("multiply", at("pt", h, m, n), at("v.block", h, n, e))
+        total("o", (m, e), mixed, n, "sum")
+        stage("row", (h, m, e), call("multiply", at("o", h, m, e), at("r", h, m)))
+        stage("y", (h, m, e), at("row", h, m, e))
         return ComputeDefinition("attention", self._tensors(), tuple(stages))
+
+    def _head(self, name: str, b: Axis, g: Axis, along: Axis, f: Axis, pair: int) -> Load:
+        """Feature f of pair g; an odd last head stands beside itself."""
+        if pair == 1:
+            return Load(name, (b.var, g.var, along.var, f.var))
+        head = g.var * pair + f.var // self.k
+        if self.heads % pair:
+            head = minimum(head, self.heads - 1)
+        return Load(name, (b.var, head, along.var, f.var % self.k))
 
     def _masked(self, scores: Load, b: Axis, m: Axis, n: Axis) -> Scalar:
         """Negated scores with the mask taken off."""
@@ -199,53 +235,45 @@ class AttentionSpace:
         """The schedule of a structural configuration."""
         copies = structure.integer("copies")
         schedule = Schedule(self.compute(structure))
+        schedule = schedule.split("y", "h", structure.integer("pair"), "hp", "hi")
         schedule = schedule.split("y", "m", self.cols, "mo", "mi")
-        schedule = schedule.reorder("y", ("b", "h", "mo", "mi", "e"))
-        schedule = self._keys(schedule, structure)
-        schedule = self._queries(schedule, structure)
+        schedule = schedule.reorder("y", ("b", "hp", "hi", "mo", "mi", "e"))
+        for name, along, knob in (("k", "n", "keys"), ("q", "m", "queries")):
+            schedule = self._features(schedule, name, along, structure.text(knob))
+        schedule = schedule.compute_at("v.block", "y", "hi", "sbuf")
+        schedule = schedule.set_layout("v.block", partitioned(4, 2, self.rows, 0, 1, 3))
+        schedule = schedule.split("v.block", "n", self.rows, "v.nt", "v.ni")
         schedule = self._softmax(schedule, structure)
         schedule = self._values(schedule, structure)
         if structure.text("order") == "interleaved":
             schedule = schedule.interleave("y", "b")
-        return schedule.pipeline("y", "h", copies).pipeline("y", "mo", copies)
+        for loop in ("hp", "hi", "mo"):
+            schedule = schedule.pipeline("y", loop, copies)
+        return schedule
 
-    def _keys(self, schedule: Schedule, structure: Config) -> Schedule:
-        """Keys turned, and values, for a head."""
-        schedule = schedule.compute_at("k.strip", "y", "h", "sbuf")
-        schedule = schedule.set_layout("k.strip", partitioned(4, 2, self.rows, 0, 1, 3))
-        schedule = schedule.split("k.strip", "n", self.rows, "k.strip.nt", "k.strip.ni")
-        schedule = schedule.compute_at("kt", "y", "h", "sbuf")
-        schedule = schedule.set_layout("kt", partitioned(4, 3, self.rows, 0, 1, 2))
-        schedule = schedule.assign_engine("kt", structure.text("turn"))
-        schedule = self._turned(schedule, "kt", "k.turned", "n", "k")
-        schedule = schedule.compute_at("v.block", "y", "h", "sbuf")
-        schedule = schedule.set_layout("v.block", partitioned(4, 2, self.rows, 0, 1, 3))
-        return schedule.split("v.block", "n", self.rows, "v.nt", "v.ni")
+    def _features(self, schedule: Schedule, name: str, along: str, engine: str) -> Schedule:
+        """Queries or keys of a pair of heads, features on partitions."""
+        strip, result = f"{name}.strip", f"{name}t"
+        schedule = schedule.compute_at(strip, "y", "hp", "sbuf")
+        schedule = schedule.set_layout(strip, partitioned(4, 2, self.rows, 0, 1, 3))
+        schedule = schedule.split(strip, along, self.rows, f"{strip}.t", f"{strip}.i")
+        schedule = schedule.compute_at(result, "y", "hp", "sbuf")
+        schedule = schedule.set_layout(result, partitioned(4, 3, self.rows, 0, 1, 2))
+        schedule = schedule.assign_engine(result, engine)
+        return self._turned(schedule, result, f"{name}.turned", along)
 
-    def _turned(
-        self, schedule: Schedule, result: str, turned: str, along: str, rows: str
-    ) -> Schedule:
+    def _turned(self, schedule: Schedule, result: str, turned: str, along: str) -> Schedule:
         """`turned` in PSUM for `GROUP` tiles of `result` at a time."""
         group, inner = f"{result}.g", f"{result}.{along}i"
-        schedule = schedule.split(result, rows, self.rows, f"{result}.rt", f"{result}.ri")
+        schedule = schedule.split(result, "f", self.rows, f"{result}.ft", f"{result}.fi")
         schedule = schedule.split(result, along, self.cols * GROUP, group, inner)
-        schedule = schedule.reorder(
-            result, ("b", "h", f"{result}.rt", group, f"{result}.ri", inner)
-        )
+        order = ("b", "g", f"{result}.ft", group, f"{result}.fi", inner)
+        schedule = schedule.reorder(result, order)
         schedule = schedule.compute_at(turned, result, group, "psum")
-        place = 3 if rows == "k" else 2
-        schedule = schedule.set_layout(turned, _lead(place))
+        schedule = schedule.set_layout(turned, _lead(3))
         schedule = schedule.split(turned, along, self.rows, f"{turned}.t", f"{turned}.i")
         schedule = schedule.assign_engine(turned, "tensor")
         return schedule.pipeline(result, group, 2)
-
-    def _queries(self, schedule: Schedule, structure: Config) -> Schedule:
-        schedule = schedule.compute_at("q.strip", "y", "mo", "sbuf")
-        schedule = schedule.set_layout("q.strip", _lead(2))
-        schedule = schedule.compute_at("qt", "y", "mo", "sbuf")
-        schedule = schedule.set_layout("qt", partitioned(4, 3, self.rows, 0, 1, 2))
-        schedule = schedule.assign_engine("qt", structure.text("turn"))
-        return self._turned(schedule, "qt", "q.turned", "m", "k")
 
     def _softmax(self, schedule: Schedule, structure: Config) -> Schedule:
         if structure.text("scores") == "sbuf":
@@ -262,6 +290,7 @@ class AttentionSpace:
         for name in ("least", "z", "r"):
             schedule = schedule.compute_at(name, "y", "mo", "sbuf")
             schedule = schedule.set_layout(name, Layout.permuted((2, 0, 1)))
+            schedule = schedule.assign_engine(name, structure.text("sums"))
         for name in ("least", "z"):
             schedule = schedule.reorder(name, ("n", "b", "h", "m"))
         return schedule.compute_at("p", "y", "mo", "sbuf").set_layout("p", _lead(2))
@@ -269,7 +298,7 @@ class AttentionSpace:
     def _values(self, schedule: Schedule, structure: Config) -> Schedule:
         schedule = schedule.compute_at("pt", "y", "mo", "sbuf")
         schedule = schedule.set_layout("pt", partitioned(4, 3, self.rows, 0, 1, 2))
-        schedule = schedule.assign_engine("pt", structure.text("power"))
+        schedule = schedule.assign_engine("pt", structure.text("powers"))
         schedule = schedule.split("pt", "n", self.rows, "pt.nt", "pt.ni")
         schedule = schedule.split("pt", "pt.nt", GROUP, "pt.g", "pt.nj")
         schedule = schedule.reorder("pt", ("b", "h", "pt.g", "pt.nj", "pt.ni", "m"))

@@ -21,6 +21,7 @@ from itertools import product
 import numpy as np
 
 from codegen.accelerator.builder import Kernel
+from codegen.accelerator.costs import outer_axes
 from codegen.accelerator.instructions import DIMENSIONS
 from codegen.accelerator.memory import HbmView, Tile
 from codegen.accelerator.nests import (
@@ -263,12 +264,44 @@ class Copies:
         rows = next((count for name, count in box.dims if name == partition), 1)
         free = [(name, count) for name, count in box.dims if name != partition]
         dma = not nest.write.on_chip or (isinstance(source, CopyAccess) and not source.on_chip)
-        size = size_of(nest.write.buffer.dtype) * rows
-        for start, part in _dma_pieces(free, size) if dma else pieces(free):
+        cuts = self._dma_pieces(nest, source, box, (partition, rows), free) if dma else pieces(free)
+        for start, part in cuts:
             env = dict(box.env)
             for name, place in start.items():
                 env[name] += place * box.steps[name]
             self._instruction(nest, source, box, env, (partition, rows), part)
+
+    def _dma_pieces(
+        self,
+        nest: CopyNest,
+        source: Source,
+        box: _Box,
+        lead: tuple[str, int],
+        free: list[tuple[str, int]],
+    ) -> Iterator[tuple[dict[str, int], list[tuple[str, int]]]]:
+        """Outer loops run while a transfer would be too large, have too many axes or short rows."""
+        hbm = nest.write if not nest.write.on_chip else source
+        assert isinstance(hbm, CopyAccess)
+        element = size_of(nest.write.buffer.dtype)
+        steps = [(count, self._stride(hbm.offset, name, box, box.env)) for name, count in free]
+        step = self._stride(hbm.offset, lead[0], box, box.env) if lead[0] else 0
+        outer = outer_axes(lead[1], step, steps, element, self.kernel.core)
+        size = lead[1] * element
+        for _, count in free[outer:]:
+            size *= count
+        while len(free) - outer > DIMENSIONS - 1 or (size > DMA_BYTES and len(free) - outer > 1):
+            size //= free[outer][1]
+            outer += 1
+        for values in product(*(range(count) for _, count in free[:outer])):
+            names = (name for name, _ in free[:outer])
+            yield dict(zip(names, values, strict=True)), free[outer:]
+
+    @staticmethod
+    def _stride(expression: Expr, name: str, box: _Box, env: Environment) -> int:
+        """Elements that one step of a loop moves an address."""
+        evaluate = compile_expression(expression)
+        moved = {**env, name: env.get(name, 0) + box.steps.get(name, 1)}
+        return int(evaluate(moved) - evaluate(env))
 
     def _instruction(
         self,
@@ -305,9 +338,7 @@ class Copies:
         """The part of a tile or tensor that one instruction touches."""
 
         def stride(expression: Expr, name: str) -> int:
-            evaluate = compile_expression(expression)
-            moved = {**env, name: env.get(name, 0) + box.steps.get(name, 1)}
-            return int(evaluate(moved) - evaluate(env))
+            return self._stride(expression, name, box, env)
 
         offset = int(compile_expression(access.offset)(env))
         dims = tuple((count, stride(access.offset, name)) for name, count in free)
@@ -326,18 +357,3 @@ class Copies:
             whole.name, whole.space, whole.allocation, whole.dtype, whole.partition + row, rows,
             whole.offset + offset * size_of(whole.dtype), dims or ((1, 1),),
         )  # fmt: skip
-
-
-def _dma_pieces(
-    free: list[tuple[str, int]], size: int
-) -> Iterator[tuple[dict[str, int], list[tuple[str, int]]]]:
-    """Outer loops run while a transfer would be too large or have too many axes."""
-    for _, count in free:
-        size *= count
-    outer = 0
-    while len(free) - outer > DIMENSIONS - 1 or (size > DMA_BYTES and len(free) - outer > 1):
-        size //= free[outer][1]
-        outer += 1
-    for values in product(*(range(count) for _, count in free[:outer])):
-        names = (name for name, _ in free[:outer])
-        yield dict(zip(names, values, strict=True)), free[outer:]

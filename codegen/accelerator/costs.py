@@ -17,6 +17,7 @@ guides.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -211,6 +212,25 @@ def contiguous_runs(
         growing &= joins | single
     total = counts.prod(axis=1)
     return total // run, run * DTYPE_BYTES[table["dtype"][accesses]]
+
+
+def outer_axes(rows: int, step: int, free: Sequence[tuple[int, int]], size: int, core: Core) -> int:
+    """How many leading axes of a transfer to run, so that short rows of neighbouring partitions
+    join: DMA walks partitions outermost, and an axis around them keeps their rows apart.
+
+    Args:
+        rows, step: partitions, and elements in HBM from one to the next.
+        free: (count, stride in HBM) of the other axes, outermost first.
+        size: bytes of an element.
+    """
+    run = 1
+    for count, stride in reversed(free):
+        if stride != run:
+            break
+        run *= count
+    if rows == 1 or step != run or run * size >= core.dma_row_floor:
+        return 0
+    return sum(stride > step for count, stride in free if count > 1)
 
 
 def transfer_time(runs: Ints, length: Ints, core: Core) -> tuple[Ints, Floats]:

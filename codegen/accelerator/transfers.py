@@ -11,6 +11,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from itertools import product
 
+from codegen.accelerator.costs import outer_axes
 from codegen.accelerator.instructions import DIMENSIONS
 from codegen.accelerator.memory import Tile
 from codegen.accelerator.nests import Environment, Nest, compile_expression, narrow
@@ -138,7 +139,12 @@ class Transfers:
         size = size_of(chip.buffer.dtype) * rows
         for _, count in free:
             size *= count
-        cut = 0
+        element = size_of(chip.buffer.dtype)
+        steps = [(count, hbm.strides.get(name, 0)) for name, count in free]
+        core = self.operands.kernel.core
+        cut = outer_axes(rows, hbm.strides.get(partition, 0), steps, element, core)
+        for _, count in free[:cut]:
+            size //= count
         while len(free) - cut > 4 or (size > DMA_BYTES and len(free) - cut > 1):
             size //= free[cut][1]
             cut += 1

@@ -227,21 +227,24 @@ class NestCost:
 
     def run(self, hbm: Load, rows: AbstractSet[str] = frozenset()) -> Any:
         """Elements of a contiguous run of an HBM access; DMA walks loops `rows` outermost."""
-        buffer = self.buffers[hbm.buffer]
+        buffer, size = self.buffers[hbm.buffer], size_of(self.dtype(hbm.buffer))
         run: Any = 1.0
         whole: Any = True
         left = self.used(hbm)
         for index, extent in zip(reversed(hbm.indices), reversed(buffer.shape), strict=True):
-            names = [
-                n for n in index.variables()
-                if n in self.sizes and index.coefficient(n) is not None
-            ]  # fmt: skip
+            names = [n for n in index.variables() if n in left]
             left -= set(names)
-            if rows & set(names):
-                whole = whole & (self.product(left) <= 1)
-            count = self.product(names)
+            apart: Any = False
+            if rows & set(names):  # short rows join, then what is around them is run (`outer_axes`)
+                apart = self.product(left) > 1
+                whole = whole & (~np.asarray(apart) | (run * size < self.core.dma_row_floor))
+            count: Any = 1.0
+            for name in names:
+                odd = index.coefficient(name) is None
+                pieces = boxes(hbm, {name: int(np.max(self.sizes[name]))}) if odd else 1
+                count = count * self.sizes[name] / pieces
             run = np.where(whole, run * count, run)
-            whole = whole & (count >= (extent.constant or 0))
+            whole = whole & (count >= (extent.constant or 0)) & ~np.asarray(apart)
         return run
 
     def pointwise(self, total: Estimate) -> Estimate:
