@@ -13,6 +13,11 @@ P, F = 128, 256
 
 def random_kernel(core: Core, seed: int, steps: int) -> InstructionStream:
     """A legal kernel of `steps` random instructions over a few tiles, all of [128, 256]."""
+    return unfinished(core, seed, steps).finish()
+
+
+def unfinished(core: Core, seed: int, steps: int) -> Kernel:
+    """The same before semaphores are derived."""
     rng = np.random.default_rng(seed)
     kernel = Kernel(f"random{seed}", core)
     x, y = kernel.input("x", (4 * P, F)), kernel.output("y", (8 * P, F))
@@ -57,4 +62,4 @@ def random_kernel(core: Core, seed: int, steps: int) -> InstructionStream:
                 kernel.store(spill, a)
     for i in range(8):
         kernel.store(y[i * P : (i + 1) * P], tiles[i % 4])
-    return kernel.finish()
+    return kernel
