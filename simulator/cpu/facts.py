@@ -84,7 +84,7 @@ class Facts:
         offset: byte address at the first iteration, (A, n).
         taken: probability that each block runs, (blocks, n).
         slices: iterations of the parallel loops at the root around each block, (blocks, n).
-        capacity: bytes of each buffer, (buffers, n).
+        capacity: elements of each buffer, (buffers, n).
     """
 
     trips: Floats
