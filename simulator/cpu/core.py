@@ -51,6 +51,9 @@ FORWARD_LATENCY = 9.0
 HORIZONTAL = (10.0, 18.0)
 """Operations of reducing the lanes of a vector, and cycles in which everything waits for them: what
 comes next needs the result."""
+KEPT = 0.85
+"""Share of the vectors that only a later step uses again which hold a register until then (fitted
+to depthwise convolutions)."""
 SELECT_OPERATIONS = 8.0
 """Operations of the test whether all conditions of an unrolled body hold, as they do but at the
 borders: index arithmetic, compare, branch."""
@@ -254,7 +257,9 @@ class _BlockModel:
             if not self._block.accumulates:
                 continue
             now = self._distinct(place, one_step) * self._wide
-            held = held + np.where(vector & reused, now, 0.0) + np.where(scattered, 2.0 + now, 0.0)
+            again = np.prod(one_step, axis=0) * self._wide > now * 1.001
+            kept = now * np.where(again, 1.0, KEPT)
+            held = held + np.where(vector & reused, kept, np.where(scattered, 2.0 + now, 0.0))
             uniform = np.where((lane == 0) & reused, 1.0, uniform)
             folded = folded | (vector & reused) | scattered
         held = held + np.where(folded, uniform, 1.0)
