@@ -27,7 +27,7 @@ from search_space.accelerator_conv import ConvSpace
 from search_space.compute import ComputeDefinition, Stage, axis
 from search_space.config import Config
 from search_space.convolution.geometry import Geometry
-from search_space.expression import Expr, ceildiv, const, minimum, var
+from search_space.expression import Expr, ceildiv, const, var
 from search_space.knobs import Constraint, divisors, tile
 from search_space.layout import Layout, LayoutDimension
 from search_space.scalar import Const, Load, Scalar, Select, call, load, rewrite
@@ -174,7 +174,12 @@ class StackedSpace(ConvSpace):
             self.capacity,
             "bytes of SBUF a partition that the tiles take",
         )
-        return Subspace(fixed, tuple(knobs), (limit,))
+        whole = Constraint(
+            (var("row_tiles") - 1) * var("rows"),
+            form.height - 1,
+            "rows of a block before its last tile",
+        )
+        return Subspace(fixed, tuple(knobs), (limit, whole))
 
     def stacked_bytes(self, form: Form, keep: str, copies: int) -> Expr:
         """Bytes a partition of everything in SBUF at once."""
@@ -189,7 +194,7 @@ class StackedSpace(ConvSpace):
         height = form.rows(tall)
         if keep == "image":
             height = ceildiv(height, var("load_rows")) * var("load_rows")
-        result = minimum(block, form.height) * (form.fold * wide * self.size * copies)
+        result = block * (form.fold * wide * self.size * copies)
         operands = sum(1 for s in self.workload.epilogue if s.kind.operand == "full")
         staged = self.wide * self.size * 8 * operands
         image = height * (width * self.size * copies)

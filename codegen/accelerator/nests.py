@@ -144,13 +144,13 @@ def plan_nest(loops: tuple[Loop, ...], block: Block, buffers: Mapping[str, Buffe
     variables = tuple(loop.variable for loop in loops)
     inner = frozenset(variables)
     fixed = frozenset(name for loop in loops for name in loop.extent.variables() if name in inner)
-    single = {loop.variable: 0 for loop in loops if loop.extent.constant == 1}
+    single = {loop.variable: 0 for loop in loops if _limit(loop.extent) == 1}
     free = tuple(v for v in variables if v not in fixed)
     bounds = bounds_of(loops)
     block = replace(
         block,
-        indices=tuple(tidy(index, bounds) for index in block.indices),
-        value=rewrite(block.value, lambda index: tidy(index, bounds)),
+        indices=tuple(tidy(index.substitute(single), bounds) for index in block.indices),
+        value=rewrite(block.value, lambda index: tidy(index.substitute(single), bounds)),
     )
     return Nest(
         loops,

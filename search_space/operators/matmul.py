@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space import accelerator, systolic
+from search_space.accelerator_matmul import MatmulSpace
 from search_space.compute import ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
 from search_space.expression import var
@@ -107,7 +108,7 @@ class Matmul(Template):
     # -- CPU ----------------------------------------------------------------------------------
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         if target.family == accelerator.FAMILY:
-            return accelerator.MatmulSpace(workload, target).space()
+            return MatmulSpace(workload, target).space()
         if target.family == systolic.FAMILY:
             return systolic.matmul_space(workload, target)
         m, n, k = (workload.integer(name) for name in "mnk")
@@ -139,7 +140,7 @@ class Matmul(Template):
     def default(self, workload: Workload, target: Target) -> Config:
         """Two vectors wide, as many rows as the registers hold, whole k, panels packed."""
         if target.family == accelerator.FAMILY:
-            return accelerator.MatmulSpace(workload, target).default()
+            return MatmulSpace(workload, target).default()
         if target.family == systolic.FAMILY:
             return systolic.matmul_default(workload, target)
         m, n, k = (workload.integer(name) for name in "mnk")
@@ -161,9 +162,7 @@ class Matmul(Template):
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         if target.family == accelerator.FAMILY:
-            return accelerator.MatmulSpace(workload, target).schedule(
-                self.compute(workload), structure
-            )
+            return MatmulSpace(workload, target).schedule(self.compute(workload), structure)
         if target.family == systolic.FAMILY:
             return systolic.matmul_schedule(self.compute(workload), workload, structure)
         lanes = target.integer("vector.lanes")

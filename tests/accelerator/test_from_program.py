@@ -84,6 +84,8 @@ WORKLOADS = [
     "matmul m=1 n=1 k=1",
     "matmul m=200 n=37 k=64 dtype=bfloat16 epilogue=bias,hard_swish,leaky_relu,clip",
     "matmul m=64 n=600 k=384 dtype=bfloat16 tb=1 epilogue=silu,multiply",
+    "matmul m=260 n=600 k=1536 epilogue=bias,relu",
+    "matmul m=140 n=520 k=1050 batch=2 ta=1 dtype=bfloat16",
 ]
 
 
@@ -162,16 +164,26 @@ def test_repeated_parts_of_an_epilogue_are_computed_once():
 def test_configuration_that_overflows_sbuf_is_refused():
     workload = Workload.parse("matmul m=4096 n=12288 k=5120")
     config = Config.of(
-        algorithm="tiled", outer="n", copies_outer=1, copies_inner=1, m_tiles=8, n_tiles=8
-    )
+        algorithm="tiled", outer="n", copies_outer=1, copies_inner=1, evacuate="scalar",
+        turn="vector", load_tiles=2, m_tiles=8, n_tiles=8,
+    )  # fmt: skip
     with pytest.raises(ConfigError, match=r"bytes of SBUF a partition.* exceeds the limit"):
         instruction_stream(workload, TARGET, config)
 
 
 def test_operator_whose_smallest_tile_cannot_fit():
-    workload = Workload.parse("matmul m=128 n=128 k=100000")
+    workload = Workload.parse("matmul m=128 n=128 k=100003")
     with pytest.raises(ConfigError, match="bytes of SBUF a partition"):
         template_of("matmul").default(workload, TARGET)
+
+
+def test_a_reduction_too_deep_for_sbuf_is_done_in_parts(monkeypatch):
+    small = load_target("trn1").with_settings({"sbuf.mib": "4"})
+    monkeypatch.setitem(globals(), "TARGET", small)
+    workload = Workload.parse("matmul m=100 n=72 k=5200")
+    config = template_of("matmul").default(workload, small)
+    assert config["algorithm"] == "split"
+    check(workload, config)
 
 
 def program(value, extent=4):
