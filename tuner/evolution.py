@@ -31,6 +31,9 @@ class Evolution:
         elite: share of the best individuals that is kept unchanged.
         selection: rank-selection pressure; a parent's weight is exp(-selection * rank /
             population).
+        structures: most structures in a generation (None: any number). Judging costs by the
+            structure, hardly by the configuration: two thirds of these places go to the structures
+            of the best, the others to random ones.
     """
 
     population: int = 512
@@ -40,6 +43,7 @@ class Evolution:
     fresh: float = 0.3
     elite: float = 0.05
     selection: float = 2.0
+    structures: int | None = None
 
 
 def evolve(
@@ -58,10 +62,25 @@ def evolve(
     population = start.joined(breeder.sample(state.rng, missing, balanced=True))
     scores: dict[Config, float] = {}
     for generation in range(options.generations + 1):
+        if options.structures is not None:
+            population = _of_few(breeder, population, options.structures, state.rng)
         values = _score(breeder, population, predict, scores)
         if generation < options.generations:
             population = _next(breeder, population, values, state.rng, options)
     return sorted(scores, key=scores.__getitem__)
+
+
+def _of_few(
+    breeder: Breeder, population: Population, most: int, rng: np.random.Generator
+) -> Population:
+    """The individuals of at most `most` structures: the first to appear, and random others."""
+    numbers = breeder.structures(population)
+    count = int(numbers.max(initial=-1)) + 1
+    if count <= most:
+        return population
+    first = 2 * most // 3
+    others = first + rng.permutation(count - first)[: most - first]
+    return population.take(np.isin(numbers, [*range(first), *others.tolist()]))
 
 
 def _score(

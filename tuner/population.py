@@ -153,6 +153,17 @@ class Breeder:
             waiting = waiting[~legal]
         return Population(first.kinds.copy(), rows)
 
+    def structures(self, population: Population) -> NDArray[np.int64]:
+        """Number of each individual's structure (its unordered knobs), by first appearance."""
+        rows = np.zeros((len(population), self._width + 1), np.int64)
+        rows[:, 0] = population.kinds
+        for kind, ordered in enumerate(self._ordered):
+            mine = np.flatnonzero(population.kinds == kind)
+            free = np.flatnonzero(~ordered)
+            rows[np.ix_(mine, free + 1)] = population.rows[np.ix_(mine, free)]
+        _, first, found = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        return np.argsort(np.argsort(first))[found.ravel()]
+
     def features(self, population: Population) -> NDArray[np.float32]:
         """Knobs as numbers, shape (n, f): what a model sees where no program features are.
 

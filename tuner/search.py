@@ -36,7 +36,7 @@ from tuner.task import Trial, TuningState, TuningTask
 _IMPROVEMENT = 1e-3
 """Relative gain that counts as one for early stopping."""
 _CARRIED_OVER = 8
-_SCREENING_BATCH = 32
+_SCREENING_BATCH = 64
 _SEEDS_SERVE = 32
 """Trials after which a task's own results serve as starting points and seeds are dropped."""
 

@@ -47,12 +47,12 @@ CASES = (
     ),
     Case(
         "cpu",
-        "matmul m=4099 n=197 k=7 batch=8 tb=1",
-        (("block_order", "m,n,k"), ("tile_order", "nm")),
+        "conv2d c=128 h=14 w=14 oc=512 kh=3 kw=3 pad=1 const=weight",
+        (("block_order", "o,y,c"), ("reduction_order", "c,r,s"), ("c_unroll", 2)),
     ),
     Case(
         "cpu",
-        "conv2d c=64 h=31 w=31 oc=128 kh=3 kw=3 pad=1 const=weight",
+        "conv2d c=96 h=7 w=7 oc=1000 kh=3 kw=3 pad=1 const=weight",
         (("block_order", "o,y,c"), ("reduction_order", "c,r,s"), ("c_unroll", 2)),
     ),
 )

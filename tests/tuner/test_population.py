@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import ok, space, state
+from problems import cost, ok, space, state
 
 from search_space.config import Config
 from search_space.errors import ConfigError
@@ -17,6 +18,7 @@ from search_space.expression import var
 from search_space.knobs import Constraint, choice, layout, tile
 from search_space.space import SearchSpace, Subspace
 from search_space.transfer import carried_over
+from tuner.evolution import Evolution, evolve
 from tuner.population import Breeder
 from tuner.strata import layout_spaces, propose_for_strata, strata
 from tuner.task import Trial, plain_layouts
@@ -126,3 +128,42 @@ def test_every_layout_pair_and_algorithm_gets_trials_until_it_is_hopeless() -> N
     assert tried["one", "NCHW"] + tried["two", "NCHW"] >= 3
     assert 1 <= tried["one", "NHWC"] <= 3, "measured fifty times slower: left alone"
     assert strata(space(), plain_layouts, 3) and not strata(SearchSpace((two,)), plain_layouts, 3)
+
+
+def test_structures_are_numbered_by_first_appearance_and_ignore_tiles() -> None:
+    searched = space()
+    breeder = Breeder(searched)
+    configs = searched.sample(np.random.default_rng(0), 600)
+    numbers = breeder.structures(breeder.encode(configs))
+    seen: dict[Config, int] = {}
+    for config, number in zip(configs, numbers.tolist(), strict=True):
+        assert number == seen.setdefault(searched.structure(config), len(seen))
+    assert len(seen) == 7, "three orders times packed or not, and the other algorithm"
+
+
+def test_neighbours_are_all_that_differ_in_one_knob() -> None:
+    searched = space()
+    breeder = Breeder(searched)
+    config = next(c for c in searched if c["algorithm"] == "direct" and c["x"] == 8)
+    found = breeder.decode(breeder.neighbours(breeder.encode([config])))
+    expected = {
+        other
+        for other in searched
+        if len(other) == len(config) and sum(other[k] != config[k] for k in config) == 1
+    }
+    assert set(found) == expected and len(found) == len(expected)
+
+
+def test_a_generation_may_be_held_to_a_few_structures() -> None:
+    searched = state(0)
+    asked: list[Config] = []
+
+    def predict(configs: Sequence[Config]) -> np.ndarray:
+        asked.extend(configs)
+        return np.array([cost(config) for config in configs])
+
+    best = min(searched.space, key=cost)
+    options = Evolution(population=64, generations=0, structures=3)
+    evolve(searched, [best], options, predict)
+    structures = {searched.space.structure(config) for config in asked}
+    assert len(structures) == 3 and searched.space.structure(best) in structures

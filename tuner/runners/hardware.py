@@ -31,7 +31,7 @@ class HardwareRunner:
 
     measured_by: MeasuredBy = "hardware"
     deterministic = False
-    batch = 16
+    batch = 24
 
     def __init__(self, options: RunnerOptions) -> None:
         self._timeout_s = options.timeout_s

@@ -26,14 +26,19 @@ from tuner.strategy import Strategy, new_random, pick_diverse, strategies
 from tuner.task import TuningState
 
 _BREEDING = Evolution(population=384, generations=4, crossover=0.3)
-_INFORMED_BREEDING = Evolution(population=512, generations=2, crossover=0.3, fresh=0.2)
-"""Where scores rank well from the start (an analytical latency), fewer generations do; judging
+_INFORMED_BREEDING = Evolution(
+    population=512, generations=1, crossover=0.3, fresh=0.2, structures=16
+)
+"""Where scores rank well from the start (an analytical latency), one generation does; judging
 large generations costs little more than small ones."""
 _BATCH = 16
 """Most at a time while the model learns from nothing but the measurements."""
 _EPSILON = 0.1
 _FADING = 100
 """Trials after which the random share is halved."""
+_SCREENED = 12
+"""Trials for which starting points serve alone where scores are informed: they are the best of the
+same scores, and searching again would cost more than measuring."""
 _LOCAL = 0.15
 _MEASURED_SEEDS = 24
 _ELITE = 8
@@ -58,10 +63,13 @@ class Evolutionary(Strategy):
     def propose(self, state: TuningState, count: int) -> list[Config]:
         if not count or state.exhausted:
             return []
-        picked = pick_diverse(state, state.seeds, count // 2)
+        trusted = state.informed and len(state.results) < _SCREENED
+        picked = pick_diverse(state, state.seeds, count if trusted else count // 2)
         share = _EPSILON * _FADING / (_FADING + len(state.results))
         exploring = int(state.rng.binomial(count - len(picked), share))
         guided = count - len(picked) - exploring
+        if not guided:
+            return picked + new_random(state, exploring, taken=picked)
         choose = _informed if state.informed else _doubting
         picked += choose(state, guided, picked)
         return picked + new_random(state, count - len(picked), taken=picked)
