@@ -37,6 +37,7 @@ def told(database, make_record) -> Database:
     )
     database.add([make_record(3, status="crash", message="signal 11")], job=job)
     database.add([make_record(1, 3e-3, workload=conv)], job=job)
+    database.add([make_record({"89ab": "{}"}, 5e-3, workload="model digest=0123")])
     return database
 
 
@@ -44,6 +45,7 @@ EXPECTED = [
     [("matmul m=512 n=512 k=512", 1000.0), ("conv2d n=1", 1000.0)],
     [(1e-3,), (1e-3,), (1e-3,), (1e-3,), (2e-3,)],
     [("conv2d n=1", "", "", 1e-3), ("conv2d n=1", "NCHW16c", "", 1e-3)],
+    [("model digest=0123", "cpu", 1, 5.0)],
     [("crash", "signal 11", 1)],
     [("matmul m=64 n=64 k=64", '{"tile":3}', "signal 11")],
     [(1, "tilesmith tune model.onnx", "running", 18)],
