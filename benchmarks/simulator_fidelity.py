@@ -75,6 +75,14 @@ CASES = {
     "unseen conv 1x1 512->128 28x28": Case(
         "conv2d c=512 h=28 w=28 oc=128 kh=1 kw=1 const=weight", 0.90
     ),
+    "new matmul 1024x256x768": Case("matmul m=1024 n=256 k=768 const=b", 0.90),
+    "new matmul 197x384x384": Case("matmul m=197 n=384 k=384 const=b", 0.90),
+    "new conv 3x3 256->256 14x14": Case(
+        "conv2d c=256 h=14 w=14 oc=256 kh=3 kw=3 pad=1 const=weight", 0.90
+    ),
+    "new conv 1x1 128->512 28x28": Case(
+        "conv2d c=128 h=28 w=28 oc=512 kh=1 kw=1 const=weight", 0.90
+    ),
     "winograd 64->64 56x56": Case(
         "conv2d c=64 h=56 w=56 oc=64 kh=3 kw=3 pad=1 const=weight", 0.85, "winograd"
     ),
