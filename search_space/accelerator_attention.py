@@ -33,9 +33,18 @@ from search_space.workload import Workload
 GROUP = 4
 """Turned tiles that share a PSUM bank and one copy out of it."""
 
-ENGINES = ("vector", "scalar", "gpsimd")
+ENGINES = (
+    "gpsimd,scalar,scalar,scalar",
+    "scalar,scalar,vector,scalar",
+    "gpsimd,scalar,scalar,vector",
+    "scalar,scalar,scalar,gpsimd",
+    "vector,scalar,scalar,scalar",
+    "vector,gpsimd,scalar,vector",
+)
+"""Which engines copy turned keys, queries and probabilities, and results, out of PSUM. The softmax
+itself keeps vector (reductions) and scalar (exponentials) busy; these share the rest."""
 
-COPIES = (1, 2, 3, 4, 6, 8)
+COPIES = (1, 2, 4, 8)
 """Of each tile: heads, or blocks of queries, that are under way at once."""
 
 
@@ -65,7 +74,7 @@ class AttentionSpace:
         return ("psum", "sbuf") if one_bank else ("sbuf",)
 
     def space(self) -> SearchSpace:
-        """Copies of the tiles and, for each copy out of PSUM, its engine."""
+        """Where scores stand, heads turned together, copies of tiles, engines for the rest."""
         spaces = [
             self._subspace(scores, copies, pair)
             for scores in self.scores()
@@ -90,17 +99,9 @@ class AttentionSpace:
                 "choose fewer copies",
             ),
         )
-        knobs = (
-            choice("keys", ENGINES),
-            choice("queries", ENGINES),
-            choice("powers", ENGINES),
-            choice("sums", ("vector", "gpsimd")),
-            choice("out", ENGINES),
-            choice("order", ("interleaved", "serial")),
-        )
         return Subspace(
             (("algorithm", "fused"), ("copies", copies), ("pair", pair), ("scores", scores)),
-            knobs,
+            (choice("engines", ENGINES),),
             limits,
         )
 
@@ -136,18 +137,14 @@ class AttentionSpace:
         if not found:
             space = self.space()
             space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
-        wanted = {
-            "keys": "gpsimd", "queries": "scalar", "powers": "scalar", "sums": "vector",
-            "out": "scalar", "scores": self.scores()[0], "order": "interleaved",
-        }  # fmt: skip
-        return min(
-            found,
-            key=lambda c: (
-                sum(c.text(n) != v for n, v in wanted.items()),
-                -c.integer("pair"),
-                -c.integer("copies"),
-            ),
-        )
+        scores = self.scores()[0]
+
+        def rank(config: Config) -> tuple[int, ...]:
+            other = config.text("scores") != scores
+            engines = ENGINES.index(config.text("engines"))
+            return (other, -config.integer("pair"), -config.integer("copies"), engines)
+
+        return min(found, key=rank)
 
     # -- computation --------------------------------------------------------------------------
     def compute(self, structure: Config) -> ComputeDefinition:
@@ -238,15 +235,14 @@ class AttentionSpace:
         schedule = schedule.split("y", "h", structure.integer("pair"), "hp", "hi")
         schedule = schedule.split("y", "m", self.cols, "mo", "mi")
         schedule = schedule.reorder("y", ("b", "hp", "hi", "mo", "mi", "e"))
-        for name, along, knob in (("k", "n", "keys"), ("q", "m", "queries")):
-            schedule = self._features(schedule, name, along, structure.text(knob))
+        keys, queries, powers, results = structure.text("engines").split(",")
+        schedule = self._features(schedule, "k", "n", keys)
+        schedule = self._features(schedule, "q", "m", queries)
         schedule = schedule.compute_at("v.block", "y", "hi", "sbuf")
         schedule = schedule.set_layout("v.block", partitioned(4, 2, self.rows, 0, 1, 3))
         schedule = schedule.split("v.block", "n", self.rows, "v.nt", "v.ni")
         schedule = self._softmax(schedule, structure)
-        schedule = self._values(schedule, structure)
-        if structure.text("order") == "interleaved":
-            schedule = schedule.interleave("y", "b")
+        schedule = self._values(schedule, powers, results).interleave("y", "b")
         for loop in ("hp", "hi", "mo"):
             schedule = schedule.pipeline("y", loop, copies)
         return schedule
@@ -290,15 +286,14 @@ class AttentionSpace:
         for name in ("least", "z", "r"):
             schedule = schedule.compute_at(name, "y", "mo", "sbuf")
             schedule = schedule.set_layout(name, Layout.permuted((2, 0, 1)))
-            schedule = schedule.assign_engine(name, structure.text("sums"))
         for name in ("least", "z"):
             schedule = schedule.reorder(name, ("n", "b", "h", "m"))
         return schedule.compute_at("p", "y", "mo", "sbuf").set_layout("p", _lead(2))
 
-    def _values(self, schedule: Schedule, structure: Config) -> Schedule:
+    def _values(self, schedule: Schedule, powers: str, results: str) -> Schedule:
         schedule = schedule.compute_at("pt", "y", "mo", "sbuf")
         schedule = schedule.set_layout("pt", partitioned(4, 3, self.rows, 0, 1, 2))
-        schedule = schedule.assign_engine("pt", structure.text("powers"))
+        schedule = schedule.assign_engine("pt", powers)
         schedule = schedule.split("pt", "n", self.rows, "pt.nt", "pt.ni")
         schedule = schedule.split("pt", "pt.nt", GROUP, "pt.g", "pt.nj")
         schedule = schedule.reorder("pt", ("b", "h", "pt.g", "pt.nj", "pt.ni", "m"))
@@ -311,7 +306,7 @@ class AttentionSpace:
         schedule = schedule.reorder("o", ("o.nt", "o.ni", "b", "h", "m", "e"))
         schedule = schedule.assign_engine("o", "tensor")
         schedule = schedule.compute_at("row", "y", "mo", "sbuf").set_layout("row", _lead(2))
-        return schedule.assign_engine("row", structure.text("out"))
+        return schedule.assign_engine("row", results)
 
 
 def _lead(position: int) -> Layout:

@@ -5,6 +5,8 @@ they are there, scalars of a row being one column; the result leaves in the rows
 a row is longer than SBUF allows, and nothing is reduced along it, it is cut into columns.
 
     for blocks of 128 rows (for columns):  load; stage after stage; store        (1 to 3 copies)
+
+Blocks are interleaved: engines work on whichever is ready for them.
 """
 
 from __future__ import annotations
@@ -102,14 +104,14 @@ class RowsSpace:
         return SearchSpace(kept or (spaces[0],))
 
     def default(self) -> Config:
-        """Double-buffered, about 2,048 columns at a time."""
+        """Three blocks under way, about 2,048 columns at a time."""
         space = self.space()
         found = list(space)
         if not found:
             space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
         return min(
             found,
-            key=lambda c: (abs(c.integer("copies") - 2), abs(c.integer("columns") - 2048)),
+            key=lambda c: (-c.integer("copies"), abs(c.integer("columns") - 2048)),
         )
 
     def schedule(self, structure: Config) -> Schedule:
@@ -131,6 +133,7 @@ class RowsSpace:
                 over = tuple(a.name for a in stage.reduce_axes)
                 schedule = schedule.reorder(stage.name, (*over, *(a.name for a in stage.axes)))
             schedule = schedule.compute_at(stage.name, "result", place, "sbuf")
+        schedule = schedule.interleave("result", outer[0])
         return schedule.pipeline("result", place, structure.integer("copies"))
 
 

@@ -8,7 +8,9 @@ rows on both sides:
     for other axes: for blocks of s, of t:
       load strip[t % 128, t // 128, s]
       for 128 of s:  for 512 of t:  psum[s, t] = strip[t, s] transposed;  row[s, t] = psum
-                     store row                                                    (1 to 3 copies)
+                     store row                                                    (1 to 4 copies)
+
+Iterations are interleaved, so that turning and copying never wait for each other's latencies.
 """
 
 from __future__ import annotations
@@ -157,16 +159,16 @@ class PermutationSpace:
             Subspace(
                 (("algorithm", TURNED), ("copies", copies), ("engine", engine)), knobs, (limit,)
             )
-            for copies in (1, 2, 3)
+            for copies in (1, 2, 3, 4)
             for engine in ("vector", "scalar")
         ]
 
     def _bytes(self, s: Axis, t: Axis) -> Expr:
-        """Bytes a partition of strips and rows, at three copies."""
+        """Bytes a partition of strips and rows, at four copies."""
         columns = minimum(var("s_tiles") * self.cols, s.extent)
         strip = var("t_tiles") * columns
         row = minimum(var("t_tiles") * self.rows, t.extent)
-        return (strip + row) * (3 * self.size)
+        return (strip + row) * (4 * self.size)
 
     def default(self) -> Config:
         """Turned in blocks of about 1,024 by 1,024 if it can be, else the cheapest movement."""
@@ -181,7 +183,7 @@ class PermutationSpace:
 
         def distance(config: Config) -> tuple[object, ...]:
             far = [abs(config.integer(n) - min(8, b)) for n, b in blocks.items()]
-            return (*far, abs(config.integer("copies") - 2), config.text("engine") != "scalar")
+            return (*far, -config.integer("copies"), config.text("engine") != "scalar")
 
         return min(turned, key=distance)
 
@@ -234,7 +236,8 @@ class PermutationSpace:
         schedule = schedule.split("turned", f"turned.{pt}", self.rows, "turned.tt", "turned.tk")
         schedule = schedule.assign_engine("turned", "tensor")
         copies = structure.integer("copies")
-        return schedule.pipeline("y", "sm", 2).pipeline("y", "tb", copies)
+        schedule = schedule.interleave("y", (*others, "sb")[0])
+        return schedule.pipeline("y", "sm", copies).pipeline("y", "tb", copies)
 
     def _stages(self, s: str, t: str) -> Schedule:
         """strip, turned, row and y, each a copy of the one before."""

@@ -1,12 +1,14 @@
 """Figures of code generation and simulation for trn1.
 
     python benchmarks/accelerator/figures.py [speed] [products] [fidelities] [operators]
+                                             [attention] [movement]
 
 speed: instructions a second of the timeline engine, configurations a second of the analytical
     model.
 products: the best configuration of two large matrix products. fidelities: how the analytical
     model ranks
-sampled configurations against the timeline. operators: default schedules against their rooflines.
+sampled configurations against the timeline. operators, movement: default schedules against their
+    rooflines. attention: the default and the best of sampled configurations, on trn1 and trn2.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from codegen.accelerator.core import Core
 from search_space.target import load_target
 from search_space.template import template_of
 from search_space.workload import Workload
-from simulator import judge, simulate
+from simulator import judge, measure, simulate
 from simulator.accelerator.timeline import timeline
 
 TARGET = load_target("trn1")
@@ -43,6 +45,21 @@ OPERATORS = (
     "layer_norm shape=128x384",
     "elementwise shape=1x256x56x56 expression=relu(add(x0,x1))",
     "reduce shape=2048x49 kind=mean axes=1",
+)
+MOVEMENT = (
+    "transpose shape=512x768 perm=1x0",
+    "transpose shape=2048x2048 perm=1x0 dtype=bfloat16",
+    "transpose shape=128x12x64 perm=1x0x2",
+    "layout_transform shape=1x64x56x56 src=NCHW dst=NHWC",
+    "concat shape=1x256x28x28 axis=1 parts=128x128",
+    "slice shape=1x128x56x56 starts=0x64x0x0 sizes=1x64x56x56",
+    "pad shape=1x64x56x56 before=0x0x1x1 after=0x0x1x1",
+    "resize shape=1x64x28x28 sizes=1x64x56x56",
+    "gather shape=30522x384 indices=1x128",
+)
+ATTENTION = (
+    "attention m=128 n=128 k=64 heads=12 dtype=bfloat16",
+    "attention m=512 n=512 k=64 heads=12 dtype=bfloat16",
 )
 SAMPLES = 200
 
@@ -114,9 +131,35 @@ def fidelities() -> None:
         )
 
 
-def operators() -> None:
+def attention() -> None:
+    """Fused attention: the default, and the best of sampled configurations."""
+    for name in ("trn1", "trn2"):
+        target = load_target(name)
+        for text in ATTENTION:
+            workload = Workload.parse(text)
+            template = template_of("attention")
+            default = simulate(workload, target, None, "timeline")
+            space = template.space(workload, target)
+            configs = list(dict.fromkeys(space.sample(np.random.default_rng(0), SAMPLES)))
+            order = np.argsort(judge(workload, target, configs).latency)[:48]
+            played = measure(workload, target, [configs[i] for i in order]).latency * 1e6
+            best = min(default.latency_us, float(played.min()))
+            floor = default.details["roofline_us"]
+            print(
+                f"{name}, {text}: default {default.latency_us:.1f} us, best of {len(configs)} "
+                f"{best:.1f} us, roofline {floor:.1f} us ({best / floor:.2f} x), "
+                f"{default.details['bytes_moved'] / 1e6:.2f} MB moved, bound by {default.bound}"
+            )
+
+
+def movement() -> None:
+    """Data movement: default schedules against their rooflines."""
+    operators(MOVEMENT)
+
+
+def operators(texts: tuple[str, ...] = OPERATORS) -> None:
     """Default schedules on the timeline against their rooflines (start costs included)."""
-    for text in OPERATORS:
+    for text in texts:
         workload = Workload.parse(text)
         result = simulate(workload, TARGET, None, "timeline")
         floor = result.details["roofline_us"]
@@ -127,7 +170,10 @@ def operators() -> None:
 
 
 def main() -> None:
-    parts = {"speed": speed, "products": products, "fidelities": fidelities, "operators": operators}
+    parts = {
+        "speed": speed, "products": products, "fidelities": fidelities, "operators": operators,
+        "attention": attention, "movement": movement,
+    }  # fmt: skip
     for name in sys.argv[1:] or parts:
         print(f"-- {name}")
         parts[name]()
