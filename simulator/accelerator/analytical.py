@@ -34,12 +34,22 @@ from search_space.program import (
     If,
     Intrinsic,
     Loop,
+    LoopKind,
     Program,
     Sequence,
     Statement,
     walk,
 )
-from simulator.accelerator.nest_costs import DMA, RESOURCES, TENSOR, Array, Estimate, NestCost
+from simulator.accelerator.nest_costs import (
+    DMA,
+    RESOURCES,
+    SCALAR,
+    TENSOR,
+    VECTOR,
+    Array,
+    Estimate,
+    NestCost,
+)
 
 Values = dict[str, Any]
 
@@ -135,6 +145,9 @@ class Analysis:
             total.steady = total.steady + first + only
         else:
             total.steady = total.span
+        if loop.kind == "unroll":  # transfers under way at once: work begins on the first
+            total.span = np.where(extent > 1, usual.span, last.span) * (extent > 0)
+            total.steady = total.span
         if loop.kind == "interleaved":
             self.interleaved(total, loop, values)
         return total
@@ -176,11 +189,20 @@ class Analysis:
         if loop.stages > 1:
             share = np.maximum(part.step, part.span / loop.stages)
             return share if count is None else np.asarray(np.maximum(share, used.repeated))
+        if count is None and np.any(made.occupied[TENSOR] > 0):
+            return self.alone(part, made, used)
         sweep = used.repeated / (1 if count is None else count)
         bare: Array = np.maximum(0.0, made.span - 2 * sweep)
         chain = made.span - made.occupied[DMA] - self.core.dma_start_ns
         bare = np.where(made.occupied[TENSOR] > 0, np.maximum(bare, chain), bare)
         return np.asarray(np.maximum(part.step, used.repeated + bare))
+
+    def alone(self, part: Estimate, made: Estimate, used: Estimate) -> Array:
+        """ns an iteration adds whose tiles have one place each: results are not written before the
+        last are stored (products may run ahead, in PSUM), nor inputs loaded before all is made."""
+        carried = np.maximum(made.occupied[VECTOR], made.occupied[SCALAR])
+        loaded = np.where(made.occupied[DMA] > 0, made.span, 0.0)
+        return np.asarray(np.maximum(part.step, np.maximum(used.span + carried, loaded)))
 
     def split(self, body: Statement) -> tuple[list[Allocate], list[Statement], list[Statement]]:
         """`split_pipeline` of a body, remembered."""
@@ -233,14 +255,20 @@ class Analysis:
                 key = (id(block), loop.variable)
                 if key not in self.rebuilt:
                     rest = _rebuild(loops[:position] + loops[position + 1 :], block)
-                    self.rebuilt[key] = Loop(loop.variable, loop.extent, "serial", rest)
+                    self.rebuilt[key] = Loop(loop.variable, loop.extent, _kind(loop), rest)
                 return self.loop(self.rebuilt[key], values)
         sizes = {loop.variable: self.value(loop.extent, values) for loop in loops}
-        return NestCost(self.core, self.buffers, self.n, block, sizes).estimate()
+        apart = {loop.variable: sizes.pop(loop.variable) for loop in loops if loop.kind == "unroll"}
+        cost = NestCost(self.core, self.buffers, self.n, block, sizes)
+        return cost.repeated(apart) if apart else cost.estimate()
 
 
 def _key(value: Any) -> Any:
     return value if isinstance(value, int) else value.tobytes()
+
+
+def _kind(loop: Loop) -> LoopKind:
+    return "unroll" if loop.kind == "unroll" else "serial"
 
 
 def _rebuild(loops: tuple[Loop, ...], block: Block) -> Statement:

@@ -19,8 +19,9 @@ from codegen.accelerator.core import ENGINES, Core
 from codegen.accelerator.costs import transfer_time
 from codegen.accelerator.elementwise import calls, simplify
 from codegen.accelerator.pointwise import MAX_ELEMENTS
-from codegen.accelerator.transfers import DMA_BYTES
+from codegen.accelerator.transfers import COPY_ELEMENTS, DMA_BYTES
 from search_space.dtypes import size_of
+from search_space.expression import Expr
 from search_space.program import Block, Buffer
 from search_space.scalar import Call, Const, Load, Scalar, Select, loads
 from search_space.strides import boxes
@@ -130,6 +131,40 @@ class NestCost:
         if isinstance(value, Load) and scope == "psum" and sources == {"sbuf"}:
             return self.transpose(total, value)
         return self.pointwise(total)
+
+    def repeated(self, apart: Mapping[str, Any]) -> Estimate:
+        """The nest for every point of the unrolled loops `apart`, which it runs over one by one.
+
+        What skips partitions is a stack: an engine that the schedule assigns to it copies all but
+        the first from that, on chip (`codegen.accelerator.transfers`).
+        """
+        one, core = self.estimate(), self.core
+        row = self.block.write.indices[0]
+        steps = {name: row.coefficient(name) for name in apart}
+        stack = [n for n, step in steps.items() if step is not None and step.constant != 0]
+        high: Any = 1.0
+        for name in stack:
+            high = high * apart[name]
+        rest: Any = 1.0
+        for name in set(apart) - set(stack):
+            rest = rest * apart[name]
+        sources = {self.scope(found.buffer) for found in loads(self.block.value)}
+        copied = bool(self.block.engine and stack and self.is_dma(sources))
+        total = Estimate.zero(self.n)
+        total.add(one, rest if copied else rest * high)
+        total.span = one.span + (0.0 if copied else one.occupied[DMA] * (high - 1))
+        if copied:
+            elements = self.product(set(self.sizes) - self.partition(self.block.write))
+            engine = VECTOR if self.block.engine == "vector" else GPSIMD
+            each = np.minimum(elements, COPY_ELEMENTS)
+            start = core.minimums[engine]
+            cycles = each + start if engine == GPSIMD else np.maximum(start, each)
+            first = Estimate.zero(self.n)
+            self.engine(first, engine, (high - 1) * elements / np.maximum(each, 1), cycles)
+            total.add(first, rest)
+            total.span = total.span + first.span * each / np.maximum(elements, 1)
+            total.span = total.span + core.semaphore_ns + core.latencies[engine]
+        return total
 
     def is_dma(self, sources: set[str]) -> bool:
         """Whether any side is in HBM."""
@@ -243,9 +278,16 @@ class NestCost:
                 odd = index.coefficient(name) is None
                 pieces = boxes(hbm, {name: int(np.max(self.sizes[name]))}) if odd else 1
                 count = count * self.sizes[name] / pieces
+            whole = whole & (not self.skips(index, names))
             run = np.where(whole, run * count, run)
             whole = whole & (count >= (extent.constant or 0)) & ~np.asarray(apart)
         return run
+
+    def skips(self, index: Expr, names: list[str]) -> bool:
+        """Whether an index moves in steps longer than one: what it walks lies apart."""
+        steps = [index.coefficient(name) for name in names if np.any(self.sizes[name] > 1)]
+        known = [abs(step.constant or 0) for step in steps if step is not None]
+        return bool(known) and len(known) == len(steps) and min(known) > 1
 
     def pointwise(self, total: Estimate) -> Estimate:
         """Instructions of an expression, in the generator's order of cuts."""
