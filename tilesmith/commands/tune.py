@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -71,22 +71,10 @@ if TYPE_CHECKING:
 def tune(
     model: str | None,
     operators: tuple[str, ...],
-    target: str,
     settings: tuple[tuple[str, str], ...],
-    database: str,
-    trials: int | None,
-    time_limit: float | None,
-    early_stopping: int | None,
-    measure: str | None,
-    strategy: str,
-    scheduler: str,
-    cost_model: str,
-    threads: int,
-    precision: str,
-    seed: int,
-    resume: bool,
     shapes: tuple[tuple[str, Shape], ...],
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Tune every operator of MODEL.onnx, or the operators given with --op.
 
@@ -102,28 +90,10 @@ def tune(
     subject = subject_of(model, operators)
     resuming = resuming_command(click.get_current_context().find_root().obj)
     sentence = f"stopped; all finished trials are kept; to go on: {resuming}"
+    asked |= {"settings": dict(settings), "shapes": dict(shapes)}
     try:
         with ends_soon(sentence) as cancel, progress_display() as observer:
-            report = api.tune(
-                subject,
-                target=target,
-                database=database,
-                trials=trials,
-                time_limit=time_limit,
-                early_stopping=early_stopping,
-                measure=measure,
-                threads=threads,
-                precision=precision,
-                seed=seed,
-                resume=resume,
-                shapes=dict(shapes),
-                settings=dict(settings),
-                strategy=strategy,
-                scheduler=scheduler,
-                cost_model=cost_model,
-                observer=observer,
-                cancel=cancel,
-            )
+            report = api.tune(subject, observer=observer, cancel=cancel, **asked)
     except JobStopped as stopped:
         _print(stopped.report, as_json)
         raise JobError(f"{str(stopped).partition(';')[0]}; to go on: {resuming}") from stopped
