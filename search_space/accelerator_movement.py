@@ -311,14 +311,22 @@ class MovementSpace:
                 cycles = each + 150.0 if way == "gpsimd" else max(64.0, each)
                 move = tiles * count * cycles / number(f"{way}.ghz")
             start = 2 * number("dma.start_ns")
-            bare = (dma + move) / tiles + start
-            total += max(dma, move) + (bare if copies > 1 else (bare + move / tiles) * tiles)
+            if copies > 1:
+                total += max(dma, move) + move / tiles + start
+            else:
+                total += dma + move + start * tiles
             total += tiles * 60.0 + 100.0 * (copies - 1)
         return total
 
+    @property
+    def _short(self) -> float:
+        """Elements below which rows of neighbouring partitions are joined."""
+        return self.target.number("dma.row_floor_bytes") / self.size
+
     def _stored_run(self, piece: Piece, inside: dict[str, int]) -> int:
         """Contiguous elements of the result in a tile."""
-        return _run(piece.store, tuple(e.constant or 1 for e in piece.shape), inside, piece)
+        shape = tuple(e.constant or 1 for e in piece.shape)
+        return _run(piece.store, shape, inside, piece, self._short)
 
     def _loaded_run(self, piece: Piece, inside: dict[str, int], way: str) -> int:
         """Contiguous elements of the source in a tile."""
@@ -328,7 +336,7 @@ class MovementSpace:
             factor = access.indices[-1].coefficient(piece.axes[-1].name)
             if factor is None or factor.constant != 1:
                 return 1  # elements that follow each other in HBM would lie apart on chip
-            return _run(access.indices, shape, inside, piece)
+            return _run(access.indices, shape, inside, piece, self._short)
         run, place = 1, piece.partition_index()
         for d, (index, extent) in reversed(
             list(enumerate(zip(access.indices, shape, strict=True)))
@@ -447,7 +455,11 @@ def _piece(stage: Stage, axes: tuple[Axis, ...], partition: int, values: dict[st
 
 
 def _run(
-    indices: tuple[Expr, ...], shape: tuple[int, ...], inside: dict[str, int], piece: Piece
+    indices: tuple[Expr, ...],
+    shape: tuple[int, ...],
+    inside: dict[str, int],
+    piece: Piece,
+    short: float,
 ) -> int:
     """Contiguous elements that a box of `inside` axes touches, walked from the innermost index."""
     run = 1
@@ -455,9 +467,10 @@ def _run(
     left = set(inside)
     for index, extent in reversed(list(zip(indices, shape, strict=True))):
         names = [n for n in index.variables() if n in inside]
-        if piece.lead.name in names and any(inside[n] > 1 for n in left.difference(names)):
-            break  # DMA walks partitions outermost
         left = left.difference(names)
+        apart = piece.lead.name in names and any(inside[n] > 1 for n in left)
+        if apart and run >= short:
+            break  # DMA walks partitions outermost; around short rows other axes are run
         covered = 1
         for name in sorted(names, key=order.index, reverse=True):
             factor = index.coefficient(name)
@@ -465,6 +478,6 @@ def _run(
                 return run * covered
             covered *= inside[name]
         run *= covered
-        if covered < extent:
+        if covered < extent or apart:
             break
     return run
