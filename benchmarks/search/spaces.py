@@ -55,6 +55,9 @@ CASES = (
         "conv2d c=96 h=7 w=7 oc=1000 kh=3 kw=3 pad=1 const=weight",
         (("block_order", "o,y,c"), ("reduction_order", "c,r,s"), ("c_unroll", 2)),
     ),
+    Case("trn1", "matmul m=1500 n=3000 k=1000 dtype=bfloat16"),
+    Case("trn1", "matmul m=1400 n=3100 k=2300 dtype=bfloat16"),
+    Case("trn1", "matmul m=3000 n=1100 k=3000 dtype=bfloat16"),
 )
 
 
