@@ -15,6 +15,7 @@ Constant weights are laid out [c, r, s, o] at compile time, so that they load in
 
 from __future__ import annotations
 
+from itertools import product
 from typing import ClassVar
 
 from search_space.accelerator import partitioned, with_store
@@ -29,6 +30,12 @@ from search_space.schedule import Schedule
 from search_space.space import SearchSpace, Subspace
 from search_space.target import Target
 from search_space.workload import Workload
+
+EVACUATION = ("scalar", "vector")
+"""Engines that may carry results out of PSUM, the default first."""
+
+ROW_TILES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 28)
+"""Candidate numbers of row tiles in a block of output rows."""
 
 
 class ConvSpace:
@@ -58,25 +65,29 @@ class ConvSpace:
     # -- space --------------------------------------------------------------------------------
     def space(self) -> SearchSpace:
         """Order of images and output channels, what stays in SBUF, rows, copies."""
-        most = max(1, self.wide // self.columns)
-        rows = sorted({min(r, self.g.out_height) for r in (most, max(1, most // 2), 1)})
-        tiles = -(-self.g.out_height // rows[-1])
-        blocks = sorted({min(tiles, b) for b in (1, 2, 4, max(1, tiles // 2), tiles)})
+        most = min(max(1, self.wide // self.columns), self.g.out_height)
+        rows = sorted({most, *range(1, min(most, 16) + 1)})
+        blocks = sorted({min(self.g.out_height, b) for b in ROW_TILES})
+        whole = Constraint(
+            (var("row_tiles") - 1) * var("rows"),
+            self.g.out_height - 1,
+            "rows of a block before its last tile",
+        )
         spaces = []
-        for outer in ("n",) if self.g.groups > 1 else ("n", "o"):
-            for keep in self.keeps():
-                for copies in (1, 2):
-                    limit = Constraint(
-                        self.bytes(keep, copies),
-                        self.capacity,
-                        "bytes of SBUF a partition that the tiles take",
-                    )
-                    fixed = (
-                        ("algorithm", self.algorithm), ("copies", copies), ("keep", keep),
-                        ("outer", outer),
-                    )  # fmt: skip
-                    knobs = (tile("rows", rows), tile("row_tiles", blocks))
-                    spaces.append(Subspace(fixed, knobs, (limit,)))
+        for outer, keep, copies, engine in product(
+            ("n",) if self.g.groups > 1 else ("n", "o"), self.keeps(), (1, 2), EVACUATION
+        ):
+            limit = Constraint(
+                self.bytes(keep, copies),
+                self.capacity,
+                "bytes of SBUF a partition that the tiles take",
+            )
+            fixed = (
+                ("algorithm", self.algorithm), ("copies", copies), ("evacuate", engine),
+                ("keep", keep), ("outer", outer),
+            )  # fmt: skip
+            knobs = (tile("rows", rows), tile("row_tiles", blocks))
+            spaces.append(Subspace(fixed, knobs, (limit, whole)))
         kept = tuple(s for s in spaces if s.size)
         return SearchSpace(kept or (spaces[0],))
 
@@ -120,6 +131,7 @@ class ConvSpace:
             found,
             key=lambda c: (
                 sum(c[name] == value for name, value in wanted.items()),
+                c["evacuate"] == EVACUATION[0],
                 c.integer("rows"), c.integer("copies"), min(c.integer("row_tiles"), 4), c.key,
             ),
         )  # fmt: skip
@@ -139,6 +151,7 @@ class ConvSpace:
         schedule = schedule.split("row", "y", var("rows"), "yt", "yr")
         schedule = schedule.split("row", "x", self.columns, "xt", "xr")
         schedule = schedule.reorder("row", ("n", "yt", "xt", "o", "yr", "xr"))
+        schedule = schedule.assign_engine("row", structure.text("evacuate"))
         schedule = schedule.compute_at("conv", "row", "xt", "psum").pipeline("row", "xt", 4)
         schedule = schedule.set_layout("conv", _layout(1, 0, 2, 3))
         schedule = self._reduction(schedule).assign_engine("conv", "tensor")

@@ -23,7 +23,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from search_space.accelerator_conv import ConvSpace
+from search_space.accelerator_conv import EVACUATION, ROW_TILES, ConvSpace
 from search_space.compute import ComputeDefinition, Stage, axis
 from search_space.config import Config
 from search_space.convolution.geometry import Geometry
@@ -45,12 +45,8 @@ PARTITIONS_APART = 32
 STACKERS = ("dma", "vector", "gpsimd")
 """What brings the rows of further kernel rows: DMA again, or an engine's copy of the first."""
 
-ROW_TILES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 28)
 LOAD_PARTS = (1, 2, 2.6, 3, 4, 5, 6, 8, 12)
 """Candidate numbers of parts an image is loaded in (2.6: a last part of half the size)."""
-
-EVACUATION = ("scalar", "vector")
-"""Engines that may carry results out of PSUM."""
 
 
 def applies(workload: Workload, g: Geometry, target: Target) -> bool:
