@@ -104,14 +104,15 @@ class RowsSpace:
         return SearchSpace(kept or (spaces[0],))
 
     def default(self) -> Config:
-        """Three blocks under way, about 2,048 columns at a time."""
+        """Two blocks under way, of chains three; about 2,048 columns at a time."""
         space = self.space()
         found = list(space)
         if not found:
             space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
+        wanted = 3 if self.reduces else 2
         return min(
             found,
-            key=lambda c: (-c.integer("copies"), abs(c.integer("columns") - 2048)),
+            key=lambda c: (abs(c.integer("copies") - wanted), abs(c.integer("columns") - 2048)),
         )
 
     def schedule(self, structure: Config) -> Schedule:
