@@ -4,10 +4,10 @@ time.
 Queues are in order each, but a program written loop by loop has a tile's store before the next
 tile's load, and granting in that order would never overlap the two. So the compiler plays the
 program once on the nominal machine, always granting the queue head that is ready first, and writes
-that order down. Of transfers that would wait for DMA engines anyway, the one whose data is needed
-first goes first. From then on the order is part of the program: the machine (and the timeline)
-grant in it, whatever their speed, which makes the program a max-plus system: a faster part never
-makes it slower.
+that order down. Of transfers that would wait for DMA engines anyway, the one that the tensor engine
+needs first goes first. From then on the order is part of the program: the machine (and the
+timeline) grant in it, whatever their speed, which makes the program a max-plus system: a faster
+part never makes it slower.
 
 Invariant: only rows of different queues change places; every wait still names an earlier row.
 """
@@ -21,20 +21,19 @@ import numpy as np
 from codegen.accelerator.compiled import Floats, Ints, compiled
 from codegen.accelerator.core import FIRST_DMA_QUEUE, QUEUES
 from codegen.accelerator.costs import costs
-from codegen.accelerator.instructions import InstructionStream, Op
+from codegen.accelerator.instructions import InstructionStream
 
 
 @compiled
-def _needed(
-    n: int, first_dma: int, queue: Ints, store: Ints, wait_start: Ints, waits: Ints, need: Ints
-) -> int:
-    """Fill `need`: the first row of the tensor engine, or store, that a row's result goes into."""
+def _needed(n: int, queue: Ints, wait_start: Ints, waits: Ints, need: Ints) -> int:
+    """Fill `need`: the first row of the tensor engine that waits for a row, perhaps through others
+    (n: none)."""
     for i in range(n):
         need[i] = n
     for back in range(n):
         i = n - 1 - back
-        if queue[i] == 0 or store[i] == 1 or need[i] == n:
-            need[i] = min(need[i], i)
+        if queue[i] == 0:
+            need[i] = i
         for w in range(wait_start[i], wait_start[i + 1]):
             need[waits[w]] = min(need[waits[w]], need[i])
     return n
@@ -100,7 +99,8 @@ def _grant(
                 time = max(time, dma_free[turn] - latency[i])
             first = best < 0
             if best >= first_dma and q >= first_dma and time == best_time:
-                first = need[i] < need[head[best]]
+                other = need[head[best]]
+                first = need[i] < other or (need[i] == other and ready[q] < ready[best])
             if first or time < best_time:
                 best = q
                 best_time = time
@@ -137,8 +137,7 @@ def grant_order(stream: InstructionStream) -> Ints:
     queue = stream.rows["queue"]
     head, following = _successors(queue)
     need = np.zeros(n, dtype=np.int64)
-    store = (stream.rows["op"] == Op.STORE).astype(np.int64)
-    _needed(n, FIRST_DMA_QUEUE, queue, store, stream.wait_start, stream.waits, need)
+    _needed(n, queue, stream.wait_start, stream.waits, need)
     order = np.zeros(n, dtype=np.int64)
     done = _grant(
         n, QUEUES, FIRST_DMA_QUEUE, stream.core.dma_engines, float(stream.core.semaphore_ns), queue,
