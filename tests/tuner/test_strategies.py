@@ -109,3 +109,21 @@ def test_batches_postpone_near_duplicates() -> None:
 def test_an_unknown_strategy_is_refused_with_the_known_names() -> None:
     with pytest.raises(InputError, match="unknown strategy 'magic'; one of annealing"):
         strategies["magic"]
+
+
+def test_all_strategies_of_the_manual_are_there_and_the_yardstick_keeps_its_batch() -> None:
+    assert {
+        "evolutionary",
+        "metaschedule",
+        "annealing",
+        "bayesian",
+        "random",
+        "exhaustive",
+    } <= set(strategies)
+    searched = state(0)
+    assert strategies["metaschedule"]().batch_size(searched) == 64
+    assert strategies["evolutionary"]().batch_size(searched) == 8
+    searched.add([Trial(config, ok(1.0)) for config in list(searched.space)[:400]])
+    assert strategies["evolutionary"]().batch_size(searched) == 16
+    searched.informed = True
+    assert strategies["evolutionary"]().batch_size(searched) == 100
