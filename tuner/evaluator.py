@@ -11,7 +11,7 @@ more schedule pinned: only a pin that makes the whole model faster is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from search_space.config import Config
@@ -64,21 +64,30 @@ def reranked(
         time_is_up: asked before each comparison; ends it with what is known.
     """
     found = InPlace()
-    for workload, rivals in candidates.items():
-        for rival in rivals:
-            if time_is_up():
-                return found
-            tried = {**found.choices, workload: rival}
-            now_s, tried_s = evaluator.latencies([found.choices, tried])
-            better = tried_s < now_s * (1 - _GAIN)
-            if better:  # look twice: the luckiest of many comparisons is not the best
-                now_s, tried_s = evaluator.latencies([found.choices, tried])
-                better = tried_s < now_s * (1 - _GAIN)
-            before_s = now_s if found.before_s is None else found.before_s
-            found = InPlace(
-                tried if better else found.choices,
-                before_s,
-                tried_s if better else (found.after_s or before_s),
-                found.compared + 1,
-            )
-    return found
+    for workload, rival in ((w, rival) for w, rivals in candidates.items() for rival in rivals):
+        if time_is_up():
+            break
+        found = _tried(evaluator, found, {**found.choices, workload: rival})
+    if not found.choices:
+        return replace(found, after_s=found.before_s)
+    return _settled(evaluator, found)
+
+
+def _tried(evaluator: ModelEvaluator, known: InPlace, tried: dict[Workload, Config]) -> InPlace:
+    """What is known after one more comparison."""
+    now_s, tried_s = evaluator.latencies([known.choices, tried])
+    better = tried_s < now_s * (1 - _GAIN)
+    if better:  # look twice: the luckiest of many comparisons is not the best
+        now_s, tried_s = evaluator.latencies([known.choices, tried])
+        better = tried_s < now_s * (1 - _GAIN)
+    choices, seconds = (tried, tried_s) if better else (known.choices, now_s)
+    before_s = now_s if known.before_s is None else known.before_s
+    return InPlace(choices, before_s, seconds, known.compared + 1)
+
+
+def _settled(evaluator: ModelEvaluator, found: InPlace) -> InPlace:
+    """All pins against none, in turns: gains seen far apart do not add up on a drifting machine."""
+    before_s, after_s = evaluator.latencies([{}, found.choices])
+    if after_s < before_s * (1 - _GAIN):
+        return InPlace(found.choices, before_s, after_s, found.compared)
+    return InPlace({}, before_s, before_s, found.compared)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from codegen.host import host_target
 from codegen.structures import space_of
-from compiler.build import build, extract_tasks, prepared, prepared
+from compiler.build import build, extract_tasks, prepared
 from compiler.evaluator import GraphEvaluator
 from compiler.layouts import normal, pack, physical_shape, same_bytes
 from compiler.onnx_import import import_model

@@ -69,6 +69,18 @@ def test_a_lucky_comparison_is_repeated_before_it_counts() -> None:
     assert reranked(LuckyOnce(), {ONE: [B]}).choices == {}
 
 
+def test_pins_that_do_not_help_together_are_dropped() -> None:
+    class EachHelpsAlone(Conversions):
+        def latencies(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[float]:
+            super().latencies(alternatives)
+            fewest = min(len(choices) for choices in alternatives)
+            together = max(len(choices) for choices in alternatives) - fewest > 1
+            return [1.0 if together else 1.0 - 0.1 * (len(c) - fewest) for c in alternatives]
+
+    found = reranked(EachHelpsAlone(), {ONE: [B], TWO: [B]})
+    assert found == InPlace({}, 1.0, 1.0, 2)
+
+
 def test_contenders_are_the_best_of_each_close_layout_pair() -> None:
     from problems import state
 
