@@ -15,17 +15,17 @@ its first part on partitions, the remainder (fewer than 128 elements) moved by i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from math import prod
 
+from search_space.accelerator_pieces import Piece, contiguous_run, extent_of, longest, piece_of
 from search_space.compute import Axis, ComputeDefinition, Stage, axis
 from search_space.config import Config
 from search_space.dtypes import size_of
 from search_space.expression import Expr, as_expr, const, maximum, minimum, var
 from search_space.knobs import Constraint, tile
 from search_space.layout import Layout
-from search_space.scalar import Load, Scalar, Select, loads, rewrite
+from search_space.scalar import Load, rewrite
 from search_space.schedule import Schedule
 from search_space.space import SearchSpace, Subspace
 from search_space.strides import boxes
@@ -38,67 +38,6 @@ CHIP_BYTES = 4
 """Bytes of the largest elements that engines move (two of four make one of eight)."""
 
 FOLD = "fold"
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A box of the result and what is copied there.
-
-    Attributes:
-        name: of its stage; the output for the last piece.
-        axes: of the box, in the result's order, outermost first.
-        partition: position of the axis on partitions.
-        value: what is copied, over the axes.
-        store: where to, in the result of shape `shape`.
-    """
-
-    name: str
-    axes: tuple[Axis, ...]
-    partition: int
-    value: Scalar
-    store: tuple[Expr, ...]
-    shape: tuple[Expr, ...]
-    dtype: str
-
-    @property
-    def free(self) -> tuple[Axis, ...]:
-        """Axes beside the partition."""
-        return tuple(a for i, a in enumerate(self.axes) if i != self.partition)
-
-    @property
-    def lead(self) -> Axis:
-        """The axis on partitions."""
-        return self.axes[self.partition]
-
-    @cached_property
-    def loads(self) -> tuple[Load, ...]:
-        return tuple(loads(self.value))
-
-    def conditioned(self, name: str) -> bool:
-        """Whether a condition depends on an axis."""
-        conditions = self.value.condition if isinstance(self.value, Select) else ()
-        return any(name in e.variables() for e in conditions)
-
-    def affine(self, name: str) -> bool:
-        """Whether all indices read move by constant steps along an axis, unconditionally."""
-        factors = [index.coefficient(name) for found in self.loads for index in found.indices]
-        return not self.conditioned(name) and all(
-            factor is not None and factor.constant is not None for factor in factors
-        )
-
-    def partition_index(self) -> int | None:
-        """The dimension of the tensor read that the partition axis, and it alone, walks.
-
-        None if there is none: then rows cannot be loaded whole and rearranged on chip.
-        """
-        name, found = self.lead.name, set()
-        others = {a.name for a in self.free}
-        for access in self.loads:
-            places = [i for i, e in enumerate(access.indices) if name in e.variables()]
-            if len(places) != 1 or access.indices[places[0]].variables() & others:
-                return None
-            found.add((places[0], access.indices[places[0]]))
-        return next(iter(found))[0] if len(found) == 1 and not self.conditioned(name) else None
 
 
 class MovementSpace:
@@ -137,10 +76,10 @@ class MovementSpace:
     # -- pieces -------------------------------------------------------------------------------
     def leads(self) -> tuple[str, ...]:
         """What may stand on partitions: `fold`, or an axis by its number (of the longest box)."""
-        stage = max(self.stages, key=lambda s: prod(_extent(a) for a in s.axes))
+        stage = max(self.stages, key=lambda s: prod(extent_of(a) for a in s.axes))
         found = [FOLD] if any(self._folds(s) for s in self.stages) else []
-        outer = [i for i, a in enumerate(stage.axes[:-1]) if _extent(a) > 1]
-        steady = [i for i in outer if _piece(stage, stage.axes, i, {}).affine(stage.axes[i].name)]
+        outer = [i for i, a in enumerate(stage.axes[:-1]) if extent_of(a) > 1]
+        steady = [i for i in outer if piece_of(stage, stage.axes, i, {}).affine(stage.axes[i].name)]
         return (*found, *map(str, steady or ([] if found else outer))) or ("0",)
 
     def pieces(self, lead: str) -> tuple[Piece, ...]:
@@ -155,28 +94,28 @@ class MovementSpace:
         if not partitions:
             position = int(lead) if lead != FOLD else -1
             if not 0 <= position < len(stage.axes) - 1:
-                position = _longest(stage.axes)
-            return [_piece(stage, stage.axes, position, {})]
+                position = longest(stage.axes)
+            return [piece_of(stage, stage.axes, position, {})]
         *outer, last = stage.axes
-        width, rest = divmod(_extent(last), partitions)
+        width, rest = divmod(extent_of(last), partitions)
         p, f = axis(f"{last.name}.p", partitions), axis(f"{last.name}.f", width)
         values = {last.name: p.var * width + f.var}
-        found = [_piece(stage, (*outer, p, f), len(outer), values)]
+        found = [piece_of(stage, (*outer, p, f), len(outer), values)]
         if rest:
             f = axis(f"{last.name}.r", rest)
             axes = (*outer, f)
             values = {last.name: f.var + partitions * width}
-            found.append(_piece(stage, axes, _longest(axes), values))
+            found.append(piece_of(stage, axes, longest(axes), values))
         return found
 
     def _folds(self, stage: Stage) -> int:
         """Partitions that the last axis is folded over; 0 if it is short or not contiguous."""
         last = stage.axes[-1]
-        piece = _piece(stage, stage.axes, 0, {})
+        piece = piece_of(stage, stage.axes, 0, {})
         factors = [found.indices[-1].coefficient(last.name) for found in piece.loads]
         if not piece.affine(last.name) or any(f is None or f.constant != 1 for f in factors):
             return 0
-        count = min(self.partitions, _extent(last) * self.size // FOLDED_BYTES)
+        count = min(self.partitions, extent_of(last) * self.size // FOLDED_BYTES)
         return count if count > 1 else 0
 
     # -- space --------------------------------------------------------------------------------
@@ -216,12 +155,12 @@ class MovementSpace:
         together = piece.affine(last.name) and all(
             f is not None and f.constant == 1 for f in factors
         )
-        return together and _extent(last) * self.size >= FOLDED_BYTES
+        return together and extent_of(last) * self.size >= FOLDED_BYTES
 
     def _subspace(
         self, pieces: tuple[Piece, ...], lead: str, way: str, at: int, copies: int
     ) -> Subspace:
-        extents = {_extent(p.free[at]) for p in pieces if at < len(p.free)}
+        extents = {extent_of(p.free[at]) for p in pieces if at < len(p.free)}
         top = max(extents, default=1)
         blocks = sorted({1 << e for e in range(14) if 1 << e < top} | {top})
         limit = Constraint(
@@ -290,13 +229,13 @@ class MovementSpace:
         total = 0.0
         for piece in pieces:
             blocked = self._blocked(piece, way, at)
-            block = min(config.integer("block"), _extent(blocked)) if blocked else 1
-            inside = {a.name: _extent(a) for a in piece.free[at + 1 :]} | {
-                piece.lead.name: min(_extent(piece.lead), self.partitions)
+            block = min(config.integer("block"), extent_of(blocked)) if blocked else 1
+            inside = {a.name: extent_of(a) for a in piece.free[at + 1 :]} | {
+                piece.lead.name: min(extent_of(piece.lead), self.partitions)
             }
             if at < len(piece.free):
-                inside[piece.free[at].name] = block if blocked else _extent(piece.free[at])
-            elements = prod(_extent(a) for a in piece.axes)
+                inside[piece.free[at].name] = block if blocked else extent_of(piece.free[at])
+            elements = prod(extent_of(a) for a in piece.axes)
             per_tile = prod(inside.values())
             tiles = max(1.0, elements / per_tile)
             dma = 0.0
@@ -326,7 +265,7 @@ class MovementSpace:
     def _stored_run(self, piece: Piece, inside: dict[str, int]) -> int:
         """Contiguous elements of the result in a tile."""
         shape = tuple(e.constant or 1 for e in piece.shape)
-        return _run(piece.store, shape, inside, piece, self._short)
+        return contiguous_run(piece.store, shape, inside, piece, self._short)
 
     def _loaded_run(self, piece: Piece, inside: dict[str, int], way: str) -> int:
         """Contiguous elements of the source in a tile."""
@@ -336,7 +275,7 @@ class MovementSpace:
             factor = access.indices[-1].coefficient(piece.axes[-1].name)
             if factor is None or factor.constant != 1:
                 return 1  # elements that follow each other in HBM would lie apart on chip
-            return _run(access.indices, shape, inside, piece, self._short)
+            return contiguous_run(access.indices, shape, inside, piece, self._short)
         run, place = 1, piece.partition_index()
         for d, (index, extent) in reversed(
             list(enumerate(zip(access.indices, shape, strict=True)))
@@ -429,55 +368,3 @@ class MovementSpace:
             schedule = schedule.assign_engine(stage, way)
             schedule = schedule.compute_at(f"{name}.source", name, outer[-1], "sbuf")
         return schedule.pipeline(name, outer[-1], copies)
-
-
-def _extent(found: Axis) -> int:
-    return found.extent.constant or 1
-
-
-def _longest(axes: tuple[Axis, ...]) -> int:
-    """The axis that fills partitions best: never the innermost one if there is another."""
-    return max(range(max(1, len(axes) - 1)), key=lambda i: min(128, _extent(axes[i])))
-
-
-def _piece(stage: Stage, axes: tuple[Axis, ...], partition: int, values: dict[str, Expr]) -> Piece:
-    """A box of a stage over other axes; one of a single axis gets one partition."""
-    if len(axes) == 1:
-        axes, partition = (axis(f"{axes[0].name}.one", 1), *axes), 0
-
-    def index(expression: Expr) -> Expr:
-        return expression.substitute(values)
-
-    assert stage.store is not None and stage.shape is not None
-    store = tuple(index(e) for e in stage.store)
-    value = rewrite(stage.value, index)
-    return Piece(stage.name, axes, partition, value, store, stage.shape, stage.dtype)
-
-
-def _run(
-    indices: tuple[Expr, ...],
-    shape: tuple[int, ...],
-    inside: dict[str, int],
-    piece: Piece,
-    short: float,
-) -> int:
-    """Contiguous elements that a box of `inside` axes touches, walked from the innermost index."""
-    run = 1
-    order = [a.name for a in piece.axes]
-    left = set(inside)
-    for index, extent in reversed(list(zip(indices, shape, strict=True))):
-        names = [n for n in index.variables() if n in inside]
-        left = left.difference(names)
-        apart = piece.lead.name in names and any(inside[n] > 1 for n in left)
-        if apart and run >= short:
-            break  # DMA walks partitions outermost; around short rows other axes are run
-        covered = 1
-        for name in sorted(names, key=order.index, reverse=True):
-            factor = index.coefficient(name)
-            if factor is None or factor.constant != covered:
-                return run * covered
-            covered *= inside[name]
-        run *= covered
-        if covered < extent or apart:
-            break
-    return run
