@@ -19,7 +19,7 @@ from compiler.backend import Compiled, backend_of
 from compiler.executable import Executable
 from compiler.fallback import has_schedule, to_host, unscheduled
 from compiler.graph import Graph
-from compiler.in_model import assignments, fastest
+from compiler.in_model import Choices, assignments, fastest
 from compiler.options import Chooser, Records
 from compiler.passes.attention import fuse_attention
 from compiler.pipeline import simplify, to_kernels
@@ -85,9 +85,9 @@ def build(
         CodegenError: a schedule could not be turned into code.
     """
     backend = backend_of(target)  # before anything is scheduled for what cannot run it
-    backend.check(target)
     lowered, narrowed = scheduled(graph, target, precision)
-    _check_size(lowered, target)
+    if backend.falls_back:
+        _check_size(lowered, target)
     choices = pinned(lowered) if pinned is not None else {}
     chooser = Chooser(target, database, threads, choices, measured_only=require_tuned)
     if require_tuned:
@@ -100,7 +100,9 @@ def build(
         settled, kernels = _settled(lowered, own, target)
         return replace(assemble(settled, kernels, target, threads, narrowed), source=source)
 
-    others = [] if require_tuned else assignments(lowered, chooser, backend, target, database)
+    others: list[Choices] = []
+    if backend.falls_back and not require_tuned:
+        others = assignments(lowered, chooser, backend, target, database)
     return Executable(fastest([{}, *others], assembled, backend))
 
 
@@ -116,12 +118,13 @@ def scheduled(
             f"precision '{precision}' is for accelerators; target '{target.name}' runs fp32"
         )
     kernels = prepared(graph)
-    if target.family != "cpu":
-        kernels = fuse_attention(kernels, lambda workload: has_schedule(workload, target))
+    backend = backend_of(target)
+    if not backend.falls_back:
+        return kernels, frozenset()
+    backend.check(target)
+    kernels = fuse_attention(kernels, lambda workload: has_schedule(workload, target))
     lowered, narrowed = lower_precision(kernels, precision)
-    if backend_of(target).falls_back:
-        lowered = to_host(lowered, unscheduled(lowered, target))
-    return lowered, narrowed
+    return to_host(lowered, unscheduled(lowered, target)), narrowed
 
 
 def _check_size(graph: Graph, target: Target) -> None:
