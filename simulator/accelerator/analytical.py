@@ -53,6 +53,9 @@ from simulator.accelerator.nest_costs import (
 
 Values = dict[str, Any]
 
+AHEAD = 0.75
+"""Share of the first tiles' making that use of them overlaps with, at most."""
+
 __all__ = ["RESOURCES", "VERDICT", "Analysis", "Estimate", "features"]
 
 VERDICT = (len(RESOURCES), len(RESOURCES) + 4)
@@ -129,6 +132,8 @@ class Analysis:
         total.add(usual, many)
         total.add(last, extent > 0)
         total.span = np.where(extent > 1, usual.span, last.span) * (extent > 0)
+        if self.split(loop.body)[0]:
+            total.span = total.span - self.ahead(loop, values) * (extent > 0)
         total.steady = np.zeros(self.n)
         for part, times, at in (
             (usual, np.maximum(many - 1, 0), 0),
@@ -189,13 +194,26 @@ class Analysis:
         if loop.stages > 1:
             share = np.maximum(part.step, part.span / loop.stages)
             return share if count is None else np.asarray(np.maximum(share, used.repeated))
-        if count is None and np.any(made.occupied[TENSOR] > 0):
+        produced = np.any(made.occupied[TENSOR] > 0) and not np.any(used.occupied[TENSOR] > 0)
+        if produced and count is None:
             return self.alone(part, made, used)
+        if produced:  # sums leave tile by tile while the next block's are made
+            return np.asarray(np.maximum(part.step, made.repeated + used.repeated / count))
         sweep = used.repeated / (1 if count is None else count)
         bare: Array = np.maximum(0.0, made.span - 2 * sweep)
         chain = made.span - made.occupied[DMA] - self.core.dma_start_ns
         bare = np.where(made.occupied[TENSOR] > 0, np.maximum(bare, chain), bare)
         return np.asarray(np.maximum(part.step, used.repeated + bare))
+
+    def ahead(self, loop: Loop, values: Values) -> Array:
+        """ns by which use begins before all of the first tiles are made, which come in parts."""
+        _, makers, users = self.split(loop.body)
+        first = {**values, loop.variable: 0}
+        made, used = self.total(makers, first), self.total(users, first)
+        count = self.sweeps(users[0], first)
+        if count is None:
+            return np.zeros(self.n)
+        return np.asarray(AHEAD * (1 - 1 / count) * np.minimum(made.span, used.span))
 
     def alone(self, part: Estimate, made: Estimate, used: Estimate) -> Array:
         """ns an iteration adds whose tiles have one place each: results are not written before the
