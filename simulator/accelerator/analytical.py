@@ -87,6 +87,7 @@ class Analysis:
         """Estimate for `n` configurations whose tile sizes are arrays of n integers."""
         self.n = n
         self.memo: dict[tuple[Any, ...], Estimate] = {}
+        self.pairs: dict[tuple[Any, ...], tuple[Estimate, Estimate]] = {}
         self.tiles = frozenset(tiles)
         return self.statement(self.program.body, dict(tiles))
 
@@ -185,11 +186,10 @@ class Analysis:
         tile's load follows the last sweep over the present one, and the first sweep follows the
         load: what is longer than these two sweeps shows.
         """
-        allocations, makers, users = self.split(loop.body)
+        allocations, _, users = self.split(loop.body)
         if not allocations:
             return part.step
-        made = self.total(makers, values)
-        used = self.total(users, values)
+        made, used = self.halves(loop, values)
         count = self.sweeps(users[0], values)
         if loop.stages > 1:
             share = np.maximum(part.step, part.span / loop.stages)
@@ -205,12 +205,21 @@ class Analysis:
         bare = np.where(made.occupied[TENSOR] > 0, np.maximum(bare, chain), bare)
         return np.asarray(np.maximum(part.step, used.repeated + bare))
 
+    def halves(self, loop: Loop, values: Values) -> tuple[Estimate, Estimate]:
+        """What makes a loop's tiles and what uses them; remembered as `statement` does."""
+        names = self.variables(loop.body)
+        known = (_key(values[n]) for n in names if n in values and n not in self.tiles)
+        key = (id(loop), *known)
+        if key not in self.pairs:
+            _, makers, users = self.split(loop.body)
+            self.pairs[key] = self.total(makers, values), self.total(users, values)
+        return self.pairs[key]
+
     def ahead(self, loop: Loop, values: Values) -> Array:
         """ns by which use begins before all of the first tiles are made, which come in parts."""
-        _, makers, users = self.split(loop.body)
         first = {**values, loop.variable: 0}
-        made, used = self.total(makers, first), self.total(users, first)
-        count = self.sweeps(users[0], first)
+        made, used = self.halves(loop, first)
+        count = self.sweeps(self.split(loop.body)[2][0], first)
         if count is None:
             return np.zeros(self.n)
         return np.asarray(AHEAD * (1 - 1 / count) * np.minimum(made.span, used.span))

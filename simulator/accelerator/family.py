@@ -40,7 +40,7 @@ from simulator.dispatch import (
     simulators,
 )
 
-KEPT = 64
+KEPT = 256
 """Structures kept lowered."""
 
 
