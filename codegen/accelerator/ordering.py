@@ -25,15 +25,19 @@ from codegen.accelerator.instructions import InstructionStream
 
 
 @compiled
-def _needed(n: int, queue: Ints, wait_start: Ints, waits: Ints, need: Ints) -> int:
+def _needed(
+    n: int, first_dma: int, queue: Ints, wait_start: Ints, waits: Ints, need: Ints, following: Ints
+) -> int:
     """Fill `need`: the first row of the tensor engine that waits for a row, perhaps through others
-    (n: none)."""
+    (n: none); who waits for a row waits for those before it in its queue (`following`)."""
     for i in range(n):
         need[i] = n
     for back in range(n):
         i = n - 1 - back
         if queue[i] == 0:
             need[i] = i
+        elif queue[i] >= first_dma and following[i] >= 0:
+            need[i] = min(need[i], need[following[i]])
         for w in range(wait_start[i], wait_start[i + 1]):
             need[waits[w]] = min(need[waits[w]], need[i])
     return n
@@ -137,7 +141,7 @@ def grant_order(stream: InstructionStream) -> Ints:
     queue = stream.rows["queue"]
     head, following = _successors(queue)
     need = np.zeros(n, dtype=np.int64)
-    _needed(n, queue, stream.wait_start, stream.waits, need)
+    _needed(n, FIRST_DMA_QUEUE, queue, stream.wait_start, stream.waits, need, following)
     order = np.zeros(n, dtype=np.int64)
     done = _grant(
         n, QUEUES, FIRST_DMA_QUEUE, stream.core.dma_engines, float(stream.core.semaphore_ns), queue,
