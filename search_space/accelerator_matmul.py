@@ -31,7 +31,7 @@ from search_space.accelerator import partitioned, with_store
 from search_space.compute import ComputeDefinition, axis
 from search_space.config import Config
 from search_space.dtypes import size_of
-from search_space.expression import Expr, as_expr, ceildiv, minimum, var
+from search_space.expression import Expr, as_expr, ceildiv, var
 from search_space.knobs import Constraint, Knob, divisors, tile
 from search_space.layout import Layout, LayoutDimension
 from search_space.scalar import Load, rewrite
@@ -139,10 +139,10 @@ class MatmulSpace:
     def _operand(self, side: str, copies: int, depth: Expr | None = None) -> Expr:
         """Bytes a partition of an operand's block of `depth` (or all) rows of k."""
         if side == "m":
-            extent = minimum(var("m_tiles") * self.cols, self.m)
+            extent = var("m_tiles") * self.cols
             transposed = not self.workload.integer("ta")
         else:
-            extent = minimum(var("n_tiles") * self.wide, self.n)
+            extent = var("n_tiles") * self.wide
             transposed = bool(self.workload.integer("tb"))
         tiles = as_expr(self.depth) if depth is None else ceildiv(depth, self.rows)
         strip = tiles * (self.rows * self.size * 2) if transposed else as_expr(0)
@@ -150,7 +150,7 @@ class MatmulSpace:
 
     def _results(self, sums: int) -> Expr:
         """Bytes a partition of rows on their way out, and of partial sums of `sums` bytes each."""
-        columns = minimum(var("n_tiles") * self.wide, self.n)
+        columns = var("n_tiles") * self.wide
         operands = sum(1 for step in self.workload.epilogue if step.kind.operand != "none")
         staged = operands * STAGED_PIECES * min(self.wide, self.n) * self.size
         kept = var("m_tiles") * columns * sums
