@@ -21,7 +21,7 @@ from search_space.target import Target
 from search_space.template import template_of
 from search_space.transfer import carried_over
 from search_space.workload import Workload
-from tuner.cancel import CancelToken
+from tuner.cancel import Cancelled, CancelToken
 from tuner.cost_model import cost_models
 from tuner.ledger import Entry, Ledger
 from tuner.options import TaskReport, TuneOptions
@@ -112,6 +112,9 @@ class Search:
         model: name of the cost model; "" trains none: the analytical latency is the score.
         save_all: gives the whole job's state, to be committed with each chunk.
         cancel: ends measuring at the next trial, choosing at the next question to the predictor.
+
+    Attributes:
+        deadline: choosing ends at the first question after this moment of `time.monotonic()`.
     """
 
     def __init__(
@@ -130,6 +133,7 @@ class Search:
         self.options = options
         self.trials = 0
         self.search_s = 0.0
+        self.deadline: float | None = None
         self._screening = not model
         self._informed = isinstance(source, JudgedFeatures) and source.analytical
         blind = bool(model) and isinstance(source, JudgedFeatures) and not source.analytical
@@ -197,7 +201,7 @@ class Search:
         """Fill a task's pending batch; marks the task done if its space is exhausted.
 
         Raises:
-            Cancelled: the token was set meanwhile; nothing has changed but the generator.
+            Cancelled: the token was set or the deadline passed; only the generator has changed.
         """
         start = time.perf_counter()
         state = search.state
@@ -298,6 +302,8 @@ class Search:
         self, state: TuningState, configs: Sequence[Config]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         self._cancel.check()
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            raise Cancelled
         return self.predictor.estimate(state, configs)
 
     def _recall_earlier(self, counts: dict[str, int] | None = None) -> None:

@@ -202,6 +202,7 @@ class _Job:
         search, deadline = phase.search, phase.deadline
         if deadline is not None and phase is self.phases[-1]:
             deadline -= self._kept_back()
+        search.deadline = deadline
         watch = DriftWatch(search, self._options.rivals)
         while not self.cancel.cancelled:
             left = None if phase.limit is None else phase.limit - search.trials
@@ -216,7 +217,7 @@ class _Job:
                 try:
                     search.propose(task, left)
                 except Cancelled:
-                    break
+                    continue  # stopped, or out of time: the conditions above tell
             if task.pending:
                 search.measure(task, left)
                 watch.check(self.cancel)
