@@ -14,24 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space import accelerator
-from search_space.accelerator_movement import MovementSpace
 from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.config import Config
 from search_space.errors import WorkloadError
 from search_space.expression import as_expr
 from search_space.flattening import check_extents, product
-from search_space.movement import copy_default, copy_schedule, copy_space
+from search_space.movement_template import CopyTemplate
 from search_space.scalar import load
-from search_space.schedule import Schedule
-from search_space.space import SearchSpace
-from search_space.target import Target
-from search_space.template import Operand, Parameter, Template, templates
+from search_space.template import Operand, Parameter, templates
 from search_space.workload import Workload
 
 
 @templates.register("concat")
-class Concat(Template):
+class Concat(CopyTemplate):
     """See the module's docstring."""
 
     operator = "concat"
@@ -104,26 +98,6 @@ class Concat(Template):
             offset += part * run
         return ComputeDefinition(self.operator, tuple(tensors), tuple(stages))
 
-    # -- accelerators -------------------------------------------------------------------------
-    def _movement(self, workload: Workload, target: Target) -> MovementSpace:
-        return MovementSpace(self.compute(workload), workload.dtype, target)
-
-    # -- CPU ----------------------------------------------------------------------------------
-    def space(self, workload: Workload, target: Target) -> SearchSpace:
-        if target.family == accelerator.FAMILY:
-            return self._movement(workload, target).space()
-        return copy_space(self._run(workload), target.integer("vector.lanes"))
-
-    def _run(self, workload: Workload) -> int:
+    def run(self, workload: Workload) -> int:
         """The longest contiguous run."""
         return max(workload.shape("parts")) * self._split(workload)[2]
-
-    def default(self, workload: Workload, target: Target) -> Config:
-        if target.family == accelerator.FAMILY:
-            return self._movement(workload, target).default()
-        return copy_default(self._run(workload), target.integer("vector.lanes"))
-
-    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        if target.family == accelerator.FAMILY:
-            return self._movement(workload, target).schedule(structure)
-        return copy_schedule(self.compute(workload), target.integer("vector.lanes"))

@@ -15,24 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space import accelerator
 from search_space.accelerator_gather import GatherSpace
 from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.config import Config
 from search_space.errors import WorkloadError
 from search_space.expression import element
 from search_space.flattening import check_extents, product
-from search_space.movement import copy_default, copy_schedule, copy_space
+from search_space.movement_template import CopyTemplate
 from search_space.scalar import load
-from search_space.schedule import Schedule
-from search_space.space import SearchSpace
 from search_space.target import Target
-from search_space.template import Operand, Parameter, Template, templates
+from search_space.template import Operand, Parameter, templates
 from search_space.workload import Workload
 
 
 @templates.register("gather")
-class Gather(Template):
+class Gather(CopyTemplate):
     """See the module's docstring."""
 
     operator = "gather"
@@ -101,27 +97,9 @@ class Gather(Template):
         stage = Stage("y", (o, i, *rest), picked, dtype=workload.dtype)
         return ComputeDefinition(self.operator, tensors, (stage,))
 
-    # -- accelerators -------------------------------------------------------------------------
-    def _gather(self, workload: Workload, target: Target) -> GatherSpace:
+    def on_accelerator(self, workload: Workload, target: Target) -> GatherSpace:
         return GatherSpace(self.compute(workload), workload.dtype, target)
 
-    # -- CPU ----------------------------------------------------------------------------------
-    def _run(self, workload: Workload) -> int:
-        """Extent that the vectors run along."""
+    def run(self, workload: Workload) -> int:
         _, _, behind, count = self._split(workload)
         return behind if behind > 1 else count
-
-    def space(self, workload: Workload, target: Target) -> SearchSpace:
-        if target.family == accelerator.FAMILY:
-            return self._gather(workload, target).space()
-        return copy_space(self._run(workload), target.integer("vector.lanes"))
-
-    def default(self, workload: Workload, target: Target) -> Config:
-        if target.family == accelerator.FAMILY:
-            return self._gather(workload, target).default()
-        return copy_default(self._run(workload), target.integer("vector.lanes"))
-
-    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        if target.family == accelerator.FAMILY:
-            return self._gather(workload, target).schedule(structure)
-        return copy_schedule(self.compute(workload), target.integer("vector.lanes"))

@@ -12,23 +12,18 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from search_space import accelerator
-from search_space.accelerator_movement import MovementSpace
 from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.config import Config
 from search_space.errors import WorkloadError
 from search_space.flattening import check_extents
-from search_space.movement import Span, copy_default, copy_schedule, copy_space, merge
+from search_space.movement import Span, merge
+from search_space.movement_template import CopyTemplate
 from search_space.scalar import load
-from search_space.schedule import Schedule
-from search_space.space import SearchSpace
-from search_space.target import Target
-from search_space.template import Operand, Parameter, Template, templates
+from search_space.template import Operand, Parameter, templates
 from search_space.workload import Workload
 
 
 @templates.register("slice")
-class Slice(Template):
+class Slice(CopyTemplate):
     """See the module's docstring."""
 
     operator = "slice"
@@ -93,22 +88,5 @@ class Slice(Template):
         stage = Stage("y", axes, load("x", *places), dtype=workload.dtype)
         return ComputeDefinition(self.operator, (x,), (stage,))
 
-    # -- accelerators -------------------------------------------------------------------------
-    def _movement(self, workload: Workload, target: Target) -> MovementSpace:
-        return MovementSpace(self.compute(workload), workload.dtype, target)
-
-    # -- CPU ----------------------------------------------------------------------------------
-    def space(self, workload: Workload, target: Target) -> SearchSpace:
-        if target.family == accelerator.FAMILY:
-            return self._movement(workload, target).space()
-        return copy_space(self._spans(workload)[-1].size, target.integer("vector.lanes"))
-
-    def default(self, workload: Workload, target: Target) -> Config:
-        if target.family == accelerator.FAMILY:
-            return self._movement(workload, target).default()
-        return copy_default(self._spans(workload)[-1].size, target.integer("vector.lanes"))
-
-    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        if target.family == accelerator.FAMILY:
-            return self._movement(workload, target).schedule(structure)
-        return copy_schedule(self.compute(workload), target.integer("vector.lanes"))
+    def run(self, workload: Workload) -> int:
+        return self._spans(workload)[-1].size

@@ -14,23 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space import accelerator
-from search_space.accelerator_transpose import PermutationSpace
-from search_space.compute import ComputeDefinition
-from search_space.config import Config
 from search_space.errors import WorkloadError
 from search_space.flattening import check_extents
 from search_space.layout import Layout
+from search_space.movement_template import RelayoutTemplate
 from search_space.relayout import Relayout
-from search_space.schedule import Schedule
-from search_space.space import SearchSpace
-from search_space.target import Target
-from search_space.template import Operand, Parameter, Template, templates
+from search_space.template import Operand, Parameter, templates
 from search_space.workload import Workload
 
 
 @templates.register("transpose")
-class Transpose(Template):
+class Transpose(RelayoutTemplate):
     """See the module's docstring."""
 
     operator = "transpose"
@@ -72,32 +66,7 @@ class Transpose(Template):
     def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         return np.transpose(inputs["x"], workload.shape("perm"))
 
-    def _relayout(self, workload: Workload) -> Relayout:
+    def relayout(self, workload: Workload) -> Relayout:
         shape = workload.shape("shape")
         target = Layout.permuted(workload.shape("perm"))
         return Relayout.of(shape, Layout.plain(len(shape)), target)
-
-    def compute(self, workload: Workload) -> ComputeDefinition:
-        """One stage, a copy over the merged axes of the input."""
-        return self._relayout(workload).compute(self.operator, workload.dtype)
-
-    # -- accelerators -------------------------------------------------------------------------
-    def _permutation(self, workload: Workload, target: Target) -> PermutationSpace:
-        return PermutationSpace(self._relayout(workload), self.operator, workload.dtype, target)
-
-    # -- all targets --------------------------------------------------------------------------
-    def space(self, workload: Workload, target: Target) -> SearchSpace:
-        if target.family == accelerator.FAMILY:
-            return self._permutation(workload, target).space()
-        return self._relayout(workload).space(target.integer("vector.lanes"))
-
-    def default(self, workload: Workload, target: Target) -> Config:
-        if target.family == accelerator.FAMILY:
-            return self._permutation(workload, target).default()
-        return self._relayout(workload).default(target.integer("vector.lanes"))
-
-    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        if target.family == accelerator.FAMILY:
-            return self._permutation(workload, target).schedule(structure)
-        lanes = target.integer("vector.lanes")
-        return self._relayout(workload).schedule(self.operator, workload.dtype, lanes, structure)
