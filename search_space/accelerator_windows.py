@@ -19,6 +19,7 @@ from search_space.errors import WorkloadError
 from search_space.expression import Expr, const, minimum, var
 from search_space.knobs import Constraint, tile
 from search_space.layout import Layout, LayoutDimension
+from search_space.ranges import upper
 from search_space.scalar import Const, Load, Select
 from search_space.schedule import Schedule
 from search_space.space import SearchSpace, Subspace
@@ -133,7 +134,7 @@ def _framed(
     first = [index.offset for index in element.indices[2:]]
     bounds = {a.name: a.extent - 1 for a in (*window.axes, *window.reduce_axes)}
     extents = [
-        (index.upper(bounds).constant or 0) - low + 1
+        (upper(index, bounds).constant or 0) - low + 1
         for index, low in zip(element.indices[2:], first, strict=True)
     ]
     axes = (

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.expression import Atom, Expr, const, nonnegative
+from search_space.expression import Atom, Expr, const
+from search_space.ranges import nonnegative
 from search_space.scalar import Condition
 
 COUNT_LIMIT = 1 << 18
@@ -178,8 +179,8 @@ def _ends(extent: Expr) -> list[Expr]:
     """Upper bounds of an extent: the sides of its minima, if it is one, else itself."""
     if len(extent.terms) == 1 and extent.terms[0][1] == 1 and len(extent.terms[0][0]) == 1:
         atom = extent.terms[0][0][0]
-        if atom.kind == "min" and atom.left is not None and atom.right is not None:
-            return [*_ends(atom.left), *_ends(atom.right)]
+        if atom.kind == "min":
+            return [end for side in atom.operands for end in _ends(side)]
     return [extent]
 
 

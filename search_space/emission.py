@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from search_space.compute import Stage, Tensor
-from search_space.expression import Bounds, Expr, var
+from search_space.expression import Expr, var
 from search_space.layout import Layout
 from search_space.nest import Nest, NestLoop
 from search_space.program import (
@@ -34,6 +34,7 @@ from search_space.program import (
     sequence,
     simplify_if,
 )
+from search_space.ranges import Bounds, lower, within
 from search_space.scalar import REDUCERS, Condition, Const, Load, Scalar, rewrite
 
 if TYPE_CHECKING:
@@ -318,7 +319,7 @@ class Emitter:
             return Load(found.buffer, self._physical(found.buffer, found.indices, nest))
 
         def index(expression: Expr) -> Expr:
-            return expression.substitute(nest.axis_values).within(bounds)
+            return within(expression.substitute(nest.axis_values), bounds)
 
         bounds = self._bounds(nest.stage.name)
         return rewrite(value, index, access)
@@ -348,7 +349,7 @@ class Emitter:
 
 def _holds(expression: Expr, bounds: Bounds) -> bool:
     """Whether an expression is >= 0 for every value of the loop variables."""
-    low = expression.lower(bounds).constant
+    low = lower(expression, bounds).constant
     return low is not None and low >= 0
 
 

@@ -3,8 +3,8 @@
 One canonical form does the work of a simplifier: an `Expr` is a sum of monomials with integer
 coefficients, over atoms that are variables, floor divisions, remainders, minima and maxima. Equal
 polynomials are equal objects, so `(i*16 + j) - i*16 == j` needs no rules. The same expression is
-printed, bounded, evaluated on integers, and evaluated on numpy arrays holding thousands of
-configurations at once.
+printed, bounded (`ranges.py`), evaluated on integers, and evaluated on numpy arrays holding
+thousands of configurations at once.
 
 Invariants: frozen; terms sorted; no zero coefficient; division and remainder only by positive
 values, rounding down (Python's `//` and `%`).
@@ -20,8 +20,6 @@ from typing import Any, Literal, Union
 import numpy
 
 AtomKind = Literal["var", "floordiv", "mod", "min", "max", "element"]
-Bounds = Mapping[str, "Expr"]
-"""Inclusive upper bound of each loop variable (their lower bound is zero)."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,12 @@ class Atom:
 
     def __hash__(self) -> int:
         return self.hash_
+
+    @property
+    def operands(self) -> tuple[Expr, Expr]:
+        """What an operation is of: not for variables."""
+        assert self.left is not None and self.right is not None
+        return self.left, self.right
 
     def __str__(self) -> str:
         if self.kind == "var":
@@ -136,7 +140,7 @@ class Expr:
         found: set[str] = set()
         for atom in self.atoms():
             found.add(atom.name) if atom.kind == "var" else found.update(
-                _operands(atom)[0].variables() | _operands(atom)[1].variables()
+                atom.operands[0].variables() | atom.operands[1].variables()
             )
         return frozenset(found)
 
@@ -183,30 +187,6 @@ class Expr:
             total = total + product
         return total
 
-    def within(self, bounds: Bounds) -> Expr:
-        """The same, with divisions and remainders simplified that `bounds` decide.
-
-        >>> str((var("i") % 16).within({"i": const(15)}))
-        'i'
-        """
-        if all(atom.kind not in ("floordiv", "mod") for atom in self.atoms()):
-            return self
-        total = ZERO
-        for monomial, factor in self.terms:
-            product = const(factor)
-            for atom in monomial:
-                product = product * _within_atom(atom, bounds)
-            total = total + product
-        return total
-
-    def upper(self, bounds: Bounds) -> Expr:
-        """An upper bound, by setting each bounded variable to its largest or smallest value."""
-        return _extreme(self, bounds, largest=True)
-
-    def lower(self, bounds: Bounds) -> Expr:
-        """A lower bound, likewise."""
-        return _extreme(self, bounds, largest=False)
-
     def __str__(self) -> str:
         if not self.terms:
             return "0"
@@ -241,15 +221,10 @@ def _collect(terms: Iterable[tuple[Monomial, int]]) -> Expr:
     return Expr(tuple(kept))
 
 
-def _operands(atom: Atom) -> tuple[Expr, Expr]:
-    assert atom.left is not None and atom.right is not None
-    return atom.left, atom.right
-
-
 def _atom_variables(atom: Atom) -> frozenset[str]:
     if atom.kind == "var":
         return frozenset((atom.name,))
-    left, right = _operands(atom)
+    left, right = atom.operands
     return left.variables() | right.variables()
 
 
@@ -281,7 +256,7 @@ def _operation(kind: AtomKind, left: Expr, right: Expr) -> Expr:
     return Expr((((Atom(kind, "", left, right),), 1),))
 
 
-def _quotient(value: Expr, divisor: Expr) -> tuple[Expr, Expr]:
+def quotient(value: Expr, divisor: Expr) -> tuple[Expr, Expr]:
     """Split `value` into `divisor * quotient + rest` with every divisible term in the quotient."""
     whole: list[tuple[Monomial, int]] = []
     rest: list[tuple[Monomial, int]] = []
@@ -303,62 +278,26 @@ def _quotient(value: Expr, divisor: Expr) -> tuple[Expr, Expr]:
     return _collect(whole), _collect(rest)
 
 
-def _within(rest: Expr, divisor: Expr, bounds: Bounds) -> bool:
-    """Whether `0 <= rest < divisor` can be proved."""
-    low = rest.lower(bounds)
-    slack = divisor - 1 - rest.upper(bounds)
-    return nonnegative(low) and nonnegative(slack)
-
-
-def nonnegative(value: Expr) -> bool:
-    """Whether it is provably >= 0 when every variable in it is >= 1 (as tile sizes are)."""
-    negative = sum(factor for monomial, factor in value.terms if factor < 0)
-    if negative == 0:
-        return all(_positive(monomial) for monomial, _ in value.terms)
-    positive = sum(factor for monomial, factor in value.terms if factor > 0 and _positive(monomial))
-    only_offset = all(not monomial for monomial, factor in value.terms if factor < 0)
-    return only_offset and positive + negative >= 0
-
-
-def _positive(monomial: Monomial) -> bool:
-    return all(atom.kind == "var" or _atom_nonnegative(atom) for atom in monomial)
-
-
-def _atom_nonnegative(atom: Atom) -> bool:
-    left, right = _operands(atom)
-    if atom.kind == "max":
-        return nonnegative(left) or nonnegative(right)
-    if atom.kind in ("mod", "element"):
-        return True
-    return nonnegative(left) and nonnegative(right)
-
-
-def floordiv(value: ExprLike, divisor: ExprLike, bounds: Bounds | None = None) -> Expr:
-    """`value // divisor`; `bounds` let `(16*i + j) // 16` with `j <= 15` become `i`."""
+def floordiv(value: ExprLike, divisor: ExprLike) -> Expr:
+    """`value // divisor`, with what divides taken out: `(16*i + j) // 16` is `i + j // 16`."""
     value, divisor = as_expr(value), as_expr(divisor)
     if divisor == ONE or not value.terms:
         return value
     if value.constant is not None and divisor.constant:
         return const(value.constant // divisor.constant)
-    whole, rest = _quotient(value, divisor)
-    if not rest.terms or (bounds is not None and _within(rest, divisor, bounds)):
-        return whole
-    return whole + _operation("floordiv", rest, divisor)
+    whole, rest = quotient(value, divisor)
+    return whole + _operation("floordiv", rest, divisor) if rest.terms else whole
 
 
-def mod(value: ExprLike, divisor: ExprLike, bounds: Bounds | None = None) -> Expr:
+def mod(value: ExprLike, divisor: ExprLike) -> Expr:
     """`value % divisor`, simplified likewise."""
     value, divisor = as_expr(value), as_expr(divisor)
     if divisor == ONE or not value.terms:
         return ZERO
     if value.constant is not None and divisor.constant:
         return const(value.constant % divisor.constant)
-    _, rest = _quotient(value, divisor)
-    if not rest.terms:
-        return ZERO
-    if bounds is not None and _within(rest, divisor, bounds):
-        return rest
-    return _operation("mod", rest, divisor)
+    _, rest = quotient(value, divisor)
+    return _operation("mod", rest, divisor) if rest.terms else ZERO
 
 
 def ceildiv(value: ExprLike, divisor: ExprLike) -> Expr:
@@ -399,23 +338,16 @@ def apply(kind: AtomKind, left: Expr, right: Expr) -> Expr:
 def _substitute_atom(atom: Atom, values: Mapping[str, ExprLike]) -> Expr:
     if atom.kind == "var":
         return as_expr(values[atom.name]) if atom.name in values else var(atom.name)
-    left, right = _operands(atom)
+    left, right = atom.operands
     if atom.kind == "element":
         return element(atom.name, left.substitute(values), right)
     return apply(atom.kind, left.substitute(values), right.substitute(values))
 
 
-def _within_atom(atom: Atom, bounds: Bounds) -> Expr:
-    if atom.kind not in ("floordiv", "mod"):
-        return Expr((((atom,), 1),))
-    left, right = _operands(atom)
-    return (floordiv if atom.kind == "floordiv" else mod)(left.within(bounds), right, bounds)
-
-
 def _evaluate_atom(atom: Atom, values: Mapping[str, Any]) -> Any:
     if atom.kind == "var":
         return values[atom.name]
-    left, right = (operand.evaluate(values) for operand in _operands(atom))
+    left, right = (operand.evaluate(values) for operand in atom.operands)
     if atom.kind == "element":
         return _evaluate_element(values.get(atom.name), left, right)
     if atom.kind == "floordiv":
@@ -433,27 +365,3 @@ def _evaluate_element(tensor: Any, index: Any, extent: Any) -> Any:
         return index * 0
     found = tensor[index]
     return numpy.clip(numpy.where(found < 0, found + extent, found), 0, extent - 1)
-
-
-def _extreme(value: Expr, bounds: Bounds, largest: bool) -> Expr:
-    total = ZERO
-    for monomial, factor in value.terms:
-        up = (factor > 0) == largest
-        product = const(factor)
-        for atom in monomial:
-            product = product * _extreme_atom(atom, bounds, up)
-        total = total + product
-    return total
-
-
-def _extreme_atom(atom: Atom, bounds: Bounds, up: bool) -> Expr:
-    if atom.kind == "var":
-        if atom.name not in bounds:
-            return var(atom.name)
-        return bounds[atom.name] if up else ZERO
-    left, right = _operands(atom)
-    if atom.kind == "floordiv":
-        return floordiv(_extreme(left, bounds, up), right)
-    if atom.kind in ("mod", "element"):
-        return right - 1 if up else ZERO
-    return apply(atom.kind, _extreme(left, bounds, up), _extreme(right, bounds, up))

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.errors import WorkloadError
-from search_space.expression import ONE, Bounds, Expr, ExprLike, as_expr, ceildiv, floordiv, mod
+from search_space.expression import ONE, Expr, ExprLike, as_expr, ceildiv
+from search_space.ranges import Bounds, floordiv, mod
 
 _PATTERN = re.compile(r"([A-Z]|\d+[a-z])")
 
@@ -95,8 +96,8 @@ class Layout:
                     found.append(dimension.factor)
         return tuple(found)
 
-    def indices(self, logical: Sequence[Expr], bounds: Bounds | None = None) -> tuple[Expr, ...]:
-        """Physical indices of a logical element."""
+    def indices(self, logical: Sequence[Expr], bounds: Bounds) -> tuple[Expr, ...]:
+        """Physical indices of a logical element whose variables are within `bounds`."""
         found = []
         for dimension in self.dimensions:
             index = logical[dimension.axis]

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from search_space import ranges
 from search_space.compute import ComputeDefinition, Stage
 from search_space.emission import Emitter
 from search_space.errors import ScheduleError
@@ -192,8 +193,8 @@ def _region(plan: Plan, stage: Stage) -> dict[str, tuple[Expr, Expr, Expr]]:
             if found.buffer != stage.name:
                 continue
             indices = [index.substitute(values) for index in found.indices]
-            low = [index.lower(moving) for index in indices]
-            high = [index.upper(moving) for index in indices]
+            low = [ranges.lower(index, moving) for index in indices]
+            high = [ranges.upper(index, moving) for index in indices]
             if bases is None:
                 bases, tops = low, high
             else:

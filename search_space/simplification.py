@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from search_space.expression import Atom, Bounds, Expr, apply, const, minimum, var
+from search_space.expression import Atom, Expr, apply, const, minimum, var
 from search_space.program import (
     Allocate,
     Block,
@@ -35,6 +35,7 @@ from search_space.program import (
     transform,
     walk,
 )
+from search_space.ranges import Bounds, lower, upper, within
 from search_space.specialisation import decide, specialise
 
 
@@ -69,7 +70,7 @@ def simplify(statement: Statement, bounds: Bounds | None = None) -> Statement:
                 return Sequence(())
             if extent.constant == 1 and kind != "vector":
                 return simplify(substitute(body, {variable: const(0)}), bounds)
-            inner_bounds = {**bounds, variable: extent.upper(bounds) - 1}
+            inner_bounds = {**bounds, variable: upper(extent, bounds) - 1}
             return replace(statement, extent=extent, body=simplify(body, inner_bounds))
         case Sequence(statements):
             return sequence(*(simplify(s, bounds) for s in statements))
@@ -86,7 +87,7 @@ def simplify(statement: Statement, bounds: Bounds | None = None) -> Statement:
         case Intrinsic(name, body):
             return Intrinsic(name, simplify(body, bounds))
         case Block():
-            return transform(statement, lambda index: index.within(bounds))
+            return transform(statement, lambda index: within(index, bounds))
 
 
 def resolve(expression: Expr, bounds: Bounds) -> Expr:
@@ -115,7 +116,7 @@ def _resolve_atom(atom: Atom, bounds: Bounds) -> Expr:
 def _at_most(expression: Expr, bounds: Bounds, limit: int) -> bool:
     """Whether `expression <= limit` is certain."""
     for found in _without_minima(expression):
-        top = found.upper(bounds).constant
+        top = upper(found, bounds).constant
         if top is not None and top <= limit:
             return True
     return False
@@ -136,7 +137,7 @@ def _decide(expression: Expr, bounds: Bounds) -> Expr:
     """A constant of the same sign if the sign is certain, else the expression."""
     if _at_most(expression, bounds, -1):
         return const(-1)
-    low = expression.lower(bounds).constant
+    low = lower(expression, bounds).constant
     return const(0) if low is not None and low >= 0 else expression
 
 
@@ -185,19 +186,19 @@ def _remainders(loop: Loop) -> Iterator[tuple[Atom, Expr]]:
     """Each `min(f, n - f*t)` in an unrolled extent, t the loop's variable, nested ones too."""
     for inner in _unrolled(loop.body):
         for atom in _minima(inner.extent):
-            for side in (atom.left, atom.right):
-                if side is not None and loop.variable in side.variables():
+            for side in atom.operands:
+                if loop.variable in side.variables():
                     yield atom, side
 
 
 def _minima(expression: Expr) -> Iterator[Atom]:
     """Every `min` in an expression, outermost first."""
     for atom in expression.atoms():
-        if atom.left is not None and atom.right is not None:
+        if atom.kind != "var":
             if atom.kind == "min":
                 yield atom
-            yield from _minima(atom.left)
-            yield from _minima(atom.right)
+            for side in atom.operands:
+                yield from _minima(side)
 
 
 def _cut(loop: Loop, remainder: Expr) -> tuple[Expr | None, bool]:
@@ -225,8 +226,8 @@ def _cut(loop: Loop, remainder: Expr) -> tuple[Expr | None, bool]:
 
 def _fold(body: Statement, atom: Atom) -> Statement:
     """Replace one `min(f, remainder)` by f in every extent."""
-    assert atom.left is not None and atom.right is not None
-    whole = atom.left if atom.left.constant is not None else atom.right
+    left, right = atom.operands
+    whole = left if left.constant is not None else right
 
     def index(expression: Expr) -> Expr:
         if not any(found == atom for found in _minima(expression)):

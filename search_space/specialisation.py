@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from search_space.expression import Bounds, Expr, maximum
+from search_space.expression import Expr, maximum
 from search_space.program import (
     Allocate,
     Block,
@@ -31,6 +31,7 @@ from search_space.program import (
     blocks,
     walk,
 )
+from search_space.ranges import Bounds, lower, upper
 from search_space.scalar import Call, Condition, Scalar, Select
 
 
@@ -39,7 +40,7 @@ def decide(statement: Statement, bounds: Bounds | None = None) -> Statement:
     bounds = bounds or {}
     match statement:
         case Loop(variable, extent, _, body):
-            inner = {**bounds, variable: extent.upper(bounds) - 1}
+            inner = {**bounds, variable: upper(extent, bounds) - 1}
             return replace(statement, body=decide(body, inner))
         case Sequence(statements):
             return Sequence(tuple(decide(s, bounds) for s in statements))
@@ -55,10 +56,10 @@ def decide(statement: Statement, bounds: Bounds | None = None) -> Statement:
 def _decide_value(value: Scalar, bounds: Bounds) -> Scalar:
     match value:
         case Select(condition, then, otherwise):
-            tops = [e.upper(bounds).constant for e in condition]
+            tops = [upper(e, bounds).constant for e in condition]
             if any(top is not None and top < 0 for top in tops):
                 return _decide_value(otherwise, bounds)
-            lows = [e.lower(bounds).constant for e in condition]
+            lows = [lower(e, bounds).constant for e in condition]
             pairs = zip(condition, lows, strict=True)
             rest = tuple(e for e, low in pairs if low is None or low < 0)
             then = _decide_value(then, bounds)
@@ -120,7 +121,7 @@ def _tests(loop: Loop) -> Condition:
     conditions = {e for block in blocks(loop) for e in _conditions(block.value)}
     if all(e.variables().isdisjoint(bounds) for e in conditions):
         return ()
-    lows = {e.lower(bounds) for e in conditions}
+    lows = {lower(e, bounds) for e in conditions}
     if any((low.constant or 0) < 0 for low in lows):
         return ()  # some element always fails: there is no version without tests
     return tuple(sorted((low for low in lows if low.constant is None), key=str))

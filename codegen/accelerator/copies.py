@@ -30,13 +30,13 @@ from codegen.accelerator.nests import (
     bounds_of,
     compile_expression,
     integer,
-    tidy,
 )
 from codegen.accelerator.pointwise import pieces
 from search_space.dtypes import size_of
 from search_space.errors import CodegenError
 from search_space.expression import ZERO, Expr
 from search_space.program import Block, Buffer, Loop
+from search_space.ranges import within
 from search_space.scalar import Const, Load, Select, rewrite
 from search_space.strides import Piece, cut, runs
 
@@ -142,7 +142,7 @@ def _affine(found: Load, loops: tuple[Loop, ...]) -> bool:
     free = [loop.variable for loop in loops if loop.extent.constant != 1]
     bounds = bounds_of(loops)
     for index in found.indices:
-        tidied = tidy(index, bounds)
+        tidied = within(index, bounds)
         for name in free:
             factor = tidied.coefficient(name)
             if factor is None or factor.constant is None:
@@ -177,7 +177,7 @@ def _access(
     single: Mapping[str, int],
 ) -> CopyAccess:
     buffer = buffers[found.buffer]
-    value = rewrite(found, lambda index: tidy(index, bounds).substitute(single))
+    value = rewrite(found, lambda index: within(index, bounds).substitute(single))
     assert isinstance(value, Load)
     chip = buffer.scope in ("sbuf", "psum")
     step, offset = 1, ZERO

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from search_space.errors import CodegenError
-from search_space.expression import ZERO, Atom, Expr, const, floordiv, mod
+from search_space.expression import ZERO, Atom, Expr, const
 from search_space.program import (
     Allocate,
     Block,
@@ -29,6 +29,7 @@ from search_space.program import (
     blocks,
     walk,
 )
+from search_space.ranges import within
 from search_space.scalar import Load, loads, rewrite
 
 Environment = dict[str, int]
@@ -149,8 +150,8 @@ def plan_nest(loops: tuple[Loop, ...], block: Block, buffers: Mapping[str, Buffe
     bounds = bounds_of(loops)
     block = replace(
         block,
-        indices=tuple(tidy(index.substitute(single), bounds) for index in block.indices),
-        value=rewrite(block.value, lambda index: tidy(index.substitute(single), bounds)),
+        indices=tuple(within(index.substitute(single), bounds) for index in block.indices),
+        value=rewrite(block.value, lambda index: within(index.substitute(single), bounds)),
     )
     return Nest(
         loops,
@@ -178,22 +179,6 @@ def _limit(extent: Expr) -> int | None:
     operands = (monomial[0].left, monomial[0].right)
     found = [_limit(operand) for operand in operands if operand is not None]
     return min((limit for limit in found if limit is not None), default=None)
-
-
-def tidy(value: Expr, bounds: Mapping[str, Expr]) -> Expr:
-    """Divisions and remainders that the bounds of loop variables decide, decided."""
-    total = ZERO
-    for monomial, factor in value.terms:
-        product = const(factor)
-        for atom in monomial:
-            if atom.kind in ("floordiv", "mod"):
-                assert atom.left is not None and atom.right is not None
-                divide = floordiv if atom.kind == "floordiv" else mod
-                product = product * divide(tidy(atom.left, bounds), atom.right, bounds)
-            else:
-                product = product * Expr((((atom,), 1),))
-        total = total + product
-    return total
 
 
 def _access(

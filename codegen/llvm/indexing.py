@@ -188,8 +188,7 @@ class IndexEmitter:
     def _atom(self, atom: Atom) -> Index:
         if atom.kind == "var":
             return self._variable(atom.name)
-        assert atom.left is not None and atom.right is not None
-        left, right = self.integer(atom.left), self.integer(atom.right)
+        left, right = (self.integer(operand) for operand in atom.operands)
         if atom.kind == "element":
             return self._element(atom.name, left, right)
         if isinstance(left, int) and isinstance(right, int):

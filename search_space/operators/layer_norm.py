@@ -21,10 +21,11 @@ from search_space.accelerator_rows import RowsSpace
 from search_space.compute import ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
 from search_space.errors import WorkloadError
-from search_space.expression import mod, var
+from search_space.expression import var
 from search_space.flattening import check_extents, product
 from search_space.fusion import epilogue_tensors, epilogue_value
 from search_space.knobs import Constraint, tile
+from search_space.ranges import mod
 from search_space.row_reduction import accumulator_counts, reduce_row
 from search_space.scalar import Scalar, call, load
 from search_space.schedule import Schedule

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,52 +11,11 @@ from search_space.expression import (
     Expr,
     ceildiv,
     const,
-    floordiv,
     maximum,
     minimum,
-    mod,
-    nonnegative,
     var,
 )
-
-NAMES = ("i", "j", "k", "n")
-Values = dict[str, int]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """An expression and the Python function it stands for."""
-
-    expression: Expr
-    function: Callable[[Values], int]
-
-
-def _leaf() -> st.SearchStrategy[Pair]:
-    names = st.sampled_from(NAMES).map(lambda n: Pair(var(n), lambda v: v[n]))
-    return names | st.integers(-20, 20).map(lambda c: Pair(const(c), lambda _: c))
-
-
-def _grow(inner: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
-    two = st.tuples(inner, inner)
-    scaled = st.tuples(inner, st.integers(-6, 6))
-    divided = st.tuples(inner, st.integers(1, 9))
-    return st.one_of(
-        two.map(lambda p: Pair(p[0].expression + p[1].expression,
-                               lambda v: p[0].function(v) + p[1].function(v))),
-        two.map(lambda p: Pair(p[0].expression - p[1].expression,
-                               lambda v: p[0].function(v) - p[1].function(v))),
-        scaled.map(lambda p: Pair(p[0].expression * p[1], lambda v: p[0].function(v) * p[1])),
-        divided.map(lambda p: Pair(p[0].expression // p[1], lambda v: p[0].function(v) // p[1])),
-        divided.map(lambda p: Pair(p[0].expression % p[1], lambda v: p[0].function(v) % p[1])),
-        two.map(lambda p: Pair(minimum(p[0].expression, p[1].expression),
-                               lambda v: min(p[0].function(v), p[1].function(v)))),
-        two.map(lambda p: Pair(maximum(p[0].expression, p[1].expression),
-                               lambda v: max(p[0].function(v), p[1].function(v)))),
-    )  # fmt: skip
-
-
-pairs = st.recursive(_leaf(), _grow, max_leaves=8)
-environments = st.fixed_dictionaries({name: st.integers(0, 40) for name in NAMES})
+from tests.search_space.integer_expressions import NAMES, Pair, Values, environments, pairs
 
 
 @given(pairs, environments)
@@ -83,41 +39,11 @@ def test_substitution_equals_evaluation_of_the_substitute(
     assert "n" not in pair.expression.substitute({"n": 7}).variables()
 
 
-@given(pairs, environments)
-def test_bounds_enclose_every_value(pair: Pair, tops: Values) -> None:
-    bounds = {name: const(top) for name, top in tops.items()}
-    low, high = pair.expression.lower(bounds).constant, pair.expression.upper(bounds).constant
-    assert low is not None and high is not None
-    for scale in (0.0, 0.3, 0.5, 0.9, 1.0):
-        values = {name: int(top * scale) for name, top in tops.items()}
-        assert low <= pair.function(values) <= high
-
-
-@given(pairs, environments, st.integers(1, 12))
-def test_bounds_only_simplify_divisions_that_they_decide(
-    pair: Pair, tops: Values, divisor: int
-) -> None:
-    bounds = {name: const(top) for name, top in tops.items()}
-    for made, plain in ((floordiv, int.__floordiv__), (mod, int.__mod__)):
-        expression = made(pair.expression, divisor, bounds)
-        for scale in (0.0, 0.4, 1.0):
-            values = {name: int(top * scale) for name, top in tops.items()}
-            assert expression.evaluate(values) == plain(pair.function(values), divisor)
-            assert expression.within(bounds).evaluate(values) == expression.evaluate(values)
-
-
 @given(pairs, st.lists(environments, min_size=1, max_size=5))
 def test_numpy_batches_agree_with_single_values(pair: Pair, rows: list[Values]) -> None:
     columns = {name: np.array([row[name] for row in rows]) for name in NAMES}
     found = np.broadcast_to(pair.expression.evaluate(columns), (len(rows),))
     assert found.tolist() == [pair.function(row) for row in rows]
-
-
-@given(pairs, environments)
-def test_what_is_called_nonnegative_is(pair: Pair, values: Values) -> None:
-    positive = {name: value + 1 for name, value in values.items()}
-    if nonnegative(pair.expression):
-        assert pair.function(positive) >= 0
 
 
 @given(st.integers(0, 1000), st.integers(1, 50))
@@ -139,9 +65,6 @@ def test_divisible_terms_leave_a_division() -> None:
     assert (i * 32 + j) // 16 == i * 2 + j // 16
     assert (i * f + j) // f == i + j // f
     assert (i * f + j) % f == j % f
-    assert floordiv(i * 16 + j, 16, {"j": const(15)}) == i
-    assert mod(i * f + j, f, {"j": f - 1}) == j
-    assert floordiv(i * 16 + j, 16, {"j": const(16)}) != i
 
 
 def test_minimum_folds_where_the_difference_is_a_number() -> None:

@@ -39,7 +39,7 @@ def test_packing_agrees_with_the_index_expressions(drawn: tuple[Layout, tuple[in
     assert packed.shape == layout.concrete_shape(shape)
     assert packed.flags.c_contiguous
     for place in itertools.product(*(range(extent) for extent in shape)):
-        indices = layout.indices([const(i) for i in place])
+        indices = layout.indices([const(i) for i in place], {})
         assert packed[tuple(index.constant or 0 for index in indices)] == logical[place]
     assert packed.sum() == logical.sum()  # padding is zero
 

@@ -15,6 +15,7 @@ from search_space.errors import WorkloadError
 from search_space.expression import const, element, var
 from search_space.layout import Layout
 from search_space.movement import Span, merge
+from search_space.ranges import lower, upper
 from search_space.relayout import Relayout
 from search_space.workload import Workload
 from tests.conformance.template_checks import check_config
@@ -123,7 +124,7 @@ def test_gather(shape: list[int], indices: list[int], dtype: str, seed: int) -> 
 def test_an_index_read_at_run_time_stays_in_its_axis() -> None:
     found = element("indices", var("k") * 2, 7)
     assert str(found) == "indices[k*2]"
-    assert (str(found.lower({"k": const(3)})), str(found.upper({"k": const(3)}))) == ("0", "6")
+    assert (str(lower(found, {"k": const(3)})), str(upper(found, {"k": const(3)}))) == ("0", "6")
     assert found.coefficient("k") is None
     assert str(found.substitute({"k": const(1)})) == "indices[2]"
     tensor = np.array([3, 0, -1, 0, 99])
