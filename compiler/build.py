@@ -16,16 +16,17 @@ from dataclasses import dataclass, replace
 
 from compiler.assembly import assemble
 from compiler.backend import Compiled, backend_of
+from compiler.chooser import Chooser
 from compiler.executable import Executable
 from compiler.fallback import has_schedule, to_host, unscheduled
 from compiler.graph import Graph
 from compiler.in_model import Choices, assignments, fastest
-from compiler.options import Chooser, Records
 from compiler.passes.attention import fuse_attention
 from compiler.pipeline import simplify, to_kernels
 from compiler.placement import device_tensors
 from compiler.precision import lower_precision
 from compiler.program import Recipe
+from compiler.recorded import Records
 from compiler.settlement import Settled, settle
 from search_space.config import Config
 from search_space.errors import CodegenError, ModelError, VerificationError

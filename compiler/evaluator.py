@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from compiler.assembly import assemble
 from compiler.build import compile_kernels
+from compiler.chooser import Chooser
 from compiler.executable import Executable
 from compiler.graph import Graph, TensorInfo
-from compiler.options import Chooser, Records
+from compiler.recorded import Records
 from compiler.settlement import Settled, settle
 from search_space.config import Config
 from search_space.dtypes import to_numpy

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from compiler.backend import Backend
+from compiler.chooser import Chooser
 from compiler.graph import Graph
-from compiler.options import Chooser, Records
 from compiler.program import Recipe
+from compiler.recorded import Records
 from search_space.config import Config
 from search_space.target import Target
 from search_space.template import template_of

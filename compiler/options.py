@@ -1,85 +1,23 @@
-"""What each kernel could be run as: schedules with the layouts they read and write, and their cost.
+"""What each node could be run as: schedules with the layouts they read and write, and their cost.
 
-A kernel's options come from the database (the best record of every layout pair, of other thread
-counts where this one was never tuned), else from the nearest tuned shape, else from the template's
-default; layouts nobody measured are offered as variants of the best. Invariants: every option is
-legal in its workload's space; the seconds of measured options are measurements, of all others
-estimates that never undercut a measurement.
+A kernel has an option for each pair of layouts a schedule is known for; elementwise kernels, joins
+and views work in every layout that all their tensors can have. Invariant: an option names a layout
+for every operand, and the output's.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
 
+from compiler.chooser import Chooser, Origin, Schedule
 from compiler.graph import Graph, Node
-from compiler.layouts import PLAIN, block, normal, physical_shape
+from compiler.layouts import PLAIN, block, physical_shape
 from compiler.passes.elementwise import elementwise_workload, is_elementwise
-from search_space.config import Config, KnobValue
-from search_space.dtypes import size_of
-from search_space.space import SearchSpace
+from search_space.config import Config
 from search_space.target import Target
 from search_space.template import template_of
-from search_space.transfer import carried_over
 from search_space.workload import Workload
-
-Origin = Literal["tuned", "stale", "fallback", "default"]
-"""tuned | tuned by other versions | from the nearest shape, threads or layouts tuned | untuned."""
-
-_DOUBT = 1.3
-"""Factor on the seconds of a schedule derived from another's; squared for another algorithm's."""
-
-_NEXT_BEST = 100
-"""Records looked through for one that is legal when the best is not."""
-
-_BYTES_PER_SECOND = 20e9
-"""Of one core copying; an assumption that only unmeasured costs rest on."""
-
-_ASSUMED_CLOCK = 3e9
-
-
-class Records(Protocol):
-    """What the compiler asks of a tuning database (`records.Database`)."""
-
-    def layout_bests(
-        self, workloads: Iterable[Workload | str], target: Target | str, threads: int | None = 1
-    ) -> Mapping[str, Mapping[tuple[str, str], BestRecord]]: ...
-
-    def nearest(
-        self, workload: Workload, target: Target | str, threads: int | None = None
-    ) -> Iterable[BestRecord]: ...
-
-    def top(
-        self,
-        workload: Workload | str,
-        target: Target | str | None = None,
-        *,
-        threads: int | None = None,
-        limit: int = 10,
-    ) -> Iterable[RecordedConfig]: ...
-
-
-class BestRecord(Protocol):
-    """What the compiler asks of a best record (`records.Best`)."""
-
-    @property
-    def record(self) -> RecordedConfig: ...
-    @property
-    def stale(self) -> bool: ...
-    @property
-    def latency(self) -> float: ...
-
-
-class RecordedConfig(Protocol):
-    """What the compiler asks of a trial (`records.TuningRecord`)."""
-
-    @property
-    def config(self) -> Config: ...
-    @property
-    def latency(self) -> float | None: ...
 
 
 @dataclass(frozen=True)
@@ -101,228 +39,74 @@ class Option:
     config: Config | None = None
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """A configuration of a workload and what is known of it."""
+def options_of(graph: Graph, node: Node, chooser: Chooser) -> list[Option]:
+    """Every way to run a kernel, or to lay a join or view out."""
+    if node.kind in ("join", "view"):
+        return _alias_options(graph, node, chooser.target)
+    assert node.workload is not None
+    if is_elementwise(node):
+        return _elementwise_options(graph, node, chooser)
+    return [
+        _option(node.workload, pair, schedule)
+        for pair, schedule in chooser.schedules(node.workload).items()
+        if _fits(graph, node, pair)
+    ]
 
-    config: Config
-    origin: Origin
-    seconds: float
+
+def _fits(graph: Graph, node: Node, pair: tuple[str, str]) -> bool:
+    """Whether the tensors have the four axes that layouts other than plain speak of."""
+    tensors = (node.inputs[0], node.writes[0])
+    return all(
+        layout == PLAIN or len(graph.info(name).dims) == 4
+        for layout, name in zip(pair, tensors, strict=True)
+    )
 
 
-class Chooser:
-    """Finds options; one for each compilation.
+def _option(workload: Workload, pair: tuple[str, str], schedule: Schedule) -> Option:
+    """A template's first operand and whatever has the output's shape follow the pair."""
+    template = template_of(workload.operator)
+    full = template.output(workload).shape
+    layouts = [pair[0]]
+    for operand in template.operands(workload)[1:]:
+        like_output = operand.role == "epilogue" and operand.shape == full
+        layouts.append(pair[1] if like_output else PLAIN)
+    return Option(
+        tuple(layouts), pair[1], schedule.seconds, schedule.origin, workload, schedule.config
+    )
 
-    Args:
-        database: tuning records, or None.
-        threads: how many threads the records have to be of.
-        choices: configurations to use whatever the records say.
-        measured_only: offer a tuned workload in no layouts but those it was measured in.
-    """
 
-    def __init__(
-        self,
-        target: Target,
-        database: Records | None,
-        threads: int,
-        choices: Mapping[Workload, Config] | None = None,
-        *,
-        measured_only: bool = False,
-    ) -> None:
-        self.target = target
-        self._choices = dict(choices or {})
-        self._measured_only = measured_only
-        self.threads = threads
-        self._database = database
-        self._known: dict[Workload, dict[tuple[str, str], Schedule]] = {}
-        self._spaces: dict[Workload, SearchSpace] = {}
-
-    def prepare(self, workloads: Iterable[Workload]) -> None:
-        """Look many workloads up at once (one query instead of one each)."""
-        missing = [w for w in dict.fromkeys(workloads) if w not in self._known]
-        bests: Mapping[str, Mapping[tuple[str, str], BestRecord]] = {}
-        others: Mapping[str, Mapping[tuple[str, str], BestRecord]] = {}
-        if self._database is not None and missing:
-            bests = self._database.layout_bests(missing, self.target, self.threads)
-            unknown = [workload for workload in missing if workload.key not in bests]
-            if unknown:
-                others = self._database.layout_bests(unknown, self.target, None)
-        for workload in missing:
-            found = bests.get(workload.key, {})
-            self._known[workload] = self._schedules(workload, found, others.get(workload.key, {}))
-
-    def schedules(self, workload: Workload) -> Mapping[tuple[str, str], Schedule]:
-        """The best schedule known for each (input, output) layout pair of a workload."""
-        self.prepare([workload])
-        return self._known[workload]
-
-    def best(self, workload: Workload) -> Schedule:
-        """The fastest of them."""
-        return min(self.schedules(workload).values(), key=lambda found: found.seconds)
-
-    def space(self, workload: Workload) -> SearchSpace:
-        if workload not in self._spaces:
-            template = template_of(workload.operator)
-            self._spaces[workload] = template.space(workload, self.target)
-        return self._spaces[workload]
-
-    def _schedules(
-        self,
-        workload: Workload,
-        bests: Mapping[tuple[str, str], BestRecord],
-        others: Mapping[tuple[str, str], BestRecord],
-    ) -> dict[tuple[str, str], Schedule]:
-        """Of each layout pair; `others` are bests of other thread counts, for want of `bests`."""
-        space = self.space(workload)
-        found: dict[tuple[str, str], Schedule] = {}
-        if workload in self._choices:
-            chosen = self._choices[workload]
-            seconds = min((best.latency for best in bests.values()), default=0.0)
-            origin: Origin = "tuned" if bests else self._derived(workload, chosen)
-            return {self.layouts(workload, chosen): Schedule(chosen, origin, seconds)}
-        for best in (bests or others).values():
-            if best.record.config in space:
-                origin = "stale" if best.stale else "tuned"
-                if not bests:
-                    origin = "fallback"
-                schedule = Schedule(best.record.config, origin, best.latency)
-                found[self.layouts(workload, schedule.config)] = schedule
-        if bests and not found:
-            self._add_next_best(workload, space, found)
-        if not found:
-            schedule = self._untuned(workload, space)
-            found[self.layouts(workload, schedule.config)] = schedule
-        elif self._measured_only:
-            return found
-        self._add_variants(workload, space, found)
-        return found
-
-    def _derived(self, workload: Workload, config: Config) -> Origin:
-        """Where a configuration comes from that is on no record of its workload."""
-        usual = template_of(workload.operator).default(workload, self.target)
-        return "default" if config == usual else "fallback"
-
-    def _add_next_best(
-        self, workload: Workload, space: SearchSpace, found: dict[tuple[str, str], Schedule]
-    ) -> None:
-        """Where the bests on record are of an older space: the fastest that is legal today."""
-        assert self._database is not None
-        for record in self._database.top(
-            workload, self.target, threads=self.threads, limit=_NEXT_BEST
-        ):
-            if record.config in space and record.latency is not None:
-                schedule = Schedule(record.config, "stale", record.latency)
-                found[self.layouts(workload, record.config)] = schedule
-                return
-
-    def layouts(self, workload: Workload, config: Config) -> tuple[str, str]:
-        source, result = template_of(workload.operator).layouts(workload, config)
-        return normal(source), normal(result)
-
-    def _untuned(self, workload: Workload, space: SearchSpace) -> Schedule:
-        seconds = estimate(workload, self.target)
-        if self._database is not None:
-            for threads in (self.threads, None):
-                for near in self._database.nearest(workload, self.target, threads):
-                    config = carried_over(near.record.config, space)
-                    if config is not None:
-                        return Schedule(config, "fallback", seconds)
-        template = template_of(workload.operator)
-        return Schedule(template.default(workload, self.target), "default", seconds)
-
-    def _add_variants(
-        self, workload: Workload, space: SearchSpace, found: dict[tuple[str, str], Schedule]
-    ) -> None:
-        """Offer the best schedule in the layouts nobody measured."""
-        best = min(found.values(), key=lambda schedule: schedule.seconds)
-        derived: Origin = "default" if best.origin == "default" else "fallback"
-        measured = 0.0
-        if derived == "fallback":
-            measured = max(schedule.seconds for schedule in found.values())
-        for config in layout_variants(space, best.config):
-            pair = self.layouts(workload, config)
-            if pair not in found:
-                like = config.get("algorithm") == best.config.get("algorithm")
-                factor = _DOUBT if like else _DOUBT * _DOUBT
-                found[pair] = Schedule(config, derived, max(best.seconds * factor, measured))
-
-    # -- options of nodes -----------------------------------------------------------------------
-    def options(self, graph: Graph, node: Node) -> list[Option]:
-        """Every way to run a kernel, or to lay a join or view out."""
-        if node.kind in ("join", "view"):
-            return self._alias_options(graph, node)
-        assert node.workload is not None
-        if is_elementwise(node):
-            return self._elementwise_options(graph, node)
-        return [
-            self._option(graph, node, pair, schedule)
-            for pair, schedule in self.schedules(node.workload).items()
-            if self._fits(graph, node, pair)
-        ]
-
-    def _fits(self, graph: Graph, node: Node, pair: tuple[str, str]) -> bool:
-        """Whether the tensors have the four axes that layouts other than plain speak of."""
-        tensors = (node.inputs[0], node.writes[0])
-        return all(
-            layout == PLAIN or len(graph.info(name).dims) == 4
-            for layout, name in zip(pair, tensors, strict=True)
+def _elementwise_options(graph: Graph, node: Node, chooser: Chooser) -> list[Option]:
+    """Elementwise work is the same in every layout that all full operands share."""
+    found = []
+    for layout in (PLAIN, *_image_layouts(chooser.target)):
+        inner = blocked_elementwise(graph, node, layout)
+        if inner is None:
+            continue
+        changed, operands = inner
+        schedule = chooser.best(changed)
+        found.append(
+            Option(operands, layout, schedule.seconds, schedule.origin, changed, schedule.config)
         )
+    return found
 
-    def _option(
-        self, graph: Graph, node: Node, pair: tuple[str, str], schedule: Schedule
-    ) -> Option:
-        workload = node.workload
-        assert workload is not None
-        template = template_of(workload.operator)
-        full = template.output(workload).shape
-        operands = tuple(
-            pair[0]
-            if position == 0
-            else pair[1]
-            if operand.role == "epilogue" and operand.shape == full
-            else PLAIN
-            for position, operand in enumerate(template.operands(workload))
-        )
-        return Option(
-            operands, pair[1], schedule.seconds, schedule.origin, workload, schedule.config
-        )
 
-    def _elementwise_options(self, graph: Graph, node: Node) -> list[Option]:
-        """Elementwise work is the same in every layout that all full operands share."""
-        workload = node.workload
-        assert workload is not None
-        found = []
-        for layout in (PLAIN, *self.image_layouts()):
-            inner = blocked_elementwise(graph, node, layout)
-            if inner is None:
-                continue
-            changed, operands = inner
-            schedule = self.best(changed)
-            found.append(
-                Option(
-                    operands, layout, schedule.seconds, schedule.origin, changed, schedule.config
-                )
-            )
-        return found
+def _image_layouts(target: Target) -> tuple[str, ...]:
+    """Blocked layouts of the target's vectors."""
+    return (f"NCHW{target.integer('vector.lanes')}c",) if "vector.lanes" in target else ()
 
-    def image_layouts(self) -> tuple[str, ...]:
-        """Blocked layouts of this target's vectors."""
-        if "vector.lanes" not in self.target:
-            return ()
-        return (f"NCHW{self.target.integer('vector.lanes')}c",)
 
-    def _alias_options(self, graph: Graph, node: Node) -> list[Option]:
-        """A join or view works in a blocked layout too if its parts are of whole blocks."""
-        whole = node.outputs[0] if node.kind == "join" else node.inputs[0]
-        parts = node.inputs if node.kind == "join" else node.outputs
-        count = len(node.inputs)
-        found = [Option((PLAIN,) * count, PLAIN)]
-        for layout in self.image_layouts():
-            offset = int(node.attribute("offset", 0))
-            shapes = [graph.info(name).dims for name in (*parts, whole)]
-            if whole not in graph.constants and is_channel_range(shapes, offset, block(layout)):
-                found.append(Option((layout,) * count, layout))
-        return found
+def _alias_options(graph: Graph, node: Node, target: Target) -> list[Option]:
+    """A join or view works in a blocked layout too if its parts are of whole blocks."""
+    whole = node.outputs[0] if node.kind == "join" else node.inputs[0]
+    parts = node.inputs if node.kind == "join" else node.outputs
+    count = len(node.inputs)
+    found = [Option((PLAIN,) * count, PLAIN)]
+    for layout in _image_layouts(target):
+        offset = int(node.attribute("offset", 0))
+        shapes = [graph.info(name).dims for name in (*parts, whole)]
+        if whole not in graph.constants and is_channel_range(shapes, offset, block(layout)):
+            found.append(Option((layout,) * count, layout))
+    return found
 
 
 def is_channel_range(shapes: list[tuple[int, ...]], offset: int, size: int) -> bool:
@@ -332,36 +116,6 @@ def is_channel_range(shapes: list[tuple[int, ...]], offset: int, size: int) -> b
         return False
     pixels = first[2] * first[3]
     return offset % (size * pixels) == 0 and all(shape[1] % size == 0 for shape in shapes)
-
-
-def layout_variants(space: SearchSpace, config: Config) -> Iterator[Config]:
-    """Legal configurations with other layouts than `config`, as like it as can be.
-
-    Those of the same algorithm come first; an algorithm that lacks a knob's value takes the middle
-    of its own.
-    """
-    mine = config.get("algorithm")
-    subspaces = sorted(
-        space.subspaces, key=lambda found: dict(found.fixed).get("algorithm", mine) != mine
-    )
-    for subspace in subspaces:
-        free = [knob for knob in subspace.knobs if knob.name.endswith("layout")]
-        if not free and not any(name.endswith("layout") for name, _ in subspace.fixed):
-            continue
-        values: dict[str, KnobValue] = dict(subspace.fixed)
-        for knob in subspace.knobs:
-            kept = config.get(knob.name)
-            values[knob.name] = kept if kept in knob.values else knob.values[len(knob.values) // 2]
-        for chosen in itertools.product(*(knob.values for knob in free)):
-            names = (knob.name for knob in free)
-            variant = Config.of({**values, **dict(zip(names, chosen, strict=True))})
-            if variant not in space:
-                fixed = (*subspace.fixed, *zip((k.name for k in free), chosen, strict=True))
-                rest = tuple(knob for knob in subspace.knobs if knob not in free)
-                legal = iter(SearchSpace((replace(subspace, fixed=fixed, knobs=rest),)))
-                variant = next(legal, config)
-            if variant != config:
-                yield variant
 
 
 def blocked_elementwise(
@@ -398,17 +152,3 @@ def blocked_elementwise(
     text = workload.text("expression")
     changed = elementwise_workload(text, shapes, physical_shape(layout, dims))
     return replace(changed, constants=workload.constants), tuple(layouts)
-
-
-def estimate(workload: Workload, target: Target) -> float:
-    """Seconds of a schedule nobody measured: half of peak, and memory at a copy's speed."""
-    template = template_of(workload.operator)
-    operands = (*template.operands(workload), template.output(workload))
-    nbytes = sum(math.prod(o.shape) * size_of(o.dtype) for o in operands)
-    lanes = target.integer("vector.lanes") if "vector.lanes" in target else 4
-    return template.flops(workload) / (2 * lanes * _ASSUMED_CLOCK) + nbytes / _BYTES_PER_SECOND
-
-
-def copy_seconds(nbytes: int) -> float:
-    """Seconds to read and write `nbytes` once, for conversions nobody measured."""
-    return 2 * nbytes / _BYTES_PER_SECOND

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from compiler.chooser import Chooser, copy_seconds
 from compiler.graph import Graph, Node, TensorInfo, kernel
 from compiler.layouts import IMAGE, PLAIN, normal, physical_bytes, same_bytes
-from compiler.options import Chooser, Option, copy_seconds
+from compiler.options import Option, options_of
 from compiler.pbqp import Costs, Problem
 from search_space.errors import WorkloadError
 from search_space.template import templates
@@ -57,7 +58,7 @@ class _Settlement:
         self.chooser = chooser
         self.nodes = [node for node in graph.nodes if node.kind != "host"]
         chooser.prepare([node.workload for node in self.nodes if node.workload is not None])
-        self.options = {node: chooser.options(graph, node) for node in self.nodes}
+        self.options = {node: options_of(graph, node, chooser) for node in self.nodes}
 
     def run(self) -> Settled:
         problem = Problem()

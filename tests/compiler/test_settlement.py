@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from codegen.host import host_target
 from codegen.structures import space_of
 from compiler.build import build, extract_tasks, prepared
+from compiler.chooser import Chooser
 from compiler.evaluator import GraphEvaluator
 from compiler.layouts import normal, pack, physical_shape, same_bytes
 from compiler.onnx_import import import_model
-from compiler.options import Chooser
 from compiler.settlement import TRANSFORM, _Settlement, settle
 from records import TuningRecord
 from records.database import Database
