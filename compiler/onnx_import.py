@@ -11,21 +11,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import external_data_helper, helper, inliner, numpy_helper, version_converter
+from onnx import helper
 
 from compiler.graph import Graph, Node, Subgraph, TensorInfo
 from compiler.inference import DTYPE_NAMES, dtype_of, infer_outputs, info_of_type, known_values
 from compiler.onnx_access import shortest
+from compiler.onnx_arrays import ArrayReader, constant_value
+from compiler.onnx_file import ModelFile, read_model
 from search_space.errors import ModelError
 from search_space.workload import shape_text
-
-_FIRST_OPSET = 7
-"""The first whose arithmetic broadcasts as numpy does; older models are converted."""
-
-_MODERN_OPSET = 13
 
 _INFERENCE_LIMIT = 1 << 30
 """Bytes up to which whole-model inference is run (protobuf cannot serialise 2 GiB)."""
@@ -48,106 +44,18 @@ def import_model(model: str | Path | onnx.ModelProto, shapes: Shapes | None = No
             dtype, a dimension of zero or a symbolic dimension without a value; `shapes` names an
             unknown input or contradicts a fixed dimension.
     """
-    proto, folder, name = _load(model)
-    proto = _inline(proto, name)
-    _check(proto, name)
-    proto = _modern(proto, name)
-    return _Importer(proto, folder, name, dict(shapes or {})).graph()
-
-
-def _load(model: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | None, str]:
-    if isinstance(model, onnx.ModelProto):
-        return model, None, model.graph.name or "model"
-    path = Path(model)
-    if not path.exists():
-        raise ModelError(f"model file '{path}' does not exist")
-    proto = onnx.ModelProto()
-    try:
-        proto.ParseFromString(path.read_bytes())
-    except OSError as error:
-        raise ModelError(f"model file '{path}' cannot be read: {error.strerror}") from error
-    except Exception as error:  # whatever protobuf raises for bytes it cannot read
-        raise ModelError(f"'{path}' is not an ONNX model, or it is truncated") from error
-    if not proto.HasField("graph") or not proto.opset_import or not proto.graph.node:
-        raise ModelError(f"'{path}' is not an ONNX model, or it is truncated (no graph in it)")
-    return proto, path.resolve().parent, path.name
-
-
-def _inline(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    if not proto.functions:
-        return proto
-    try:
-        return inliner.inline_local_functions(proto)
-    except Exception as error:
-        raise ModelError(f"the functions of '{name}' cannot be inlined: {_line(error)}") from error
-
-
-def _check(proto: onnx.ModelProto, name: str) -> None:
-    opsets = {e.domain: e.version for e in proto.opset_import}
-    for node in proto.graph.node:
-        known = onnx.defs.has(node.op_type, opsets.get(node.domain, 1), node.domain)
-        if node.domain not in ("", "ai.onnx") and not known:
-            raise ModelError(
-                f"node '{node.name or node.output[0]}' of '{name}' uses {node.domain}."
-                f"{node.op_type}, which is not part of ONNX; export the model without it"
-            )
-    bare = _without_weights(proto)
-    try:
-        onnx.checker.check_model(bare)
-    except onnx.checker.ValidationError as error:
-        raise ModelError(f"'{name}' is not a valid ONNX model: {_line(error)}") from error
-
-
-def _modern(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    """Models of opsets whose operators broadcast by attributes, brought to one that needs none."""
-    version = max((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), default=0)
-    if not 0 < version < _FIRST_OPSET:
-        return proto
-    try:
-        return version_converter.convert_version(proto, _MODERN_OPSET)
-    except Exception as error:
-        raise ModelError(
-            f"'{name}' is of opset {version} and cannot be brought to opset {_MODERN_OPSET}: "
-            f"{_line(error)}; export it anew"
-        ) from error
-
-
-def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its initialisers as inputs: weights are checked when they are read."""
-    bare = onnx.ModelProto(ir_version=proto.ir_version)
-    bare.opset_import.extend(proto.opset_import)
-    graph, source = bare.graph, proto.graph
-    graph.name = source.name or "graph"
-    for field in ("node", "input", "output", "value_info"):
-        getattr(graph, field).extend(getattr(source, field))
-    for value in graph.output:  # common in exported models, though the checker wants one
-        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
-            value.type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto())
-    graph.sparse_initializer.extend(source.sparse_initializer)
-    declared = {value.name for value in source.input}
-    for tensor in source.initializer:
-        if tensor.name not in declared:
-            kind = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
-            graph.input.append(helper.make_value_info(tensor.name, kind))
-    return bare
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+    return _Importer(read_model(model), dict(shapes or {})).graph()
 
 
 class _Importer:
     """State of one import: what is known of each tensor so far."""
 
-    def __init__(
-        self, proto: onnx.ModelProto, folder: Path | None, name: str, shapes: dict[str, Any]
-    ) -> None:
-        self.proto = proto
-        self.folder = folder
-        self.name = name
+    def __init__(self, file: ModelFile, shapes: dict[str, tuple[int, ...]]) -> None:
+        self.proto, self.name = file.proto, file.name
+        self.arrays = ArrayReader(file.folder, file.name)
         self.shapes = shapes
         self.opsets = {
-            "" if e.domain == "ai.onnx" else e.domain: e.version for e in proto.opset_import
+            "" if e.domain == "ai.onnx" else e.domain: e.version for e in self.proto.opset_import
         }
         self.bindings: dict[str, int] = {}
         self.values: dict[str, NDArray[Any]] = {}
@@ -176,43 +84,13 @@ class _Importer:
     # -- constants ----------------------------------------------------------------------------
     def _read_initializers(self) -> None:
         for tensor in self.proto.graph.initializer:
-            self._set_value(tensor.name, self._array(tensor))
+            self._set_value(tensor.name, self.arrays.array(tensor))
         for sparse in self.proto.graph.sparse_initializer:
-            self._set_value(sparse.values.name, _densify(sparse))
+            self._set_value(sparse.values.name, self.arrays.dense(sparse))
 
     def _set_value(self, name: str, array: NDArray[Any]) -> None:
         self.values[name] = array
         self.tensors[name] = TensorInfo(name, dtype_of(array), tuple(array.shape))
-
-    def _array(self, tensor: onnx.TensorProto) -> NDArray[Any]:
-        if external_data_helper.uses_external_data(tensor):
-            self._load_external(tensor)
-        try:
-            return numpy_helper.to_array(tensor)
-        except (ValueError, TypeError) as error:
-            raise ModelError(
-                f"weight '{tensor.name}' of '{self.name}' does not hold as many numbers as its "
-                f"shape {shape_text(tensor.dims)} says; the file may be truncated"
-            ) from error
-
-    def _load_external(self, tensor: onnx.TensorProto) -> None:
-        where = {entry.key: entry.value for entry in tensor.external_data}.get("location", "")
-        if self.folder is None:
-            raise ModelError(
-                f"weight '{tensor.name}' is stored in the file '{where}'; import it by its path"
-            )
-        path = (self.folder / where).resolve()
-        if not where or not path.is_relative_to(self.folder):
-            raise ModelError(
-                f"weight '{tensor.name}' of '{self.name}' is stored in '{where}', outside the "
-                "model's folder; only files inside it are read"
-            )
-        try:
-            external_data_helper.load_external_data_for_tensor(tensor, str(self.folder))
-        except Exception as error:
-            raise ModelError(
-                f"weight '{tensor.name}' of '{self.name}' cannot be read: {_line(error)}"
-            ) from error
 
     # -- inputs -------------------------------------------------------------------------------
     def _read_inputs(self) -> tuple[TensorInfo, ...]:
@@ -291,7 +169,7 @@ class _Importer:
             _captures(proto),
         )  # fmt: skip
         if node.operator == "Constant" and node.domain == "":
-            self._set_value(node.writes[0], _constant_value(node))
+            self._set_value(node.writes[0], constant_value(node))
             return None
         for name in node.reads:
             if name not in self.tensors:
@@ -322,11 +200,14 @@ class _Importer:
         value = helper.get_attribute_value(proto)
         match value:
             case onnx.TensorProto():
-                return self._array(value)
+                return self.arrays.array(value)
             case onnx.SparseTensorProto():
-                return _densify(value)
+                return self.arrays.dense(value)
             case onnx.GraphProto():
-                return Subgraph(value.SerializeToString())
+                graph = onnx.GraphProto()
+                graph.CopyFrom(value)
+                self.arrays.embed(graph)
+                return Subgraph(graph.SerializeToString())
             case bytes():
                 return value.decode("utf-8", "surrogateescape")
             case str() | int():
@@ -363,30 +244,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return shortest(value)
     return value.decode() if isinstance(value, bytes) else value
-
-
-def _constant_value(node: Node) -> NDArray[Any]:
-    """The array of a `Constant` node, whichever attribute holds it."""
-    (name, value), *_ = node.attributes
-    if name in ("value", "sparse_value"):
-        return np.asarray(value)
-    dtype: Any = None
-    if name.startswith("value_float"):
-        dtype = np.float32
-    elif name.startswith("value_int"):
-        dtype = np.int64
-    return np.array(value, dtype=dtype)
-
-
-def _densify(sparse: onnx.SparseTensorProto) -> NDArray[Any]:
-    values = numpy_helper.to_array(sparse.values)
-    indices = numpy_helper.to_array(sparse.indices)
-    dense = np.zeros(tuple(sparse.dims), dtype=values.dtype)
-    if indices.ndim == 1:
-        dense.reshape(-1)[indices] = values
-    else:
-        dense[tuple(indices.T)] = values
-    return dense
 
 
 def _captures(proto: onnx.NodeProto) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 from compiler.onnx_import import import_model
 from compiler.reference import run_reference
@@ -100,13 +100,51 @@ def test_weights_in_other_files_are_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(graph.constants["w"], weight)
 
 
-def _external(tmp_path: Path, location: str) -> Path:
-    model = model_of("g (float[2, 4] x) => (float[2, 4] y) { y = MatMul(x, w) }")
-    tensor = numpy_helper.from_array(random(4, 4), "w")
+def test_arrays_of_nodes_and_subgraphs_in_other_files_are_read(tmp_path: Path) -> None:
+    """From the model's folder, wherever the reader is."""
+    weight = random(3)
+    (tmp_path / "w.bin").write_bytes(weight.tobytes())
+    branch = parser.parse_graph("b () => (float[3] z) { z = Add(x, w) }")
+    branch.initializer.append(_stored_in(numpy_helper.from_array(weight, "w"), "w.bin"))
+    model = model_of(
+        "g (float[3] x, bool[1] c) => (float[3] y, float[3] v) { y = If(c) v = Add(x, y) }"
+    )
+    for name in ("then_branch", "else_branch"):
+        model.graph.node[0].attribute.append(helper.make_attribute(name, branch))
+    constant = _stored_in(numpy_helper.from_array(weight, "k"), "w.bin")
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["k"], value=constant))
+    model.graph.node[2].input[1] = "k"
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    x = random(3, seed=1)
+    found = run_reference(import_model(tmp_path / "m.onnx"), {"x": x, "c": np.array([True])})
+    np.testing.assert_array_equal(found["y"], x + weight)
+    np.testing.assert_array_equal(found["v"], x + weight)
+
+
+def test_a_sparse_weight_whose_indices_are_wrong_is_named() -> None:
+    model = model_of("g (float[3] x) => (float[3] y) { y = Add(x, w) }")
+    for indices in (np.array([1, 7]), np.array([[0, 0], [1, 1]])):
+        del model.graph.sparse_initializer[:]
+        model.graph.sparse_initializer.append(
+            helper.make_sparse_tensor(
+                numpy_helper.from_array(random(2), "w"), numpy_helper.from_array(indices), [3]
+            )
+        )
+        with pytest.raises(ModelError, match=r"'w'|not a valid ONNX model"):
+            import_model(model)
+
+
+def _stored_in(tensor: onnx.TensorProto, location: str) -> onnx.TensorProto:
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value=location)
-    model.graph.initializer.append(tensor)
+    return tensor
+
+
+def _external(tmp_path: Path, location: str) -> Path:
+    model = model_of("g (float[2, 4] x) => (float[2, 4] y) { y = MatMul(x, w) }")
+    tensor = numpy_helper.from_array(random(4, 4), "w")
+    model.graph.initializer.append(_stored_in(tensor, location))
     path = tmp_path / "inner" / "m.onnx"
     path.parent.mkdir()
     path.write_bytes(model.SerializeToString())
