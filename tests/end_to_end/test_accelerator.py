@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from tests.compiler.model_builder import expected, model_of, random
-from tests.end_to_end.test_command_line import refuse, succeed
+from tests.end_to_end.command import refuse, succeed
 from tilesmith.command_line import command_line
 
 MODELS = {

@@ -1,0 +1,169 @@
+"""Every bad input of the command line: exit code 2 and one sentence that says what to do."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.end_to_end.command import SMALL, TUNE, refuse, save_model, succeed
+
+BAD_OPERATORS = {
+    "matmul m=512 n=512": "needs k=",
+    "matmul m=0 n=512 k=512": "m=0",
+    "matmul m=512 n=512 k=512 dtype=float31": "unknown dtype 'float31'",
+    "matmul m=512 n=512 k=512 q=1": "no parameter 'q'",
+    "matmul m=512 n=512 k=512 m=2": "given twice",
+    "matmul m=512 n=512 k": "not of the form NAME=VALUE",
+    "matmul m=512 n=512 k=512 epilogue=frobnicate": "unknown epilogue step 'frobnicate'",
+    "matmol m=512 n=512 k=512": "unknown operator 'matmol'",
+}
+
+
+@pytest.mark.parametrize("text", BAD_OPERATORS)
+def test_a_wrong_operator_is_refused(text: str, tmp_path: Path) -> None:
+    database = tmp_path / "tuning.db"
+    assert BAD_OPERATORS[text] in refuse("tune", "--op", text, "--database", database)
+    assert not database.exists()
+
+
+Spoil = Callable[[Path], object]
+
+BAD_FILES: dict[str, tuple[Spoil, str]] = {
+    "missing": (lambda path: path.unlink(), "does not exist"),
+    "truncated": (lambda path: path.write_bytes(path.read_bytes()[:100]), "truncated"),
+    "text": (lambda path: path.write_text("hello, world\n" * 9), "not an ONNX model"),
+    "empty": (lambda path: path.write_bytes(b""), "not an ONNX model"),
+    "folder": (lambda path: (path.unlink(), path.mkdir()), "cannot be read"),
+    "zero dimension": (lambda path: save_model(path, (0, 8)), "0x8"),
+    "symbolic dimension": (lambda path: save_model(path, ("batch", 8)), "--shape"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
+@pytest.mark.parametrize("command", ["tune", "compile", "run", "bench", "simulate"])
+def test_a_wrong_model_is_refused(command: str, kind: str, model: Path, tmp_path: Path) -> None:
+    spoil, expected = BAD_FILES[kind]
+    spoil(model)
+    more = {
+        "tune": ["--database", tmp_path / "tuning.db"],
+        "compile": ["-o", tmp_path / "small.tsm"],
+    }.get(command, [])
+    assert expected in refuse(command, model, *more)
+    assert not (tmp_path / "small.tsm").exists()
+
+
+def test_wrong_usage_is_refused(model: Path, tmp_path: Path) -> None:
+    database = ["--database", tmp_path / "tuning.db"]
+    assert "not both" in refuse("tune", model, "--op", SMALL, *database)
+    assert "--op" in refuse("tune", *database)
+    assert "--database" in refuse("tune", "--op", SMALL)
+    assert "No such option" in refuse("tune", "--op", SMALL, *database, "--trails", "3")
+    assert "No such command" in refuse("tuna")
+    assert "--trials" in refuse("tune", "--op", SMALL, *database, "--trials", "0")
+    assert "strategy" in refuse("tune", "--op", SMALL, *database, "--strategy", "wishing")
+    assert "cost model" in refuse("tune", "--op", SMALL, *database, "--cost-model", "crystal")
+    assert "--against" in refuse("bench", model, "--against", "abacus")
+    assert "scheduler" in refuse("tune", "--op", SMALL, *database, "--scheduler", "fate")
+    assert "time-limit = nan" in refuse("tune", "--op", SMALL, *database, "--time-limit", "nan")
+    assert not (tmp_path / "tuning.db").exists(), "nothing is made for a job that cannot start"
+    assert "no unfinished job" in refuse("tune", "--op", SMALL, *database, "--resume")
+
+
+def test_a_wrong_target_is_refused(tmp_path: Path) -> None:
+    simulate = ["simulate", "--op", SMALL, "--target"]
+    assert "unknown target 'trn9'" in refuse(*simulate, "trn9")
+    assert "cannot be read" in refuse(*simulate, tmp_path / "absent.toml")
+    broken = tmp_path / "broken.toml"
+    broken.write_text("family = ")
+    assert "not valid TOML" in refuse(*simulate, broken)
+    assert "no 'sbuf.gib'" in refuse(*simulate, "trn1", "--set", "sbuf.gib=1")
+    assert "not of type int" in refuse(*simulate, "trn1", "--set", "sbuf.mib=big")
+    assert "out of range" in refuse(*simulate, "trn1", "--set", "sbuf.mib=-1")
+    assert "KEY=VALUE" in refuse(*simulate, "trn1", "--set", "sbuf.mib")
+    assert "avx9" in refuse(*simulate, "cpu", "--set", "isa.name=avx9")
+
+
+def test_an_operator_without_schedules_for_a_target_is_refused(model: Path, tmp_path: Path) -> None:
+    pool = "pool2d kind=max c=8 h=8 w=8 kh=2 kw=2 stride=2"
+    expected = "operator 'pool2d' has no schedules for target 'systolic'"
+    assert expected in refuse("simulate", "--op", pool, "--target", "systolic")
+    job = ["tune", "--op", pool, "--target", "systolic", "--database", tmp_path / "tuning.db"]
+    assert expected in refuse(*job)
+    compile_it = ["compile", model, "--target", "systolic", "-o", tmp_path / "small.tsm"]
+    assert "'systolic'" in refuse(*compile_it)
+
+
+def test_hardware_that_is_not_here_is_refused(tmp_path: Path) -> None:
+    job = ["tune", "--op", SMALL, "--database", tmp_path / "tuning.db", "--target", "trn1"]
+    assert "simulator" in refuse(*job, "--measure", "hardware")
+
+
+def test_a_wrong_shape_is_refused(model: Path) -> None:
+    assert "'y'" in refuse("simulate", model, "--shape", "y=4x8")
+    assert "NAME=1x3x224x224" in refuse("simulate", model, "--shape", "x:4x8")
+    assert "dimension of zero" in refuse("simulate", model, "--shape", "x=0x8")
+    assert "'x'" in refuse("simulate", model, "--shape", "x=5x8")
+
+
+def test_wrong_arrays_are_refused(model: Path, tmp_path: Path) -> None:
+    good, other = tmp_path / "good.npy", tmp_path / "other.npy"
+    np.save(good, np.zeros((4, 8), np.float32))
+    run = ["run", model, "--input"]
+    assert "'z'" in refuse(*run, f"z={good}")
+    np.save(other, np.zeros((5, 8), np.float32))
+    assert "5x8" in refuse(*run, f"x={other}")
+    np.save(other, np.zeros((4, 8), np.int64))
+    assert "int64" in refuse(*run, f"x={other}")
+    np.save(other, np.array([{}], dtype=object), allow_pickle=True)
+    assert "plain numbers" in refuse(*run, f"x={other}")
+    other.write_text("1, 2, 3")
+    assert "plain numbers" in refuse(*run, f"x={other}")
+    assert "cannot be read" in refuse(*run, f"x={tmp_path / 'absent.npy'}")
+    assert "given twice" in refuse(*run, f"x={good}", "--input", f"x={good}")
+
+
+def test_a_wrong_artifact_is_refused(tmp_path: Path) -> None:
+    artifact = tmp_path / "model.tsm"
+    artifact.write_bytes(b"PK\x03\x04 this is no artifact")
+    assert "model.tsm" in refuse("run", artifact)
+    assert "absent.tsm" in refuse("bench", tmp_path / "absent.tsm")
+
+
+def test_a_wrong_database_is_refused(model: Path, tmp_path: Path) -> None:
+    database = tmp_path / "tuning.db"
+    compile_it = ["compile", model, "-o", tmp_path / "small.tsm", "--database", database]
+    assert "tuning.db" in refuse(*compile_it)
+    database.write_text("this is no database " * 100)
+    assert "tuning.db" in refuse(*compile_it)
+    assert "tuning.db" in refuse("tune", "--op", SMALL, "--database", database)
+    assert "nowhere" in refuse("tune", "--op", SMALL, "--database", tmp_path / "nowhere" / "t.db")
+    assert "frob" in refuse("tune", "--op", SMALL, "--database", "frob://host/name")
+
+
+def test_a_database_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    database = tmp_path / "tuning.db"
+    succeed("tune", "--op", SMALL, "--database", database, *TUNE)
+    with sqlite3.connect(database) as connection:
+        connection.execute("update schema_version set version_num = '9999'")
+    connection.close()
+    assert "newer" in refuse("tune", "--op", SMALL, "--database", database)
+
+
+def test_a_read_only_database_is_refused_where_it_would_be_written(tmp_path: Path) -> None:
+    database = tmp_path / "tuning.db"
+    succeed("tune", "--op", SMALL, "--database", database, *TUNE)
+    database.chmod(0o444)
+    assert "read-only" in refuse("tune", "--op", SMALL, "--database", database, *TUNE)
+    assert succeed("db", "stats", "--database", database)["trials"] >= 2
+
+
+def test_something_untuned_is_refused_where_all_must_be_tuned(model: Path, tmp_path: Path) -> None:
+    database, artifact = tmp_path / "tuning.db", tmp_path / "small.tsm"
+    succeed("tune", "--op", SMALL, "--database", database, *TUNE)
+    compile_it = ["compile", model, "-o", artifact, "--database", database, "--require-tuned"]
+    assert "matmul m=4" in refuse(*compile_it)
+    assert not artifact.exists()

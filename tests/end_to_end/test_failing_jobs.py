@@ -1,0 +1,109 @@
+"""Jobs that are stopped or fail half-way: no trial lost, one sentence, exit code 1."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.command import SMALL, TUNE, start, succeed, trials_in
+
+
+def one_sentence(process: subprocess.Popen[str]) -> str:
+    """The last line of stderr of a process that must not show a traceback."""
+    _, errors = process.communicate(timeout=120)
+    assert "Traceback" not in errors
+    return errors.splitlines()[-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle_of_tuning_loses_no_trial(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    database = tmp_path / "tuning.db"
+    job = ["tune", "--op", SMALL, "--database", database, "--measure", "hardware"]
+    process = start(*job, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while trials_in(database) < 3:
+        assert process.poll() is None, one_sentence(process)
+        assert time.monotonic() < deadline, "tuning does not get on"
+        time.sleep(0.05)
+    os.killpg(process.pid, number)  # a terminal's Ctrl-C reaches the worker process too
+    sentence = one_sentence(process)
+    assert process.returncode == 1
+    assert number.name in sentence
+    kept = trials_in(database)
+    assert f"after {kept} trials" in sentence
+    resuming = shlex.split(sentence.partition("to go on: ")[2])
+    assert resuming == ["tilesmith", *map(str, job), "--resume"]
+    more = succeed(*resuming[1:], "--trials", str(kept + 1))
+    assert more["trials"] == kept + 1
+
+
+def test_a_job_that_does_not_come_to_an_end_is_torn_out_of(tmp_path: Path) -> None:
+    """A cost model in training polls nothing; the exception finds it, and the trials stay."""
+    script = """
+import time, tuner.predictor
+from tilesmith.command_line import main
+def train(self):
+    print("training", flush=True)
+    while True:
+        time.sleep(0.01)
+tuner.predictor.Predictor.train_if_due = train
+main()
+"""
+    job = ["tune", "--op", SMALL, "--database", str(tmp_path / "t.db"), "--measure", "simulator"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *job], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "training\n"
+    process.send_signal(signal.SIGINT)
+    sentence = one_sentence(process)
+    assert process.returncode == 1
+    assert f"after {trials_in(tmp_path / 't.db')} trials" in sentence
+    assert sentence.endswith("--resume")
+
+
+def test_a_database_that_another_holds_does_not_keep_a_stopped_job(tmp_path: Path) -> None:
+    """A commit waits for the other writer and cannot be torn; the process ends all the same."""
+    database = tmp_path / "t.db"
+    succeed("tune", "--op", SMALL, "--database", database, *TUNE)
+    other = sqlite3.connect(database, isolation_level=None)
+    other.execute("begin immediate")
+    process = start("tune", "--op", SMALL, "--database", database, "--measure", "simulator")
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    sentence = one_sentence(process)
+    other.close()
+    assert process.returncode == 1
+    assert "stopped" in sentence or "interrupted" in sentence
+
+
+def test_a_full_disk_ends_the_job_with_a_sentence(model: Path, tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    process = start("compile", model, "-o", "/dev/full")
+    assert "No space left on device" in one_sentence(process)
+    assert process.returncode == 1
+    with Path("/dev/full").open("w") as full:
+        process = start("operators", "--json", stdout=full)
+    assert "No space left on device" in one_sentence(process)
+    assert process.returncode == 1
+
+
+def test_a_reader_that_goes_away_ends_the_job_with_a_sentence() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = start("operators", stdout=writer)
+    os.close(writer)
+    assert "closed" in one_sentence(process)
+    assert process.returncode == 1
