@@ -1,0 +1,36 @@
+"""The comparison of the lowering tests: in numpy, as native code, and by onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+
+from codegen.host import host_target
+from compiler.build import build
+from compiler.onnx_import import import_model
+from compiler.pipeline import simplify, to_kernels
+from tests.compiler.model_builder import assert_close, check, expected, inputs_of
+
+
+def whole(graph: Any) -> Any:
+    return to_kernels(simplify(graph))
+
+
+def check_both(model: onnx.ModelProto, host: int = 0, tolerance: float = 2e-5) -> Any:
+    """Compare the lowered graph in numpy, and the executable, with onnxruntime."""
+    lowered = check(model, whole, tolerance=tolerance)
+    hosts = [node.describe() for node in lowered.nodes if node.kind == "host"]
+    assert len(hosts) == host, hosts
+    executable = build(import_model(model), host_target())
+    assert executable.report.host == host
+    executable._arena.view(np.float32)[:] = np.nan  # what is read has to be written before
+    inputs = inputs_of(lowered)
+    assert_close(executable.run(inputs), expected(model, inputs), tolerance)
+    return lowered
+
+
+def model_without_output_shape(model: onnx.ModelProto) -> onnx.ModelProto:
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    return model

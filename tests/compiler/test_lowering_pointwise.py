@@ -1,0 +1,103 @@
+"""Elementwise work after lowering: fused behind products, in chains, or of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from compiler.onnx_import import import_model
+from tests.compiler.lowering_checks import check_both, whole
+from tests.compiler.model_builder import model_of, operators, random
+
+
+@pytest.mark.parametrize(
+    ("body", "epilogue"),
+    [
+        ("y = Add(c, x)", "bias,residual"),
+        ("s = Add(x, c) y = Relu(s)", "bias,residual,relu"),
+        ("m = Mul(c, x) y = Sigmoid(m)", "bias,multiply,sigmoid"),
+        ("m = Mul(c, two) y = Add(m, half)", "bias"),
+        ("y = Clip(c, zero, six)", "bias,clip"),
+        ("y = Clip(c, zero)", "bias,relu"),
+        ("y = LeakyRelu<alpha=0.2>(c)", "bias,leaky_relu:0.2"),
+        ("y = HardSigmoid(c)", "bias,hard_sigmoid"),
+        ("y = HardSwish(c)", "bias,hard_swish"),
+        ("s = Sigmoid(c) y = Mul(c, s)", "bias,silu"),
+        ("y = Tanh(c)", "bias,tanh"),
+        ("g = GlobalAveragePool(x) y = Mul(c, g)", None),
+    ],
+)
+def test_epilogues_fuse_into_a_convolution(body: str, epilogue: str | None) -> None:
+    model = model_of(
+        "g (float[1, 6, 5, 7] x) => (float[1, 6, 5, 7] y) "
+        f"{{ c = Conv<kernel_shape=[3, 3], pads=[1, 1, 1, 1]>(x, w, b) {body} }}",
+        w=random(6, 6, 3, 3), b=random(6), two=np.float32(2), half=np.float32(0.5),
+        zero=np.float32(0), six=np.float32(6),
+    )  # fmt: skip
+    graph = check_both(model)
+    if epilogue is not None:
+        assert len(graph.nodes) == 1
+        assert ",".join(map(str, graph.nodes[0].workload.epilogue)) == epilogue
+    else:  # squeeze and excite: a scale for each channel, made by another kernel
+        assert [str(s) for s in graph.nodes[-1].workload.epilogue] == ["bias", "scale"]
+
+
+def test_of_two_convolutions_the_deeper_takes_the_sum() -> None:
+    model = model_of(
+        "g (float[1, 4, 5, 5] x) => (float[1, 4, 5, 5] y) "
+        "{ a = Conv(x, w1) b = Relu(a) c = Conv(b, w2) d = Conv(x, w3) y = Add(c, d) }",
+        w1=random(4, 4, 1, 1), w2=random(4, 4, 1, 1, seed=1), w3=random(4, 4, 1, 1, seed=2),
+    )  # fmt: skip
+    graph = check_both(model)
+    deep = next(node for node in graph.nodes if node.outputs == ("y",))
+    assert "c" not in graph.tensors
+    assert deep.inputs[2] == "d"
+
+
+def test_a_value_read_twice_is_not_fused_away() -> None:
+    model = model_of(
+        "g (float[1, 4, 5, 5] x) => (float[1, 4, 5, 5] y, float[1, 4, 5, 5] c) "
+        "{ c = Conv(x, w1) y = Relu(c) }",
+        w1=random(4, 4, 1, 1),
+    )
+    graph = check_both(model)
+    assert len(graph.nodes) == 2
+
+
+ELEMENTWISE = {
+    "chain": ("a = Add(x, z) b = Exp(a) y = Mul(b, v)", 1),
+    "broadcast twice": ("a = Add(x, v) y = Div(a, u)", 1),
+    "diamond": ("a = Exp(x) b = Neg(a) c = Abs(a) y = Add(b, c)", 2),
+    "powers": ("a = Pow(x, two) b = Add(a, one) c = Pow(b, minus_half) y = Pow(c, three)", 2),
+    "min and max": ("a = Min(x, z) b = Max(a, v) y = Sub(one, b)", 1),
+    "roundings": ("a = Floor(x) b = Ceil(z) c = Sub(a, b) y = Round(c)", 1),
+    "activations": (
+        "a = Elu<alpha=0.5>(x) b = LeakyRelu(a) c = Softsign(b) y = PRelu(c, v)", None,
+    ),
+    "clips": ("a = Clip(x, one) b = Clip(x, , one) y = Sub(a, b)", 1),
+    "erf, reciprocal, root": (
+        "a = Abs(x) b = Add(a, one) c = Sqrt(b) d = Reciprocal(c) y = Erf(d)", 1,
+    ),
+    "logarithm": ("a = Abs(x) b = Add(a, one) y = Log(b)", 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_elementwise_chains(name: str) -> None:
+    body, count = ELEMENTWISE[name]
+    model = model_of(
+        f"g (float[2, 3, 5, 4] x, float[2, 3, 5, 4] z) => (float[2, 3, 5, 4] y) {{ {body} }}",
+        v=random(3, 1, 1), u=2 + np.abs(random(5, 4)), one=np.float32(1), two=np.float32(2),
+        three=np.float32(3), minus_half=np.float32(-0.5),
+    )  # fmt: skip
+    graph = check_both(model)
+    assert count is None or len(graph.nodes) == count
+
+
+def test_equal_elementwise_work_has_one_key_whatever_its_shape() -> None:
+    text = "g (float[{0}] x, float[{0}] z) => (float[{0}] y) {{ y = Add(x, z) }}"
+    keys = {
+        next(iter(operators(whole(import_model(model_of(text.format(shape)))))))
+        for shape in ("2, 3, 4", "24", "4, 1, 6")
+    }
+    assert keys == {"elementwise shape=24 expression=add(x0,x1)"}
