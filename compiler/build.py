@@ -21,6 +21,7 @@ from compiler.executable import Executable
 from compiler.fallback import has_schedule, to_host, unscheduled
 from compiler.graph import Graph
 from compiler.in_model import Choices, assignments, fastest
+from compiler.known_operands import mark_known
 from compiler.passes.attention import fuse_attention
 from compiler.pipeline import simplify, to_kernels
 from compiler.placement import device_tensors
@@ -125,6 +126,7 @@ def scheduled(
     backend.check(target)
     kernels = fuse_attention(kernels, lambda workload: has_schedule(workload, target))
     lowered, narrowed = lower_precision(kernels, precision)
+    lowered = mark_known(lowered)
     return to_host(lowered, unscheduled(lowered, target)), narrowed
 
 

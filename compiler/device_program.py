@@ -8,6 +8,7 @@ program ends.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -24,6 +25,8 @@ from codegen.accelerator.storage import from_bytes
 from compiler.program import HostStep, KernelStep, Place, Recipe, TensorRef
 from search_space.dtypes import size_of
 from search_space.errors import ModelError
+from search_space.template import template_of
+from search_space.workload import Workload
 from simulator.accelerator.timeline import timeline
 
 POLICIES = (None, Policy(), Policy(share=0.6))
@@ -81,12 +84,30 @@ def _link(recipe: Recipe, steps: tuple[KernelStep, ...]) -> Program:
     outside = _outside(recipe, mine)
     choices = [link(recipe.name, parts, core, outside, policy) for policy in POLICIES]
     best = min(choices, key=lambda choice: timeline(choice.stream).makespan)
-    compulsory = sum(
+    return Program(steps, streams, best, _compulsory(steps, best, outside))
+
+
+def _compulsory(steps: Sequence[KernelStep], linked: Linked, outside: Sequence[Range]) -> int:
+    """Bytes that have to move: what the program reads first or others read, constants once.
+
+    Constants count as the model has them, however they are laid out for loading.
+    """
+    moved = sum(
         place.nbytes
-        for place, tensor in zip(best.ranges, best.stream.tensors, strict=True)
-        if tensor.role == "input" or any(place.meets(other) for other in outside)
+        for place, tensor in zip(linked.ranges, linked.stream.tensors, strict=True)
+        if place.region == "arena"
+        and (tensor.role == "input" or any(place.meets(other) for other in outside))
     )
-    return Program(steps, streams, best, compulsory)
+    known = {}
+    for step in steps:
+        workload = Workload.parse(step.workload)
+        places = tuple(place for place in step.arguments if place.region == "constant")
+        known[places] = sum(
+            math.prod(operand.shape) * size_of(operand.dtype)
+            for operand in template_of(workload.operator).operands(workload)
+            if workload.is_constant(operand.name)
+        )
+    return moved + sum(known.values())
 
 
 def _part(step: KernelStep, stream: InstructionStream) -> Part:

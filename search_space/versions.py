@@ -11,7 +11,7 @@ SPACE = "2"
 CODEGEN = "1"
 """Raise when the same program becomes other native code (LLVM's own version is kept apart)."""
 
-SIMULATOR = "6"
+SIMULATOR = "7"
 """Raise when a simulator gives the same program another latency."""
 
 FEATURES = "2"

@@ -4,9 +4,10 @@
     load sbuf[0:128, 256 f32] <- w.staged[0, 128:256 256 f32]         one run of 128 KiB
 
 Weights are known when a model is compiled, so each block of them can be one contiguous run,
-whatever shape the weight has: DMA moves short rows at a fraction of its bandwidth. Invariants: the
+whatever shape the weight has: DMA moves short rows at a fraction of its bandwidth. A row that all
+partitions want (a bias) lies in memory once for each of them, for the same reason. Invariants: the
 same elements arrive at the same places; a tensor that would grow by more than `GROWTH` (overlapping
-blocks) stays as it is.
+blocks) and beyond `SMALL` stays as it is.
 """
 
 from __future__ import annotations
@@ -27,9 +28,14 @@ from codegen.accelerator.instructions import (
     Op,
     Space,
 )
+from search_space.program import Program
+from search_space.workload import Workload
 
 GROWTH = 1.25
 """Of a constant, at most: what HBM pays for long rows."""
+
+SMALL = 512 * 1024
+"""Bytes that a constant may grow to, whatever its growth: a row of 4 KiB for 128 partitions."""
 
 SUFFIX = ".staged"
 
@@ -64,6 +70,12 @@ def _gather(
     return np.lib.stride_tricks.as_strided(flat[offset:], counts, steps).reshape(-1)
 
 
+def constants_of(program: Program, workload: Workload) -> frozenset[str]:
+    """Parameters of a kernel that are known when a model is compiled."""
+    prepared = (buffer.name for buffer in program.parameters if buffer.role == "prepared")
+    return frozenset((*prepared, *workload.constants))
+
+
 def stage(stream: InstructionStream, constants: Collection[str]) -> Staged:
     """The same kernel with the tensors `constants` staged, as far as that is worth it."""
     table = {name: column.copy() for name, column in stream.accesses.items()}
@@ -80,7 +92,8 @@ def stage(stream: InstructionStream, constants: Collection[str]) -> Staged:
             if block not in order:
                 order[block] = size
                 size += math.prod(block[1])
-        if size > GROWTH * tensor.elements:
+        nbytes = size * int(DTYPE_BYTES[table["dtype"][mine[0]]])
+        if size > GROWTH * tensor.elements and nbytes > SMALL:
             continue
         for access, block in zip(mine.tolist(), taken, strict=True):
             table["offset"][access] = order[block] * int(DTYPE_BYTES[table["dtype"][access]])

@@ -20,7 +20,7 @@ from codegen.accelerator.from_program import generate
 from codegen.accelerator.instructions import InstructionStream, Space
 from codegen.accelerator.linking import among_neighbours
 from codegen.accelerator.prologue import prepare
-from codegen.accelerator.staging import SUFFIX, Staged, stage
+from codegen.accelerator.staging import SUFFIX, Staged, constants_of, stage
 from codegen.accelerator.storage import to_bytes
 from codegen.structures import lowered
 from compiler.backend import Backend, Compiled, backends
@@ -87,7 +87,7 @@ class TrainiumBackend(Backend):
             except (CodegenError, VerificationError):
                 found.append(float("inf"))
                 continue
-            places = _places(staged.stream, _constants(program, workload))
+            places = _places(staged.stream, constants_of(program, workload))
             played = timeline(among_neighbours(Part(workload.key, staged.stream, places), core))
             found.append(played.makespan * 1e-9)
         return found
@@ -122,13 +122,7 @@ def _staged(workload: Workload, target: Target, config: Config) -> tuple[LoopPro
     """The loop program of a configuration, and its stream with constants staged."""
     program = lowered(workload, target, config)
     stream = generate(program, Core.of(target))
-    return program, stage(stream, _constants(program, workload))
-
-
-def _constants(program: LoopProgram, workload: Workload) -> set[str]:
-    """Parameters that are known when a model is compiled."""
-    prepared = {buffer.name for buffer in program.parameters if buffer.role == "prepared"}
-    return prepared | set(workload.constants)
+    return program, stage(stream, constants_of(program, workload))
 
 
 def _places(stream: InstructionStream, constant: Collection[str]) -> tuple[Range | None, ...]:

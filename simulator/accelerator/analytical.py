@@ -64,10 +64,15 @@ VERDICT = (len(RESOURCES), len(RESOURCES) + 4)
 
 @dataclass
 class Analysis:
-    """A symbolic program, ready to be evaluated on batches."""
+    """A symbolic program, ready to be evaluated on batches.
+
+    Attributes:
+        constants: parameters that are laid out as they are loaded (`codegen.accelerator.staging`).
+    """
 
     program: Program
     core: Core
+    constants: frozenset[str] = frozenset()
     mentioned: dict[int, frozenset[str]] = field(default_factory=dict)
     buffers: dict[str, Buffer] = field(default_factory=dict)
     rebuilt: dict[tuple[int, str], Loop] = field(default_factory=dict)
@@ -286,7 +291,7 @@ class Analysis:
                 return self.loop(self.rebuilt[key], values)
         sizes = {loop.variable: self.value(loop.extent, values) for loop in loops}
         apart = {loop.variable: sizes.pop(loop.variable) for loop in loops if loop.kind == "unroll"}
-        cost = NestCost(self.core, self.buffers, self.n, block, sizes)
+        cost = NestCost(self.core, self.buffers, self.n, block, sizes, self.constants)
         return cost.repeated(apart) if apart else cost.estimate()
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from codegen.accelerator.core import Core
 from codegen.accelerator.from_program import generate
 from codegen.accelerator.instructions import InstructionStream, Op
+from codegen.accelerator.staging import constants_of, stage
 from search_space.config import Config
 from search_space.errors import CodegenError, TargetError, VerificationError, WorkloadError
 from search_space.lowering import lower
@@ -69,7 +70,8 @@ def _space(workload: Workload, target: Target) -> SearchSpace:
 
 @lru_cache(maxsize=KEPT)
 def _analysis(workload: Workload, target: Target, structure: Config) -> Analysis:
-    return Analysis(_program(workload, target, structure), Core.of(target))
+    program = _program(workload, target, structure)
+    return Analysis(program, Core.of(target), constants_of(program, workload))
 
 
 def instruction_stream(workload: Workload, target: Target, config: Config) -> InstructionStream:
@@ -83,6 +85,13 @@ def instruction_stream(workload: Workload, target: Target, config: Config) -> In
     space.validate(config)
     program = _program(workload, target, space.structure(config)).bind(space.tiles(config))
     return generate(program, Core.of(target))
+
+
+def staged_stream(workload: Workload, target: Target, config: Config) -> InstructionStream:
+    """The same with constants laid out as they are loaded, as a model has them: what is timed."""
+    stream = instruction_stream(workload, target, config)
+    program = _program(workload, target, _space(workload, target).structure(config))
+    return stage(stream, constants_of(program, workload)).stream
 
 
 def _estimates(
@@ -134,7 +143,7 @@ class TrainiumSimulator:
         latency, bound = np.empty(len(configs)), []
         for index, config in enumerate(configs):
             try:
-                played = timeline(instruction_stream(workload, target, config))
+                played = timeline(staged_stream(workload, target, config))
             except (CodegenError, VerificationError) as error:
                 latency[index] = np.inf
                 bound.append(str(error))
@@ -164,7 +173,7 @@ class TrainiumSimulator:
         if fidelity == "analytical" and trace is None and config is not None:
             return _analytical_result(workload, target, config, core)
         config = config or template_of(workload.operator).default(workload, target)
-        played = timeline(instruction_stream(workload, target, config))
+        played = timeline(staged_stream(workload, target, config))
         notes = _write(played, trace) if trace is not None else ()
         return _timeline_result(workload, config, played, notes)
 

@@ -19,6 +19,7 @@ from codegen.accelerator.core import ENGINES, Core
 from codegen.accelerator.costs import transfer_time
 from codegen.accelerator.elementwise import calls, simplify
 from codegen.accelerator.pointwise import MAX_ELEMENTS
+from codegen.accelerator.staging import SMALL
 from codegen.accelerator.transfers import COPY_ELEMENTS, DMA_BYTES
 from search_space.dtypes import size_of
 from search_space.expression import Expr
@@ -109,6 +110,7 @@ class NestCost:
     n: int
     block: Block
     sizes: dict[str, Any]
+    constants: AbstractSet[str] = frozenset()
 
     def estimate(self) -> Estimate:
         block, value, core = self.block, self.block.value, self.core
@@ -233,8 +235,11 @@ class NestCost:
         load = self.scope(written.buffer) == "sbuf"
         chip, hbm = (written, source) if load else (source, written)
         size = size_of(self.dtype(chip.buffer))
-        run = 1.0 if self.scattered(chip, hbm) else self.run(hbm, self.partition(chip))
         whole = self.product(self.sizes)
+        if hbm.buffer in self.constants:
+            run = self.laid_out(hbm, whole, size, self.partition(chip))
+        else:
+            run = 1.0 if self.scattered(chip, hbm) else self.run(hbm, self.partition(chip))
         runs = whole / run
         engines, time = _vector_transfer(runs, run * size, core)
         busy = engines * time / core.dma_engines
@@ -250,6 +255,16 @@ class NestCost:
         for _ in range(5):
             self.engine(total, VECTOR, 1.0, self.core.minimums[VECTOR])
         total.span += self.core.dma_start_ns
+
+    def laid_out(self, hbm: Load, whole: Any, size: int, rows: AbstractSet[str]) -> Any:
+        """Elements of a contiguous run of a constant, which lies in the order of its loads.
+
+        But not where all partitions want the same rows, and these are long.
+        """
+        piece = np.maximum(whole / np.maximum(1.0, whole * size / DMA_BYTES), 1.0)
+        if rows & self.used(hbm):
+            return piece
+        return np.where(whole * size <= SMALL, piece, self.run(hbm, rows))
 
     def scattered(self, chip: Load, hbm: Load) -> bool:
         """Whether elements that follow each other in HBM lie apart on chip."""
@@ -324,8 +339,10 @@ class NestCost:
             if self.scope(found.buffer) != "hbm":
                 continue
             size = size_of(self.dtype(found.buffer))
-            run = self.run(found)
             elements = self.product(self.used(found) | rows)
+            run = self.run(found)
+            if found.buffer in self.constants:
+                run = self.laid_out(found, elements, size, rows)
             engines, time = _vector_transfer(elements / run, run * size, core)
             total.occupied[DMA] += engines * time / core.dma_engines
             total.span += time + core.dma_start_ns

@@ -23,7 +23,7 @@ from search_space.interpreter import interpret
 from search_space.target import load_target
 from search_space.template import template_of
 from search_space.workload import Workload
-from simulator.accelerator.family import instruction_stream
+from simulator.accelerator.family import TrainiumSimulator, instruction_stream
 from simulator.accelerator.functional import execute, execute_in
 from simulator.accelerator.timeline import timeline
 
@@ -149,6 +149,8 @@ def test_linking_overlaps_kernels(chain: Chain) -> None:
         "conv2d c=3 h=20 w=20 oc=20 kh=7 kw=7 stride=2 pad=3 const=weight",
         "conv2d c=130 h=5 w=5 oc=140 kh=1 kw=1 const=weight dtype=bfloat16",
         "matmul m=40 n=200 k=150 const=b epilogue=bias",
+        "matmul m=140 n=200 k=150 const=b,bias0 epilogue=bias,relu",
+        "layer_norm shape=140x96 const=bias,scale",
     ],
 )
 def test_prologues_and_staging(text: str) -> None:
@@ -177,6 +179,17 @@ def test_prologues_and_staging(text: str) -> None:
         np.testing.assert_array_equal(array, found[name])
     assert timeline(staged.stream).costs.total_bytes == timeline(stream).costs.total_bytes
     assert timeline(staged.stream).dma_busy <= timeline(stream).dma_busy
+
+
+def test_constants_are_timed_as_a_model_has_them() -> None:
+    """What tuning measures of an operator is its stream with weights laid out, as when linked."""
+    workload = Workload.parse("matmul m=128 n=384 k=384 dtype=bfloat16 const=b,bias0 epilogue=bias")
+    config = template_of(workload.operator).default(workload, TARGET)
+    stream = stage(instruction_stream(workload, TARGET, config), workload.constants).stream
+    measured = TrainiumSimulator.measure(workload, TARGET, [config]).latency[0]
+    assert measured == pytest.approx(timeline(stream).makespan * 1e-9)
+    (bias,) = [t for t in stream.tensors if t.name == f"bias0{SUFFIX}"]
+    assert bias.elements == 128 * 384, "once for each partition: one long run"
 
 
 def interpret_prologue(program, inputs):
