@@ -42,6 +42,7 @@ class Core:
     latencies: tuple[float, float, float, float]
     minimums: tuple[float, float, float, float]
     fp32_factor: int
+    fp32_transpose_factor: int
     fp32_pass_overhead: float
     load_stationary_speedup: float
     semaphore_ns: float
@@ -87,6 +88,7 @@ class Core:
                 number("gpsimd.start"),
             ),
             fp32_factor=integer("tensor.fp32_factor"),
+            fp32_transpose_factor=integer("tensor.fp32_transpose_factor"),
             fp32_pass_overhead=number("tensor.fp32_pass_overhead"),
             load_stationary_speedup=number("tensor.load_stationary_speedup"),
             semaphore_ns=number("semaphore.ns"),

@@ -6,11 +6,10 @@ target files: ISA = NKI instruction reference 2.26, A1 = NKI architecture guide,
 guides.
 
 - tensor: `max(min_ii, N)` cycles for N moving columns (A1; the ISA's `min(64, stationary columns)`
-  differs only for narrow stationaries); fp32 takes four passes, each a little longer (fitted). A
-  new stationary tile loads in the background, 4 times as fast as it would move; it shows only
-  where it takes longer than what it hides behind.
-- vector, scalar: `max(64, N)` for N elements a partition; tensor-tensor 2 N, unless an operand
-  is in PSUM or all are bf16 (ISA); scan 2 N; gpsimd 150 + N.
+  differs only for narrow stationaries); fp32 takes four passes (transposes on Trainium2 two, A2),
+  each a little longer (fitted). A new stationary tile loads in the background, 4 times as fast as
+  it would move; it shows only where it takes longer than what it hides behind.
+- vector, scalar, gpsimd: `engine_costs`.
 - DMA: `max(floor, bytes + overhead) / bandwidth` for each contiguous run in HBM, runs spread evenly
   over the engines (long ones cut), plus a start time that overlaps with earlier transfers.
 """
@@ -24,9 +23,10 @@ from functools import cached_property
 import numpy as np
 
 from codegen.accelerator.core import ENGINES, FIRST_DMA_QUEUE, ROW_MINIMUM_BYTES, Core
-from codegen.accelerator.instructions import DTYPE_BYTES, Floats, InstructionStream, Ints, Op, Space
+from codegen.accelerator.engine_costs import dtype_of, elements, engine_cycles
+from codegen.accelerator.instructions import DTYPE_BYTES, Floats, InstructionStream, Ints, Op
 
-TENSOR, VECTOR, SCALAR, GPSIMD = range(len(ENGINES))
+TENSOR = ENGINES.index("tensor")
 
 
 @dataclass(frozen=True)
@@ -83,68 +83,21 @@ def costs(stream: InstructionStream, core: Core | None = None) -> Costs:
     )
 
 
-def elements(stream: InstructionStream, operand: str) -> Ints:
-    """Elements a partition of an operand of each row (0 where the row has none)."""
-    index = stream.rows[operand]
-    free = stream.access_elements
-    return np.where(index >= 0, free[index], 0) if len(free) else np.zeros_like(index)
-
-
-def _dtype(stream: InstructionStream, operand: str) -> Ints:
-    index = stream.rows[operand]
-    return np.where(index >= 0, stream.accesses["dtype"][index], -1)
-
-
-def _space(stream: InstructionStream, operand: str) -> Ints:
-    index = stream.rows[operand]
-    return np.where(index >= 0, stream.accesses["space"][index], -1)
-
-
 def _cycles(stream: InstructionStream, core: Core) -> Floats:
     """Issue cycles of every row, as if it ran on its compute engine."""
-    rows, number = stream.rows, core.target.number
-    op, queue = rows["op"], rows["queue"]
-    size = np.maximum(elements(stream, "out"), elements(stream, "in0")).astype(np.float64)
-    factor = np.ones(len(stream))
-    half = _all_half(stream)
-    psum = np.zeros(len(stream), dtype=bool)
-    for operand in ("in0", "in1"):
-        psum |= _space(stream, operand) == Space.PSUM
-    two_inputs = (op == Op.TENSOR_TENSOR) | (op == Op.SCALAR_TENSOR_TENSOR)
-    factor[two_inputs & ~psum & ~half] = number("vector.tensor_tensor_factor")
-    factor[op == Op.SCAN] = number("vector.scan_factor")
-    factor[op == Op.RECIPROCAL] = number("vector.reciprocal_factor")
-    factor[(op == Op.REDUCE) & half] = number("vector.bf16_reduce_factor")
-    vector = queue == VECTOR
-    lanes = np.where(half, number("vector.per_lane_bf16"), number("vector.per_lane_other"))
-    longest = np.where(rows["out"] >= 0, DTYPE_BYTES[_dtype(stream, "out")], 0)
-    size = np.where(longest > 4, 2 * size, size)  # as pairs of four bytes
-    size = np.where(vector, size / lanes, size) * factor
-    minimum = np.array([*core.minimums, 0.0])[np.minimum(queue, len(ENGINES))]
-    cycles = np.where(queue == GPSIMD, minimum + size, np.maximum(minimum, size))
-    with_sums = (op == Op.ACTIVATION) & (rows["out2"] >= 0)
-    cycles = cycles + np.where(with_sums, minimum, 0.0)
-    moving = np.where(op == Op.TRANSPOSE, _partitions(stream, "in0"), elements(stream, "in1"))
-    fp32 = _dtype(stream, "in0") == 0
+    op = stream.rows["op"]
+    turns = op == Op.TRANSPOSE
+    moving = np.where(turns, _partitions(stream, "in0"), elements(stream, "in1"))
     tensor = np.maximum(core.minimums[TENSOR], moving).astype(np.float64)
-    tensor = np.where(fp32, (tensor + core.fp32_pass_overhead) * core.fp32_factor, tensor)
-    return np.where(queue == TENSOR, tensor, cycles)
+    fp32 = dtype_of(stream, "in0") == 0
+    passes = np.where(turns, core.fp32_transpose_factor, core.fp32_factor)
+    tensor = np.where(fp32, (tensor + core.fp32_pass_overhead) * passes, tensor)
+    return np.where(stream.rows["queue"] == TENSOR, tensor, engine_cycles(stream, core))
 
 
 def _partitions(stream: InstructionStream, operand: str) -> Ints:
     index = stream.rows[operand]
     return np.where(index >= 0, stream.accesses["count"][index, 0], 0)
-
-
-def _all_half(stream: InstructionStream) -> np.ndarray:
-    """Whether all tensor operands are of two bytes or fewer."""
-    half = np.ones(len(stream), dtype=bool)
-    for operand in ("out", "in0", "in1"):
-        dtype = _dtype(stream, operand)
-        wide = np.where(dtype >= 0, DTYPE_BYTES[dtype], 0) > 2
-        full = wide & (elements(stream, operand) > 1)
-        half &= ~full
-    return half
 
 
 def _tensor(stream: InstructionStream, core: Core) -> tuple[Floats, Floats]:
@@ -158,7 +111,7 @@ def _tensor(stream: InstructionStream, core: Core) -> tuple[Floats, Floats]:
     fresh = np.ones(len(mine), dtype=bool)
     fresh[1:] = (held[1:] != held[:-1]) | (rows["op"][mine][1:] != rows["op"][mine][:-1])
     columns = elements(stream, "in0")[mine]
-    passes = np.where(_dtype(stream, "in0")[mine] == 0, core.fp32_factor, 1)
+    passes = np.where(dtype_of(stream, "in0")[mine] == 0, core.fp32_factor, 1)
     load = columns / core.load_stationary_speedup * passes / core.clocks[TENSOR]
     stationary[mine] = np.where(fresh, load, 0.0)
     product = _partitions(stream, "in0") * elements(stream, "in0") * elements(stream, "in1") * 2.0
@@ -187,10 +140,8 @@ def _dma(stream: InstructionStream, core: Core, is_dma: np.ndarray) -> tuple[Int
 
 def _scattered(stream: InstructionStream, chip: Ints) -> np.ndarray:
     """Whether the elements of accesses on chip lie apart along their innermost axis."""
-    counts = stream.accesses["count"][:, 1:]
-    inner = counts.shape[1] - 1 - (counts[:, ::-1] > 1).argmax(axis=1)
-    step = np.take_along_axis(stream.accesses["stride"][:, 1:], inner[:, None], axis=1)[:, 0]
-    apart: np.ndarray = (counts > 1).any(axis=1) & (step != 1)
+    steps = stream.access_steps
+    apart: np.ndarray = (steps != 0) & (steps != 1)
     return apart[chip]
 
 

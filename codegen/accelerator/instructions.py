@@ -6,12 +6,24 @@
     TRANSPOSE               psum[F, P] = sbuf[P, F].T, a pass against an identity    tensor
     ACTIVATION              out = f(in * scale + bias), optionally its row sums      scalar
     TENSOR_TENSOR           out = a op b                                             vector, gpsimd
-    TENSOR_SCALAR           out = (a op0 s0) op1 s1                                  vector,
-    scalar, gpsimd SCALAR_TENSOR_TENSOR    out = (a op0 s) op1 b
-    vector, gpsimd REDUCE                  out[P, 1] = reduce(in[P, ...])
-    vector, gpsimd SCAN                    out[:, i] = (a[:, i] op0 out[:, i-1]) op1 b[:, i]
-    vector RECIPROCAL, COPY, MEMSET SELECT                  out = in where base + p*channel +
-    f*step >= 0, else fill gpsimd
+    TENSOR_SCALAR           out = (a op0 s0) op1 s1                          vector, scalar, gpsimd
+    TENSOR_SCALAR_REDUCE    out = a op0 s, and its rows reduced                      vector
+    SCALAR_TENSOR_TENSOR    out = (a op0 s) op1 b                                    vector, gpsimd
+    REDUCE                  out[P, 1] = reduce(in[P, ...])                           vector, gpsimd
+    SCAN                    out[:, i] = (a[:, i] op0 out[:, i-1]) op1 b[:, i]        vector
+    RECIPROCAL, COPY, MEMSET                                                 vector (some others)
+    SELECT                  out = in where base + p*channel + f*step >= 0, else fill gpsimd
+    IOTA                    out = base + p*channel + f*step                          gpsimd
+    LOCAL_GATHER            out[p, i] = in[p, index i of p's 16 partitions]          gpsimd
+    COPY_PREDICATED         out = in where predicate is not 0, else as it was        vector
+    SELECT_REDUCE           out = in where predicate is not 0, else fill; row maxima vector
+    RANGE_SELECT            out = in where low[p] <= start + f < high[p], else fill  vector
+    BN_STATS                out[P, 6]: statistics of even, then of odd elements      vector
+    BN_AGGR                 out[P, 2]: mean and variance from such statistics        vector
+    MAX8                    out[P, 8]: the largest, descending                       vector
+    FIND_INDEX8             out[P, 8]: where each of eight values stands first       vector
+    MATCH_REPLACE8          out = in, the first place of each of eight values = fill vector
+    SHUFFLE                 out[32 q + i] = in[32 q + mask[i]] in every quarter q    vector
 
 A scalar operand is a number or a [P, 1] tile. Every operand is an access: memory, address and up to
 four strided dimensions (partition first). The program is a structure of arrays, so that a hundred
@@ -55,6 +67,18 @@ class Op(IntEnum):
     MEMSET = 12
     SELECT = 13
     GATHER = 14
+    TENSOR_SCALAR_REDUCE = 15
+    IOTA = 16
+    LOCAL_GATHER = 17
+    COPY_PREDICATED = 18
+    SELECT_REDUCE = 19
+    RANGE_SELECT = 20
+    BN_STATS = 21
+    BN_AGGR = 22
+    MAX8 = 23
+    FIND_INDEX8 = 24
+    MATCH_REPLACE8 = 25
+    SHUFFLE = 26
 
 
 class Space(IntEnum):
@@ -72,7 +96,7 @@ ACTIVATIONS = (
 
 OPERATIONS = (
     "bypass", "add", "subtract", "multiply", "divide", "max", "min", "pow", "reverse_subtract",
-    "reverse_divide", "is_ge", "is_gt",
+    "reverse_divide", "is_ge", "is_gt", "is_le", "is_lt", "is_equal",
 )  # fmt: skip
 
 DTYPES = (
@@ -99,12 +123,26 @@ ENGINES_OF: dict[Op, tuple[str, ...]] = {
     Op.MEMSET: ("vector", "gpsimd"),
     Op.SELECT: ("gpsimd",),
     Op.GATHER: ("dma",),
+    Op.TENSOR_SCALAR_REDUCE: ("vector",),
+    Op.IOTA: ("gpsimd",),
+    Op.LOCAL_GATHER: ("gpsimd",),
+    Op.COPY_PREDICATED: ("vector",),
+    Op.SELECT_REDUCE: ("vector",),
+    Op.RANGE_SELECT: ("vector",),
+    Op.BN_STATS: ("vector",),
+    Op.BN_AGGR: ("vector",),
+    Op.MAX8: ("vector",),
+    Op.FIND_INDEX8: ("vector",),
+    Op.MATCH_REPLACE8: ("vector",),
+    Op.SHUFFLE: ("vector",),
 }
 
 OPERANDS = ("out", "in0", "in1", "in2", "out2")
 """Operand columns. MATMUL: out, stationary, moving. ACTIVATION: out, in, bias, scale, row sums.
 GATHER: out, rows of a tensor (step 0 from one to the next), their indices.
-TENSOR_SCALAR: out, in, s0, s1. SCALAR_TENSOR_TENSOR: out, a, b, s. SCAN: out, a, b, initial."""
+TENSOR_SCALAR: out, in, s0, s1. SCALAR_TENSOR_TENSOR: out, a, b, s. SCAN: out, a, b, initial.
+RANGE_SELECT: out, in, low, high, maxima. COPY_PREDICATED: out, in, predicate, out again (it keeps
+elements). Those with a second result have it in out2."""
 
 DIMENSIONS = 5
 """Of an access: the partition, then up to four free dimensions, outermost first."""
@@ -113,6 +151,19 @@ INSTRUCTION_COLUMNS = (
     "op", "queue", "function", "function2", "accumulate", *OPERANDS, "lock", "position",
 )  # fmt: skip
 ACCESS_COLUMNS = ("space", "tensor", "dtype", "partition", "offset")
+
+QUARTER = 32
+"""Partitions that a shuffle moves among."""
+
+SHUFFLE_DIGITS = 12
+"""Entries of a shuffle's mask in each of `function`, `function2` and `accumulate`, base 32."""
+
+BN_STATS_ELEMENTS = 512
+SEARCH_ELEMENTS = (8, 16384)
+"""Elements a partition: of `bn_stats` at most, of what is searched (ISA)."""
+
+GATHER_PARTITIONS = 16
+"""Partitions that share their indices in a local gather (ISA)."""
 
 LOCK_SBUF, LOCK_PSUM = 1, 2
 """Bits of `lock`: the port of SBUF shared by vector and gpsimd; of PSUM, by vector and scalar."""
@@ -177,6 +228,13 @@ class Instruction:
     operands: dict[str, Access]
     waits: tuple[int, ...]
     lock: int
+
+
+def shuffle_mask(instruction: Instruction) -> list[int]:
+    """The partition, within its quarter, that each partition of a shuffle's result comes from."""
+    codes = (instruction.function, instruction.function2, instruction.accumulate)
+    digits = [code // QUARTER**place % QUARTER for code in codes for place in range(SHUFFLE_DIGITS)]
+    return digits[:QUARTER]
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,6 +307,15 @@ class InstructionStream:
         for axis in range(1, free.shape[1]):
             total *= free[:, axis]
         return total
+
+    @cached_property
+    def access_steps(self) -> Ints:
+        """Elements from one to the next along the innermost axis of each access (0: only one)."""
+        table = self.accesses
+        steps = np.zeros(len(table["space"]), dtype=np.int64)
+        for axis in range(1, DIMENSIONS):
+            steps = np.where(table["count"][:, axis] > 1, table["stride"][:, axis], steps)
+        return steps
 
     @cached_property
     def semaphores(self) -> Ints:

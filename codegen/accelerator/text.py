@@ -21,6 +21,7 @@ from codegen.accelerator.instructions import (
     InstructionStream,
     Op,
     Space,
+    shuffle_mask,
 )
 
 _SHORT = {
@@ -29,7 +30,9 @@ _SHORT = {
     "int32": "i32", "int64": "i64", "int8": "i8", "uint8": "u8", "bool": "bool",
 }  # fmt: skip
 
-_TWO_FUNCTIONS = (Op.TENSOR_SCALAR, Op.SCALAR_TENSOR_TENSOR, Op.SCAN)
+_TWO_FUNCTIONS = (Op.TENSOR_SCALAR, Op.TENSOR_SCALAR_REDUCE, Op.SCALAR_TENSOR_TENSOR, Op.SCAN)
+_AFFINE = (Op.SELECT, Op.IOTA)
+_FILLED = (Op.MEMSET, Op.SELECT, Op.SELECT_REDUCE, Op.RANGE_SELECT, Op.MATCH_REPLACE8)
 
 
 def access_text(stream: InstructionStream, access: Access) -> str:
@@ -59,9 +62,14 @@ def _function_text(instruction: Instruction) -> str:
         return f" {OPERATIONS[instruction.function]} {OPERATIONS[instruction.function2]}"
     if op == Op.GATHER:
         return f" index * {instruction.function}, index < {instruction.function2}"
-    if op == Op.SELECT:
+    if op in _AFFINE:
         i = instruction
-        return f" {i.function} + {i.function2}*p + {i.accumulate}*f >= 0"
+        value = f" {i.function} + {i.function2}*p + {i.accumulate}*f"
+        return f"{value} >= 0" if op == Op.SELECT else value
+    if op == Op.RANGE_SELECT:
+        return f" {instruction.function} + f"
+    if op == Op.SHUFFLE:
+        return " " + ",".join(map(str, shuffle_mask(instruction)))
     return " accumulate" if instruction.accumulate else ""
 
 
@@ -76,9 +84,11 @@ def _scalars_text(instruction: Instruction) -> str:
         case Op.TENSOR_SCALAR:
             first = "" if "in1" in operands else f" {numbers[0]}"
             return first + ("" if "in2" in operands else f" {numbers[1]}")
+        case Op.TENSOR_SCALAR_REDUCE:
+            return "" if "in1" in operands else f" {numbers[0]}"
         case Op.SCALAR_TENSOR_TENSOR | Op.SCAN:
             return "" if "in2" in operands else f" {numbers[0]}"
-        case Op.MEMSET | Op.SELECT:
+        case op if op in _FILLED:
             return f" {numbers[0]}"
         case _:
             return ""

@@ -14,19 +14,45 @@ import numpy as np
 
 from codegen.accelerator.compiled import Ints
 from codegen.accelerator.core import FIRST_DMA_QUEUE
-from codegen.accelerator.costs import elements
-from codegen.accelerator.dependences import (
-    extents,
-)
+from codegen.accelerator.dependences import extents
+from codegen.accelerator.engine_costs import elements
 from codegen.accelerator.instructions import (
+    BN_STATS_ELEMENTS,
     DTYPE_BYTES,
+    DTYPES,
+    GATHER_PARTITIONS,
     OPERANDS,
+    QUARTER,
+    SEARCH_ELEMENTS,
     InstructionStream,
     Op,
     Space,
 )
 from codegen.accelerator.text import instruction_text
 from search_space.errors import VerificationError
+
+_ANY = 2**62
+_SIZES: dict[Op, tuple[tuple[str, int, int, int], ...]] = {
+    Op.BN_STATS: (("out", 6, 6, 1), ("in0", 1, BN_STATS_ELEMENTS, 1)),
+    Op.BN_AGGR: (("out", 2, 2, 1), ("in0", 3, _ANY, 3)),
+    Op.MAX8: (("out", 8, 8, 1), ("in0", *SEARCH_ELEMENTS, 1)),
+    Op.FIND_INDEX8: (("out", 8, 8, 1), ("in1", 8, 8, 1), ("in0", *SEARCH_ELEMENTS, 1)),
+    Op.MATCH_REPLACE8: (("in1", 8, 8, 1), ("in0", 1, SEARCH_ELEMENTS[1], 1)),
+}
+"""(operand, least, most, multiple) elements a partition."""
+
+_OWN_SHAPES = (
+    Op.REDUCE, Op.GATHER, Op.LOCAL_GATHER, Op.BN_STATS, Op.BN_AGGR, Op.MAX8, Op.FIND_INDEX8,
+    Op.MATCH_REPLACE8,
+)  # fmt: skip
+_COLUMNS = {
+    "in1": (Op.ACTIVATION, Op.TENSOR_SCALAR, Op.TENSOR_SCALAR_REDUCE, Op.RANGE_SELECT),
+    "in2": (
+        Op.ACTIVATION, Op.TENSOR_SCALAR, Op.SCALAR_TENSOR_TENSOR, Op.SCAN, Op.RANGE_SELECT,
+    ),
+    "out2": (Op.ACTIVATION, Op.TENSOR_SCALAR_REDUCE, Op.SELECT_REDUCE, Op.RANGE_SELECT),
+}  # fmt: skip
+"""Instructions whose operand is a [P, 1] scalar."""
 
 Mask = np.ndarray
 Explain = Callable[[int], str]
@@ -51,6 +77,7 @@ def verify_shapes(stream: InstructionStream) -> None:
     _tensor_engine(stream)
     _memories(stream)
     _elementwise(stream)
+    _special(stream)
     _live_ranges(stream)
 
 
@@ -71,7 +98,7 @@ def _memories(stream: InstructionStream) -> None:
     low, high = extents(stream)
     space = table["space"]
     tensor_bytes = np.array(
-        [t.elements * DTYPE_BYTES[_dtype_number(t.dtype)] for t in stream.tensors] or [0],
+        [t.elements * DTYPE_BYTES[DTYPES.index(t.dtype)] for t in stream.tensors] or [0],
         dtype=np.int64,
     )
     sizes = np.array([0, core.sbuf_bytes, core.psum_bytes])
@@ -93,12 +120,6 @@ def _memories(stream: InstructionStream) -> None:
             f"{o} ends at partition {table['partition'][i[r]] + table['count'][i[r], 0]}; "
             f"{names[space[i[r]]]} has {partitions[i[r]]}"
         ))  # fmt: skip
-
-
-def _dtype_number(name: str) -> int:
-    from codegen.accelerator.instructions import DTYPES
-
-    return DTYPES.index(name)
 
 
 def column(stream: InstructionStream, operand: str, name: str, missing: int = -1) -> Ints:
@@ -179,7 +200,7 @@ def _tensor_engine(stream: InstructionStream) -> None:
 def _elementwise(stream: InstructionStream) -> None:
     rows = stream.rows
     op = rows["op"]
-    simple = (op >= Op.ACTIVATION) & (op != Op.REDUCE) & (op != Op.GATHER)
+    simple = (op >= Op.ACTIVATION) & ~np.isin(op, _OWN_SHAPES)
     out_p, out_f = _partitions(stream, "out"), elements(stream, "out")
     for operand in ("in0", "in1", "in2", "out2"):
         p, f = _partitions(stream, operand), elements(stream, operand)
@@ -226,11 +247,38 @@ def _elementwise(stream: InstructionStream) -> None:
 
 def _takescolumn(op: Ints, operand: str) -> Mask:
     """Rows whose `operand` is a [P, 1] scalar."""
-    if operand == "in1":
-        return np.isin(op, (Op.ACTIVATION, Op.TENSOR_SCALAR))
-    if operand == "in2":
-        return np.isin(op, (Op.ACTIVATION, Op.TENSOR_SCALAR, Op.SCALAR_TENSOR_TENSOR, Op.SCAN))
-    return (op == Op.ACTIVATION) if operand == "out2" else np.zeros(len(op), dtype=bool)
+    return np.isin(op, _COLUMNS.get(operand, ()))
+
+
+def _special(stream: InstructionStream) -> None:
+    """Instructions whose operands have sizes of their own."""
+    op = stream.rows["op"]
+    for kind, rules in _SIZES.items():
+        for operand, low, high, multiple in rules:
+            size = elements(stream, operand)
+            wrong = (op == kind) & ((size < low) | (size > high) | (size % multiple != 0))
+            fail(
+                stream,
+                wrong,
+                lambda r, o=operand, s=size, a=low, b=high, m=multiple: (  # type: ignore[misc]
+                    f"{o} has {s[r]} elements a partition; "
+                    + (f"{a}" if a == b else f"{a} to {b}, a multiple of {m},")
+                    + " are expected"
+                ),
+            )
+    indices, wanted = elements(stream, "in1"), elements(stream, "out")
+    fail(
+        stream,
+        (op == Op.LOCAL_GATHER) & (indices * GATHER_PARTITIONS < wanted),
+        lambda r: f"{indices[r]} indices a partition gather {wanted[r]} elements; too few",
+    )
+    rows = _partitions(stream, "out")
+    for kind, group in ((Op.SHUFFLE, QUARTER), (Op.LOCAL_GATHER, GATHER_PARTITIONS)):
+        fail(
+            stream,
+            (op == kind) & (rows % group != 0),
+            lambda r, g=group: f"{rows[r]} partitions are no multiple of {g}",  # type: ignore[misc]
+        )
 
 
 def _live_ranges(stream: InstructionStream) -> None:

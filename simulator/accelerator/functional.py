@@ -24,9 +24,11 @@ from codegen.accelerator.instructions import (
     InstructionStream,
     Op,
     Space,
+    shuffle_mask,
 )
 from search_space.dtypes import size_of, to_numpy
 from search_space.errors import InputError
+from simulator.accelerator import special
 
 Array = NDArray[Any]
 
@@ -72,6 +74,9 @@ _BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "reverse_divide": lambda a, b: b / a,
     "is_ge": lambda a, b: (a >= b).astype(np.float32),
     "is_gt": lambda a, b: (a > b).astype(np.float32),
+    "is_le": lambda a, b: (a <= b).astype(np.float32),
+    "is_lt": lambda a, b: (a < b).astype(np.float32),
+    "is_equal": lambda a, b: (a == b).astype(np.float32),
 }
 
 _REDUCERS: dict[str, Callable[..., Array]] = {
@@ -213,9 +218,64 @@ class _Machine:
 
     def select(self, i: Instruction) -> None:
         value = self.read(i.operands["in0"])
-        rows, columns = np.indices(value.shape)
-        keep = i.function + i.function2 * rows + i.accumulate * columns >= 0
+        keep = special.affine(value.shape, i.function, i.function2, i.accumulate) >= 0
         self.write(i.operands["out"], np.where(keep, value, np.float32(i.immediates[0])))
+
+    def iota(self, i: Instruction) -> None:
+        view = self.view(i.operands["out"])
+        shape = (len(view), view[0].size)
+        self.write(i.operands["out"], special.affine(shape, i.function, i.function2, i.accumulate))
+
+    def chosen(self, i: Instruction, keep: Array, value: Array) -> None:
+        """Write `value` where `keep`, else the immediate; the row maxima too, if asked for."""
+        result = np.where(keep, value, np.float32(i.immediates[0]))
+        self.write(i.operands["out"], result)
+        if "out2" in i.operands:
+            self.write(i.operands["out2"], result.max(axis=1))
+
+    def select_reduce(self, i: Instruction) -> None:
+        self.chosen(i, self.read(i.operands["in1"]) != 0, self.read(i.operands["in0"]))
+
+    def range_select(self, i: Instruction) -> None:
+        value, low, high = (self.read(i.operands[name]) for name in ("in0", "in1", "in2"))
+        self.chosen(i, special.in_range(value.shape, low, high, i.function), value)
+
+    def copy_predicated(self, i: Instruction) -> None:
+        value, predicate, kept = (self.read(i.operands[name]) for name in ("in0", "in1", "in2"))
+        self.write(i.operands["out"], np.where(predicate != 0, value, kept))
+
+    def tensor_scalar_reduce(self, i: Instruction) -> None:
+        operate = _BINARY[OPERATIONS[i.function]]
+        result = operate(self.read(i.operands["in0"]), self.scalar(i, "in1", 0))
+        self.write(i.operands["out"], result)
+        self.write(i.operands["out2"], _REDUCERS[OPERATIONS[i.function2]](result, axis=1))
+
+    def bn_stats(self, i: Instruction) -> None:
+        self.write(i.operands["out"], special.bn_stats(self.read(i.operands["in0"])))
+
+    def bn_aggr(self, i: Instruction) -> None:
+        self.write(i.operands["out"], special.bn_aggr(self.read(i.operands["in0"])))
+
+    def max8(self, i: Instruction) -> None:
+        self.write(i.operands["out"], special.max8(self.read(i.operands["in0"])))
+
+    def find_index8(self, i: Instruction) -> None:
+        a, values = self.read(i.operands["in0"]), self.read(i.operands["in1"])
+        self.write(i.operands["out"], special.find_index8(a, values))
+
+    def match_replace8(self, i: Instruction) -> None:
+        a, values = self.read(i.operands["in0"]), self.read(i.operands["in1"])
+        self.write(i.operands["out"], special.match_replace8(a, values, i.immediates[0]))
+
+    def local_gather(self, i: Instruction) -> None:
+        a, index = self.read(i.operands["in0"]), self.read(i.operands["in1"])
+        count = self.view(i.operands["out"])[0].size
+        self.write(i.operands["out"], special.local_gather(a, index, count))
+
+    def shuffle(self, i: Instruction) -> None:
+        self.write(
+            i.operands["out"], special.shuffle(self.read(i.operands["in0"]), shuffle_mask(i))
+        )
 
 
 def execute(stream: InstructionStream, inputs: Mapping[str, Array]) -> dict[str, Array]:

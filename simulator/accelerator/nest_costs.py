@@ -222,7 +222,7 @@ class NestCost:
         count = self.product(rest)
         passes, extra = 1, 0.0
         if self.dtype(source.buffer) == "float32":
-            passes, extra = core.fp32_factor, core.fp32_pass_overhead
+            passes, extra = core.fp32_transpose_factor, core.fp32_pass_overhead
         cycles = (np.maximum(core.minimums[TENSOR], self.product(rows)) + extra) * passes
         total.data[TRANSPOSES] += count
         return self.engine(total, TENSOR, count, cycles)
