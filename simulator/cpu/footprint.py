@@ -14,8 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.cpu.facts import Floats
+
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -65,59 +68,99 @@ def footprint(
     """
     longest = counts if longest is None else longest
     shape = np.broadcast_shapes(strides.shape, counts.shape)
-    outer = (*shape[:-2], shape[-1])
+    nest = _Nest((*shape[:-2], shape[-1]), size, line, sets)
     bits = lowest_bit(strides, line * max(sets))
-    unit = np.broadcast_to(size, outer).astype(np.float64)
-    number, run, whole = np.ones(outer), np.ones(outer), np.ones(outer)
-    span, piece = unit.copy(), np.ones(outer)
-    pitch, step = np.zeros(outer), np.ones(outer)
-    first = np.ones(outer, dtype=bool)
-    aligned = np.full(outer, float(line))
-    covered = [np.ones(outer) for _ in sets]
     for place in range(shape[-2]):
         stride, count = strides[..., place, :], counts[..., place, :]
         active = (count > 1) & (stride > 0)
-        if not active.any():
-            continue
-        most = longest[..., place, :]
-        reaches = stride <= span
-        whole_steps = np.remainder(stride, unit) == 0
-        joins = active & (reaches | (first & (stride < line)))
+        if active.any():
+            nest.take_in(active, stride, count, longest[..., place, :], bits[..., place, :])
+    return nest.touched()
+
+
+class _Nest:
+    """What the loops taken in so far touch; they come in order of their strides.
+
+    The loops at hand cover `number` steps of `unit` bytes, `span` bytes in all (of full loops);
+    before the first repetition (`first`) they are the contiguous piece itself, afterwards the
+    latest group of repetitions, `whole` being the number of all earlier ones.
+    """
+
+    def __init__(
+        self, outer: tuple[int, ...], size: Floats, line: int, sets: tuple[int, ...]
+    ) -> None:
+        self.line, self.sets = line, sets
+        self.unit = np.broadcast_to(size, outer).astype(np.float64)
+        self.span = self.unit.copy()
+        self.number, self.whole = np.ones(outer), np.ones(outer)
+        self.first = np.ones(outer, dtype=bool)
+        self.run, self.piece, self.pitch = np.ones(outer), np.ones(outer), np.zeros(outer)
+        self.step = np.ones(outer)
+        """Largest power of two that divides the stride of the latest repetition."""
+        self.aligned = np.full(outer, float(line))
+        """The smallest such of all repetitions, at most a line."""
+        self.covered = [np.ones(outer) for _ in sets]
+        """Sets of each cache that the groups before the latest fall into."""
+
+    def take_in(
+        self, active: Bools, stride: Floats, count: Floats, most: Floats, bits: Floats
+    ) -> None:
+        """One more loop where `active`: it extends the group at hand or opens a repetition."""
+        joins = active & ((stride <= self.span) | (self.first & (stride < self.line)))
         opens = active & ~joins
-        grown = number + (count - 1) * stride / unit
-        crossed = np.minimum(number * count, (unit * number + (count - 1) * stride) / line)
-        grown = np.where(first | whole_steps, grown, crossed)
+        extended = self._extended(stride, count)
         if opens.any():
-            ending = opens & first
-            run = np.where(ending, unit * number, run)
-            piece = np.where(ending, span, piece)
-            pitch = np.where(ending, stride, pitch)
-            repeats = opens & ~first
-            for level, available in enumerate(sets):
-                one = np.clip(run / line, 1.0, available)
-                covered[level] = np.where(ending, one, covered[level])
-                if repeats.any():
-                    more = _spread(covered[level], step, number, line, available)
-                    covered[level] = np.where(repeats, more, covered[level])
-            whole = np.where(repeats, whole * number, whole)
-            step = np.where(opens, bits[..., place, :], step)
-            aligned = np.where(opens, np.minimum(aligned, step), aligned)
-            first = first & ~opens
-            unit = np.where(opens, stride, unit)
-        number = np.where(joins, grown, np.where(opens, count, number))
-        span = np.where(joins, span + (most - 1) * stride, np.where(opens, most * stride, span))
-    run = np.where(first, unit * number, run)
-    piece = np.where(first, span, piece)
-    loose = np.maximum(1.0, run / line + 1.0 - aligned / line)
-    lines = np.where(aligned >= line, np.ceil(run / line), loose)
-    whole = np.where(first, 1.0, whole * number)
-    total = lines * whole
-    weighted = []
-    for level, available in enumerate(sets):
-        spread = _spread(covered[level], step, number, line, available)
-        final = np.where(first, np.clip(run / line, 1.0, available), spread)
-        weighted.append(total * available / np.maximum(np.minimum(final, total), 1.0))
-    return Footprint(total, tuple(weighted), piece, whole, pitch)
+            self._close_group(opens, stride, bits)
+        self.number = np.where(joins, extended, np.where(opens, count, self.number))
+        grown = np.where(opens, most * stride, self.span)
+        self.span = np.where(joins, self.span + (most - 1) * stride, grown)
+
+    def _extended(self, stride: Floats, count: Floats) -> Floats:
+        """Steps of the group at hand with a loop that touches or overlaps it."""
+        whole_steps = np.remainder(stride, self.unit) == 0
+        grown = self.number + (count - 1) * stride / self.unit
+        reach = (self.unit * self.number + (count - 1) * stride) / self.line
+        crossed = np.minimum(self.number * count, reach)
+        return np.where(self.first | whole_steps, grown, crossed)
+
+    def _close_group(self, opens: Bools, stride: Floats, bits: Floats) -> None:
+        """Where a repetition `opens`: what was at hand is the piece, or repeats it as a whole."""
+        ending, repeats = opens & self.first, opens & ~self.first
+        self.run = np.where(ending, self.unit * self.number, self.run)
+        self.piece = np.where(ending, self.span, self.piece)
+        self.pitch = np.where(ending, stride, self.pitch)
+        for level, available in enumerate(self.sets):
+            one = np.clip(self.run / self.line, 1.0, available)
+            self.covered[level] = np.where(ending, one, self.covered[level])
+            if repeats.any():
+                more = self._spread(level)
+                self.covered[level] = np.where(repeats, more, self.covered[level])
+        self.whole = np.where(repeats, self.whole * self.number, self.whole)
+        self.step = np.where(opens, bits, self.step)
+        self.aligned = np.where(opens, np.minimum(self.aligned, self.step), self.aligned)
+        self.first = self.first & ~opens
+        self.unit = np.where(opens, stride, self.unit)
+
+    def _spread(self, level: int) -> Floats:
+        """Sets of a cache covered with the latest group."""
+        covered, sets = self.covered[level], self.sets[level]
+        return _spread(covered, self.step, self.number, self.line, sets)
+
+    def touched(self) -> Footprint:
+        """The footprint, once every loop is taken in."""
+        first, line = self.first, self.line
+        run = np.where(first, self.unit * self.number, self.run)
+        piece = np.where(first, self.span, self.piece)
+        loose = np.maximum(1.0, run / line + 1.0 - self.aligned / line)
+        lines = np.where(self.aligned >= line, np.ceil(run / line), loose)
+        whole = np.where(first, 1.0, self.whole * self.number)
+        total = lines * whole
+        weighted = []
+        for level, available in enumerate(self.sets):
+            one = np.clip(run / line, 1.0, available)
+            final = np.where(first, one, self._spread(level))
+            weighted.append(total * available / np.maximum(np.minimum(final, total), 1.0))
+        return Footprint(total, tuple(weighted), piece, whole, self.pitch)
 
 
 def _spread(covered: Floats, bits: Floats, count: Floats, line: int, sets: int) -> Floats:
