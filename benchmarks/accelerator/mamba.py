@@ -5,22 +5,26 @@
 For each channel tile and state i:  out += scan(exp(delta * A[:, i]), delta * u * B[i]) * C[i]
 
 v1 has the states outside: delta and u are loaded, and multiplied, again for each. v2 has the
-    channels
-outside, so they stay in SBUF over the states; where the sequence is so long that its tiles exceed
-SBUF, what is kept over the states is spilled and reloaded for each. v3 cuts the sequence into
-pieces that fit, the scan's state handed on from piece to piece.
+channels outside, so they stay in SBUF over the states; where the sequence is so long that its tiles
+exceed SBUF, what is kept over the states is spilled and reloaded for each. v3 cuts the sequence
+into pieces that fit, the scan's state handed on from piece to piece.
+
+Rows of B and C are one partition in HBM and spread over all by the tensor engine (a product with
+ones), as the tutorial has it. The spread row stays in PSUM, where a product with it takes half the
+time; one longer than a bank is copied to SBUF.
 """
 
 from __future__ import annotations
 
 from codegen.accelerator.builder import Kernel
 from codegen.accelerator.core import Core
-from codegen.accelerator.instructions import InstructionStream
+from codegen.accelerator.instructions import InstructionStream, Space
 from codegen.accelerator.memory import HbmView, Tile
 from search_space.target import load_target
 from simulator.accelerator.timeline import timeline
 
 P = 128
+BANK = 512
 STATES = 16
 PUBLISHED = {("v1", 512): 2.34, ("v2", 512): 1.61, ("v2", 8192): 52.2, ("v3", 8192): 27.8}
 """ms on trn1, 4096 channels, by version and sequence length."""
@@ -38,28 +42,45 @@ class Mamba:
         self.b = kernel.input("B", (states, length))
         self.c = kernel.input("C", (states, length))
         self.out = kernel.output("out", (channels, length))
-
-    def step(
-        self, total: Tile, first: bool, decay: Tile, delta: Tile, column: Tile, product: Tile,
-        b: Tile, c: Tile, state: Tile, initial: float | Tile = 0.0,
-    ) -> None:  # fmt: skip
-        """One state: decay, input, scan, and its share of the output."""
-        kernel = self.kernel
-        kernel.activation(decay, "exp", delta, scale=column)
-        kernel.tensor_tensor(state, product, "multiply", b)
-        kernel.scan(state, decay, "multiply", state, "add", initial)
-        if first:
-            kernel.tensor_tensor(total, state, "multiply", c)
-        else:
-            kernel.tensor_tensor(decay, state, "multiply", c)
-            kernel.tensor_tensor(total, total, "add", decay)
+        self.ones = kernel.sbuf((1, P), name="ones")
+        kernel.memset(self.ones, 1.0)
+        self.loaded = kernel.buffers(4, (1, min(length, BANK)), name="row")
+        self.places = kernel.buffers(4, (P, BANK), name="spread", space=Space.PSUM)
 
     def rows(self, view: HbmView, tile: int) -> HbmView:
         return view[tile * P : (tile + 1) * P]
 
-    def spread(self, view: HbmView, state: int, start: int, stop: int) -> HbmView:
-        """One row of B or C for all partitions."""
-        return view[state, start:stop].broadcast(P)
+    def spread(self, view: HbmView, state: int, start: int, stop: int) -> Tile:
+        """Part of a row of B or C, a bank at most, in all partitions of PSUM."""
+        width = stop - start
+        row, place = self.loaded.next()[:, :width], self.places.next()[:, :width]
+        self.kernel.load(row, view[state : state + 1, start:stop])
+        self.kernel.matmul(place, self.ones, row)
+        return place
+
+    def spread_long(self, out: Tile, view: HbmView, state: int) -> None:
+        """A whole row of B or C in all partitions of SBUF."""
+        for start in range(0, self.length, BANK):
+            part = slice(start, min(start + BANK, self.length))
+            place = self.spread(view, state, part.start, part.stop)
+            self.kernel.copy(out[:, part], place, engine="scalar")
+
+    def step(
+        self, total: Tile, first: bool, decay: Tile, delta: Tile, column: Tile, product: Tile,
+        state: Tile, b: Tile, c: Tile, initial: float | Tile = 0.0,
+    ) -> None:  # fmt: skip
+        """One state: decay, input, scan, and its share of the output (in the state's place)."""
+        kernel = self.kernel
+        kernel.activation(decay, "exp", delta, scale=column)
+        kernel.tensor_tensor(state, product, "multiply", b)
+        kernel.scan(state, decay, "multiply", state, "add", initial)
+        if isinstance(initial, Tile):
+            kernel.copy(initial, state[:, state.shape[1] - 1 :], engine="scalar")
+        if first:
+            kernel.tensor_tensor(total, state, "multiply", c)
+        else:
+            kernel.tensor_tensor(state, state, "multiply", c)
+            kernel.tensor_tensor(total, total, "add", state)
 
 
 def v1(core: Core, channels: int, length: int, states: int = STATES) -> InstructionStream:
@@ -68,13 +89,10 @@ def v1(core: Core, channels: int, length: int, states: int = STATES) -> Instruct
     kernel, wide = m.kernel, (P, length)
     tiles = channels // P
     totals = [kernel.sbuf(wide, name=f"total{t}") for t in range(tiles)]
-    loads = {name: kernel.buffers(2, wide, name=name) for name in ("delta", "u", "b", "c")}
+    loads = {name: kernel.buffers(2, wide, name=name) for name in ("delta", "u")}
     columns = kernel.buffers(2, (P, states), name="A")
     decay, product, state = (kernel.buffers(1, wide, name=n) for n in ("decay", "product", "h"))
     for i in range(states):
-        b, c = loads["b"].next(), loads["c"].next()
-        kernel.load(b, m.spread(m.b, i, 0, length))
-        kernel.load(c, m.spread(m.c, i, 0, length))
         for t in range(tiles):
             delta, u, column = loads["delta"].next(), loads["u"].next(), columns.next()
             kernel.load(delta, m.rows(m.delta, t))
@@ -82,9 +100,10 @@ def v1(core: Core, channels: int, length: int, states: int = STATES) -> Instruct
             kernel.load(column, m.rows(m.a, t))
             made = product.next()
             kernel.tensor_tensor(made, delta, "multiply", u)
+            b, c = (m.spread(view, i, 0, length) for view in (m.b, m.c))
             m.step(
-                totals[t], i == 0, decay.next(), delta, column[:, i : i + 1], made, b, c,
-                state.next(),
+                totals[t], i == 0, decay.next(), delta, column[:, i : i + 1], made, state.next(),
+                b, c,
             )  # fmt: skip
     for t in range(tiles):
         kernel.store(m.rows(m.out, t), totals[t])
@@ -93,85 +112,94 @@ def v1(core: Core, channels: int, length: int, states: int = STATES) -> Instruct
 
 def v2(core: Core, channels: int, length: int, states: int = STATES) -> InstructionStream:
     """Channels outside; what does not fit SBUF over the states is spilled."""
+    if core.sbuf_bytes < 8 * length * 4:
+        return _v2_spilled(core, channels, length, states)
     m = Mamba(core, "v2", channels, length, states)
     kernel, wide = m.kernel, (P, length)
-    room = core.sbuf_bytes // (length * 4)
-    spills = room < 8
-    copies = 2 if room >= 16 else 1
-    kept = {name: kernel.buffers(copies, wide, name=name) for name in ("delta", "total")}
-    product = kernel.buffers(copies, wide, name="product")
-    vectors = kernel.buffers(copies, wide, name="bc")
-    state = kernel.buffers(1, wide, name="h")
-    decay = None if spills else kernel.buffers(1, wide, name="decay")
+    kept = {n: kernel.buffers(2, wide, name=n) for n in ("delta", "product", "total")}
+    decay, state = (kernel.buffers(1, wide, name=n) for n in ("decay", "h"))
     columns = kernel.buffers(2, (P, states), name="A")
-    saved = {name: kernel.temporary(f"saved_{name}", (P, length)) for name in ("product", "total")}
     for t in range(channels // P):
-        delta, made, column = kept["delta"].next(), product.next(), columns.next()
-        total = kept["total"].next()
+        delta, made, total = (kept[n].next() for n in ("delta", "product", "total"))
+        column = columns.next()
         kernel.load(delta, m.rows(m.delta, t))
         kernel.load(made, m.rows(m.u, t))
         kernel.load(column, m.rows(m.a, t))
         kernel.tensor_tensor(made, delta, "multiply", made)
-        if spills:
-            kernel.store(saved["product"], made)
         for i in range(states):
-            if spills and i:
-                delta, made, total = (
-                    kept["delta"].next(), product.next(), kept["total"].next(),
-                )  # fmt: skip
-                kernel.load(delta, m.rows(m.delta, t))
+            b, c = (m.spread(view, i, 0, length) for view in (m.b, m.c))
+            m.step(
+                total, i == 0, decay.next(), delta, column[:, i : i + 1], made, state.next(), b, c
+            )
+        kernel.store(m.rows(m.out, t), total)
+    return kernel.finish()
+
+
+def _v2_spilled(core: Core, channels: int, length: int, states: int) -> InstructionStream:
+    """v2 with its product and partial output spilled, and delta reloaded, for each state."""
+    m = Mamba(core, "v2", channels, length, states)
+    kernel, wide = m.kernel, (P, length)
+    names = ("delta", "product", "total", "bc", "h")
+    places = {name: kernel.buffers(1, wide, name=name) for name in names}
+    columns = kernel.buffers(2, (P, states), name="A")
+    saved = {name: kernel.temporary(f"saved_{name}", (P, length)) for name in ("product", "total")}
+    for t in range(channels // P):
+        column = columns.next()
+        kernel.load(column, m.rows(m.a, t))
+        for i in range(states):
+            delta, made, total, b, h = (places[name].next() for name in names)
+            kernel.load(delta, m.rows(m.delta, t))
+            if i:
                 kernel.load(made, saved["product"])
                 kernel.load(total, saved["total"])
-            b = vectors.next()
-            kernel.load(b, m.spread(m.b, i, 0, length))
-            h, faded = state.next(), delta if decay is None else decay.next()
-            kernel.activation(faded, "exp", delta, scale=column[:, i : i + 1])
+            else:
+                kernel.load(made, m.rows(m.u, t))
+                kernel.tensor_tensor(made, delta, "multiply", made)
+                kernel.store(saved["product"], made)
+            m.spread_long(b, m.b, i)
+            kernel.activation(delta, "exp", delta, scale=column[:, i : i + 1])
             kernel.tensor_tensor(h, made, "multiply", b)
-            kernel.scan(h, faded, "multiply", h, "add")
-            c = vectors.next()
-            kernel.load(c, m.spread(m.c, i, 0, length))
+            kernel.scan(h, delta, "multiply", h, "add")
+            c = places["bc"].next()
+            m.spread_long(c, m.c, i)
             if i == 0:
                 kernel.tensor_tensor(total, h, "multiply", c)
             else:
                 kernel.tensor_tensor(h, h, "multiply", c)
                 kernel.tensor_tensor(total, total, "add", h)
-            if spills:
-                kernel.store(saved["total"], total)
-        kernel.store(m.rows(m.out, t), total)
+            kernel.store(saved["total"] if i < states - 1 else m.rows(m.out, t), total)
     return kernel.finish()
 
 
 def v3(
     core: Core, channels: int, length: int, states: int = STATES, piece: int = 512
 ) -> InstructionStream:
-    """As v2, on pieces of the sequence; the last column of each scan starts the next."""
+    """As v2, the sequence cut into pieces within each state; a scan's last column starts the
+    next.
+    """
     m = Mamba(core, "v3", channels, length, states)
-    kernel, wide = m.kernel, (P, piece)
-    loads = {n: kernel.buffers(2, wide, name=n) for n in ("delta", "u", "b", "c")}
-    totals = kernel.buffers(2, wide, name="total")
-    decay, state = kernel.buffers(1, wide, name="decay"), kernel.buffers(2, wide, name="h")
-    columns = kernel.buffers(2, (P, states), name="A")
+    kernel = m.kernel
+    kept = {n: kernel.sbuf((P, length), name=n) for n in ("delta", "u", "total")}
+    delta, made, total = kept.values()
+    decay, state = (kernel.buffers(1, (P, piece), name=n) for n in ("decay", "h"))
+    columns, last = kernel.sbuf((P, states), name="A"), kernel.sbuf((P, 1), name="last")
     for t in range(channels // P):
-        column = columns.next()
-        kernel.load(column, m.rows(m.a, t))
-        last = kernel.sbuf((P, states), name="last")
+        kernel.load(columns, m.rows(m.a, t))
         for start in range(0, length, piece):
             part = slice(start, start + piece)
-            delta, u, total = loads["delta"].next(), loads["u"].next(), totals.next()
-            kernel.load(delta, m.rows(m.delta, t)[:, part])
-            kernel.load(u, m.rows(m.u, t)[:, part])
-            kernel.tensor_tensor(u, delta, "multiply", u)
-            for i in range(states):
-                b, c, h = loads["b"].next(), loads["c"].next(), state.next()
-                kernel.load(b, m.spread(m.b, i, part.start, part.stop))
-                kernel.load(c, m.spread(m.c, i, part.start, part.stop))
-                initial: float | Tile = last[:, i : i + 1] if start else 0.0
+            kernel.load(delta[:, part], m.rows(m.delta, t)[:, part])
+            kernel.load(made[:, part], m.rows(m.u, t)[:, part])
+            kernel.tensor_tensor(made[:, part], delta[:, part], "multiply", made[:, part])
+        for i in range(states):
+            kernel.memset(last, 0.0)
+            for start in range(0, length, piece):
+                part = slice(start, start + piece)
+                b, c = (m.spread(view, i, start, start + piece) for view in (m.b, m.c))
                 m.step(
-                    total, i == 0, decay.next(), delta, column[:, i : i + 1], u, b, c, h, initial
-                )
-                kernel.copy(last[:, i : i + 1], h[:, piece - 1 : piece], engine="scalar")
-            kernel.store(m.rows(m.out, t)[:, part], total)
-        kernel.free(last)
+                    total[:, part], i == 0, decay.next(), delta[:, part], columns[:, i : i + 1],
+                    made[:, part], state.next(), b, c, last,
+                )  # fmt: skip
+        kernel.store(m.rows(m.out, t), total)
     return kernel.finish()
 
 
@@ -186,7 +214,8 @@ def main() -> None:
         print(
             f"{version} at {length}: published {published} ms, simulated {latency:.2f} ms "
             f"({latency / published:.2f}), bound by {played.bound}, "
-            f"{played.costs.total_bytes / 1e6:.0f} MB moved"
+            f"{played.costs.total_bytes / 1e6:.0f} MB moved, "
+            f"vector active {played.engines['vector']:.1%}"
         )
 
 
