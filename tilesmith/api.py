@@ -12,9 +12,9 @@ that failed; messages are sentences for people.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from search_space.target import FactValue, Target
 from tilesmith.compiling import build_executable, is_artifact, parts_of, runs_models
@@ -23,6 +23,8 @@ from tilesmith.targets import check_schedulable, resolve_target
 
 if TYPE_CHECKING:
     from compiler.executable import Executable
+    from search_space.config import Config
+    from search_space.workload import Workload
     from simulator import SimulationResult
     from tilesmith.reports import TuneReport
     from tilesmith.subjects import Model, Subject
@@ -184,17 +186,23 @@ def simulate(
             build_executable(model, resolved, database, shapes, threads, precision=precision), path
         )
     whole = parts_of(subject, shapes, resolved, precision)
-    found, notes = whole.workloads, whole.notes
-    check_schedulable([item.workload for item in found], resolved)
-    bests: Mapping[str, Any] = {}
-    if database is not None:
-        from records.database import Database
-
-        with Database.open(str(database), create=False) as opened:
-            bests = opened.bests([item.workload for item in found], resolved, threads)
+    workloads = [item.workload for item in whole.workloads]
+    check_schedulable(workloads, resolved)
+    best = _best_configs(workloads, resolved, database, threads)
     parts = [
-        Part(item.workload, item.weight, best.record.config if best else None)
-        for item in found
-        for best in (bests.get(item.workload.key),)
+        Part(item.workload, item.weight, best.get(item.workload.key)) for item in whole.workloads
     ]
-    return simulate_parts(parts, resolved, fidelity or "analytical", path, notes)  # type: ignore[arg-type]
+    return simulate_parts(parts, resolved, fidelity or "analytical", path, whole.notes)  # type: ignore[arg-type]
+
+
+def _best_configs(
+    workloads: Sequence[Workload], target: Target, database: str | Path | None, threads: int
+) -> dict[str, Config]:
+    """The fastest configuration on record of each workload that has one, by its key."""
+    if database is None:
+        return {}
+    from records.database import Database
+
+    with Database.open(str(database), create=False) as opened:
+        bests = opened.bests(workloads, target, threads)
+    return {key: best.record.config for key, best in bests.items()}

@@ -138,6 +138,16 @@ def differences_table(differences: Sequence[Difference]) -> None:
     table(header.split("|"), rows, right={2, 3, 4, 5})
 
 
+def drift_values(drift: Drift, tolerance: float) -> dict[str, Any]:
+    """A record measured again, for JSON."""
+    return {
+        "recorded": best_values(drift.best),
+        "now": record_values(drift.now),
+        "ratio": drift.ratio,
+        "drifted": drift.exceeds(tolerance),
+    }
+
+
 def drifts_table(drifts: Sequence[Drift], tolerance: float) -> None:
     """Print best records measured again."""
     rows = [

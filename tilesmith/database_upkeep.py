@@ -147,15 +147,7 @@ def verify(
             )
     drifted = sum(drift.exceeds(tolerance) for drift in drifts)
     if as_json:
-        pairs = [
-            {
-                "recorded": tables.best_values(drift.best),
-                "now": tables.record_values(drift.now),
-                "ratio": drift.ratio,
-                "drifted": drift.exceeds(tolerance),
-            }
-            for drift in drifts
-        ]
+        pairs = [tables.drift_values(drift, tolerance) for drift in drifts]
         print_json(
             {"faults": faults, "measured": len(drifts), "drifted": drifted, "records": pairs}
         )

@@ -86,38 +86,19 @@ def _tiles(g: Geometry, m: int) -> tuple[int, int, int]:
 
 def compute(template: Template, workload: Workload, g: Geometry, m: int) -> ComputeDefinition:
     """The stages named in the module's docstring, each two-dimensional transform in two steps."""
-    window, filter_, inverse = matrices(m)
     size = m + 2
     down, across, count = _tiles(g, m)
-
-    def position(t: Expr) -> tuple[Expr, Expr, Expr]:
-        """Image, and the tile's row and column in it."""
-        if g.batch == 1:
-            return const(0), t // across, t % across
-        return t // (down * across), (t // across) % down, t % across
-
-    padded = g.padding_stage(m * down + 2, m * across + 2)
-    a, b, t = axis("va", size), axis("vb", size), axis("vt", count)
-    c, r, s = axis("vc", g.channels), axis("vr", size), axis("vs", size)
-    image, row, column = position(t.var)
-    pixel = load("padded", image, c.var, row * m + r.var, column * m + s.var)
-    rows = Stage(
-        "v.rows", (a, s, t, c), call("multiply", load("B", a.var, r.var), pixel), (r,), "sum"
+    columns, conv = _outputs(g, m)
+    stages = (
+        g.padding_stage(m * down + 2, m * across + 2),
+        *_filters(g, size),
+        *_windows(g, m),
+        _products(g, size, count),
+        columns,
+        conv,
+        _result(template, workload, g, m, conv),
     )
-    half = load("v.rows", a.var, s.var, t.var, c.var)
-    windows = Stage("v", (a, b, t, c), call("multiply", load("B", b.var, s.var), half), (s,), "sum")
-    products = _products(g, size, count)
-    y, x, o = axis("y", m), axis("x", m), axis("o", g.out_channels)
-    tile_axis, pa, pb = axis("t", count), axis("ia", size), axis("ib", size)
-    first = call(
-        "multiply", load("A", y.var, pa.var), load("p", pa.var, pb.var, tile_axis.var, o.var)
-    )
-    columns = Stage("conv.rows", (y, pb, tile_axis, o), first, (pa,), "sum")
-    second = call(
-        "multiply", load("A", x.var, pb.var), load("conv.rows", y.var, pb.var, tile_axis.var, o.var)
-    )
-    conv = Stage("conv", (y, x, tile_axis, o), second, (pb,), "sum")
-    out = _result(template, workload, g, m, conv, position(tile_axis.var))
+    window, filter_, inverse = matrices(m)
     tensors = (
         Tensor("data", (g.batch, g.channels, g.height, g.width), workload.dtype),
         Tensor(
@@ -129,8 +110,44 @@ def compute(template: Template, workload: Workload, g: Geometry, m: int) -> Comp
         Tensor.literal("G", filter_),
         Tensor.literal("A", inverse),
     )  # fmt: skip
-    stages = (padded, *_filters(g, size), rows, windows, products, columns, conv, out)
     return ComputeDefinition("conv2d", tensors, stages)
+
+
+def _position(g: Geometry, m: int, t: Expr) -> tuple[Expr, Expr, Expr]:
+    """Image of tile t, and the tile's row and column in it."""
+    down, across, _ = _tiles(g, m)
+    if g.batch == 1:
+        return const(0), t // across, t % across
+    return t // (down * across), (t // across) % down, t % across
+
+
+def _windows(g: Geometry, m: int) -> tuple[Stage, Stage]:
+    """v = B^T d B in two steps."""
+    size = m + 2
+    a, b, t = axis("va", size), axis("vb", size), axis("vt", _tiles(g, m)[2])
+    c, r, s = axis("vc", g.channels), axis("vr", size), axis("vs", size)
+    image, row, column = _position(g, m, t.var)
+    pixel = load("padded", image, c.var, row * m + r.var, column * m + s.var)
+    rows = Stage(
+        "v.rows", (a, s, t, c), call("multiply", load("B", a.var, r.var), pixel), (r,), "sum"
+    )
+    half = load("v.rows", a.var, s.var, t.var, c.var)
+    whole = Stage("v", (a, b, t, c), call("multiply", load("B", b.var, s.var), half), (s,), "sum")
+    return rows, whole
+
+
+def _outputs(g: Geometry, m: int) -> tuple[Stage, Stage]:
+    """conv = A^T p A in two steps."""
+    y, x, o = axis("y", m), axis("x", m), axis("o", g.out_channels)
+    t, a, b = axis("t", _tiles(g, m)[2]), axis("ia", m + 2), axis("ib", m + 2)
+    product = load("p", a.var, b.var, t.var, o.var)
+    first = call("multiply", load("A", y.var, a.var), product)
+    half = load("conv.rows", y.var, b.var, t.var, o.var)
+    second = call("multiply", load("A", x.var, b.var), half)
+    return (
+        Stage("conv.rows", (y, b, t, o), first, (a,), "sum"),
+        Stage("conv", (y, x, t, o), second, (b,), "sum"),
+    )
 
 
 def _filters(g: Geometry, size: int) -> tuple[Stage, Stage]:
@@ -161,11 +178,10 @@ def _result(
     g: Geometry,
     m: int,
     conv: Stage,
-    position: tuple[Expr, Expr, Expr],
 ) -> Stage:
     """`out`: a tile's pixels at their place in the output, epilogue applied, overhang cut off."""
-    y, x, _, o = conv.axes
-    image, row, column = position
+    y, x, t, o = conv.axes
+    image, row, column = _position(g, m, t.var)
     place = (image, o.var, row * m + y.var, column * m + x.var)
     guard: list[Expr] = []
     if g.out_height % m:
