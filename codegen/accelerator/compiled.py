@@ -7,10 +7,11 @@ callable as Python (`.python`), which the tests use as the reference.
 
 The subset: parameters annotated `int`, `float`, `Ints` (int64 array) or `Floats` (float64 array);
 locals of type int or float, fixed by their first assignment; `for i in range(...)`, `while`, `if`,
-`break`, `continue`, `return` of an int; arithmetic `+ - * // %` (`/` on floats), comparisons,
-`and`, `or`, `not`, `min`, `max`, `float`, `int`; indexing of arrays. `//` and `%` take
-non-negative operands; `and` and `or` do not short-circuit, so both sides must be safe to evaluate.
-Indices are not checked.
+`break`, `continue`, `return` of an int or float as annotated; arithmetic `+ - * // %` (`/` on
+floats), comparisons, `and`, `or`, `not`, `min`, `max`, `float`, `int`; indexing of arrays; calls of
+other compiled functions of the same module, which are inlined. `//` and `%` take non-negative
+operands; `and` and `or` do not short-circuit, so both sides must be safe to evaluate. Indices are
+not checked.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import ctypes
 import inspect
 import textwrap
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -36,15 +38,28 @@ class Compiled:
     """A function of the subset; calling it runs native code. See the module's docstring."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.python = function
+        self.function = function
         self.__doc__ = function.__doc__
         self._native: Any = None
         self._kinds: list[str] = []
 
+    @property
+    def helpers(self) -> dict[str, Compiled]:
+        """The compiled functions that this one calls, by name."""
+        code, known = self.function.__code__, self.function.__globals__
+        found = {name: known.get(name) for name in code.co_names}
+        return {name: value for name, value in found.items() if isinstance(value, Compiled)}
+
+    @property
+    def python(self) -> Callable[..., Any]:
+        """The function as plain Python, its helpers too."""
+        helpers = {name: helper.python for name, helper in self.helpers.items()}
+        return FunctionType(self.function.__code__, {**self.function.__globals__, **helpers})
+
     def __call__(self, *arguments: Any) -> int:
         if self._native is None:
-            self._native, self._kinds = _build(self.python)
-        assert len(arguments) == len(self._kinds), self.python.__name__
+            self._native, self._kinds = _build(self)
+        assert len(arguments) == len(self._kinds), self.function.__name__
         return int(self._native(*map(_pass, arguments, self._kinds)))
 
 
@@ -61,44 +76,56 @@ def _pass(value: Any, kind: str) -> Any:
     return value
 
 
-def _build(function: Callable[..., Any]) -> tuple[Any, list[str]]:
+def _build(found: Compiled) -> tuple[Any, list[str]]:
     import llvmlite.binding as llvm
+    from llvmlite import ir
 
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
-    assert isinstance(tree, ast.FunctionDef)
-    translator = _Translator(tree)
+    name = found.function.__name__
+    module = ir.Module(name)
+    translator = _translate(found, module, {})
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    module = llvm.parse_assembly(str(translator.module))
+    parsed = llvm.parse_assembly(str(module))
     machine = llvm.Target.from_default_triple().create_target_machine(opt=3)
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
-    engine = llvm.create_mcjit_compiler(module, machine)
+    builder.getModulePassManager().run(parsed, builder)
+    engine = llvm.create_mcjit_compiler(parsed, machine)
     engine.finalize_object()
     types = {"int": ctypes.c_int64, "float": ctypes.c_double}
     signature: list[Any] = [types.get(kind, ctypes.c_void_p) for kind in translator.kinds]
-    native = ctypes.CFUNCTYPE(ctypes.c_int64, *signature)(engine.get_function_address(tree.name))
+    native = ctypes.CFUNCTYPE(ctypes.c_int64, *signature)(engine.get_function_address(name))
     native.engine = engine  # type: ignore[attr-defined]  # keeps the code alive
     return native, translator.kinds
 
 
-class _Translator:
-    """One function of the subset to one LLVM module."""
+def _translate(found: Compiled, module: Any, known: dict[str, _Translator]) -> _Translator:
+    """Add a function to an LLVM module, its helpers first; `known` are those already there."""
+    for name, helper in found.helpers.items():
+        if name not in known:
+            known[name] = _translate(helper, module, known)
+            known[name].function.linkage = "internal"
+            known[name].function.attributes.add("alwaysinline")
+    tree = ast.parse(textwrap.dedent(inspect.getsource(found.function))).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    return _Translator(tree, module, known)
 
-    def __init__(self, tree: ast.FunctionDef) -> None:
+
+class _Translator:
+    """One function of the subset to one of an LLVM module."""
+
+    def __init__(self, tree: ast.FunctionDef, module: Any, helpers: dict[str, _Translator]) -> None:
         from llvmlite import ir
 
-        self.ir = ir
+        self.ir, self.helpers = ir, helpers
         self.int_, self.float_, self.bool_ = ir.IntType(64), ir.DoubleType(), ir.IntType(1)
-        self.module = ir.Module(tree.name)
         self.kinds = [_KINDS[ast.unparse(a.annotation)] for a in tree.args.args if a.annotation]
         types = {"int": self.int_, "float": self.float_}
         pointers = {"ints": self.int_.as_pointer(), "floats": self.float_.as_pointer()}
         signature = [{**types, **pointers}[kind] for kind in self.kinds]
-        self.function = ir.Function(
-            self.module, ir.FunctionType(self.int_, signature), name=tree.name
-        )
+        assert tree.returns is not None, tree.name
+        self.result = types[_KINDS[ast.unparse(tree.returns)]]
+        self.function = ir.Function(module, ir.FunctionType(self.result, signature), name=tree.name)
         self.entry = ir.IRBuilder(self.function.append_basic_block("entry"))
         body = self.function.append_basic_block("body")
         self.at = ir.IRBuilder(body)
@@ -113,7 +140,7 @@ class _Translator:
                 self.store(name.arg, value)
         self.statements(tree.body)
         if not self.at.block.is_terminated:
-            self.at.ret(self.int_(0))
+            self.at.ret(self.result(0))
         self.entry.branch(body)
 
     # -- statements ---------------------------------------------------------------------------
@@ -124,7 +151,10 @@ class _Translator:
             getattr(self, f"do_{type(statement).__name__}")(statement)
 
     def do_Expr(self, node: ast.Expr) -> None:  # noqa: N802
-        assert isinstance(node.value, ast.Constant), "only docstrings stand alone"
+        if isinstance(node.value, ast.Call):
+            self.value(node.value)
+            return
+        assert isinstance(node.value, ast.Constant), "only docstrings and calls stand alone"
 
     def do_Assign(self, node: ast.Assign) -> None:  # noqa: N802
         value = self.value(node.value)
@@ -136,7 +166,8 @@ class _Translator:
         self.assign(node.target, self.arithmetic(node.op, self.value(old), self.value(node.value)))
 
     def do_Return(self, node: ast.Return) -> None:  # noqa: N802
-        self.at.ret(self.int_(0) if node.value is None else self.value(node.value))
+        value = self.int_(0) if node.value is None else self.value(node.value)
+        self.at.ret(self.convert(value, self.result))
 
     def do_Break(self, _: ast.Break) -> None:  # noqa: N802
         self.at.branch(self.loops[-1][1])
@@ -275,6 +306,8 @@ class _Translator:
 
     def of_Call(self, node: ast.Call) -> Any:  # noqa: N802
         assert isinstance(node.func, ast.Name)
+        if node.func.id in self.helpers:
+            return self.helper(self.helpers[node.func.id], node.args)
         values = [self.value(argument) for argument in node.args]
         if node.func.id == "float":
             return self.convert(values[0], self.float_)
@@ -289,6 +322,19 @@ class _Translator:
             compare = self.at.fcmp_ordered if real else self.at.icmp_signed
             total = self.at.select(compare(sign, right, left), right, left)
         return total
+
+    def helper(self, callee: _Translator, arguments: list[ast.expr]) -> Any:
+        """A call of another compiled function; arrays are passed on by name."""
+        values = []
+        for node, kind, expected in zip(
+            arguments, callee.kinds, callee.function.function_type.args, strict=True
+        ):
+            if kind in _ARRAY_DTYPES:
+                assert isinstance(node, ast.Name)
+                values.append(self.arrays[node.id])
+            else:
+                values.append(self.convert(self.value(node), expected))
+        return self.at.call(callee.function, values)
 
     def truth(self, node: ast.expr) -> Any:
         value = self.value(node)

@@ -117,6 +117,141 @@ def _columns(stream: InstructionStream, low: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 @compiled
+def _apart(
+    one: int, two: int, first: Ints, stop: Ints, pitch: Ints, column: Ints, column_stop: Ints
+) -> int:
+    """Whether two accesses of one tensor in HBM surely share no byte."""
+    apart = first[one] >= stop[two] or first[two] >= stop[one]
+    if pitch[one] > 0 and pitch[one] == pitch[two]:
+        if column[one] >= column_stop[two] or column[two] >= column_stop[one]:
+            apart = 1
+    return apart
+
+
+@compiled
+def _before_in_hbm(
+    access: int,
+    is_write: int,
+    tensor: Ints,
+    first: Ints,
+    stop: Ints,
+    pitch: Ints,
+    column: Ints,
+    column_stop: Ints,
+    queue: Ints,
+    chain: Ints,
+    link: Ints,
+    link_row: Ints,
+    link_access: Ints,
+    link_writes: Ints,
+    latest: Ints,
+) -> int:
+    """Raise `latest` to the rows whose bytes in HBM `access` must not overtake."""
+    at = chain[tensor[access]]
+    while at >= 0:
+        if is_write or link_writes[at] == 1:
+            other = link_access[at]
+            if _apart(access, other, first, stop, pitch, column, column_stop) == 0:
+                q = queue[link_row[at]]
+                latest[q] = max(latest[q], link_row[at])
+        at = link[at]
+    return at
+
+
+@compiled
+def _before_on_chip(
+    start: int,
+    stop: int,
+    queues: int,
+    own: int,
+    own_results: int,
+    is_write: int,
+    queue: Ints,
+    writer: Ints,
+    reader_count: Ints,
+    reader_queue: Ints,
+    reader_row: Ints,
+    latest: Ints,
+) -> int:
+    """Raise `latest` to the writers of cells `start` to `stop`, for a write to their readers too.
+
+    Queue `own` (-1: none) works in order: its reads hold nobody up there, nor its results where
+    `own_results` says so.
+    """
+    for c in range(start, stop):
+        w = writer[c]
+        if w >= 0:
+            q = queue[w]
+            if not (q == own and own_results):
+                latest[q] = max(latest[q], w)
+        if is_write:
+            for r in range(c * queues, c * queues + reader_count[c]):
+                q = reader_queue[r]
+                if q != own:
+                    latest[q] = max(latest[q], reader_row[r])
+    return stop
+
+
+@compiled
+def _note_on_chip(
+    i: int,
+    start: int,
+    stop: int,
+    queues: int,
+    own: int,
+    is_write: int,
+    writer: Ints,
+    reader_count: Ints,
+    reader_queue: Ints,
+    reader_row: Ints,
+) -> int:
+    """Row `i` of queue `own` is the writer of cells `start` to `stop`, or one more reader."""
+    for c in range(start, stop):
+        if is_write:
+            writer[c] = i
+            reader_count[c] = 0
+        else:
+            k = c * queues
+            end = k + reader_count[c]
+            while k < end:
+                if reader_queue[k] == own:
+                    break
+                k += 1
+            if k == end:
+                reader_count[c] += 1
+                reader_queue[k] = own
+            reader_row[k] = i
+    return stop
+
+
+@compiled
+def _keep_waits(
+    i: int,
+    queues: int,
+    capacity: int,
+    total: int,
+    prune: int,
+    own: int,
+    latest: Ints,
+    known: Ints,
+    waits: Ints,
+) -> int:
+    """Append the waits of row `i` that are needed; their number so far, -1 past `capacity`."""
+    for q in range(queues):
+        w = latest[q]
+        if w < 0 or w >= i:
+            continue
+        if prune and known[own * queues + q] >= w:
+            continue
+        if total >= capacity:
+            return -1
+        known[own * queues + q] = w
+        waits[total] = w
+        total += 1
+    return total
+
+
+@compiled
 def _derive(
     n: int,
     queues: int,
@@ -154,51 +289,34 @@ def _derive(
 
     `touched` holds five accesses a row, three read and two written (-1: none); `relaxed` rows (the
     tensor engine's) may read their own engine's results without a wait. `shared` tensors are
-    tracked.
+    tracked, as a chain of links: one for each access, the latest first.
     """
     total = 0
     links = 0
     for i in range(n):
         e = queue[i]
-        in_order = e < first_dma
+        own = e
+        if e >= first_dma:
+            own = -1
         for q in range(queues):
             latest[q] = -1
         for slot in range(5):
-            is_write = slot >= 3
             access = touched[i * 5 + slot]
             if access < 0:
                 continue
-            t = tensor[access]
-            if t >= 0:
-                if shared[t] == 0:
-                    continue
-                at = chain[t]
-                while at >= 0:
-                    other = link_access[at]
-                    apart = first[access] >= stop[other] or first[other] >= stop[access]
-                    if pitch[access] > 0 and pitch[access] == pitch[other]:
-                        if column[access] >= column_stop[other]:
-                            apart = 1
-                        if column[other] >= column_stop[access]:
-                            apart = 1
-                    if not apart and (is_write or link_writes[at] == 1):
-                        row = link_row[at]
-                        latest[queue[row]] = max(latest[queue[row]], row)
-                    at = link[at]
+            if tensor[access] >= 0:
+                if shared[tensor[access]] == 1:
+                    _before_in_hbm(
+                        access, slot >= 3, tensor, first, stop, pitch, column, column_stop, queue,
+                        chain, link, link_row, link_access, link_writes, latest,
+                    )  # fmt: skip
                 continue
             for g in range(group[access], group_stop[access]):
-                for c in range(g * cells + first[access], g * cells + stop[access]):
-                    w = writer[c]
-                    if w >= 0:
-                        own = in_order and queue[w] == e
-                        if not (own and (is_write or relaxed[i] == 1)):
-                            latest[queue[w]] = max(latest[queue[w]], w)
-                    if is_write:
-                        for k in range(reader_count[c]):
-                            r = c * queues + k
-                            if not (in_order and reader_queue[r] == e):
-                                q = reader_queue[r]
-                                latest[q] = max(latest[q], reader_row[r])
+                _before_on_chip(
+                    g * cells + first[access], g * cells + stop[access], queues, own,
+                    slot >= 3 or relaxed[i] == 1, slot >= 3, queue, writer, reader_count,
+                    reader_queue, reader_row, latest,
+                )  # fmt: skip
         for slot in range(5):
             access = touched[i * 5 + slot]
             if access < 0:
@@ -214,32 +332,14 @@ def _derive(
                     links += 1
                 continue
             for g in range(group[access], group_stop[access]):
-                for c in range(g * cells + first[access], g * cells + stop[access]):
-                    if slot >= 3:
-                        writer[c] = i
-                        reader_count[c] = 0
-                    else:
-                        k = 0
-                        while k < reader_count[c]:
-                            if reader_queue[c * queues + k] == e:
-                                break
-                            k += 1
-                        if k == reader_count[c]:
-                            reader_count[c] = k + 1
-                            reader_queue[c * queues + k] = e
-                        reader_row[c * queues + k] = i
+                _note_on_chip(
+                    i, g * cells + first[access], g * cells + stop[access], queues, e, slot >= 3,
+                    writer, reader_count, reader_queue, reader_row,
+                )  # fmt: skip
         wait_start[i] = total
-        for q in range(queues):
-            w = latest[q]
-            if w < 0 or w >= i:
-                continue
-            if prune and known[e * queues + q] >= w:
-                continue
-            if total >= capacity:
-                return -1
-            known[e * queues + q] = w
-            waits[total] = w
-            total += 1
+        total = _keep_waits(i, queues, capacity, total, prune, e, latest, known, waits)
+        if total < 0:
+            return -1
     wait_start[n] = total
     return total
 
@@ -273,7 +373,7 @@ def dependences(stream: InstructionStream, prune: bool) -> tuple[Ints, Ints]:
         links = np.zeros((4, n * len(OPERANDS) + 1), dtype=np.int64)
         total = _derive(
             n, QUEUES, FIRST_DMA_QUEUE, feet.cells, int(prune), rows["queue"],
-    touched.reshape(-1), relaxed, feet.tensor, feet.first, feet.stop,
+            touched.reshape(-1), relaxed, feet.tensor, feet.first, feet.stop,
             feet.group, feet.group_stop, feet.pitch, feet.column, feet.column_stop, shared,
             np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=np.int64),
             np.zeros(size * QUEUES, dtype=np.int64), np.zeros(size * QUEUES, dtype=np.int64),

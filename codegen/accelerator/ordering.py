@@ -44,6 +44,85 @@ def _needed(
 
 
 @compiled
+def _ready(
+    i: int,
+    across: float,
+    queue: Ints,
+    wait_start: Ints,
+    waits: Ints,
+    granted: Ints,
+    finish: Floats,
+) -> float:
+    """When all that row `i` waits for shows to it, or -1 if some of it is not granted yet."""
+    time = 0.0
+    for w in range(wait_start[i], wait_start[i + 1]):
+        d = waits[w]
+        if granted[d] == 0:
+            return -1.0
+        when = finish[d]
+        if queue[d] != queue[i]:
+            when = when + across
+        time = max(time, when)
+    return time
+
+
+@compiled
+def _on_engine(
+    i: int,
+    time: float,
+    queue: Ints,
+    lock: Ints,
+    issue: Floats,
+    latency: Floats,
+    free: Floats,
+    ports: Floats,
+    finish: Floats,
+) -> int:
+    """Grant row `i` its engine and ports from `time` on."""
+    done = time + issue[i]
+    free[queue[i]] = done
+    finish[i] = done + latency[i]
+    if lock[i] % 2 == 1:
+        ports[0] = done
+    if lock[i] >= 2:
+        ports[1] = done
+    return i
+
+
+@compiled
+def _on_dma(
+    i: int,
+    time: float,
+    turn: int,
+    engines: int,
+    queue: Ints,
+    latency: Floats,
+    dma_engines: Ints,
+    dma_work: Floats,
+    free: Floats,
+    dma_free: Floats,
+    finish: Floats,
+) -> int:
+    """Grant row `i` the next DMA engines from `time` on; whose turn it is then."""
+    free[queue[i]] = time
+    last = 0.0
+    for k in range(dma_engines[i]):
+        g = (turn + k) % engines
+        dma_free[g] = max(time + latency[i], dma_free[g]) + dma_work[i]
+        last = max(last, dma_free[g])
+    finish[i] = last
+    return (turn + dma_engines[i]) % engines
+
+
+@compiled
+def _goes_before(q: int, best: int, head: Ints, need: Ints, ready: Floats) -> int:
+    """Whether of two transfers that could start together that of queue `q` goes first."""
+    mine = need[head[q]]
+    other = need[head[best]]
+    return mine < other or (mine == other and ready[q] < ready[best])
+
+
+@compiled
 def _grant(
     n: int,
     queues: int,
@@ -66,12 +145,11 @@ def _grant(
     finish: Floats,
     granted: Ints,
     dma_free: Floats,
+    ports: Floats,
     order: Ints,
 ) -> int:
     """Fill `order` with the rows in grant order; the number granted (n unless waits are cyclic)."""
     turn = 0
-    lock0 = 0.0
-    lock1 = 0.0
     for step in range(n):
         best = -1
         best_time = 0.0
@@ -80,31 +158,20 @@ def _grant(
             if i < 0:
                 continue
             if ready[q] < 0.0:
-                time = 0.0
-                known = 1
-                for w in range(wait_start[i], wait_start[i + 1]):
-                    d = waits[w]
-                    if granted[d] == 0:
-                        known = 0
-                        break
-                    when = finish[d]
-                    if q < first_dma and queue[d] != q:
-                        when = when + semaphore
-                    time = max(time, when)
-                if known == 0:
+                across = semaphore * float(q < first_dma)
+                ready[q] = _ready(i, across, queue, wait_start, waits, granted, finish)
+                if ready[q] < 0.0:
                     continue
-                ready[q] = time
             time = max(ready[q], free[q])
             if lock[i] % 2 == 1:
-                time = max(time, lock0)
+                time = max(time, ports[0])
             if lock[i] >= 2:
-                time = max(time, lock1)
+                time = max(time, ports[1])
             if q >= first_dma:
                 time = max(time, dma_free[turn] - latency[i])
             first = best < 0
             if best >= first_dma and q >= first_dma and time == best_time:
-                other = need[head[best]]
-                first = need[i] < other or (need[i] == other and ready[q] < ready[best])
+                first = _goes_before(q, best, head, need, ready)
             if first or time < best_time:
                 best = q
                 best_time = time
@@ -112,21 +179,21 @@ def _grant(
             return step
         i = head[best]
         if best < first_dma:
-            free[best] = best_time + issue[i]
-            finish[i] = best_time + issue[i] + latency[i]
-            if lock[i] % 2 == 1:
-                lock0 = free[best]
-            if lock[i] >= 2:
-                lock1 = free[best]
+            _on_engine(i, best_time, queue, lock, issue, latency, free, ports, finish)
         else:
-            free[best] = best_time
-            last = 0.0
-            for k in range(dma_engines[i]):
-                g = (turn + k) % engines
-                dma_free[g] = max(best_time + latency[i], dma_free[g]) + dma_work[i]
-                last = max(last, dma_free[g])
-            turn = (turn + dma_engines[i]) % engines
-            finish[i] = last
+            turn = _on_dma(
+                i,
+                best_time,
+                turn,
+                engines,
+                queue,
+                latency,
+                dma_engines,
+                dma_work,
+                free,
+                dma_free,
+                finish,
+            )
         granted[i] = 1
         order[step] = i
         head[best] = following[i]
@@ -148,7 +215,7 @@ def grant_order(stream: InstructionStream) -> Ints:
         stream.rows["lock"], stream.wait_start, stream.waits, cost.issue, cost.latency,
         cost.dma_engines, cost.dma_work, need, head, following, np.zeros(QUEUES),
         np.full(QUEUES, -1.0), np.zeros(n), np.zeros(n, dtype=np.int64),
-        np.zeros(stream.core.dma_engines), order,
+        np.zeros(stream.core.dma_engines), np.zeros(2), order,
     )  # fmt: skip
     assert done == n, "waits name earlier rows only, so some queue can always go on"
     return order

@@ -29,6 +29,77 @@ SYNCHRONISATION_SHARE = 0.6
 """Below this share of its time, no engine "bounds" the program: it waits on latencies."""
 
 
+MARKS = 4
+"""Times that all queues share: when the ports of SBUF and PSUM are free again, when the tensor
+engine's latest pass began, when HBM is free again."""
+
+
+@compiled
+def _ready(
+    i: int,
+    across: float,
+    queue: Ints,
+    wait_start: Ints,
+    waits: Ints,
+    end: Floats,
+) -> float:
+    """When all that row `i` waits for shows to it: results of other queues `across` later."""
+    time = 0.0
+    for w in range(wait_start[i], wait_start[i + 1]):
+        d = waits[w]
+        when = end[d]
+        if queue[d] != queue[i]:
+            when = when + across
+        time = max(time, when)
+    return time
+
+
+@compiled
+def _issue(
+    i: int, time: float, queue: Ints, lock: Ints, issue: Floats, stationary: Floats, marks: Floats
+) -> float:
+    """Occupy an engine and the ports of row `i` from `time` on; when it really starts."""
+    held = lock[i]
+    if held % 2 == 1:
+        time = max(time, marks[0])
+    if held >= 2:
+        time = max(time, marks[1])
+    if queue[i] == 0:
+        time = max(time, marks[2] + stationary[i])
+        marks[2] = time
+    if held % 2 == 1:
+        marks[0] = time + issue[i]
+    if held >= 2:
+        marks[1] = time + issue[i]
+    return time
+
+
+@compiled
+def _transfer(
+    i: int,
+    time: float,
+    engines: int,
+    dma_engines: Ints,
+    dma_work: Floats,
+    hbm: Floats,
+    dma_free: Floats,
+    turn: Ints,
+    marks: Floats,
+) -> float:
+    """Serve a transfer's data from `time` on, engines in turn; when the last of it is there."""
+    marks[3] = max(marks[3], time) + hbm[i]
+    finish = marks[3]
+    for _ in range(dma_engines[i]):
+        t = turn[0]
+        done = max(time, dma_free[t]) + dma_work[i]
+        dma_free[t] = done
+        finish = max(finish, done)
+        turn[0] = t + 1
+        if t + 1 == engines:
+            turn[0] = 0
+    return finish
+
+
 @compiled
 def _run(
     n: int,
@@ -48,53 +119,25 @@ def _run(
     free: Floats,
     shown: Floats,
     dma_free: Floats,
+    turn: Ints,
+    marks: Floats,
     start: Floats,
     end: Floats,
     busy: Floats,
 ) -> int:
     """Fill `start`, `end` (ns) of each row and `busy` (ns) of each queue."""
-    lock0 = 0.0
-    lock1 = 0.0
-    tensor_start = 0.0
-    hbm_free = 0.0
-    turn = 0
     for i in range(n):
         q = queue[i]
-        time = free[q]
-        for w in range(wait_start[i], wait_start[i + 1]):
-            d = waits[w]
-            when = end[d]
-            if q < first_dma and queue[d] != q:
-                when = when + semaphore
-            time = max(time, when)
         if q < first_dma:
-            held = lock[i]
-            if held % 2 == 1:
-                time = max(time, lock0)
-            if held >= 2:
-                time = max(time, lock1)
-            if q == 0:
-                time = max(time, tensor_start + stationary[i])
-                tensor_start = time
-            done = time + issue[i]
-            free[q] = done
-            if held % 2 == 1:
-                lock0 = done
-            if held >= 2:
-                lock1 = done
-            finish = max(done + latency[i], shown[q])
+            time = max(free[q], _ready(i, semaphore, queue, wait_start, waits, end))
+            time = _issue(i, time, queue, lock, issue, stationary, marks)
+            free[q] = time + issue[i]
+            finish = free[q] + latency[i]
         else:
-            free[q] = time
-            time = time + latency[i]
-            hbm_free = max(hbm_free, time) + hbm[i]
-            finish = max(hbm_free, shown[q])
-            for _ in range(dma_engines[i]):
-                done = max(time, dma_free[turn]) + dma_work[i]
-                dma_free[turn] = done
-                finish = max(finish, done)
-                turn = turn + 1
-                if turn == engines:
-                    turn = 0
+            free[q] = max(free[q], _ready(i, 0.0, queue, wait_start, waits, end))
+            time = free[q] + latency[i]
+            finish = _transfer(i, time, engines, dma_engines, dma_work, hbm, dma_free, turn, marks)
+        finish = max(finish, shown[q])
         busy[q] += max(0.0, finish - max(time, shown[q]))
         shown[q] = finish
         start[i] = time
@@ -171,6 +214,7 @@ def play(stream: InstructionStream, core: Core, cost: Costs) -> Timeline:
         n, FIRST_DMA_QUEUE, core.dma_engines, float(core.semaphore_ns), stream.rows["queue"],
         stream.rows["lock"], stream.wait_start, stream.waits, cost.issue, cost.latency,
         cost.stationary, cost.dma_engines, cost.dma_work, cost.hbm, np.zeros(QUEUES),
-        np.zeros(QUEUES), np.zeros(core.dma_engines), start, end, busy,
+        np.zeros(QUEUES), np.zeros(core.dma_engines), np.zeros(1, dtype=np.int64),
+        np.zeros(MARKS), start, end, busy,
     )  # fmt: skip
     return Timeline(stream, core, start, end, busy, cost)

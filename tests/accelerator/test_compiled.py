@@ -33,6 +33,40 @@ def collatz(n: int, seeds: Ints, lengths: Ints, mean: Floats) -> int:
     return odd
 
 
+@compiled
+def halves(value: int, scale: float) -> float:
+    """Half of a value, scaled."""
+    return value / 2 * scale
+
+
+@compiled
+def tally(i: int, values: Ints, total: Floats) -> int:
+    """Add half of a value to the total; whether the value is odd. (Its locals are its own.)"""
+    value = values[i] - 1
+    value += 1
+    total[0] += halves(value, 3)
+    return value % 2
+
+
+@compiled
+def count_odd(n: int, values: Ints, total: Floats) -> int:
+    """How many values are odd."""
+    value = 0
+    for i in range(n):
+        if tally(i, values, total) == 1:
+            value += 1
+    return value
+
+
+def test_helpers_are_called_natively_and_in_python():
+    values = np.array([1, 4, 7, 10, 11], dtype=np.int64)
+    for function in (count_odd, count_odd.python):
+        total = np.zeros(1)
+        assert function(len(values), values, total) == 3
+        assert total[0] == 33 / 2 * 3
+    assert set(count_odd.helpers) == {"tally"} and set(tally.helpers) == {"halves"}
+
+
 @given(st.lists(st.integers(1, 10_000), max_size=20))
 @settings(max_examples=30, deadline=None)
 def test_native_equals_python(values):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_kernels import random_kernel
 
-from codegen.accelerator import ordering
+from codegen.accelerator import dependences, ordering
 from codegen.accelerator.builder import Kernel
 from codegen.accelerator.core import DMA_QUEUES, ENGINES, Core
 from codegen.accelerator.costs import transfer_time
@@ -75,17 +75,19 @@ def test_grant_order_keeps_queues_in_order_and_the_program_correct(seed):
 @settings(max_examples=5, deadline=None)
 def test_native_passes_equal_python(seed):
     stream = random_kernel(TRN1, seed, 30)
-    native = timeline(stream)
-    compiled_run, compiled_grant = timeline_module._run, ordering._grant
-    order = ordering.grant_order(stream)
-    try:
-        timeline_module._run = compiled_run.python
-        ordering._grant = compiled_grant.python
-        plain, plain_order = timeline(stream), ordering.grant_order(stream)
-    finally:
-        timeline_module._run, ordering._grant = compiled_run, compiled_grant
-    assert np.array_equal(native.end, plain.end)
-    assert np.array_equal(order, plain_order)
+
+    def passes():
+        order, waits = ordering.grant_order(stream), dependences.dependences(stream, prune=True)
+        return timeline(stream).end, order, *waits
+
+    native = passes()
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((timeline_module, "_run"), (ordering, "_grant")):
+            patch.setattr(module, name, getattr(module, name).python)
+        patch.setattr(dependences, "_derive", dependences._derive.python)
+        plain = passes()
+    for one, other in zip(native, plain, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_one_matmul_tile_takes_512_cycles(trn1):
