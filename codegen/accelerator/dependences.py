@@ -14,106 +14,14 @@ latency to appear.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from codegen.accelerator.compiled import Ints, compiled
 from codegen.accelerator.core import FIRST_DMA_QUEUE, QUEUES
-from codegen.accelerator.instructions import DTYPE_BYTES, OPERANDS, InstructionStream, Op, Space
-
-PARTITION_GROUP = 32
-
-SMALLEST_GRANULE = 16
-"""Bytes: tiles closer than this are not told apart."""
-
-
-@dataclass(frozen=True)
-class Footprints:
-    """What each access touches, as the compiled passes read it. All int64 of shape (accesses,).
-
-    On-chip accesses: cells `first` to `stop` of each partition group `group` to `group_stop`. HBM:
-    bytes `first` to `stop` of tensor `tensor` (else -1); where `pitch` is positive, only those
-    whose offset modulo `pitch` is in [column, column_stop).
-    """
-
-    tensor: Ints
-    first: Ints
-    stop: Ints
-    group: Ints
-    group_stop: Ints
-    pitch: Ints
-    column: Ints
-    column_stop: Ints
-    cells: int
-    groups: int
-
-
-def extents(stream: InstructionStream) -> tuple[Ints, Ints]:
-    """First byte and one past the last of each access (in each partition, or in its tensor)."""
-    table = stream.accesses
-    size = DTYPE_BYTES[table["dtype"]]
-    spans = (table["count"] - 1) * table["stride"]
-    spans[:, 0] = np.where(table["space"] == Space.HBM, spans[:, 0], 0)
-    low = table["offset"] + np.minimum(spans, 0).sum(axis=1) * size
-    return low, table["offset"] + (np.maximum(spans, 0).sum(axis=1) + 1) * size
-
-
-def footprints(stream: InstructionStream) -> Footprints:
-    """The footprint of every access of a stream."""
-    table = stream.accesses
-    space = table["space"]
-    low, high = extents(stream)
-    core = stream.core
-    granule = _granule(low, high, space != Space.HBM)
-    sbuf_cells = -(-core.sbuf_bytes // granule)
-    psum_cells = -(-core.psum_bytes // granule)
-    base = np.where(space == Space.PSUM, sbuf_cells, 0)
-    chip = space != Space.HBM
-    groups = 1 if not table["partition"][chip].any() else core.sbuf_partitions // PARTITION_GROUP
-    width = PARTITION_GROUP if groups > 1 else core.sbuf_partitions
-    last = table["partition"] + table["count"][:, 0]
-    pitch, column, column_stop = _columns(stream, low)
-    return Footprints(
-        tensor=np.where(chip, -1, table["tensor"]),
-        first=np.where(chip, base + low // granule, low),
-        stop=np.where(chip, base + -(-high // granule), high),
-        group=np.where(chip, table["partition"] // width, 0),
-        group_stop=np.where(chip, -(-last // width), 0),
-        pitch=pitch,
-        column=column,
-        column_stop=column_stop,
-        cells=sbuf_cells + psum_cells,
-        groups=max(groups, 1),
-    )
-
-
-def _granule(low: Ints, high: Ints, chip: np.ndarray) -> int:
-    """Bytes of a granule: the largest power of two that divides all boundaries, within limits."""
-    if not chip.any():
-        return 64
-    ends = -(-high[chip] // 64) * 64 if (low[chip] % 64 == 0).all() else high[chip]
-    common = int(np.gcd.reduce(np.concatenate([low[chip], ends])))
-    return min(4096, max(SMALLEST_GRANULE, common & -common if common else 4096))
-
-
-def _columns(stream: InstructionStream, low: Ints) -> tuple[Ints, Ints, Ints]:
-    """The column range of each HBM box: its largest stride, and where in it the inner part lies."""
-    table = stream.accesses
-    size = DTYPE_BYTES[table["dtype"]]
-    strides = np.where(table["count"] > 1, table["stride"], 0)
-    pitch = strides.max(axis=1)
-    inner = ((table["count"] - 1) * np.where(strides == pitch[:, None], 0, strides)).sum(axis=1) + 1
-    safe = np.maximum(pitch, 1) * size
-    column = low % safe
-    stop = column + inner * size
-    usable = (pitch > 0) & (stop <= safe) & ((strides == pitch[:, None]).sum(axis=1) == 1)
-    zero = np.zeros_like(pitch)
-    return (
-        np.where(usable, safe, zero),
-        np.where(usable, column, zero),
-        np.where(usable, stop, zero),
-    )
+from codegen.accelerator.footprints import footprints
+from codegen.accelerator.instructions import OPERANDS, InstructionStream, Op
 
 
 @compiled
@@ -121,11 +29,9 @@ def _apart(
     one: int, two: int, first: Ints, stop: Ints, pitch: Ints, column: Ints, column_stop: Ints
 ) -> int:
     """Whether two accesses of one tensor in HBM surely share no byte."""
-    apart = first[one] >= stop[two] or first[two] >= stop[one]
-    if pitch[one] > 0 and pitch[one] == pitch[two]:
-        if column[one] >= column_stop[two] or column[two] >= column_stop[one]:
-            apart = 1
-    return apart
+    alike = pitch[one] > 0 and pitch[one] == pitch[two]
+    beside = column[one] >= column_stop[two] or column[two] >= column_stop[one]
+    return int(first[one] >= stop[two] or first[two] >= stop[one] or (alike and beside))
 
 
 @compiled
@@ -155,7 +61,7 @@ def _before_in_hbm(
                 q = queue[link_row[at]]
                 latest[q] = max(latest[q], link_row[at])
         at = link[at]
-    return at
+    return int(at)
 
 
 @compiled

@@ -111,7 +111,7 @@ def _on_dma(
         dma_free[g] = max(time + latency[i], dma_free[g]) + dma_work[i]
         last = max(last, dma_free[g])
     finish[i] = last
-    return (turn + dma_engines[i]) % engines
+    return int((turn + dma_engines[i]) % engines)
 
 
 @compiled
@@ -119,7 +119,7 @@ def _goes_before(q: int, best: int, head: Ints, need: Ints, ready: Floats) -> in
     """Whether of two transfers that could start together that of queue `q` goes first."""
     mine = need[head[q]]
     other = need[head[best]]
-    return mine < other or (mine == other and ready[q] < ready[best])
+    return int(mine < other or (mine == other and ready[q] < ready[best]))
 
 
 @compiled
@@ -171,7 +171,7 @@ def _grant(
                 time = max(time, dma_free[turn] - latency[i])
             first = best < 0
             if best >= first_dma and q >= first_dma and time == best_time:
-                first = _goes_before(q, best, head, need, ready)
+                first = _goes_before(q, best, head, need, ready) == 1
             if first or time < best_time:
                 best = q
                 best_time = time

@@ -10,7 +10,8 @@ import numpy as np
 
 from codegen.accelerator.compiled import Ints, compiled
 from codegen.accelerator.core import QUEUES
-from codegen.accelerator.dependences import dependences, footprints, operand_tables
+from codegen.accelerator.dependences import dependences, operand_tables
+from codegen.accelerator.footprints import footprints
 from codegen.accelerator.instructions import (
     LOCK_PSUM,
     LOCK_SBUF,

@@ -14,8 +14,8 @@ import numpy as np
 
 from codegen.accelerator.compiled import Ints
 from codegen.accelerator.core import FIRST_DMA_QUEUE
-from codegen.accelerator.dependences import extents
 from codegen.accelerator.engine_costs import elements
+from codegen.accelerator.footprints import extents
 from codegen.accelerator.instructions import (
     BN_STATS_ELEMENTS,
     DTYPE_BYTES,

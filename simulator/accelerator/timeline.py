@@ -97,7 +97,7 @@ def _transfer(
         turn[0] = t + 1
         if t + 1 == engines:
             turn[0] = 0
-    return finish
+    return float(finish)
 
 
 @compiled
