@@ -24,7 +24,7 @@ from itertools import product
 from codegen.accelerator.builder import Buffers, Kernel
 from codegen.accelerator.copies import Copies, CopyNest, plan_copy
 from codegen.accelerator.core import Core
-from codegen.accelerator.dependences import SMALLEST_GRANULE
+from codegen.accelerator.footprints import SMALLEST_GRANULE
 from codegen.accelerator.gathers import GatherNest, Gathers, plan_gather
 from codegen.accelerator.instructions import InstructionStream
 from codegen.accelerator.interleaving import interleave

@@ -21,7 +21,8 @@ import numpy as np
 from codegen.accelerator.builder import Kernel
 from codegen.accelerator.core import FIRST_DMA_QUEUE
 from codegen.accelerator.costs import costs
-from codegen.accelerator.dependences import extents, operand_tables
+from codegen.accelerator.dependences import operand_tables
+from codegen.accelerator.footprints import extents
 from codegen.accelerator.instructions import InstructionStream, Ints, Space
 
 WINDOW = 2048
