@@ -19,6 +19,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from compiler.graph import INTERNAL_DOMAIN, Node, Subgraph, kernel
+from compiler.host_loops import Loop
 from compiler.host_operators import OPERATORS
 from search_space.epilogue import STEPS, EpilogueStep
 from search_space.errors import JobError
@@ -105,7 +106,8 @@ class HostFunction:
         graph = helper.make_graph([proto], "host", inputs, outputs)
         domains = {"": 1, **known}
         opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
-        return ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
+        model = helper.make_model(graph, opset_imports=opsets)
+        return ReferenceEvaluator(model, new_ops=[Loop])
 
     def run(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """Outputs by tensor name, from inputs by tensor name.

@@ -68,7 +68,7 @@ class _Importer:
         self._read_declared()
         nodes = [kept for proto in self.proto.graph.node if (kept := self._read_node(proto))]
         used = {name for node in nodes for name in node.reads}
-        outputs = tuple(self._output(value.name) for value in self.proto.graph.output)
+        outputs = tuple(self._output(value) for value in self.proto.graph.output)
         used |= {info.name for info in outputs}
         constants = {name: value for name, value in self.values.items() if name in used}
         for value in constants.values():
@@ -219,9 +219,14 @@ class _Importer:
             case _:
                 return tuple(_plain(v) for v in value)
 
-    def _output(self, name: str) -> TensorInfo:
+    def _output(self, value: onnx.ValueInfoProto) -> TensorInfo:
+        name, kind = value.name, value.type.WhichOneof("value")
         if name not in self.tensors:
             raise ModelError(f"output '{name}' of '{self.name}' is not computed by any node")
+        if kind not in (None, "tensor_type"):
+            raise ModelError(
+                f"output '{name}' of '{self.name}' is not a tensor, which is unsupported"
+            )
         return self.tensors[name]
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
 from compiler.host import HostFunction
 from compiler.onnx_import import import_model
+from compiler.reference import run_reference
 from search_space.errors import JobError
-from tests.compiler.model_builder import check, model_of, random
+from tests.compiler.model_builder import assert_close, check, expected, model_of, random
 
 KERNEL = "kernel_shape=[3, 2]"
 
@@ -51,6 +53,35 @@ def test_pooling_with_indices(attributes: str) -> None:
             f"{{ y, i = MaxPool<{KERNEL}{attributes}>(x) }}"
         )
     )
+
+
+LOOP = """g (float[2, 3] x, int64 n) => (float[2, 3] y, float[A, B, C] rows, float[D] sums) {
+    y, rows, sums = Loop(n, , x) }"""
+
+BODY = """b (int64 i, bool going, float[2, 3] s)
+    => (bool on, float[2, 3] t, float[2, 3] r, float u) {
+    on = Identity(going) t = Add(s, x) r = Mul(s, s) u = ReduceSum<keepdims=0>(r) }"""
+
+
+def test_a_loop_stacks_what_its_body_gives() -> None:
+    """Rows of any rank; a condition left out; a state that the outer graph names too."""
+    model = model_of(LOOP)
+    body = onnx.helper.make_attribute("body", onnx.parser.parse_graph(BODY))
+    model.graph.node[0].attribute.append(body)
+    inputs = {"x": random(2, 3), "n": np.array(4)}
+    found = run_reference(import_model(model), inputs)
+    assert found["rows"].shape == (4, 2, 3)
+    assert_close(found, expected(model, inputs))
+
+
+def test_a_loop_of_no_iterations_passes_its_states_on() -> None:
+    model = model_of(LOOP)
+    body = onnx.helper.make_attribute("body", onnx.parser.parse_graph(BODY))
+    model.graph.node[0].attribute.append(body)
+    x = random(2, 3)
+    found = run_reference(import_model(model), {"x": x, "n": np.array(0)})
+    np.testing.assert_array_equal(found["y"], x)
+    assert len(found["rows"]) == 0
 
 
 def test_a_node_that_fails_is_named() -> None:

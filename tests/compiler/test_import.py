@@ -246,3 +246,10 @@ def test_models_too_old_to_be_converted_are_refused() -> None:
 def test_random_inputs_follow_the_declared_types() -> None:
     graph = import_model(model_of("g (int64[3] i) => (int64[3] y) { y = Identity(i) }"))
     assert inputs_of(graph)["i"].dtype == np.int64
+
+
+def test_outputs_that_are_no_tensors_are_refused() -> None:
+    model = model_of("g (float[4, 2] x) => (seq(float[2, 2]) y) { y = SplitToSequence(x, n) }",
+                     n=np.int64(2))  # fmt: skip
+    with pytest.raises(ModelError, match=r"output 'y' of 'g' is not a tensor"):
+        import_model(model)

@@ -35,13 +35,11 @@ def test_operators_compute_what_the_standard_says() -> None:
     for case in filter(_floats, _cases()):
         try:
             graph = import_model(case.model)
-        except ModelError:  # extents of zero, dtypes without a name
+        except ModelError:  # extents of zero, dtypes without a name, sequences
             continue
         graph = prepared(graph)
         graph.check()
         if not any(node.kind == "kernel" for node in graph.nodes):
-            continue
-        if any(node.operator == "Loop" for node in graph.nodes):  # onnx.reference adds an axis
             continue
         lowered += 1
         inputs, outputs = case.data_sets[0]
