@@ -9,7 +9,7 @@ the structure itself. Knobs are legal by construction where they can be (divisor
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from search_space.config import KnobValue
@@ -50,9 +50,20 @@ def choice(name: str, values: Sequence[str]) -> Knob:
     return Knob(name, tuple(values), structural=True)
 
 
-def order(name: str, loops: Sequence[str]) -> Knob:
-    """A permutation of `loops`, written 'mnk'-like as names joined by commas."""
-    return Knob(name, tuple(",".join(p) for p in itertools.permutations(loops)), structural=True)
+def order(name: str, loops: Sequence[str], trivial: Collection[str] = ()) -> Knob:
+    """A permutation of `loops`, written 'mnk'-like as names joined by commas.
+
+    Where the `trivial` ones, which run once whatever the tiles, stand makes no difference: of the
+    permutations that agree in the others only the first is offered.
+
+    >>> order("block_order", "oyc", trivial="y").values
+    ('o,y,c', 'y,c,o')
+    """
+    found: dict[tuple[str, ...], str] = {}
+    for permutation in itertools.permutations(loops):
+        kept = tuple(loop for loop in permutation if loop not in trivial)
+        found.setdefault(kept, ",".join(permutation))
+    return Knob(name, tuple(found.values()), structural=True)
 
 
 def layout(name: str, layouts: Sequence[str]) -> Knob:

@@ -12,8 +12,9 @@ def carried_over(config: Config, space: SearchSpace) -> Config | None:
     """`config` moved into `space`: every knob at its nearest allowed value; None if that breaks a
     limit.
 
-    Structural knobs must have the same value; ordered ones move to the nearest in ratio. A limit
-    that is broken is met, if possible, by stepping the ordered knobs down, largest first.
+    Structural knobs that offer a choice must have the same value; ordered ones move to the nearest
+    in ratio. A limit that is broken is met, if possible, by stepping the ordered knobs down,
+    largest first.
     """
     for subspace in space.subspaces:
         if all(config.get(name) == value for name, value in subspace.fixed):
@@ -30,6 +31,8 @@ def _moved(config: Config, subspace: Subspace) -> dict[str, KnobValue] | None:
             values[knob.name] = _nearest(knob, value)
         elif value in knob.values and value is not None:
             values[knob.name] = value
+        elif len(knob.values) == 1:
+            values[knob.name] = knob.values[0]
         else:
             return None
     return values

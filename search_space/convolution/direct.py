@@ -99,6 +99,15 @@ def _view_of(tensor: Tensor, g: Geometry) -> Tensor:
     return Tensor(tensor.name, shape, tensor.dtype, tensor.constant)
 
 
+def _orders(g: Geometry) -> tuple[Knob, Knob]:
+    """Orders of cache blocks, and of a reduction; a single row or tap has no place in them."""
+    reductions = ("r,s,c",) if g.taps() == 1 else ("c,r,s", "r,s,c")
+    return (
+        order("block_order", ("o", "y", "c"), trivial=("y",) if g.out_height == 1 else ()),
+        choice("reduction_order", reductions),
+    )
+
+
 def channels_space(g: Geometry, target: Target) -> Subspace:
     """Knobs of the form vectorised over output channels."""
     lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
@@ -107,8 +116,7 @@ def channels_space(g: Geometry, target: Target) -> Subspace:
     knobs: tuple[Knob, ...] = (
         layout("input_layout", names),
         layout("output_layout", names[-1:]),
-        order("block_order", ("o", "y", "c")),
-        choice("reduction_order", ("c,r,s", "r,s,c")),
+        *_orders(g),
         tile("y_tile", range(1, min(g.out_height, 4) + 1)),
         tile("x_tile", range(1, min(g.out_width, X_TILE_LIMIT) + 1)),
         tile("n_vectors", range(1, min(vectors, 6) + 1)),
@@ -139,7 +147,7 @@ def channels_default(g: Geometry, target: Target) -> Config:
         input_layout=name,
         output_layout=name,
         block_order="o,y,c",
-        reduction_order="c,r,s",
+        reduction_order=_orders(g)[1].values[0],
         y_tile=1,
         x_tile=columns,
         n_vectors=vectors,
@@ -265,8 +273,7 @@ def width_space(g: Geometry, target: Target) -> Subspace:
     lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
     vectors = -(-g.out_width // lanes)
     knobs: tuple[Knob, ...] = (
-        order("block_order", ("o", "y", "c")),
-        choice("reduction_order", ("c,r,s", "r,s,c")),
+        *_orders(g),
         tile("o_tile", range(1, min(g.out_channels, 16) + 1)),
         tile("n_vectors", range(1, min(vectors, 6) + 1)),
         tile("c_unroll", [u for u in (1, 2, 4, 8) if u <= g.channels]),
@@ -294,7 +301,7 @@ def width_default(g: Geometry, target: Target) -> Config:
         input_layout="NCHW",
         output_layout="NCHW",
         block_order="o,y,c",
-        reduction_order="c,r,s",
+        reduction_order=_orders(g)[1].values[0],
         o_tile=_even_tile(g.out_channels, min(12, (registers - 2 - vectors) // vectors)),
         n_vectors=vectors,
         c_unroll=1,

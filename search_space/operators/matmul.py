@@ -118,8 +118,8 @@ class Matmul(Template):
         packs = ["panels"] if workload.integer("tb") else ["panels", "none"]
         knobs = (
             choice("pack_b", packs),
-            order("block_order", ("m", "n", "k")),
-            choice("tile_order", ("mn", "nm")),
+            order("block_order", ("m", "n", "k"), trivial=("m",) if m == 1 else ()),
+            choice("tile_order", ("nm",) if m == 1 else ("mn", "nm")),
             tile("m_tile", range(1, min(m, 16) + 1)),
             tile("n_vectors", range(1, min(vectors, 6) + 1)),
             tile("k_unroll", [u for u in (1, 2, 4, 8, 16) if u <= k]),
@@ -150,7 +150,7 @@ class Matmul(Template):
         return Config.of(
             algorithm="blocked",
             pack_b="panels",
-            block_order="n,m,k",
+            block_order="m,n,k" if m == 1 else "n,m,k",
             tile_order="nm",
             m_tile=rows,
             n_vectors=columns,

@@ -151,4 +151,5 @@ def test_knob_constructors() -> None:
     assert tile("t", (4, 2, 2)) == Knob("t", (2, 4), structural=False)
     assert order("o", ("m", "n", "k")).values[:2] == ("m,n,k", "m,k,n")
     assert len(order("o", ("m", "n", "k")).values) == 6
+    assert order("o", ("m", "n", "k"), trivial=("n",)).values == ("m,n,k", "n,k,m")
     assert layout("l", ("NCHW",)).structural and not layout("l", ("NCHW",)).ordered

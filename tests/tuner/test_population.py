@@ -108,6 +108,8 @@ def test_carrying_over_takes_the_nearest_legal_values() -> None:
     assert moved is not None and moved in target
     assert carried_over(Config.of(algorithm="z", x=1), target) is None
     assert carried_over(Config.of(algorithm="a", x=1, y=1, order="cd"), target) is None
+    single = SearchSpace((Subspace((("algorithm", "a"),), (choice("order", ("ab",)),)),))
+    assert carried_over(given_config, single) == Config.of(algorithm="a", order="ab")
 
 
 def test_every_layout_pair_and_algorithm_gets_trials_until_it_is_hopeless() -> None:
