@@ -90,9 +90,13 @@ class BlockCost:
     rounds: Floats
 
 
+_TOGETHER = 4096
+"""Bodies times configurations that are costed in one go, so that the arrays stay in cache."""
+
+
 @dataclass(frozen=True)
-class _Body:
-    """One variant of a body: counts of its unrolled loops, (U, n), and the variant's weight."""
+class _Bodies:
+    """V variants of a body: counts of its unrolled loops, (V, U, n), and their weights, (V, n)."""
 
     counts: Floats
     weight: Floats
@@ -114,14 +118,14 @@ def block_cost(
     shape = executions.shape
     total, parts = np.zeros(shape), np.zeros((len(RESOURCES), *shape))
     registers, tile, operations, steps = (np.zeros(shape) for _ in range(4))
-    for body in _variants(block, facts):
-        found = model.cost(body)
-        total += body.weight * found.cycles
-        parts += body.weight * found.parts
-        operations += body.weight * found.operations
-        registers = np.maximum(registers, found.registers)
-        tile = np.maximum(tile, found.tile)
-        steps = np.maximum(steps, found.steps)
+    for bodies in _variants(block, facts):
+        found = model.cost(bodies.counts)
+        total += (bodies.weight * found.cycles).sum(axis=0)
+        parts += (bodies.weight * found.parts).sum(axis=1)
+        operations += (bodies.weight * found.operations).sum(axis=0)
+        registers = np.maximum(registers, found.registers.max(axis=0))
+        tile = np.maximum(tile, found.tile.max(axis=0))
+        steps = np.maximum(steps, found.steps.max(axis=0))
     return BlockCost(
         total * executions,
         parts * executions,
@@ -134,20 +138,19 @@ def block_cost(
     )
 
 
-def _variants(block: BlockSite, facts: Facts) -> Iterator[_Body]:
-    """Every combination of full and short unrolled loops that occurs in the batch."""
+def _variants(block: BlockSite, facts: Facts) -> Iterator[_Bodies]:
+    """Every combination of full and short unrolled loops that occurs, some at a time."""
     unrolled = list(block.unrolled)
-    full, chance = facts.full[unrolled], facts.chance[unrolled]
+    full, short, chance = facts.full[unrolled], facts.short[unrolled], facts.chance[unrolled]
     choices = [(False, True) if chance[i].any() else (False,) for i in range(len(unrolled))]
-    for chosen in itertools.product(*choices):
-        counts = full.copy()
-        weight = np.ones(facts.trips.shape[1])
-        for place, short in enumerate(chosen):
-            weight = weight * (chance[place] if short else 1.0 - chance[place])
-            if short:
-                counts[place] = facts.short[unrolled[place]]
-        if weight.any():
-            yield _Body(counts, weight)
+    chosen = np.array(list(itertools.product(*choices)), dtype=np.bool_)[:, :, None]
+    some = max(1, _TOGETHER // max(1, full.shape[1]))
+    for start in range(0, len(chosen), some):
+        here = chosen[start : start + some]
+        weight = np.prod(np.where(here, chance, 1.0 - chance), axis=1)
+        occurs = weight.any(axis=1)
+        if occurs.any():
+            yield _Bodies(np.where(here, short, full)[occurs], weight[occurs])
 
 
 class _BlockModel:
@@ -182,14 +185,17 @@ class _BlockModel:
             else np.zeros(inner, dtype=bool)
         )
 
-    def cost(self, body: _Body) -> BlockCost:
-        """One execution of the body."""
+    def cost(self, counts: Floats) -> BlockCost:
+        """One execution of each of V bodies, whose unrolled loops run `counts` times, (V, U, n).
+
+        All that is found has the shape (V, n).
+        """
         machine, block = self._machine, self._block
-        points = np.prod(body.counts, axis=0) * self._wide
-        one_step = np.where(self._moves_tile[:, None], body.counts, 1.0)
-        tile = np.prod(one_step, axis=0) * self._wide
+        points = np.prod(counts, axis=1) * self._wide
+        one_step = np.where(self._moves_tile[:, None], counts, 1.0)
+        tile = np.prod(one_step, axis=1) * self._wide
         steps = points / np.maximum(tile, 1e-9)
-        memory = self._memory(body.counts, one_step, points)
+        memory = self._memory(counts, one_step, points)
         in_registers = block.tile_depth >= 0 and block.accumulates
         wanted = memory.held + (tile if in_registers else 0.0)
         spills = np.zeros_like(points)
@@ -233,11 +239,11 @@ class _BlockModel:
         loads, stores, issued, held = (np.zeros(shape) for _ in range(4))
         uniform = np.zeros(shape)
         folded = np.zeros(shape, dtype=bool)
-        for place, access in enumerate(self._block.accesses):
-            if access.register:
-                continue
-            lane = self._lane[place]
-            number = self._distinct(place, counts)
+        inside = [i for i, access in enumerate(self._block.accesses) if not access.register]
+        numbers = self._distinct(inside, counts)
+        now_numbers = self._distinct(inside, one_step) if self._block.accumulates else numbers
+        for place, number, now_number in zip(inside, numbers, now_numbers, strict=True):
+            access, lane = self._block.accesses[place], self._lane[place]
             vector = lane == access.size
             window = (lane == 2 * access.size) & (self._wide == 1.0) & (not access.write)
             scattered = (lane > 0) & ~vector & ~window
@@ -256,8 +262,8 @@ class _BlockModel:
             issued = issued + kept
             if not self._block.accumulates:
                 continue
-            now = self._distinct(place, one_step) * self._wide
-            again = np.prod(one_step, axis=0) * self._wide > now * 1.001
+            now = now_number * self._wide
+            again = np.prod(one_step, axis=1) * self._wide > now * 1.001
             kept = now * np.where(again, 1.0, KEPT)
             held = held + np.where(vector & reused, kept, np.where(scattered, 2.0 + now, 0.0))
             uniform = np.where((lane == 0) & reused, 1.0, uniform)
@@ -265,11 +271,12 @@ class _BlockModel:
         held = held + np.where(folded, uniform, 1.0)
         return _Memory(loads, stores, issued, held)
 
-    def _distinct(self, place: int, counts: Floats) -> Floats:
-        """Different addresses of an access in one body."""
-        if not self._block.unrolled:
-            return np.ones(counts.shape[-1])
-        return distinct(self._sorted[place], np.take_along_axis(counts, self._order[place], axis=0))
+    def _distinct(self, places: list[int], counts: Floats) -> Floats:
+        """Different addresses of some accesses in each body, (accesses, V, n)."""
+        if not self._block.unrolled or not places:
+            return np.ones((len(places), counts.shape[0], counts.shape[2]))
+        order, strides = self._order[places, None], self._sorted[places, None]
+        return distinct(strides, np.take_along_axis(counts[None], order, axis=2))
 
     def _lanes(self) -> Floats:
         """Points a vector holds; one where nothing is vectorised."""

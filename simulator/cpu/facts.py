@@ -158,17 +158,21 @@ def _extents(
     """(mean, full, short, chance of short) of every loop; sets the loop variables on the way."""
     shape = (len(skeleton.loops), count)
     trips, full, short, chance = (np.zeros(shape) for _ in range(4))
-    corners = _Corners(skeleton, first)
+    corners = _Corners(skeleton, first, count)
+    alike: dict[tuple[tuple[int, ...], Expr], int] = {}
     for index, loop in enumerate(skeleton.loops):
-        first.values[loop.variable] = 0
         high = np.maximum(first(loop.extent), 0)
-        full[index] = short[index] = trips[index] = high
         low = np.clip(last(loop.extent), 0, high)
         last.values[loop.variable] = np.maximum(low - 1, 0)
+        twin = alike.setdefault((loop.parents, loop.extent), index)
+        if twin < index:  # the loops of an initialisation, its updates and its stores
+            for found in (trips, full, short, chance):
+                found[index] = found[twin]
+            continue
+        full[index] = short[index] = trips[index] = high
         if not loop.parents:
             continue
-        values, weights = corners.instances(loop.parents, loop.extent, count)
-        weights = weights / np.maximum(weights.sum(axis=0), 1.0)
+        values, weights = corners.instances(loop.parents, loop.extent)
         values = np.clip(values, 0, high)
         trips[index] = (weights * values).sum(axis=0)
         chance[index] = (weights * (values < high)).sum(axis=0)
@@ -178,42 +182,39 @@ def _extents(
 
 
 class _Corners:
-    """Evaluators with some loops at their last iteration and all others at their first."""
+    """Extents with each of some loops at its last iteration or at one before it.
 
-    def __init__(self, skeleton: Skeleton, first: Evaluator) -> None:
+    All 2^k corners of k loops are evaluated as one batch, arrays of shape (2^k, n).
+    """
+
+    def __init__(self, skeleton: Skeleton, first: Evaluator, count: int) -> None:
         for loop in skeleton.loops:
             first.values[loop.variable] = 0
         self._loops = skeleton.loops
-        self._known: dict[tuple[int, ...], Evaluator] = {(): first}
+        self._first = first
+        self._count = count
+        self._known: dict[tuple[int, ...], tuple[Evaluator, Floats]] = {}
 
-    def instances(
-        self, parents: tuple[int, ...], extent: Expr, count: int
-    ) -> tuple[Floats, Floats]:
-        """(values of an extent, how often), (corners, n): each parent at its end or before it."""
-        values, often = [], []
-        for number in range(1 << len(parents)):
-            ends: tuple[int, ...] = ()
-            times = np.ones(count)
-            for place, parent in enumerate(parents):
-                if number >> place & 1:
-                    ends = (*ends, parent)
-                else:
-                    trip = self.at(ends)(self._loops[parent].extent)
-                    times = times * np.maximum(trip - 1, 0)
-            values.append(np.broadcast_to(self.at(ends)(extent), (count,)))
-            often.append(times)
-        return np.stack(values).astype(np.float64), np.stack(often)
+    def instances(self, parents: tuple[int, ...], extent: Expr) -> tuple[Floats, Floats]:
+        """(values of an extent, share of its instances), (corners, n), given its outer loops."""
+        known = self._known.get(parents)
+        if known is None:
+            known = self._known[parents] = self._corners(parents)
+        evaluator, shares = known
+        return np.broadcast_to(evaluator(extent), shares.shape).astype(np.float64), shares
 
-    def at(self, ends: tuple[int, ...]) -> Evaluator:
-        """The evaluator with the loops `ends`, outer before inner, at their ends."""
-        found = self._known.get(ends)
-        if found is None:
-            outside = self.at(ends[:-1])
-            loop = self._loops[ends[-1]]
-            found = Evaluator(outside.values)
-            found.values[loop.variable] = np.maximum(outside(loop.extent) - 1, 0)
-            self._known[ends] = found
-        return found
+    def _corners(self, parents: tuple[int, ...]) -> tuple[Evaluator, Floats]:
+        """Evaluator of all corners, and how often each occurs."""
+        corners = Evaluator(self._first.values)
+        times = np.ones((1 << len(parents), self._count))
+        numbers = np.arange(len(times))[:, None]
+        for place, parent in enumerate(parents):
+            loop = self._loops[parent]
+            top = np.maximum(corners(loop.extent) - 1, 0)
+            at_end = (numbers >> place & 1).astype(np.bool_)
+            times = times * np.where(at_end, 1.0, top)
+            corners.values[loop.variable] = np.where(at_end, top, 0)
+        return corners, times / np.maximum(times.sum(axis=0), 1.0)
 
 
 def _stride(
@@ -227,9 +228,7 @@ def _stride(
 ) -> Any:
     """Bytes one step of a loop moves an access: exact where affine, else the mean over the loop."""
     factor = access.coefficients[place]
-    if factor is not None and factor.variables().isdisjoint(
-        site.variable for site in skeleton.loops
-    ):
+    if factor is not None and factor.variables().isdisjoint(skeleton.variables):
         return first(factor)
     variable = skeleton.loops[loop].variable
     moved = Evaluator(first.values)

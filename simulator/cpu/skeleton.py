@@ -134,6 +134,11 @@ class Skeleton:
     constant: tuple[bool, ...]
 
     @cached_property
+    def variables(self) -> frozenset[str]:
+        """Names of all loops' variables."""
+        return frozenset(loop.variable for loop in self.loops)
+
+    @cached_property
     def signature(self) -> str:
         """Everything the model needs apart from numbers."""
         blocks = [
