@@ -1,15 +1,16 @@
 """Addresses on chip for the tiles of several kernels that run one after another.
 
-A kernel's own tiles keep their distances where they share bytes; apart from that every tile is
-placed anew, first fit. Resident tensors live from the kernel that writes them to the last that
-reads them and never move. A kernel avoids the places of as many kernels before it as it can: only
-then can its weights be loaded while those still run. Invariants: tiles of one kernel, and residents
-alive in it, never overlap; a tile in PSUM keeps its place within its bank.
+Resident tensors live from the kernel that writes them to the last that reads them and never move.
+Tiles are spread over what is left (`spreading`), so that weights load far ahead. Where that leaves
+some tile no room, a kernel's own tiles keep their distances where they share bytes, each place is
+found by first fit, and a kernel avoids the places of as many kernels before it as it can.
+Invariants: tiles in use at the same time, and residents alive then, never overlap; a tile in PSUM
+keeps its place within its bank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from codegen.accelerator.draft import Draft
 from codegen.accelerator.instructions import OPERANDS, Ints, Space
 from codegen.accelerator.memory import ALIGNMENT
+from codegen.accelerator.spreading import Held, life, spread, units
 from search_space.errors import CodegenError
 
 LOOK_BACK = (6, 4, 3, 2, 1, 0)
@@ -68,6 +70,36 @@ def place_tiles(draft: Draft, residents: Iterable[Resident]) -> None:
     shifts = np.zeros(len(draft.allocations), dtype=np.int64)
     for resident in residents:
         shifts[resident.allocation] = moved[resident.allocation][0]
+    try:
+        found = _spread(draft, residents, moved)
+    except CodegenError:
+        found = _by_part(draft, residents, moved)
+    shifts[list(found)] = list(found.values())
+    _shift(draft, shifts)
+
+
+def _spread(
+    draft: Draft, residents: tuple[Resident, ...], moved: Mapping[int, tuple[int, int]]
+) -> dict[int, int]:
+    """Every tile where the last one was done longest ago; how far it moves, by allocation."""
+    first, last = life(draft)
+    held = [
+        Held(*moved[r.allocation], int(first[r.allocation]), int(last[r.allocation]))
+        for r in residents
+    ]
+    groups = [
+        (group.space, group.start, group.stop, group.tiles)
+        for groups in _groups(draft, {r.allocation for r in residents})
+        for group in groups
+    ]
+    return spread(draft, units(draft, groups), held)
+
+
+def _by_part(
+    draft: Draft, residents: tuple[Resident, ...], moved: Mapping[int, tuple[int, int]]
+) -> dict[int, int]:
+    """Every place of a part as far from its neighbours' as there is room; tiles stay in theirs."""
+    shifts: dict[int, int] = {}
     homes: list[dict[Space, list[tuple[int, int]]]] = []
     for part, groups in enumerate(_groups(draft, {r.allocation for r in residents})):
         alive = [moved[r.allocation] for r in residents if r.first <= part <= r.last]
@@ -78,7 +110,7 @@ def place_tiles(draft: Draft, residents: Iterable[Resident]) -> None:
             for tile in group.tiles:
                 shifts[tile] = start - group.start
         homes.append(home)
-    _shift(draft, shifts)
+    return shifts
 
 
 def tile_bytes(draft: Draft) -> Ints:

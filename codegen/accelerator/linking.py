@@ -1,11 +1,12 @@
 """The linker: kernels that run one after another become one program for the core.
 
-    kernels (streams) ─ concatenate ─► draft ─ keep tensors on chip ─ place tiles ─► one stream
+    kernels (streams) ─ concatenate ─► draft ─ keep tensors on chip ─ place tiles ─ order ─► stream
 
-One program is faster than its kernels one by one: the next kernel's weights are loaded while this
-one computes, tensors that fit stay in SBUF instead of going to HBM and back, and no engine waits
-for the others at a kernel's end except for data. Semaphores, verification and the grant order are
-made anew for the whole, so a linked program is held to every rule a kernel is.
+One program is faster than its kernels one by one: weights are loaded as far ahead as there is room
+for them, tensors that fit stay in SBUF instead of going to HBM and back, and no engine waits for
+the others except for data: instructions of a kernel and of those after it take turns. Semaphores,
+verification and the grant order are made anew for the whole, so a linked program is held to every
+rule a kernel is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from codegen.accelerator.draft import Draft, Part, Range, concatenate
 from codegen.accelerator.instructions import InstructionStream, Ints
 from codegen.accelerator.ordering import in_grant_order
 from codegen.accelerator.residency import Policy, drop_resident_transfers, keep_on_chip
+from codegen.accelerator.scheduling import in_order, issue_order
 from codegen.accelerator.synchronisation import verify
 from codegen.accelerator.verifier import verify_shapes
 from search_space.errors import CodegenError
@@ -95,10 +97,10 @@ def among_neighbours(part: Part, core: Core) -> InstructionStream:
 
 
 def _finish(draft: Draft, residents: tuple[Resident, ...]) -> Linked:
-    """Semaphores, verification and grant order for a draft whose tiles are placed."""
+    """Order, semaphores, verification and grant order for a draft whose tiles are placed."""
     whole = draft.stream()
     verify_shapes(whole)
-    stream = with_semaphores(whole)
+    stream = with_semaphores(in_order(whole, issue_order(whole)))
     verify(stream)
     stream = in_grant_order(stream)
     owners = draft.owners[stream.rows["position"]]

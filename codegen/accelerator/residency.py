@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +33,7 @@ from codegen.accelerator.instructions import (
     Space,
 )
 from codegen.accelerator.memory import ALIGNMENT
-from codegen.accelerator.strides import refactored
+from codegen.accelerator.strides import refactored, visited
 
 COPIERS = ("gpsimd", "scalar", "vector")
 """Engines that can copy, least wanted by others first."""
@@ -197,7 +196,7 @@ class _Planner:
         the transfer moves rows to other partitions."""
         table, hbm, chip = self.draft.accesses, self._access(row, True), self._access(row, False)
         count, stride = table["count"][hbm], table["stride"][hbm]
-        element = int(table["offset"][hbm]) // self.size + _offsets(count[1:], stride[1:])
+        element = int(table["offset"][hbm]) // self.size + visited(count[1:], stride[1:])
         partitions = self.draft.core.sbuf_partitions
         rows = element // self.pitch
         home = rows % partitions
@@ -296,7 +295,7 @@ class _Planner:
         table = self.draft.accesses
         start = int(table["offset"][access]) - self.draft.allocations[tile].offset
         count, stride = table["count"][access, 1:], table["stride"][access, 1:]
-        return start // self.size + _offsets(count, stride)
+        return start // self.size + visited(count, stride)
 
     def _final(self, tile: int, placed: Mapping[int, tuple[int, Ints] | None]) -> bool:
         """Whether nothing is written to a tile's elements after they were stored."""
@@ -308,19 +307,6 @@ class _Planner:
             if row in placed and operand == "in0":
                 stored[at] = True
         return True
-
-
-def _offsets(count: Ints, stride: Ints) -> Ints:
-    """Elements that an access visits, counted from its first, in row-major order."""
-    return _visited(tuple(count.tolist()), tuple(stride.tolist()))
-
-
-@lru_cache(maxsize=4096)
-def _visited(counts: tuple[int, ...], strides: tuple[int, ...]) -> Ints:
-    found = np.zeros(1, dtype=np.int64)
-    for count, stride in zip(counts, strides, strict=True):
-        found = (found[:, None] + np.arange(count, dtype=np.int64) * stride).reshape(-1)
-    return found
 
 
 def _apply(draft: Draft, plan: _Plan, load: dict[str, int]) -> Resident:
@@ -344,7 +330,7 @@ def _readdress(draft: Draft, plan: _Plan, place: int) -> None:
     for access in np.flatnonzero(np.isin(owner, list(plan.tiles))).tolist():
         tile = int(owner[access])
         start = int(draft.accesses["offset"][access]) - draft.allocations[tile].offset
-        at = start // plan.size + _offsets(
+        at = start // plan.size + visited(
             draft.accesses["count"][access, 1:], draft.accesses["stride"][access, 1:]
         )
         dims = refactored(plan.tiles[tile], at)

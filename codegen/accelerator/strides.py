@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from codegen.accelerator.instructions import DIMENSIONS, Ints
+
+
+def visited(count: Ints, stride: Ints) -> Ints:
+    """Elements that an access visits, counted from its first, in row-major order."""
+    return _visited(tuple(count.tolist()), tuple(stride.tolist()))
+
+
+@lru_cache(maxsize=4096)
+def _visited(counts: tuple[int, ...], strides: tuple[int, ...]) -> Ints:
+    found = np.zeros(1, dtype=np.int64)
+    for count, stride in zip(counts, strides, strict=True):
+        found = (found[:, None] + np.arange(count, dtype=np.int64) * stride).reshape(-1)
+    return found
 
 
 def refactored(table: Ints, elements: Ints) -> list[tuple[int, int]] | None:
