@@ -1,4 +1,4 @@
-"""Matrix products on Trainium-like cores, in the same primitives as for CPUs.
+"""Matrix products on Trainium-like cores: what may be chosen, and what is chosen untuned.
 
 Blocks of both operands stand in SBUF with the reduction on partitions (what does not come that way
 is transposed on the tensor engine); a tile of the result accumulates in a PSUM bank, passes through
@@ -16,25 +16,33 @@ the epilogue on its way to SBUF, and leaves in long rows. Two algorithms:
              for row and column tiles:  psum = the block's part of the sum;  sum[tile] += psum
            then the epilogue and the store, row tile by row tile
 
-The second takes any depth: where the operands' whole depth does not fit SBUF, partial sums stay
-there in fp32. Knobs beside block sizes: copies of the operands' tiles (single, double, triple
+In the first, either operand is stationary. With a it is as above. With b, tiles are 128 columns of
+the result by 512 of its rows, and turned once more before they are stored: that pays where the rows
+of a do not fill tiles of 128, and where short moving tiles would cost more than the turning.
+
+The second takes any depth, in blocks that need not divide it: partial sums stay in SBUF in fp32.
+(To spill them to HBM would never pay: whatever block of sums fits needs less traffic for operands
+than its sums would cost on the way out and back.) Where even the smallest tiles are too large for
+SBUF, column tiles are narrower.
+
+Knobs beside block sizes: copies of the operands' tiles (single, double, triple
 buffering), columns loaded in one DMA row, and the engines that carry results and transposed tiles
-out of PSUM.
+out of PSUM. `accelerator_matmul_schedule` turns a choice into a schedule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 
-from search_space.accelerator import partitioned, with_store
-from search_space.compute import ComputeDefinition, axis
-from search_space.config import Config
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.accelerator_matmul_schedule import ProductSchedule, late_epilogue
+from search_space.compute import ComputeDefinition
+from search_space.config import Config, KnobValue
 from search_space.dtypes import size_of
-from search_space.expression import Expr, as_expr, ceildiv, var
-from search_space.knobs import Constraint, Knob, divisors, tile
-from search_space.layout import Layout, LayoutDimension
-from search_space.scalar import Load, rewrite
+from search_space.expression import Expr, as_expr, ceildiv, minimum, var
+from search_space.knobs import Constraint, Knob, tile
 from search_space.schedule import Schedule
 from search_space.space import SearchSpace, Subspace
 from search_space.target import Target
@@ -46,17 +54,31 @@ LOAD_TILES = (1, 2, 4)
 STAGED_PIECES = 10
 """Pieces of an epilogue's operand that may stand in SBUF at once."""
 
-TRANSPOSE_GROUP = 4
-"""Transposes that share a PSUM bank and one copy out of it."""
+TEMPORARIES = 6
+"""fp32 tiles that an epilogue's expression may take between its instructions."""
+
+LONGEST_PIECE = 2048
+"""Columns that an epilogue takes at once where nothing else cuts rows."""
 
 MOST_ROW_TILES, MOST_COLUMN_TILES = 32, 16
 """Tiles of a block at most."""
+
+NARROWEST = 32
+"""Columns of a tile at least: fewer would not fill a tensor instruction."""
+
+FIRST_SHOWN = 0.35
+"""Share of the first blocks' load that no product runs beside: they are used as they come."""
+
+SPLIT_PENALTY = 1.15
+"""What a sum in parts takes beyond the closed form of the default."""
 
 ENGINES = ("scalar", "vector")
 """Engines that carry tiles out of PSUM, the default first."""
 
 
 Fixed = tuple[tuple[str, int | str], ...]
+Counts = NDArray[np.int64]
+Times = NDArray[np.float64]
 
 
 class MatmulSpace:
@@ -67,79 +89,110 @@ class MatmulSpace:
         self.m, self.n, self.k = (workload.integer(name) for name in "mnk")
         self.batch = workload.integer("batch")
         self.rows, self.cols = target.integer("tensor.rows"), target.integer("tensor.cols")
+        self.depth = -(-self.k // self.rows)
+        self.size = size_of(workload.dtype)
+        self.capacity = target.integer("sbuf.mib") * 2**20 // target.integer("sbuf.partitions")
         bank = target.integer("psum.mib") * 2**20 // target.integer("psum.partitions")
         bank //= target.integer("psum.banks") * 4
         self.wide = min(target.integer("tensor.moving_free"), bank)
-        self.depth = -(-self.k // self.rows)
-        self.size = size_of(workload.dtype)
-        self.lead = ("b",) if self.batch > 1 else ()
-        self.capacity = target.integer("sbuf.mib") * 2**20 // target.integer("sbuf.partitions")
+        while self.wide >= 2 * NARROWEST and self._smallest() > self.capacity:
+            self.wide //= 2
+
+    @property
+    def tall(self) -> int:
+        """Rows of the result in a tile where b is stationary."""
+        return min(self.wide, -(-self.m // self.cols) * self.cols)
+
+    def _smallest(self) -> int:
+        """Bytes a partition of the smallest tiles there are."""
+        operands = self._operand("m", 1, var("k_block")) + self._operand("n", 1, var("k_block"))
+        smallest = {"m_tiles": 1, "n_tiles": 1, "k_block": self.rows}
+        return int((operands + self._results(4)).evaluate(smallest))
 
     # -- space --------------------------------------------------------------------------------
     def space(self) -> SearchSpace:
         """Every configuration that fits SBUF."""
         kept = tuple(s for s in self._subspaces() if s.size)
-        return SearchSpace(kept or (next(self._subspaces()),))
+        return SearchSpace(kept or (self._last(),))
+
+    def _last(self) -> Subspace:
+        """The subspace with the smallest tiles, to say what does not fit."""
+        fixed: Fixed = (("copies_inner", 1), ("evacuate", ENGINES[0]), ("turn", "vector"))
+        return self._split(fixed) if self.k_blocks else self._tiled("a", "m", 1, fixed)
 
     def _subspaces(self) -> Iterator[Subspace]:
         """All subspaces; those the default is chosen from come first."""
-        turns = ("vector", "scalar") if self._turned() else ("vector",)
         for copies_inner in (2, 1, 3):
             for evacuate in ENGINES:
-                for turn in turns:
+                for turn in ("vector", "scalar"):
                     fixed: Fixed = (
                         ("copies_inner", copies_inner), ("evacuate", evacuate), ("turn", turn),
                     )  # fmt: skip
-                    for copies_outer in (1, 2):
-                        for outer in ("m", "n"):
-                            yield self._tiled(outer, copies_outer, fixed)
-                    if self.k_blocks:
-                        yield self._split(fixed)
+                    yield from self._with(fixed, turn == "vector" or self._turned())
+
+    def _with(self, fixed: Fixed, turns_operands: bool) -> Iterator[Subspace]:
+        """The subspaces of some copies and engines."""
+        for copies_outer in (1, 2):
+            for outer in ("m", "n"):
+                for stationary in ("a", "b"):
+                    if turns_operands or stationary == "b":
+                        yield self._tiled(stationary, outer, copies_outer, fixed)
+        if self.k_blocks and turns_operands:
+            yield self._split(fixed)
 
     def _turned(self) -> bool:
         """Whether an operand has to be transposed."""
         return not self.workload.integer("ta") or bool(self.workload.integer("tb"))
 
-    def _tiled(self, outer: str, copies_outer: int, fixed: Fixed) -> Subspace:
+    def _tiled(self, stationary: str, outer: str, copies_outer: int, fixed: Fixed) -> Subspace:
         chosen: Fixed = (
             ("algorithm", "tiled"), ("copies_outer", copies_outer), ("outer", outer), *fixed,
+            ("stationary", stationary),
         )  # fmt: skip
         copies = {"m": copies_outer, "n": dict(fixed)["copies_inner"]}
         if outer == "n":
             copies = {"m": copies["n"], "n": copies["m"]}
-        a = self._operand("m", int(copies["m"]))
-        b = self._operand("n", int(copies["n"]))
-        return Subspace(chosen, self._tiles(), (self._limit(a + b + self._results(0)),))
+        a = self._operand("m", int(copies["m"]), None, stationary)
+        b = self._operand("n", int(copies["n"]), None, stationary)
+        limit = self._limit(a + b + self._results(0, stationary))
+        return Subspace(chosen, self._tiles(stationary), (limit,))
 
     def _split(self, fixed: Fixed) -> Subspace:
-        chosen: Fixed = (("algorithm", "split"), *fixed)
+        chosen: Fixed = (("algorithm", "split"), *fixed, ("stationary", "a"))
         copies = int(dict(fixed)["copies_inner"])
-        knobs = (*self._tiles(), tile("k_block", self.k_blocks))
+        knobs = (*self._tiles("a"), tile("k_block", self.k_blocks))
         operands = self._operand("m", copies, var("k_block"))
         operands = operands + self._operand("n", copies, var("k_block"))
         return Subspace(chosen, knobs, (self._limit(operands + self._results(4)),))
 
-    def _tiles(self) -> tuple[Knob, ...]:
-        rows = min(-(-self.m // self.cols), MOST_ROW_TILES)
+    def _tiles(self, stationary: str) -> tuple[Knob, ...]:
+        rows = min(-(-self.m // self._height(stationary)), MOST_ROW_TILES)
         columns = min(-(-self.n // self.wide), MOST_COLUMN_TILES)
         knobs = [tile("m_tiles", range(1, rows + 1)), tile("n_tiles", range(1, columns + 1))]
         if self.workload.integer("ta") or not self.workload.integer("tb"):
             knobs.append(tile("load_tiles", [n for n in LOAD_TILES if n < 2 * columns]))
         return tuple(knobs)
 
+    def _height(self, stationary: str) -> int:
+        """Rows of the result in a tile."""
+        return self.cols if stationary == "a" else self.tall
+
     @property
     def k_blocks(self) -> list[int]:
-        """Candidate depths of a block: whole parts of k, two tiles deep at least."""
-        return [d for d in divisors(self.k, self.k // 2) if d >= 2 * self.rows]
+        """Candidate depths of a block: powers of two of the array's rows, and half of all."""
+        powers = [1 << e for e in range(self.depth.bit_length()) if 1 << e < self.depth]
+        return [tiles * self.rows for tiles in {*powers, -(-self.depth // 2)} if self.depth > 1]
 
     def _limit(self, value: Expr) -> Constraint:
         what = "bytes of SBUF a partition that the tiles take"
         return Constraint(value, self.capacity, what)
 
-    def _operand(self, side: str, copies: int, depth: Expr | None = None) -> Expr:
+    def _operand(
+        self, side: str, copies: int, depth: Expr | None = None, stationary: str = "a"
+    ) -> Expr:
         """Bytes a partition of an operand's block of `depth` (or all) rows of k."""
         if side == "m":
-            extent = var("m_tiles") * self.cols
+            extent = var("m_tiles") * self._height(stationary)
             transposed = not self.workload.integer("ta")
         else:
             extent = var("n_tiles") * self.wide
@@ -148,204 +201,152 @@ class MatmulSpace:
         strip = tiles * (self.rows * self.size * 2) if transposed else as_expr(0)
         return extent * tiles * (self.size * copies) + strip
 
-    def _results(self, sums: int) -> Expr:
+    def _results(self, sums: int, stationary: str = "a") -> Expr:
         """Bytes a partition of rows on their way out, and of partial sums of `sums` bytes each."""
         columns = var("n_tiles") * self.wide
-        operands = sum(1 for step in self.workload.epilogue if step.kind.operand != "none")
-        staged = operands * STAGED_PIECES * min(self.wide, self.n) * self.size
-        kept = var("m_tiles") * columns * sums
-        return kept + columns * (self.size * 2) + (self.wide * 4 * 6 + staged)
+        at_once = minimum(columns, LONGEST_PIECE) if sums else as_expr(self.wide)
+        kept = var("m_tiles") * columns * sums + at_once * self._epilogue()
+        across = -(-self._height(stationary) // self.cols)
+        turned = 0
+        if stationary == "b":
+            size = 4 if late_epilogue(self.workload) else self.size
+            turned = -(-self.wide // self.cols) * self.tall * size * 2
+        return kept + columns * (across * self.size * 2) + turned
 
+    def _epilogue(self) -> int:
+        """Bytes for each column of what an epilogue takes at once: temporaries, staged operands."""
+        steps, across = self.workload.epilogue, -(-self.n // self.wide)
+        pieces = {"none": 0, "channel": across, "full": across * -(-self.m // self.cols)}
+        staged = sum(min(STAGED_PIECES, pieces[s.kind.operand] * self.batch) for s in steps)
+        return staged * self.size + (TEMPORARIES * 4 if steps else 0)
+
+    # -- default ------------------------------------------------------------------------------
     def default(self) -> Config:
-        """The configuration that a closed form of traffic and tensor time likes best.
+        """The configuration that a closed form of traffic and engines' time likes best.
 
         Raises:
             ConfigError: no configuration fits SBUF.
         """
         best: tuple[float, Config] | None = None
-        for algorithm in ("tiled", "split"):
-            for subspace in self._subspaces():
-                fixed = dict(subspace.fixed)
-                if fixed["algorithm"] != algorithm or not self._usual(fixed):
-                    continue
-                rows = subspace.rows(0, subspace.cardinality)
-                for row in rows[subspace.legal(rows)]:
-                    config = subspace.config(row)
-                    if config.get("load_tiles", 2) not in (1, 2):
-                        continue
-                    cost = self._cost(config)
-                    if best is None or cost < best[0]:
-                        best = cost, config
-            if best is not None:
-                return best[1]
-        first = next(self._subspaces())
-        self.space().validate(first.config(first.rows(0, 1)[0]))
-        raise AssertionError("a space whose first configuration fits has a default")
+        for subspace in self._subspaces():
+            fixed = dict(subspace.fixed)
+            if fixed["evacuate"] != ENGINES[0] or fixed["turn"] != "vector":
+                continue
+            rows = subspace.rows(0, subspace.cardinality)
+            rows = rows[subspace.legal(rows)]
+            if not len(rows):
+                continue
+            cost = self._cost(fixed, subspace.tiles(rows))
+            if best is None or cost.min() < best[0]:
+                best = float(cost.min()), subspace.config(rows[cost.argmin()])
+        if best is None:
+            last = self._last()
+            self.space().validate(last.config(last.rows(0, 1)[0]))
+        assert best is not None, "a space whose smallest configuration fits has a default"
+        return best[1]
 
-    def _usual(self, fixed: dict[str, int | str]) -> bool:
-        """Engines as the default has them: results leave by scalar, transposed tiles by vector."""
-        return fixed["evacuate"] == ENGINES[0] and fixed["turn"] == "vector"
+    def _cost(self, fixed: Mapping[str, KnobValue], tiles: Mapping[str, Counts]) -> Times:
+        """A rough time in ns: traffic or the busiest engine, and what single buffering leaves bare.
 
-    def _cost(self, config: Config) -> float:
-        """A rough time in ns: traffic or tensor engine, and what single buffering leaves bare."""
-        blocks_m = -(-self.m // (config.integer("m_tiles") * self.cols))
-        blocks_n = -(-self.n // (config.integer("n_tiles") * self.wide))
-        split = config["algorithm"] == "split"
-        m_outer = split or config["outer"] == "m"
-        a, b = float(self.m * self.k * self.size), float(self.k * self.n * self.size)
-        repeat_a, repeat_b = (1, blocks_m) if m_outer else (blocks_n, 1)
+        Args:
+            tiles: tile sizes of configurations, an array each.
+        """
+        stationary, split = str(fixed["stationary"]), fixed["algorithm"] == "split"
+        blocks_m = -(-self.m // (tiles["m_tiles"] * self._height(stationary)))
+        blocks_n = -(-self.n // (tiles["n_tiles"] * self.wide))
+        m_outer = split or fixed["outer"] == "m"
+        repeat_a = blocks_n if split or not m_outer else blocks_n**0
+        repeat_b = blocks_m if m_outer else blocks_m**0
+        turned_a = 0 if self.workload.integer("ta") else self.m * repeat_a
+        turned_b = self.n * repeat_b if self.workload.integer("tb") else 0
+        parts = -(-self.k // tiles["k_block"]) if split else 1
+        busy = self._engines(stationary, turned_a + turned_b, parts) * self.batch
+        a, b = self._moved(tiles, stationary)
+        stored = self._row_cost(np.minimum(tiles["n_tiles"] * self.wide, self.n)) * self.m
+        moved = (a * repeat_a + b * repeat_b + stored * self.n / self._bandwidth) * self.batch
+        first = FIRST_SHOWN * (a / blocks_m + b / blocks_n)
         if split:
-            repeat_a, repeat_b = blocks_n, blocks_m
-        bandwidth = self.target.number("dma.gbps_practical") * self.target.integer("dma.engines")
-        factor = self.target.integer("tensor.fp32_factor") if self.size == 4 else 1
-        rate = self.rows * self.cols * self.target.number("tensor.ghz") / factor
-        turned = 0 if self.workload.integer("ta") else self.m * self.k * repeat_a
-        turned += self.k * self.n * repeat_b if self.workload.integer("tb") else 0
-        tensor = (self.m * self.n * self.k + turned * self.rows) / rate
-        columns_a = config.integer("m_tiles") * self.cols
-        load = int(config.get("load_tiles", 1))
-        columns_b = min(config.integer("n_tiles"), load) * self.wide
-        a *= self._row_cost(min(columns_a, self.m) if self.workload.integer("ta") else self.k)
-        b *= self._row_cost(self.k if self.workload.integer("tb") else min(columns_b, self.n))
-        moved = (a * repeat_a + b * repeat_b) / bandwidth
-        inner, count = (b / blocks_n, blocks_n * blocks_m) if m_outer else (a / blocks_m, blocks_m)
-        tiles = config.integer("m_tiles") if m_outer else config.integer("n_tiles")
-        sweep = tensor / (blocks_n * blocks_m * tiles)
-        bare = max(0.0, inner / bandwidth - 2 * sweep) * count
-        if config.integer("copies_inner") > 1:
-            bare = 0.0
-        first = (a / blocks_m + b / blocks_n) / bandwidth
-        return max(tensor, moved) + bare + first
+            first = first / parts
+        bare = 0.0 * first
+        if int(fixed["copies_inner"]) == 1:
+            steps = blocks_n * blocks_m * parts
+            inner = b / blocks_n if m_outer else a / blocks_m
+            inner = (inner + a / blocks_m) / parts if split else inner
+            hidden = busy / (steps * self.batch) * self._swept(fixed, tiles)
+            bare = np.maximum(0.0, inner - hidden) * steps * self.batch
+        last = (
+            stored * np.minimum(tiles["n_tiles"] * self.wide, self.n) / blocks_m / self._bandwidth
+        )
+        whole = np.maximum(busy, moved) + bare + first + last
+        if split:
+            whole = SPLIT_PENALTY * whole + self._added() * blocks_m * blocks_n * parts
+        return np.asarray(whole)
 
-    def _row_cost(self, elements: int) -> float:
-        """What a DMA row of so many elements costs, relative to its bytes."""
-        size = elements * self.size
-        overhead = self.target.number("dma.row_overhead_bytes")
-        return max(self.target.number("dma.row_floor_bytes"), size + overhead) / size
+    def _added(self) -> float:
+        """ns from a part of a sum in PSUM to the next one's turn: one dependent addition."""
+        number = self.target.number
+        return 2 * number("semaphore.ns") + number("vector.latency") / number("vector.ghz")
+
+    def _swept(self, fixed: Mapping[str, KnobValue], tiles: Mapping[str, Counts]) -> Times:
+        """Share of a block's products beside which the inner operand's only copy can be loaded.
+
+        It is used up in the last sweep over it and needed bit by bit in the first; where each of
+        its rows is used once, all but those loaded together.
+        """
+        rows = tiles["m_tiles"] * self._height(str(fixed["stationary"]))
+        if fixed["algorithm"] == "split" or fixed["outer"] == "m":
+            return np.asarray(np.minimum(1.0, 2.0 / tiles["m_tiles"]))
+        together = tiles["load_tiles"] * self.wide if self.workload.integer("ta") else self.cols
+        return np.asarray(1.0 - np.minimum(together, rows) / rows)
+
+    def _engines(self, stationary: str, turned: Counts | int, parts: Counts | int) -> Times:
+        """ns of the busiest engine for one product, `turned` columns of its operands turned."""
+        number = self.target.number
+        passes, extra = 1, 0.0
+        if self.size == 4:
+            passes, extra = (
+                self.target.integer("tensor.fp32_factor"),
+                number("tensor.fp32_pass_overhead"),
+            )
+        still, moving, most = (self.m, self.n, self.wide)
+        if stationary == "b":
+            still, moving, most = (self.n, self.m, self.tall)
+        tiles = -(-still // self.cols)
+        least = number("tensor.min_ii")
+        full, rest = divmod(moving, most)
+        cycles = tiles * self.depth * (full * (max(least, most) + extra))
+        cycles += tiles * self.depth * (max(least, rest) + extra) if rest else 0
+        own = -(-self.m // self.cols) * -(-self.n // self.cols) if stationary == "b" else 0
+        turns = turned / self.cols * self.depth + own
+        tensor = (cycles + turns * (self.cols + extra)) * passes / number("tensor.ghz")
+        results = -(-self.m // self.cols) * self.n
+        copied = turned * self.depth + (results if stationary == "b" else 0) + results * (parts - 1)
+        return np.asarray(np.maximum(tensor, copied / number("vector.ghz")), dtype=np.float64)
+
+    def _moved(self, tiles: Mapping[str, Counts], stationary: str) -> tuple[Times, Times]:
+        """ns of DMA that either operand takes, once."""
+        depth = np.minimum(tiles["k_block"], self.k) if "k_block" in tiles else np.array(self.k)
+        together = tiles.get("load_tiles", np.array(1)) * self.wide
+        columns = np.minimum(tiles["n_tiles"] * self.wide, self.n)
+        columns = columns / -(-columns // together)
+        rows = np.minimum(tiles["m_tiles"] * self._height(stationary), self.m)
+        rows = rows / -(-rows // together)
+        a = self._row_cost(rows if self.workload.integer("ta") else depth) * (self.m * self.k)
+        b = self._row_cost(depth if self.workload.integer("tb") else columns) * (self.k * self.n)
+        return a / self._bandwidth, b / self._bandwidth
+
+    @property
+    def _bandwidth(self) -> float:
+        """Bytes a ns of all DMA engines."""
+        return self.target.number("dma.gbps_practical") * self.target.integer("dma.engines")
+
+    def _row_cost(self, elements: Counts) -> Times:
+        """Bytes that each element of a DMA row of so many counts as."""
+        floor, overhead = (self.target.number(f"dma.row_{n}_bytes") for n in ("floor", "overhead"))
+        return np.asarray(np.maximum(floor, elements * self.size + overhead) / elements)
 
     # -- schedule -----------------------------------------------------------------------------
     def schedule(self, compute: ComputeDefinition, structure: Config) -> Schedule:
         """The schedule of a structural configuration; tile sizes stay symbols."""
-        split = structure.text("algorithm") == "split"
-        if split:
-            compute = in_parts(compute)
-        schedule = Schedule(with_store(compute, self.workload.dtype))
-        schedule = schedule.split("result", "i", self.cols, "it", "ii")
-        schedule = schedule.split("result", "it", var("m_tiles"), "io", "im")
-        schedule = schedule.split("result", "j", var("n_tiles") * self.wide, "jo", "ji")
-        m_outer = split or structure.text("outer") == "m"
-        order = ("io", "jo") if m_outer else ("jo", "io")
-        schedule = schedule.reorder("result", (*self.lead, *order, "im", "ii", "ji"))
-        schedule = schedule.compute_at("row", "result", "im", "sbuf").pipeline("result", "im", 2)
-        schedule = schedule.set_layout("row", _row_layout(len(self.lead) + 2))
-        copies, turn = structure.integer("copies_inner"), structure.text("turn")
-        if split:
-            return self._in_parts(schedule, copies, turn, structure.text("evacuate"))
-        schedule = self._whole(schedule, structure.text("evacuate"))
-        places = dict(zip(("m", "n"), ("io", "jo"), strict=True))
-        schedule = self._place(schedule, "a", "c", ("result", places["m"]), turn)
-        schedule = self._place(schedule, "b", "c", ("result", places["n"]), turn)
-        schedule = schedule.pipeline("result", order[1], copies)
-        return schedule.pipeline("result", order[0], structure.integer("copies_outer"))
-
-    def _whole(self, schedule: Schedule, engine: str) -> Schedule:
-        """c in a PSUM bank for each column tile of `row`, and what the epilogue reads beside it."""
-        schedule = schedule.split("row", "j", self.wide, "jt", "jj")
-        schedule = schedule.reorder("row", (*self.lead, "jt", "i", "jj"))
-        schedule = schedule.assign_engine("row", engine)
-        schedule = schedule.compute_at("c", "row", "jt", "psum").pipeline("row", "jt", 4)
-        schedule = schedule.set_layout("c", _row_layout(len(self.lead) + 2))
-        schedule = schedule.split("c", "k", self.rows, "kt", "kk")
-        return schedule.reorder("c", ("kt", "kk", "i", "j")).assign_engine("c", "tensor")
-
-    def _in_parts(self, schedule: Schedule, copies: int, turn: str, engine: str) -> Schedule:
-        """c in SBUF, a block of k at a time; each part of it in a PSUM bank."""
-        rank = len(self.lead) + 2
-        lead = range(rank - 2)
-        schedule = schedule.assign_engine("row", engine)
-        schedule = schedule.compute_at("c", "result", "jo", "sbuf")
-        schedule = schedule.set_layout("c", partitioned(rank, rank - 2, self.cols, *lead, rank - 1))
-        schedule = schedule.split("c", "i", self.cols, "ct", "ci")
-        schedule = schedule.split("c", "j", self.wide, "jt", "jj")
-        schedule = schedule.reorder("c", ("g", "ct", "jt", *self.lead, "ci", "jj"))
-        schedule = schedule.compute_at("part", "c", "jt", "psum").pipeline("c", "jt", 4)
-        schedule = schedule.set_layout("part", _row_layout(rank + 1))
-        schedule = schedule.split("part", "ki", self.rows, "kt", "kk")
-        schedule = schedule.reorder("part", ("kt", "kk", "g", "i", "j"))
-        schedule = schedule.assign_engine("part", "tensor")
-        schedule = self._place(schedule, "a", "part", ("c", "g"), turn)
-        schedule = self._place(schedule, "b", "part", ("c", "g"), turn)
-        return schedule.pipeline("c", "g", copies)
-
-    def _place(
-        self, schedule: Schedule, operand: str, reader: str, place: tuple[str, str], turn: str
-    ) -> Schedule:
-        """`operand`'s block in SBUF with k on partitions, transposed on the way if need be."""
-        stored_k_first = bool(self.workload.integer("ta" if operand == "a" else "tb"))
-        transposed = stored_k_first != (operand == "a")
-        rank = len(self.lead) + 2
-        k = rank - 1 if transposed else rank - 2
-        free = rank - 2 if transposed else rank - 1
-        lead = tuple(range(rank - 2))
-        block = f"{operand}.block"
-        schedule = schedule.cache_read(operand, reader, block, "sbuf")
-        schedule = schedule.set_layout(block, partitioned(rank, k, self.rows, *lead, free))
-        schedule = schedule.compute_at(block, *place, "sbuf")
-        if transposed:
-            return self._turn(schedule, operand, k, free, turn)
-        row = var("load_tiles") * self.wide
-        schedule = schedule.split(block, f"{block}.{free}", row, f"{block}.s", f"{block}.f")
-        schedule = schedule.split(block, f"{block}.{k}", self.rows, f"{block}.kt", f"{block}.kk")
-        names = tuple(f"{block}.{part}" for part in ("s", "kt", "kk", "f"))
-        return schedule.reorder(block, (*(f"{block}.{d}" for d in lead), *names))
-
-    def _turn(self, schedule: Schedule, operand: str, k: int, free: int, engine: str) -> Schedule:
-        """Strips of the operand come as they lie and are transposed tile by tile, a few of which
-        share a PSUM bank and one copy out of it."""
-        rank = len(self.lead) + 2
-        lead = tuple(range(rank - 2))
-        block, turned, strip = f"{operand}.block", f"{operand}.turned", f"{operand}.strip"
-        schedule = schedule.cache_read(operand, block, turned, "psum")
-        schedule = schedule.cache_read(operand, turned, strip, "sbuf")
-        group = self.rows * min(TRANSPOSE_GROUP, self.depth)
-        schedule = schedule.split(block, f"{block}.{free}", self.cols, f"{block}.t", f"{block}.f")
-        schedule = schedule.split(block, f"{block}.{k}", group, f"{block}.g", f"{block}.r")
-        schedule = schedule.split(block, f"{block}.r", self.rows, f"{block}.kt", f"{block}.kk")
-        names = tuple(f"{block}.{part}" for part in ("t", "g", "kk", "kt", "f"))
-        schedule = schedule.reorder(block, (*(f"{block}.{d}" for d in lead), *names))
-        schedule = schedule.assign_engine(block, engine)
-        schedule = schedule.compute_at(strip, block, f"{block}.t", "sbuf")
-        schedule = schedule.set_layout(
-            strip, Layout(tuple(LayoutDimension(d) for d in (free, *lead, k)))
-        )
-        schedule = schedule.compute_at(turned, block, f"{block}.g", "psum")
-        schedule = schedule.set_layout(turned, partitioned(rank, k, self.rows, *lead, free))
-        schedule = schedule.split(
-            turned, f"{turned}.{k}", self.rows, f"{turned}.kt", f"{turned}.kk"
-        )
-        schedule = schedule.assign_engine(turned, "tensor")
-        return schedule.pipeline(block, f"{block}.t", 2).pipeline(block, f"{block}.g", 2)
-
-
-def in_parts(compute: ComputeDefinition) -> ComputeDefinition:
-    """c as the sum of `part`s, each over `k_block` elements of the reduction."""
-    whole = compute.stage("c")
-    (k,) = whole.reduce_axes
-    size = var("k_block")
-    g, ki = axis("g", ceildiv(k.extent, size)), axis("ki", size)
-    *lead, i, j = whole.axes
-    index = {k.name: g.var * size + ki.var}
-    value = rewrite(whole.value, lambda e: e.substitute(index))
-    part = replace(whole, name="part", axes=(*lead, g, i, j), reduce_axes=(ki,), value=value)
-    places = (*(a.var for a in lead), g.var, i.var, j.var)
-    total = replace(whole, value=Load("part", places), reduce_axes=(g,))
-    stages = tuple(
-        new for old in compute.stages for new in ((part, total) if old is whole else (old,))
-    )
-    return replace(compute, stages=stages)
-
-
-def _row_layout(rank: int) -> Layout:
-    """Rows (the last axis but one) on partitions."""
-    axes = (rank - 2, *range(rank - 2), rank - 1)
-    return Layout(tuple(LayoutDimension(axis) for axis in axes))
+        made = ProductSchedule(self.workload, self.rows, self.cols, self.wide, self.tall)
+        return made.build(compute, structure)

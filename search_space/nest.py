@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from search_space.compute import Stage
 from search_space.errors import ScheduleError
-from search_space.expression import Expr, ceildiv, minimum, var
+from search_space.expression import ONE, Expr, ceildiv, minimum, var
 from search_space.program import LoopKind
 from search_space.schedule import Annotate, Pipeline, Primitive, Reorder, Split, Tensorize
 
@@ -71,7 +71,21 @@ class Nest:
                 nest.axis_values[axis.name] = base + var(variable)
                 nest.bases[axis.name] = base
                 nest.limits[axis.name] = limit
-        return nest
+        return nest._bounded()
+
+    def _bounded(self) -> Nest:
+        """The same, where extents of reductions depend on the stage's own axes: they are in terms
+        of loops then, and largest where these axes are zero (the last part is the short one)."""
+        first = {a.name: a.extent - a.extent for a in self.stage.axes}
+        single = {name for name, limit in self.limits.items() if limit == ONE}
+        values = {n: self.bases[n] if n in single else v for n, v in self.axis_values.items()}
+        for index, loop in enumerate(self.loops):
+            if loop.reduce and first.keys() & loop.extent.variables():
+                limit = loop.extent.substitute(first)
+                extent = loop.extent.substitute(values)
+                self.loops[index] = replace(loop, extent=extent, limit=limit)
+                self.limits[loop.name] = limit
+        return self
 
     def _fresh(self, name: str) -> str:
         candidate = name
