@@ -3,6 +3,7 @@
     x + 1, x * column        TENSOR_SCALAR
     f(x * scale + bias)      ACTIVATION on the scalar engine
     x + y                    TENSOR_TENSOR on the vector engine
+    (x + column) * y         SCALAR_TENSOR_TENSOR there
     max over the free axes   REDUCE, then combined with the running value
 
 A value that no free loop changes is a column ([P, 1]) and becomes a scalar operand. Invariant:
@@ -11,33 +12,27 @@ every temporary taken from the owner (`Temporaries`) is given back when the piec
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
 from codegen.accelerator.builder import Kernel
 from codegen.accelerator.memory import Tile
 from codegen.accelerator.nests import Environment, Nest, NestAccess
+from codegen.accelerator.patterns import (
+    BINARY,
+    REVERSED,
+    UNARY,
+    affine_argument,
+    calls,
+    combination,
+    simplify,
+    squared,
+)
 from search_space.errors import CodegenError
-from search_space.fusion import pointwise
 from search_space.scalar import Call, Const, Load, Scalar
 
 Dims = list[tuple[str, int]]
 
-_BINARY = {
-    "add": "add", "subtract": "subtract", "multiply": "multiply", "divide": "divide",
-    "maximum": "max", "minimum": "min", "power": "pow", "greater_equal": "is_ge",
-}  # fmt: skip
-_REVERSED = {
-    "add": "add", "multiply": "multiply", "max": "max", "min": "min",
-    "subtract": "reverse_subtract", "divide": "reverse_divide",
-}  # fmt: skip
-_UNARY = {
-    "exp": "exp", "log": "log", "sqrt": "sqrt", "tanh": "tanh", "erf": "erf",
-    "sigmoid": "sigmoid", "absolute": "abs", "silu": "silu", "gelu": "gelu",
-    "gelu_tanh": "gelu_tanh",
-}  # fmt: skip
 _REDUCERS = {"sum": "add", "max": "max", "min": "min", "product": "multiply"}
 
 Value = Tile | float
@@ -61,62 +56,6 @@ class Temporaries(Protocol):
     def temporary(self, like: Tile, /) -> Tile: ...
 
     def release(self, *values: Value) -> None: ...
-
-
-def simplify(value: Scalar) -> tuple[str, tuple[Scalar, ...]] | None:
-    """(function, arguments) of a call; formulas that one activation computes become that."""
-    if not isinstance(value, Call):
-        return None
-    first = value.arguments[0]
-    inner = first.arguments[0] if isinstance(first, Call) else first
-    for name, argument in (("silu", first), ("gelu", inner), ("gelu_tanh", inner)):
-        if value == pointwise(name, argument):
-            return name, (argument,)
-    return value.function, value.arguments
-
-
-def affine_argument(
-    value: Scalar, is_column: Callable[[Scalar], bool], occurrences: Mapping[Scalar, int]
-) -> tuple[str, Scalar, Scalar, Scalar] | None:
-    """(function, argument, scale, bias) of `f(argument * scale + bias)`, which is one activation.
-
-    Scale and bias are numbers or columns; a part that occurs again is not taken apart.
-    """
-    simple = simplify(value)
-    inner = simple[1][0] if simple is not None and simple[0] in _UNARY else None
-    if simple is None or not isinstance(inner, Call) or occurrences[inner] > 1:
-        return None
-    if inner.function not in ("add", "subtract", "multiply") or len(inner.arguments) != 2:
-        return None
-    a, b = inner.arguments
-    if is_column(a) == is_column(b):
-        return None
-    argument, other = (b, a) if is_column(a) else (a, b)
-    function, one, zero = _UNARY[simple[0]], Const(1.0), Const(0.0)
-    if inner.function == "multiply":
-        return function, argument, other, zero
-    if inner.function == "add":
-        return function, argument, one, other
-    if argument is b:
-        return function, argument, Const(-1.0), other
-    return (function, argument, one, Const(-other.value)) if isinstance(other, Const) else None
-
-
-def calls(value: Scalar) -> Counter[Scalar]:
-    """How often each call occurs in an expression whose repeated parts are computed once."""
-    found: Counter[Scalar] = Counter()
-
-    def visit(part: Scalar) -> None:
-        simple = simplify(part)
-        if simple is None:
-            return
-        found[part] += 1
-        if found[part] == 1:
-            for argument in simple[1]:
-                visit(argument)
-
-    visit(value)
-    return found
 
 
 class Emission:
@@ -152,6 +91,8 @@ class Emission:
         fresh = self.owner.fulfil(out, whole=len(kept) < len(self.dims))
         if not fresh and self.multiply_add(out, block.value):
             return
+        if fresh and not kept and self.sum_of_squares(out, block.value):
+            return
         whole = self.value(block.value)
         if isinstance(whole, float):
             raise CodegenError(f"stage '{block.stage}' reduces a number")
@@ -181,6 +122,25 @@ class Emission:
         if not self.column(b) or self.column(a):
             return False
         self.kernel.scalar_tensor_tensor(out, a, "multiply", b, "add", out, engine=self.vector)
+        return True
+
+    def sum_of_squares(self, out: Tile, value: Scalar) -> bool:
+        """Row sums of `(x - column)^2`, or of `x^2`, in one activation, where that is the
+        reduction."""
+        factor = squared(value)
+        if self.nest.block.reducer != "sum" or factor is None or not self.is_full(factor):
+            return False
+        minus: Value = 0.0
+        if isinstance(factor, Call) and factor.function == "subtract":
+            x, column = factor.arguments
+            if self.is_column(column) and self.is_full(x):
+                factor, minus = x, self.value(column)
+        tile = self.value(factor)
+        assert isinstance(tile, Tile)
+        squares = self.owner.temporary(tile)
+        sign = 1.0 if isinstance(minus, float) else -1.0
+        self.kernel.activation(squares, "square", tile, bias=minus, scale=sign, sums=out)
+        self.discard(tile, squares)
         return True
 
     @property
@@ -223,7 +183,7 @@ class Emission:
         simple = simplify(value)
         assert simple is not None
         function, arguments = simple
-        out = self.activated(None, value)
+        out = self.activated(None, value) or self.combined(None, value)
         if out is None:
             operands = [self.value(argument) for argument in arguments]
             if all(isinstance(o, float) for o in operands):
@@ -251,7 +211,7 @@ class Emission:
     def into(self, out: Tile, value: Scalar) -> None:
         """`out = value`."""
         match value:
-            case Call() if self.activated(out, value) is not None:
+            case Call() if self.activated(out, value) or self.combined(out, value):
                 pass
             case Call():
                 simple = simplify(value)
@@ -299,21 +259,49 @@ class Emission:
         self.discard(tile)
         return out
 
+    def is_full(self, value: Scalar) -> bool:
+        """Whether a value changes along free loops."""
+        if isinstance(value, Call):
+            return any(self.is_full(argument) for argument in value.arguments)
+        return isinstance(value, Load) and bool(self.dims) and not self.is_column(value)
+
+    def combined(self, out: Tile | None, value: Call) -> Tile | None:
+        """`(tile op column) op other` in one instruction, into `out` or a temporary.
+
+        None, and nothing emitted, where the value has another form.
+        """
+        found = combination(value, self.is_column, self.is_full, self.occurrences)
+        if found is None:
+            return None
+        tile, scalar, other = (self.value(v) for v in (found.tile, found.scalar, found.other))
+        assert isinstance(tile, Tile)
+        out = out or self.owner.temporary(tile)
+        if isinstance(other, Tile) and self.is_full(found.other):
+            self.kernel.scalar_tensor_tensor(
+                out, tile, found.first, scalar, found.second, other, engine=self.vector
+            )
+        else:
+            self.kernel.tensor_scalar(
+                out, tile, found.first, scalar, found.second, other, engine=self.copier
+            )
+        self.discard(tile, other)
+        return out
+
     def call(self, out: Tile, function: str, operands: list[Value]) -> None:
         """One function of tiles and numbers into `out`."""
         kernel = self.kernel
-        if function in _UNARY:
+        if function in UNARY:
             (x,) = operands
             assert isinstance(x, Tile)
-            kernel.activation(out, _UNARY[function], self.fit(x, out))
+            kernel.activation(out, UNARY[function], self.fit(x, out))
         elif function == "reciprocal":
             assert isinstance(operands[0], Tile)
             kernel.reciprocal(out, self.fit(operands[0], out), engine=self.vector)
         elif function == "negate":
             assert isinstance(operands[0], Tile)
             kernel.tensor_scalar(out, self.fit(operands[0], out), "multiply", -1.0)
-        elif function in _BINARY:
-            self.binary(out, _BINARY[function], operands)
+        elif function in BINARY:
+            self.binary(out, BINARY[function], operands)
         elif function == "where":
             self.where(out, operands)
         else:
@@ -334,9 +322,9 @@ class Emission:
                 wide = self.fit(b, out)
                 self.kernel.tensor_scalar(out, wide, "is_gt", a, "reverse_subtract", 1.0)
                 return
-            if op not in _REVERSED:
+            if op not in REVERSED:
                 raise CodegenError(f"'{op}' of a number and a tile has no instruction")
-            self.kernel.tensor_scalar(out, self.fit(b, out), _REVERSED[op], a, engine=self.copier)
+            self.kernel.tensor_scalar(out, self.fit(b, out), REVERSED[op], a, engine=self.copier)
         else:
             assert isinstance(a, Tile) and isinstance(b, Tile)
             self.kernel.tensor_tensor(out, a, op, b, engine=self.vector)

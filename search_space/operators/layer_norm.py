@@ -106,8 +106,12 @@ class LayerNorm(Template):
         cut = len(shape) - workload.integer("axes")
         return product(shape[:cut]), product(shape[cut:])
 
-    def compute(self, workload: Workload) -> ComputeDefinition:
-        """Stages total and mean (without rms), squares, deviation (its reciprocal), and y."""
+    def compute(self, workload: Workload, late: bool = False) -> ComputeDefinition:
+        """Stages total and mean (without rms), squares, deviation (its reciprocal), and y.
+
+        Args:
+            late: multiply by the reciprocal after the scale: what needs no variance comes first.
+        """
         rows, length = self._rows(workload)
         r, k = axis("r", rows), axis("k", length)
         centred: Scalar = load("x", r.var, k.var)
@@ -122,9 +126,12 @@ class LayerNorm(Template):
         variance = call("multiply", load("squares", r.var), 1.0 / length)
         deviation = call("sqrt", call("add", variance, float(workload.text("epsilon"))))
         stages.append(Stage("inverse", (r,), call("reciprocal", deviation)))
-        value: Scalar = call("multiply", centred, load("inverse", r.var))
+        factors: list[Scalar] = [load("inverse", r.var)]
         if workload["scale"]:
-            value = call("multiply", value, load("scale", k.var))
+            factors.insert(0 if late else 1, load("scale", k.var))
+        value = centred
+        for factor in factors:
+            value = call("multiply", value, factor)
         if workload["bias"]:
             value = call("add", value, load("bias", k.var))
         channel = mod(k.var, workload.shape("shape")[-1], {"k": k.extent - 1})
@@ -139,7 +146,7 @@ class LayerNorm(Template):
 
     # -- accelerators -------------------------------------------------------------------------
     def _rows_space(self, workload: Workload, target: Target) -> RowsSpace:
-        return RowsSpace(self.compute(workload), workload.dtype, target)
+        return RowsSpace(self.compute(workload, late=True), workload.dtype, target)
 
     # -- CPU ----------------------------------------------------------------------------------
     def space(self, workload: Workload, target: Target) -> SearchSpace:

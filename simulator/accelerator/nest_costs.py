@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from codegen.accelerator.core import ENGINES, Core
 from codegen.accelerator.costs import transfer_time
-from codegen.accelerator.elementwise import calls, simplify
+from codegen.accelerator.patterns import absorbed, calls, combination, simplify, squared
 from codegen.accelerator.pointwise import MAX_ELEMENTS
 from codegen.accelerator.staging import SMALL
 from codegen.accelerator.transfers import COPY_ELEMENTS, DMA_BYTES
@@ -353,20 +353,39 @@ class NestCost:
     def instructions(self, value: Scalar, own: int) -> list[tuple[int, float]]:
         """(engine, cycles an element) of each instruction of an expression."""
         two = self.core.target.number("vector.tensor_tensor_factor")
+        if self.block.reducer == "sum" and squared(value) is not None:
+            return [(SCALAR, 1.0)]
         found: list[tuple[int, float]] = []
-        for part in calls(value):
+        occurrences = calls(value)
+        gone = absorbed(value, self.column, self.full, occurrences)
+        for part in occurrences:
             simple = simplify(part)
             assert simple is not None
             function, arguments = simple
-            if len(arguments) == 1:
+            joined = combination(part, self.column, self.full, occurrences)
+            if part in gone:
+                continue
+            if joined is not None:
+                full = self.full(joined.other)
+                found.append((VECTOR, self.pace(joined.tile, two)) if full else (own, 1.0))
+            elif len(arguments) == 1:
                 own_engine = function in ("reciprocal", "negate")
                 found.append((own if own_engine else SCALAR, 1.0))
             elif function == "where":
                 found += [(own, two)] * 3
             else:
                 both = all(self.full(a) for a in arguments)
-                found.append((VECTOR if both else own, two if both else 1.0))
+                pace = min(self.pace(a, two) for a in arguments)
+                found.append((VECTOR if both else own, pace if both else 1.0))
         return found or [(own, 1.0)]
+
+    def pace(self, value: Scalar, two: float) -> float:
+        """Cycles an element of an instruction of two tiles one of which is `value`."""
+        return 1.0 if isinstance(value, Load) and self.scope(value.buffer) == "psum" else two
+
+    def column(self, value: Scalar) -> bool:
+        """Whether a value is a number, or read from one element a partition."""
+        return isinstance(value, Const) or (isinstance(value, Load) and not self.full(value))
 
     def full(self, value: Scalar) -> bool:
         """Whether a value varies along free axes (is no number and no column)."""

@@ -197,3 +197,28 @@ def test_what_no_instruction_does_is_named(trn1: Core):
 
 def test_split_pipeline_needs_makers_and_users():
     assert split_pipeline(program(Load("x", (var("i"),))).body) == ([], [], [])
+
+
+def functions_of(text: str) -> list[str]:
+    """The names of a default schedule's elementwise instructions, loads and stores left out."""
+    workload = Workload.parse(text)
+    config = template_of(workload.operator).default(workload, TARGET)
+    stream = instruction_stream(workload, TARGET, config)
+    kinds = (Op.ACTIVATION, Op.TENSOR_TENSOR, Op.TENSOR_SCALAR, Op.SCALAR_TENSOR_TENSOR, Op.REDUCE)
+    return [i.op.name for i in stream if i.op in kinds]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("conv2d c=16 h=4 w=4 oc=16 kh=1 kw=1 epilogue=bias,relu", ["TENSOR_SCALAR"]),
+        ("conv2d c=16 h=4 w=4 oc=16 kh=1 kw=1 epilogue=bias,residual", ["SCALAR_TENSOR_TENSOR"]),
+        (
+            "layer_norm shape=8x64",
+            ["REDUCE", "TENSOR_SCALAR", "ACTIVATION", "ACTIVATION"] + 2 * ["SCALAR_TENSOR_TENSOR"],
+        ),
+        ("elementwise shape=4x64 expression=maximum(multiply(x0,2.0),0.5)", ["TENSOR_SCALAR"]),
+    ],
+)
+def test_operations_join_in_one_instruction(text: str, wanted: list[str]) -> None:
+    assert sorted(functions_of(text)) == sorted(wanted)
