@@ -63,7 +63,10 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class AssignEngine:
-    """p[i] = x  -->  p[i] = x  @engine   (which engine of an accelerator executes the stage)"""
+    """p[i] = x  -->  p[i] = x  @engine   (which engine of an accelerator executes the stage)
+
+    Several, as "scalar|gpsimd", in an interleaved loop: whichever is free.
+    """
 
     stage: str
     engine: str

@@ -229,7 +229,7 @@ class _Checker:
     # -- blocks -------------------------------------------------------------------------------
     def _block(self, block: Block, around: Surroundings) -> None:
         where = f"block '{block.stage}'"
-        if self.limits and block.engine and block.engine not in ENGINES:
+        if self.limits and not set(filter(None, block.engine.split("|"))) <= set(ENGINES):
             raise VerificationError(
                 f"{where} is assigned to engine '{block.engine}'; one of {', '.join(ENGINES)}"
             )

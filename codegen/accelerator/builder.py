@@ -73,8 +73,7 @@ class Kernel(SpecialInstructions):
         hbm = self._hbm_access(view, dims)
         out, source = (hbm, self._access(tile)) if op == Op.STORE else (self._access(tile), hbm)
         queue = FIRST_DMA_QUEUE + turn % DMA_QUEUES
-        self._rows.append((int(op), queue, *functions, 0, out, source, index, -1, -1, 0, 0))
-        self._immediates.append((0.0, 0.0, 0.0))
+        self._append((int(op), queue, *functions, 0, out, source, index, -1, -1, 0, 0))
 
     # -- tensor engine ------------------------------------------------------------------------
     def matmul(self, out: Tile, stationary: Tile, moving: Tile, accumulate: bool = False) -> None:

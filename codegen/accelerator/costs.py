@@ -187,9 +187,13 @@ def outer_axes(rows: int, step: int, free: Sequence[tuple[int, int]], size: int,
 def transfer_time(runs: Ints, length: Ints, core: Core) -> tuple[Ints, Floats]:
     """DMA engines that transfers of `runs` runs of `length` bytes use, and the time each takes
     (ns).
+
+    A run is cut into pieces for several engines, none shorter than what a row costs anyway: shorter
+    ones end no sooner and keep engines from other transfers.
     """
     pieces = np.clip(core.dma_engines // np.maximum(runs, 1), 1, None)
-    pieces = np.minimum(pieces, np.maximum(length // ROW_MINIMUM_BYTES, 1))
+    payload = max(core.dma_row_floor - core.dma_row_overhead, ROW_MINIMUM_BYTES)
+    pieces = np.minimum(pieces, np.maximum(np.ceil(length / payload), 1)).astype(np.int64)
     rows = runs * pieces
     size = length / pieces
     engines = np.minimum(rows, core.dma_engines)

@@ -146,7 +146,7 @@ class Emission:
     @property
     def vector(self) -> str:
         """The engine for what scalar cannot do."""
-        return self.engine if self.engine in ("vector", "gpsimd") else "vector"
+        return self._among("vector", "gpsimd")
 
     def view(self, access: NestAccess, dims: Dims) -> Tile:
         if access.buffer.scope in ("sbuf", "psum"):
@@ -230,7 +230,11 @@ class Emission:
 
     @property
     def copier(self) -> str:
-        return self.engine if self.engine in ("vector", "scalar", "gpsimd") else "vector"
+        return self._among("vector", "scalar", "gpsimd")
+
+    def _among(self, *able: str) -> str:
+        """Those of the stage's engines that are able to do it, or the vector engine."""
+        return "|".join(name for name in self.engine.split("|") if name in able) or "vector"
 
     def spread(self, column: Tile, like: Tile) -> Tile:
         return replace(column, dims=tuple((count, 0) for count, _ in like.dims))

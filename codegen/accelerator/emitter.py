@@ -2,6 +2,9 @@
 
 `Emitter` is the part of `builder.Kernel` below the instructions themselves: rows are appended with
 their operands' accesses and the memory ports they hold, may be rearranged, and become a stream.
+
+An engine may be given as several, "scalar|gpsimd": the first that can do it, unless the instruction
+stands in an interleaved loop, where whichever is free takes it (`interleaving`).
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ class Emitter(KernelMemory):
         super().__init__(name, core)
         self._rows: list[tuple[int, ...]] = []
         self._immediates: list[tuple[float, float, float]] = []
+        self._choices: list[tuple[tuple[int, int], ...]] = []
 
     # -- order --------------------------------------------------------------------------------
     @property
@@ -50,6 +54,20 @@ class Emitter(KernelMemory):
         stop = start + len(order)
         self._rows[start:stop] = [self._rows[i] for i in order]
         self._immediates[start:stop] = [self._immediates[i] for i in order]
+        self._choices[start:stop] = [self._choices[i] for i in order]
+
+    def choices(self, rows: range) -> dict[int, list[tuple[int, int]]]:
+        """(engine, lock) of each way to issue an instruction, for those with several."""
+        return {row: list(self._choices[row]) for row in rows if self._choices[row]}
+
+    def settle(self, row: int, queue: int, lock: int) -> None:
+        """Let instruction `row` run on one of the engines it may run on."""
+        if self._choices[row]:
+            columns = list(self._rows[row])
+            columns[INSTRUCTION_COLUMNS.index("queue")] = queue
+            columns[INSTRUCTION_COLUMNS.index("lock")] = lock
+            self._rows[row] = tuple(columns)
+            self._choices[row] = ()
 
     def merge(self, start: int, middle: int) -> None:
         """Merge instructions `start`..`middle` evenly with those after, keeping either's order.
@@ -60,8 +78,7 @@ class Emitter(KernelMemory):
         places = [(i + 0.5) / len(one) for i in range(len(one))]
         places += [(i + 0.5) / len(two) for i in range(len(two))]
         order = sorted(range(len(places)), key=lambda i: (places[i], i))
-        self._rows[start:] = [self._rows[start + i] for i in order]
-        self._immediates[start:] = [self._immediates[start + i] for i in order]
+        self.arrange(start, [start + i for i in order])
 
     # -- inside -------------------------------------------------------------------------------
     def _emit(
@@ -74,18 +91,28 @@ class Emitter(KernelMemory):
         accumulate: int = 0,
         immediates: tuple[float, float, float] = (0.0, 0.0, 0.0),
     ) -> None:
-        if engine not in ENGINES_OF[op]:
+        able = [name for name in engine.split("|") if name in ENGINES_OF[op]]
+        if not able:
             raise CodegenError(
                 f"{op.name.lower()} does not run on engine '{engine}'; "
                 f"one of {', '.join(ENGINES_OF[op])} is expected"
             )
         slots = [self._access(tile) if tile is not None else -1 for tile in operands]
         slots += [-1] * (5 - len(slots))
-        lock = self._lock(engine, operands)
-        self._rows.append(
-            (int(op), ENGINES.index(engine), function, function2, int(accumulate), *slots, lock, 0)
-        )
+        ways = [(ENGINES.index(name), self._lock(name, operands)) for name in able]
+        queue, lock = ways[0]
+        row = (int(op), queue, function, function2, int(accumulate), *slots, lock, 0)
+        self._append(row, immediates, tuple(ways) if len(ways) > 1 else ())
+
+    def _append(
+        self,
+        row: tuple[int, ...],
+        immediates: tuple[float, float, float] = (0.0, 0.0, 0.0),
+        choices: tuple[tuple[int, int], ...] = (),
+    ) -> None:
+        self._rows.append(row)
         self._immediates.append(immediates)
+        self._choices.append(choices)
 
     def _lock(self, engine: str, operands: Sequence[Tile | None]) -> int:
         """Ports the instruction holds while it issues, of those that two engines share."""

@@ -2,10 +2,10 @@
 
 A loop over independent chains (the heads of an attention) written chain by chain leaves every
 engine waiting for the chain's latencies, since each takes its instructions in order. Here the
-instructions of such a loop are put into the order in which a greedy machine would issue them: of
-all whose operands are there, the one that can start first; of those, the one with the longest way
-to the end. How far chains overlap is up to the copies of their tiles: an instruction that
-overwrites a place still waits for its readers.
+instructions of such a loop are put into the order in which a greedy machine would issue them
+(`issuing`), each on the engine that is free first where the schedule leaves a choice. How far
+chains overlap is up to the copies of their tiles: an instruction that overwrites a place still
+waits for its readers.
 
 Invariant: instructions that touch the same bytes, one of them writing, keep their order, so the
 program computes the same.
@@ -19,11 +19,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from codegen.accelerator.builder import Kernel
-from codegen.accelerator.core import FIRST_DMA_QUEUE
-from codegen.accelerator.costs import costs
 from codegen.accelerator.dependences import operand_tables
 from codegen.accelerator.footprints import extents
 from codegen.accelerator.instructions import InstructionStream, Ints, Space
+from codegen.accelerator.issuing import Graph, arrange, issue_options
 
 WINDOW = 2048
 """Instructions looked at together; a longer program is arranged in pieces."""
@@ -34,8 +33,19 @@ def interleave(kernel: Kernel, start: int) -> None:
     while start < kernel.length:
         stop = min(start + WINDOW, kernel.length)
         if stop - start > 2:
-            kernel.arrange(start, _order(kernel.draft(), start, stop))
+            _interleave(kernel, range(start, stop))
         start = stop
+
+
+def _interleave(kernel: Kernel, rows: range) -> None:
+    stream = kernel.draft()
+    graph = Graph(stream.core, rows, issue_options(stream, rows, kernel.choices(rows)))
+    for earlier, later, flow in _conflicts(stream, rows.start, rows.stop):
+        graph.follow(earlier, later, flow)
+    found = arrange(graph)
+    for row, option in found:
+        kernel.settle(row, option.queue, option.lock)
+    kernel.arrange(rows.start, [row for row, _ in found])
 
 
 @dataclass
@@ -151,65 +161,3 @@ def _conflicts(stream: InstructionStream, start: int, stop: int) -> Iterator[tup
             place.writers = [w for w in place.writers if not boxes.covers(access, w[1])]
             place.readers = [r for r in place.readers if not boxes.covers(access, r[1])]
             place.writers.append((row, access))
-
-
-def _order(stream: InstructionStream, start: int, stop: int) -> list[int]:
-    """Rows start..stop in the order in which a greedy machine issues them."""
-    core, cost, rows = stream.core, costs(stream), stream.rows
-    queue = rows["queue"].tolist()
-    lock = rows["lock"].tolist()
-    busy = np.where(rows["queue"] >= FIRST_DMA_QUEUE, cost.dma_work, cost.issue).tolist()
-    latency = cost.latency.tolist()
-    before: dict[int, dict[int, float]] = {row: {} for row in range(start, stop)}
-    after: dict[int, list[int]] = {row: [] for row in range(start, stop)}
-    for earlier, later, flow in _conflicts(stream, start, stop):
-        same = queue[earlier] == queue[later]
-        shown = latency[earlier] if flow or queue[earlier] >= FIRST_DMA_QUEUE else 0.0
-        delay = busy[earlier] + shown + (0.0 if same else core.semaphore_ns)
-        if earlier not in before[later]:
-            after[earlier].append(later)
-        before[later][earlier] = max(delay, before[later].get(earlier, 0.0))
-    remaining = {row: busy[row] for row in range(start, stop)}
-    for row in range(stop - 1, start - 1, -1):
-        for later in after[row]:
-            remaining[row] = max(remaining[row], before[later][row] + remaining[later])
-    return _issue(range(start, stop), queue, lock, busy, before, after, remaining)
-
-
-def _issue(
-    rows: range,
-    queue: list[int],
-    lock: list[int],
-    busy: list[float],
-    before: dict[int, dict[int, float]],
-    after: dict[int, list[int]],
-    remaining: dict[int, float],
-) -> list[int]:
-    """Greedy list scheduling; DMA queues share their engines."""
-    missing = {row: len(before[row]) for row in rows}
-    ready = {row: 0.0 for row in rows if not missing[row]}
-    free: dict[int, float] = {}
-    held = [0.0, 0.0]
-    order: list[int] = []
-    begun: dict[int, float] = {}
-    while ready:
-        best, best_key = -1, (0.0, 0.0, 0)
-        for row, time in ready.items():
-            begin = max(time, free.get(min(queue[row], FIRST_DMA_QUEUE), 0.0))
-            if lock[row]:
-                begin = max([begin, *(held[bit] for bit in (0, 1) if lock[row] >> bit & 1)])
-            key = (begin, -remaining[row], row)
-            if best < 0 or key < best_key:
-                best, best_key = row, key
-        begun[best] = begin = best_key[0]
-        order.append(best)
-        del ready[best]
-        free[min(queue[best], FIRST_DMA_QUEUE)] = begin + busy[best]
-        for bit in (0, 1):
-            if lock[best] >> bit & 1:
-                held[bit] = begin + busy[best]
-        for later in after[best]:
-            missing[later] -= 1
-            if not missing[later]:
-                ready[later] = max(begun[p] + d for p, d in before[later].items())
-    return order

@@ -31,6 +31,7 @@ Array = NDArray[np.float64]
 
 RESOURCES = (*ENGINES, "dma")
 TENSOR, VECTOR, SCALAR, GPSIMD, DMA = range(len(RESOURCES))
+_ENGINES = {"scalar": SCALAR, "gpsimd": GPSIMD}
 MOVED, COUNT, TRANSPOSES = range(len(RESOURCES), len(RESOURCES) + 3)
 
 BALANCE = 8
@@ -191,14 +192,16 @@ class NestCost:
     def used(self, found: Load) -> set[str]:
         return {n for index in found.indices for n in index.variables()} & set(self.sizes)
 
-    def engine(self, total: Estimate, engine: int, count: Any, cycles: Any) -> Estimate:
+    def engine(
+        self, total: Estimate, engine: int, count: Any, cycles: Any, part: float = 1.0
+    ) -> Estimate:
+        """Add `count` instructions, of which this engine takes a `part` where several share."""
         core = self.core
         time = count * cycles / core.clocks[engine]
-        total.occupied[engine] += time
-        total.span += np.where(
-            count > 0, time + core.latencies[engine] / core.clocks[engine] + core.semaphore_ns, 0
-        )
-        total.data[COUNT] += count
+        total.occupied[engine] += time * part
+        shown = core.latencies[engine] / core.clocks[engine] + core.semaphore_ns
+        total.span += np.where(count > 0, (time + shown) * part, 0)
+        total.data[COUNT] += count * part
         return total
 
     def matmul(self, total: Estimate) -> Estimate:
@@ -312,12 +315,14 @@ class NestCost:
         present = self.product(rows) > 0
         pieces = np.maximum(self.boxes(), np.ceil(elements / MAX_ELEMENTS)) * present
         each = elements / np.maximum(pieces, 1)
-        own = {"scalar": SCALAR, "gpsimd": GPSIMD}.get(block.engine, VECTOR)
-        for engine, factor in self.instructions(block.value, own):
-            minimum = core.minimums[engine]
-            size = each * factor
-            cycles = size + minimum if engine == GPSIMD else np.maximum(minimum, size)
-            self.engine(total, engine, pieces, cycles)
+        several = [_ENGINES.get(name, VECTOR) for name in block.engine.split("|")]
+        for engine, factor in self.instructions(block.value, several[0]):
+            for one in several if engine == several[0] else [engine]:
+                minimum = core.minimums[one]
+                size = each * factor
+                cycles = size + minimum if one == GPSIMD else np.maximum(minimum, size)
+                part = 1 / len(several) if engine == several[0] else 1.0
+                self.engine(total, one, pieces, cycles, part)
         if block.reducer is not None:
             kept = self.product(self.used(block.write) - rows)
             again = isinstance(block.value, Call) and np.any(kept > 1)
