@@ -154,15 +154,24 @@ class Expr:
         >>> str((var("i") * var("f") + var("j")).coefficient("i"))
         'f'
         """
-        rest: list[tuple[Monomial, int]] = []
+        return self._coefficients.get(name, ZERO)
+
+    @cached_property
+    def _coefficients(self) -> dict[str, Expr | None]:
+        """`coefficient` of every variable in it."""
+        rests: dict[str, list[tuple[Monomial, int]]] = {}
+        bent: set[str] = set()
         for monomial, factor in self.terms:
-            hits = [a for a in monomial if a.kind == "var" and a.name == name]
-            others = tuple(a for a in monomial if a not in hits)
-            if any(name in _atom_variables(a) for a in others) or len(hits) > 1:
-                return None
-            if hits:
-                rest.append((others, factor))
-        return _collect(rest)
+            for place, atom in enumerate(monomial):
+                rest = (*monomial[:place], *monomial[place + 1 :])
+                if atom.kind != "var":
+                    bent |= _atom_variables(atom)
+                elif atom in rest:
+                    bent.add(atom.name)
+                else:
+                    rests.setdefault(atom.name, []).append((rest, factor))
+        found: dict[str, Expr | None] = {name: _collect(rest) for name, rest in rests.items()}
+        return {**found, **dict.fromkeys(bent, None)}
 
     # -- rewriting and evaluation -------------------------------------------------------------
     def substitute(self, values: Mapping[str, ExprLike]) -> Expr:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.expression import Atom, Expr
-from simulator.cpu.skeleton import Access, BlockSite, Skeleton
+from simulator.cpu.skeleton import Access, BlockSite, LoopSite, Skeleton
 
 Floats = NDArray[np.float64]
 
@@ -122,19 +122,15 @@ def evaluate(skeleton: Skeleton, tiles: Mapping[str, NDArray[np.int64]], count: 
     last = Evaluator(tiles)
     trips, full, short, chance = _extents(skeleton, first, last, count)
     accesses = [(block, access) for block in skeleton.blocks for access in block.accesses]
-    depth = max((len(block.path) for block in skeleton.blocks), default=0)
-    strides = np.zeros((len(accesses), depth, count))
-    counts, longest = (np.ones((len(accesses), depth, count)) for _ in range(2))
+    strides = np.zeros((*skeleton.paths.shape, count))
     offset = np.zeros((len(accesses), count))
     tops = [np.maximum(trips[i] - 1, 1) for i in range(len(trips))]
     among = ((1.0 - chance) * full**2 + chance * short**2) / np.maximum(trips, 1e-9)
+    beyond = np.ones((1, count))
     for row, (block, access) in enumerate(accesses):
-        path = block.path
         if not access.register:
             offset[row] = first(access.address)
-        for place, loop in enumerate(path):
-            counts[row, place] = among[loop]
-            longest[row, place] = full[loop]
+        for place, loop in enumerate(block.path):
             if access.moves[place]:
                 strides[row, place] = _stride(skeleton, first, last, access, place, loop, tops)
     return Facts(
@@ -143,8 +139,8 @@ def evaluate(skeleton: Skeleton, tiles: Mapping[str, NDArray[np.int64]], count: 
         short,
         chance,
         np.abs(strides),
-        counts,
-        longest,
+        np.concatenate([among, beyond])[skeleton.paths],
+        np.concatenate([full, beyond])[skeleton.paths],
         offset,
         _taken(skeleton, first, last, count),
         _slices(skeleton, trips, count),
@@ -156,29 +152,37 @@ def _extents(
     skeleton: Skeleton, first: Evaluator, last: Evaluator, count: int
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """(mean, full, short, chance of short) of every loop; sets the loop variables on the way."""
-    shape = (len(skeleton.loops), count)
-    trips, full, short, chance = (np.zeros(shape) for _ in range(4))
     corners = _Corners(skeleton, first, count)
-    alike: dict[tuple[tuple[int, ...], Expr], int] = {}
-    for index, loop in enumerate(skeleton.loops):
-        high = np.maximum(first(loop.extent), 0)
-        low = np.clip(last(loop.extent), 0, high)
-        last.values[loop.variable] = np.maximum(low - 1, 0)
-        twin = alike.setdefault((loop.parents, loop.extent), index)
-        if twin < index:  # the loops of an initialisation, its updates and its stores
-            for found in (trips, full, short, chance):
-                found[index] = found[twin]
-            continue
-        full[index] = short[index] = trips[index] = high
-        if not loop.parents:
-            continue
-        values, weights = corners.instances(loop.parents, loop.extent)
-        values = np.clip(values, 0, high)
-        trips[index] = (weights * values).sum(axis=0)
-        chance[index] = (weights * (values < high)).sum(axis=0)
-        missing = (full[index] - trips[index]) / np.maximum(chance[index], 1e-12)
-        short[index] = full[index] - np.where(chance[index] > 0, missing, 0.0)
+    found: list[Floats] = []
+    tops: list[Any] = []
+    alike: dict[tuple[tuple[int, ...], Expr], int] = {}  # loops of a stage's blocks often are
+    places = []
+    for loop in skeleton.loops:
+        place = alike.setdefault((loop.parents, loop.extent), len(found))
+        if place == len(found):
+            high = np.maximum(first(loop.extent), 0)
+            low = np.minimum(np.maximum(last(loop.extent), 0), high)
+            found.append(_extent(corners, loop, high, count))
+            tops.append(np.maximum(low - 1, 0))
+        places.append(place)
+        last.values[loop.variable] = tops[place]
+    table = np.array(found).reshape(len(found), 4, count)[places]
+    trips, full, short, chance = table.swapaxes(0, 1)
     return trips, full, short, chance
+
+
+def _extent(corners: _Corners, loop: LoopSite, high: Any, count: int) -> Floats:
+    """(mean, full, short, chance of short) of one loop, (4, n), `high` being the full extent."""
+    found = np.zeros((4, count))
+    found[:3] = high
+    if loop.parents:
+        values, weights = corners.instances(loop.parents, loop.extent)
+        values = np.minimum(np.maximum(values, 0), high)
+        trips = (weights * values).sum(axis=0)
+        chance = (weights * (values < high)).sum(axis=0)
+        missing = (high - trips) / np.maximum(chance, 1e-12)
+        found[0], found[2], found[3] = trips, high - np.where(chance > 0, missing, 0.0), chance
+    return found
 
 
 class _Corners:
@@ -228,7 +232,7 @@ def _stride(
 ) -> Any:
     """Bytes one step of a loop moves an access: exact where affine, else the mean over the loop."""
     factor = access.coefficients[place]
-    if factor is not None and factor.variables().isdisjoint(skeleton.variables):
+    if factor is not None:
         return first(factor)
     variable = skeleton.loops[loop].variable
     moved = Evaluator(first.values)

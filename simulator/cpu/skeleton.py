@@ -14,6 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from search_space.dtypes import size_of
 from search_space.expression import ZERO, Expr, const
 from search_space.program import (
@@ -51,7 +54,7 @@ class Access:
         buffer: index into `Skeleton.buffers`.
         address: byte address relative to the buffer; zero for registers.
         coefficients: bytes moved by one step of each loop of the block's path, in order; None where
-            the address is not affine in it.
+            the address is not affine in it, or not by the same factor everywhere.
         moves: which of the path's loops move it at all.
     """
 
@@ -134,9 +137,12 @@ class Skeleton:
     constant: tuple[bool, ...]
 
     @cached_property
-    def variables(self) -> frozenset[str]:
-        """Names of all loops' variables."""
-        return frozenset(loop.variable for loop in self.loops)
+    def paths(self) -> NDArray[np.int64]:
+        """Loops around each access, outer to inner, (accesses, depth); beyond them `len(loops)`."""
+        paths = [block.path for block in self.blocks for _ in block.accesses]
+        depth = max((len(block.path) for block in self.blocks), default=0)
+        padded = [(*path, *[len(self.loops)] * (depth - len(path))) for path in paths]
+        return np.array(padded, dtype=np.int64).reshape(len(paths), depth)
 
     @cached_property
     def signature(self) -> str:
@@ -284,9 +290,16 @@ class _Walk:
             write,
             register,
             address,
-            tuple(address.coefficient(n) if n in variables else ZERO for n in names),
+            tuple(self._step(address, n) for n in names),
             tuple(n in variables for n in names),
             size,
+        )
+
+    def _step(self, address: Expr, name: str) -> Expr | None:
+        """How far one iteration of a loop moves an address; None if that is not always as far."""
+        factor = address.coefficient(name)
+        return (
+            factor if factor is None or self.scope.keys().isdisjoint(factor.variables()) else None
         )
 
     def _buffer(self, name: str) -> Buffer:
