@@ -298,9 +298,9 @@ class _Walk:
     def _step(self, address: Expr, name: str) -> Expr | None:
         """How far one iteration of a loop moves an address; None if that is not always as far."""
         factor = address.coefficient(name)
-        return (
-            factor if factor is None or self.scope.keys().isdisjoint(factor.variables()) else None
-        )
+        if factor is None or not self.scope.keys().isdisjoint(factor.variables()):
+            return None
+        return factor
 
     def _buffer(self, name: str) -> Buffer:
         if name not in self.known:
