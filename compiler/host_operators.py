@@ -23,12 +23,8 @@ def conv_transpose(attributes: Attributes, inputs: Sequence[Array]) -> tuple[Arr
     x, w = inputs[0], inputs[1]
     rank, groups = x.ndim - 2, int(attributes.get("group", 1))
     kernel, strides, dilations = w.shape[2:], *_steps(attributes, rank)
-    full = [
-        (n - 1) * s + (k - 1) * d + 1
-        for n, s, k, d in zip(x.shape[2:], strides, kernel, dilations, strict=True)
-    ]
-    extra = attributes.get("output_padding", [0] * rank)
-    before, after = _crops(attributes, x.shape[2:], strides, full, extra)
+    full = _full(x.shape[2:], kernel, strides, dilations)
+    before, after = transposed_crops(attributes, x.shape[2:], kernel)
     room = [size + max(0, -b) for size, b in zip(full, after, strict=True)]
     split_x = x.reshape(x.shape[0], groups, -1, *x.shape[2:])
     split_w = w.reshape(groups, -1, *w.shape[1:])
@@ -58,15 +54,24 @@ def _steps(attributes: Attributes, rank: int) -> tuple[Sequence[int], Sequence[i
     return attributes.get("strides") or ones, attributes.get("dilations") or ones
 
 
-def _crops(
-    attributes: Attributes,
-    extents: Sequence[int],
-    strides: Sequence[int],
-    full: Sequence[int],
-    extra: Sequence[int],
+def _full(
+    extents: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> list[int]:
+    """Extents that a transposed convolution reaches, nothing cut off."""
+    return [
+        (n - 1) * s + (k - 1) * d + 1
+        for n, s, k, d in zip(extents, strides, kernel, dilations, strict=True)
+    ]
+
+
+def transposed_crops(
+    attributes: Attributes, extents: Sequence[int], kernel: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """Elements cut off before and after each axis (negative: zeros put there)."""
-    rank, mode = len(full), attributes.get("auto_pad", "NOTSET")
+    """Elements a ConvTranspose cuts off before and after each axis (negative: zeros put there)."""
+    rank, mode = len(extents), attributes.get("auto_pad", "NOTSET")
+    strides, dilations = _steps(attributes, rank)
+    full = _full(extents, kernel, strides, dilations)
+    extra = attributes.get("output_padding") or [0] * rank
     wanted = attributes.get("output_shape")
     if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
         wanted = [n * s for n, s in zip(extents, strides, strict=True)]

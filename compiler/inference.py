@@ -78,6 +78,8 @@ def infer_outputs(
     if not onnx.defs.has(node.operator, version, node.domain):
         return {}
     schema = onnx.defs.get_schema(node.operator, version, node.domain)
+    if not all(tensors[name].dtype for name in node.inputs if name):
+        return {}
     types = {name: type_of_info(tensors[name]) for name in node.reads if tensors[name].dtype}
     data = {
         name: numpy_helper.from_array(values[name])

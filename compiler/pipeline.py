@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from compiler.decomposition import decompose
 from compiler.graph import Graph
 from compiler.lower import lower
 from compiler.passes.activations import recognise_activations
@@ -29,6 +30,7 @@ Pass = Callable[[Graph], Graph]
 SIMPLIFICATIONS: tuple[Pass, ...] = (
     remove_dead_code,
     fold_constants,
+    decompose,
     canonicalise,
     make_views,
     fold_padding,

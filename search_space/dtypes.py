@@ -20,7 +20,11 @@ _NUMPY: dict[str, np.dtype] = {
     "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
     "int64": np.dtype(np.int64),
     "int32": np.dtype(np.int32),
+    "int16": np.dtype(np.int16),
     "int8": np.dtype(np.int8),
+    "uint64": np.dtype(np.uint64),
+    "uint32": np.dtype(np.uint32),
+    "uint16": np.dtype(np.uint16),
     "uint8": np.dtype(np.uint8),
     "bool": np.dtype(np.bool_),
 }

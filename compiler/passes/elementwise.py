@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -43,6 +44,7 @@ def lower_elementwise(graph: Graph) -> Graph:
 
 def _lower(rewriter: Rewriter, node: Node) -> None:
     result = rewriter.info(node.writes[0])
+    node, masked = _with_numeric_mask(rewriter, node), node
     if not is_computable(result) or not all(is_computable(rewriter.info(n)) for n in node.reads):
         return
     found = formula_of(rewriter, node)
@@ -59,8 +61,17 @@ def _lower(rewriter: Rewriter, node: Node) -> None:
         )
     except WorkloadError:
         return
-    rewriter.replace(node, own)
+    rewriter.replace(masked, own)
     _absorb(rewriter, own)
+
+
+def _with_numeric_mask(rewriter: Rewriter, node: Node) -> Node:
+    """A Where whose condition is constant reads it as numbers, which is what formulas know."""
+    mask = rewriter.constant(node.input(0)) if node.is_onnx("Where") else None
+    if mask is None:
+        return node
+    name = rewriter.add_constant(node.inputs[0], mask.astype(np.float32), "float32")
+    return replace(node, inputs=(name, *node.inputs[1:]))
 
 
 def _absorb(rewriter: Rewriter, node: Node) -> None:
@@ -242,6 +253,34 @@ def _prelu(rewriter: Rewriter, node: Node, terms: list[str]) -> str:
     return f"where(greater_equal({x},0),{x},multiply({x},{slope}))"
 
 
+def _selu(rewriter: Rewriter, node: Node, terms: list[str]) -> str:
+    x = terms[0]
+    alpha = node.attribute("alpha", 1.6732632423543772)
+    gamma = node.attribute("gamma", 1.0507009873554805)
+    low = f"multiply(subtract(exp({x}),1),{number(alpha * gamma)})"
+    return f"where(greater_equal({x},0),multiply({x},{number(gamma)}),{low})"
+
+
+def _celu(rewriter: Rewriter, node: Node, terms: list[str]) -> str:
+    x, alpha = terms[0], node.attribute("alpha", 1.0)
+    low = f"multiply(subtract(exp(multiply({x},{number(1 / alpha)})),1),{number(alpha)})"
+    return f"where(greater_equal({x},0),{x},{low})"
+
+
+def _softplus(rewriter: Rewriter, node: Node, terms: list[str]) -> str:
+    """log(1 + exp(x)), in a form that does not overflow."""
+    x = terms[0]
+    return f"add(maximum({x},0),log(add(exp(negate(absolute({x}))),1)))"
+
+
+def _mish(rewriter: Rewriter, node: Node, terms: list[str]) -> str:
+    return f"multiply({terms[0]},tanh({_softplus(rewriter, node, terms)}))"
+
+
+def _thresholded_relu(rewriter: Rewriter, node: Node, terms: list[str]) -> str:
+    return f"where(greater_equal({number(node.attribute('alpha', 1.0))},{terms[0]}),0,{terms[0]})"
+
+
 _FORMULAS: dict[str, _Writer] = {
     "Add": _binary("add"), "Sub": _binary("subtract"), "Mul": _binary("multiply"),
     "Div": _binary("divide"), "Max": _binary("maximum"), "Min": _binary("minimum"),
@@ -252,5 +291,6 @@ _FORMULAS: dict[str, _Writer] = {
     "Relu": _function("relu"), "HardSwish": _function("hard_swish"),
     "Softsign": lambda r, n, t: f"divide({t[0]},add(absolute({t[0]}),1))",
     "Pow": _power, "Clip": _clip, "LeakyRelu": _leaky, "HardSigmoid": _hard_sigmoid, "Elu": _elu,
-    "PRelu": _prelu,
+    "PRelu": _prelu, "Selu": _selu, "Celu": _celu, "Softplus": _softplus, "Mish": _mish,
+    "ThresholdedRelu": _thresholded_relu, "Where": _function("where"),
 }  # fmt: skip

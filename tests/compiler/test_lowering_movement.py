@@ -85,14 +85,15 @@ def test_data_movement(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        'y = Resize<mode="linear">(x, , scales)',
+        'y = Resize<mode="linear", coordinate_transformation_mode="tf_crop_and_resize">'
+        "(x, whole, scales)",
         'y = Resize<coordinate_transformation_mode="align_corners">(x, , scales)',
     ],
 )
 def test_resizing_that_stays_on_the_host(text: str) -> None:
     model = model_of(
         f"g (float[1, 1, 5, 7] x) => (float y) {{ {text} }}",
-        scales=np.float32([1, 1, 2, 2]),
+        scales=np.float32([1, 1, 2, 2]), whole=np.float32([0, 0, 0, 0, 1, 1, 1, 1]),
     )  # fmt: skip
     inferred = onnx.shape_inference.infer_shapes(model_without_output_shape(model))
     check_both(inferred, host=1)

@@ -78,6 +78,11 @@ ELEMENTWISE = {
     "erf, reciprocal, root": (
         "a = Abs(x) b = Add(a, one) c = Sqrt(b) d = Reciprocal(c) y = Erf(d)", 1,
     ),
+    "scaled exponentials": ("a = Selu(x) y = Celu<alpha=0.5>(a)", None),
+    "softplus": ("a = Softplus(x) b = Tanh(a) y = Mul(b, z)", 1),
+    "threshold": ("y = ThresholdedRelu<alpha=0.3>(x)", 1),
+    "constant mask": ("a = Neg(x) b = Where(mask, a, lowest) y = Softmax(b)", 2),
+    "mask of one": ("y = Where(some, x, z)", 1),
     "logarithm": ("a = Abs(x) b = Add(a, one) y = Log(b)", 1),
 }  # fmt: skip
 
@@ -88,10 +93,15 @@ def test_elementwise_chains(name: str) -> None:
     model = model_of(
         f"g (float[2, 3, 5, 4] x, float[2, 3, 5, 4] z) => (float[2, 3, 5, 4] y) {{ {body} }}",
         v=random(3, 1, 1), u=2 + np.abs(random(5, 4)), one=np.float32(1), two=np.float32(2),
+        lowest=np.float32(-np.inf), mask=random(5, 4) > -1, some=random(5, 1) > 0,
         three=np.float32(3), minus_half=np.float32(-0.5),
     )  # fmt: skip
     graph = check_both(model)
     assert count is None or len(graph.nodes) == count
+
+
+def test_mish() -> None:
+    check_both(model_of("g (float[3, 5] x) => (float[3, 5] y) { y = Mish(x) }", opset=18))
 
 
 def test_equal_elementwise_work_has_one_key_whatever_its_shape() -> None:

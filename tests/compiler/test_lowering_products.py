@@ -111,10 +111,3 @@ def test_products(text: str, weights: dict[str, tuple[int, ...]], key: str) -> N
     graph = check_both(model)
     assert operators(graph) == {key: 1}
     assert Workload.parse(key).key == key
-
-
-def test_a_product_with_broadcast_batches_stays_on_the_host() -> None:
-    model = model_of(
-        "g (float[2, 1, 3, 5] x, float[1, 4, 5, 7] z) => (float[2, 4, 3, 7] y) { y = MatMul(x, z) }"
-    )
-    check_both(model, host=1)

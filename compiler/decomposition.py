@@ -1,0 +1,116 @@
+"""Decomposition: ONNX operators that are others put together, by rules of `decompositions/`.
+
+    y = DepthToSpace(x, blocksize=2)                                        before
+    y = View(Transpose(View(x)))                                            after
+
+A rule is a function `(composer, node) -> name | None`: it writes the parts down with the composer
+and names the tensor that is the result, or returns None where this instance has no such form, which
+then runs on the host. Adding an operator is one file with a rule. Contract of the pass: float32 of
+known shape only; values equal up to roundings; every part is one that lowering knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.graph import Graph, Node, attributes_of, view
+from compiler.lower import is_computable
+from compiler.rewrite import Rewriter
+from search_space.registry import Registry
+
+
+class Composer:
+    """Writes the parts of one node down; tensors are named by what the methods return."""
+
+    def __init__(self, rewriter: Rewriter, node: Node) -> None:
+        self._rewriter, self._node = rewriter, node
+        self._parts: list[Node] = []
+
+    # -- questions ----------------------------------------------------------------------------
+    def dims(self, name: str) -> tuple[int, ...]:
+        return self._rewriter.info(name).dims
+
+    def value(self, name: str) -> NDArray[Any] | None:
+        """A tensor's value, None if it is not constant."""
+        return self._rewriter.constant(name)
+
+    @property
+    def opset(self) -> int:
+        return self._rewriter.graph.opset
+
+    # -- parts --------------------------------------------------------------------------------
+    def constant(self, value: NDArray[Any]) -> str:
+        """A float32 or int64 array."""
+        dtype = "int64" if value.dtype == np.int64 else "float32"
+        array = np.asarray(value, np.int64 if dtype == "int64" else np.float32)
+        return self._rewriter.add_constant(self._node.writes[0], array, dtype)
+
+    def number(self, value: float) -> str:
+        return self.constant(np.array(value, np.float32))
+
+    def view(self, source: str, shape: tuple[int, ...]) -> str:
+        """The same bytes in another shape."""
+        result = self._tensor(shape)
+        self._parts.append(view(source, result, self._node.name))
+        return result
+
+    def transpose(self, source: str, order: tuple[int, ...]) -> str:
+        shape = tuple(self.dims(source)[axis] for axis in order)
+        return self.apply("Transpose", source, shape=shape, perm=order)
+
+    def pointwise(self, operator: str, *sources: str) -> str:
+        """An elementwise operator; operands broadcast."""
+        shapes = [self.dims(name) for name in sources]
+        return self.apply(operator, *sources, shape=np.broadcast_shapes(*shapes))
+
+    def slice(self, source: str, starts: NDArray[Any], ends: NDArray[Any]) -> str:
+        """From `starts` up to `ends`, one number for each axis."""
+        shape = tuple(int(n) for n in ends - starts)
+        if self.opset < 10:
+            first, last = (tuple(map(int, bounds)) for bounds in (starts, ends))
+            return self.apply("Slice", source, shape=shape, starts=first, ends=last)
+        bounds = (self.constant(starts), self.constant(ends))
+        return self.apply("Slice", source, *bounds, shape=shape)
+
+    def apply(self, operator: str, *sources: str, shape: tuple[int, ...], **attributes: Any) -> str:
+        """An ONNX operator of one output, in a form that every opset shares."""
+        result = self._tensor(shape)
+        name = f"{self._node.name or self._node.writes[0]}.{len(self._parts)}"
+        self._parts.append(
+            Node(operator, sources, (result,), name, attributes=attributes_of(**attributes))
+        )
+        return result
+
+    def _tensor(self, shape: tuple[int, ...]) -> str:
+        return self._rewriter.add_tensor(self._node.writes[0], "float32", shape)
+
+    def parts(self, result: str) -> list[Node]:
+        """All parts; the one that made `result` writes the node's output instead."""
+        assert self._parts[-1].outputs == (result,)
+        assert self.dims(result) == self.dims(self._node.writes[0])
+        return [*self._parts[:-1], replace(self._parts[-1], outputs=self._node.outputs)]
+
+
+Rule = Callable[[Composer, Node], "str | None"]
+
+decompositions: Registry[Rule] = Registry("decomposition", "compiler.decompositions")
+
+
+def decompose(graph: Graph) -> Graph:
+    """Put every operator that a rule takes apart into its parts."""
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        if node.kind != "host" or node.domain or node.operator not in decompositions:
+            continue
+        if len(node.writes) != 1 or not is_computable(rewriter.info(node.writes[0])):
+            continue
+        composer = Composer(rewriter, node)
+        result = decompositions[node.operator](composer, node)
+        if result is not None:
+            rewriter.replace(node, *composer.parts(result))
+    return rewriter.finish()

@@ -1,0 +1,1 @@
+"""One file a kind of ONNX operator that is others put together; see `compiler.decomposition`."""

@@ -1,0 +1,99 @@
+"""ConvTranspose of one or two spatial axes -> Conv; where it strides, its channels interleaved.
+
+Output pixel i s + k - p sums x[i] w[k]. All pixels of one remainder r modulo the stride s read the
+same taps k = r, r + s, ..., so each remainder is a convolution of x with its own, shorter filter;
+they are computed as s s times as many channels and interleaved, as DepthToSpace does:
+
+    y[q s + r - p] = sum_j x[q - j] w[j s + r]          j < ceil(kernel / s)
+
+No multiplication by the zeros that a stride puts between pixels. Weights have to be constant, and
+dilated filters must not stride; the rest stays on the host.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.decomposition import Composer, decompositions
+from compiler.graph import Node
+from compiler.host_operators import transposed_crops
+from compiler.onnx_access import spatial
+
+
+@decompositions.register("ConvTranspose")
+def conv_transpose(composer: Composer, node: Node) -> str | None:
+    weight, bias = composer.value(node.inputs[1]), node.input(2)
+    shifts = composer.value(bias) if bias else np.zeros(0, np.float32)
+    shape, result = composer.dims(node.inputs[0]), composer.dims(node.writes[0])
+    rank, groups = len(shape) - 2, int(node.attribute("group", 1))
+    strides, dilations = spatial(node, "strides", rank), spatial(node, "dilations", rank)
+    if weight is None or shifts is None or rank not in (1, 2):
+        return None
+    if any(s > 1 and d > 1 for s, d in zip(strides, dilations, strict=True)):
+        return None
+    kernel = weight.shape[2:]
+    before, _ = transposed_crops(dict(node.attributes), shape[2:], kernel)
+    filters = _filters(weight, groups, strides)
+    taps = filters.shape[2:]
+    pads: list[tuple[int, int]] = []
+    rest: list[int] = []
+    for axis, (n, stride, dilation) in enumerate(zip(shape[2:], strides, dilations, strict=True)):
+        skipped, crop = divmod(before[axis], stride)
+        reach = (taps[axis] - 1) * dilation
+        needed = -(-(crop + result[2 + axis]) // stride)
+        pads.append((reach - skipped, needed - n + skipped))
+        rest.append(crop)
+    if min(min(pair) for pair in pads) < 0:
+        return None
+    phases = math.prod(strides)
+    sources = [node.inputs[0], composer.constant(filters)]
+    if bias:
+        sources.append(composer.constant(np.repeat(shifts, phases)))
+    wide = tuple(-(-(c + n) // s) for c, n, s in zip(rest, result[2:], strides, strict=True))
+    convolved = composer.apply(
+        "Conv", *sources, shape=(shape[0], result[1] * phases, *wide),
+        kernel_shape=tuple(taps), group=groups, dilations=dilations,
+        pads=tuple(side for pair in zip(*pads, strict=True) for side in pair),
+    )  # fmt: skip
+    whole = _interleaved(composer, convolved, strides) if phases > 1 else convolved
+    return _cropped(composer, whole, tuple(rest), result)
+
+
+def _filters(weight: NDArray[Any], groups: int, strides: tuple[int, ...]) -> NDArray[Any]:
+    """The filter of each remainder, flipped, as Conv takes them: (channels out of each group,
+    remainders), channels in of one group, taps."""
+    rank = weight.ndim - 2
+    taps = [-(-size // s) for size, s in zip(weight.shape[2:], strides, strict=True)]
+    room = [(0, t * s - k) for t, s, k in zip(taps, strides, weight.shape[2:], strict=True)]
+    whole = np.pad(weight, [(0, 0), (0, 0), *room])
+    cut = [n for tap, s in zip(taps, strides, strict=True) for n in (tap, s)]
+    parts = whole.reshape(groups, -1, weight.shape[1], *cut)
+    steps, phases = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
+    ordered = parts.transpose(0, 2, *phases, 1, *steps)
+    flat = ordered.reshape(-1, parts.shape[1], *taps)
+    return np.ascontiguousarray(np.flip(flat, axis=tuple(range(2, 2 + rank))))
+
+
+def _interleaved(composer: Composer, source: str, strides: tuple[int, ...]) -> str:
+    """(n, c s s, h, w) -> (n, c, h s, w s)"""
+    n, channels, *extents = composer.dims(source)
+    rank, inner = len(strides), channels // math.prod(strides)
+    blocks = composer.view(source, (n, inner, *strides, *extents))
+    order = [axis for i in range(rank) for axis in (2 + rank + i, 2 + i)]
+    moved = composer.transpose(blocks, (0, 1, *order))
+    whole = tuple(extent * s for extent, s in zip(extents, strides, strict=True))
+    return composer.view(moved, (n, inner, *whole))
+
+
+def _cropped(
+    composer: Composer, source: str, first: tuple[int, ...], shape: tuple[int, ...]
+) -> str:
+    """`shape` pixels from `first` on."""
+    if composer.dims(source) == shape:
+        return source
+    starts = np.array((0, 0, *first))
+    return composer.slice(source, starts, starts + shape)
