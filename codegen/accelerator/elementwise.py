@@ -220,13 +220,7 @@ class Emission:
                 self.call(out, simple[0], operands)
                 self.discard(*operands)
             case _:
-                found = self.value(value)
-                if isinstance(found, float):
-                    self.kernel.memset(out, found)
-                elif self.column(found) and not self.column(out):
-                    self.kernel.copy(out, self.spread(found, out), engine=self.copier)
-                else:
-                    self.kernel.copy(out, found, engine=self.copier)
+                self.fill(out, self.value(value))
 
     @property
     def copier(self) -> str:
@@ -334,14 +328,25 @@ class Emission:
             self.kernel.tensor_tensor(out, a, op, b, engine=self.vector)
 
     def where(self, out: Tile, operands: list[Value]) -> None:
-        """flag * (a - b) + b, the flag being 0 or 1."""
+        """b, and over it a where the flag is not 0; arithmetic would lose a beside a huge b."""
         flag, a, b = operands
         assert isinstance(flag, Tile)
-        if isinstance(a, float) and isinstance(b, float):
-            self.kernel.tensor_scalar(out, self.fit(flag, out), "multiply", a - b, "add", b)
-            return
-        difference = self.owner.temporary(out)
-        self.binary(difference, "subtract", [a, b])
-        self.kernel.tensor_tensor(difference, difference, "multiply", self.fit(flag, out))
-        self.binary(out, "add", [difference, b])
-        self.owner.release(difference)
+        taken = a if isinstance(a, Tile) else self.owner.temporary(out)
+        if not isinstance(a, Tile):
+            self.fill(taken, a)
+        in_place = out.allocation in (flag.allocation, taken.allocation)
+        result = self.owner.temporary(out) if in_place else out
+        self.fill(result, b)
+        self.kernel.copy_predicated(result, self.fit(taken, out), self.fit(flag, out))
+        if in_place:
+            self.fill(out, result)
+            self.owner.release(result)
+        if not isinstance(a, Tile):
+            self.owner.release(taken)
+
+    def fill(self, out: Tile, value: Value) -> None:
+        """`out = value`, a number, a column or a tile as large."""
+        if isinstance(value, float):
+            self.kernel.memset(out, value)
+        else:
+            self.kernel.copy(out, self.fit(value, out), engine=self.copier)

@@ -228,3 +228,17 @@ def test_damaged_code_is_refused(tmp_path: Path) -> None:
         codes = (dataclasses.replace(recipe.codes[0], code=change), *recipe.codes[1:])
         with pytest.raises(ModelError, match="damaged"):
             segments(dataclasses.replace(recipe, codes=codes))
+
+
+@pytest.mark.parametrize("hidden", [-np.inf, np.finfo(np.float32).min, -1e4])
+def test_masks_keep_every_digit_of_what_they_show(hidden: float) -> None:
+    model = model_of(
+        "g (float[8, 16] x) => (float[8, 16] w, float[8, 16] y) "
+        "{ w = Where(mask, x, hidden) y = Softmax(w) }",
+        mask=np.tril(np.ones((8, 16), bool)), hidden=np.float32(hidden),
+    )  # fmt: skip
+    inputs = {"x": random(8, 16)}
+    found = build(import_model(model), TRN1).run(inputs)
+    wanted = expected(model, inputs)
+    np.testing.assert_array_equal(found["w"], wanted["w"])
+    np.testing.assert_allclose(found["y"], wanted["y"], 1e-6, 1e-7)
