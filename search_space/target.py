@@ -45,18 +45,27 @@ class Fact:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
 
-    def check(self, target: str, name: str) -> Fact:
-        """Return self; raise `TargetError` if the value is outside the allowed range.
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Least and greatest value of a number; without a stated minimum it is not negative."""
+        low = self.minimum if self.minimum is not None else 0.0
+        return low, self.maximum if self.maximum is not None else float("inf")
 
-        Numbers without a stated minimum must not be negative.
-        """
+    @property
+    def allowed(self) -> str:
+        """The allowed range of a number, to end a sentence with."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            return ""
+        low, high = self.limits
+        return f"; allowed: {low:g} to {high:g}"
+
+    def check(self, target: str, name: str) -> Fact:
+        """Return self; raise `TargetError` if the value is outside the allowed range."""
         if isinstance(self.value, int | float) and not isinstance(self.value, bool):
-            low = self.minimum if self.minimum is not None else 0
-            high = self.maximum if self.maximum is not None else float("inf")
+            low, high = self.limits
             if not low <= self.value <= high:
                 raise TargetError(
-                    f"target '{target}': {name} = {self.value} is out of range; "
-                    f"allowed: {low:g} to {high:g}"
+                    f"target '{target}': {name} = {self.value} is out of range{self.allowed}"
                 )
         if self.choices and self.value not in self.choices:
             raise TargetError(
@@ -87,7 +96,7 @@ class Target:
     def fact(self, name: str) -> Fact:
         """A fact by dotted name; `TargetError` if the target lacks it."""
         if name not in self._by_name:
-            known = ", ".join(self._by_name)
+            known = ", ".join(self._by_name) or "no facts at all"
             raise TargetError(f"target '{self.name}' has no '{name}'; it has {known}")
         return self._by_name[name]
 
@@ -162,7 +171,7 @@ def _coerce(target: str, name: str, old: Fact, given: str | FactValue) -> FactVa
     except (ValueError, KeyError) as error:
         raise TargetError(
             f"target '{target}': {name} = {given!r} is not of type {kind.__name__} "
-            f"(it is {old.value!r} now)"
+            f"(it is {old.value!r} now){old.allowed}"
         ) from error
     return str(given)
 
@@ -221,7 +230,8 @@ def load_target(name: str) -> Target:
         try:
             return parse_target(path.stem, path.read_text())
         except (OSError, UnicodeDecodeError) as error:
-            raise TargetError(f"target file '{name}' cannot be read: {error}") from error
+            reason = getattr(error, "strerror", None) or "it is no text"
+            raise TargetError(f"target file '{name}' cannot be read: {reason}") from error
     if name not in target_names():
         raise TargetError(
             f"unknown target '{name}'; one of cpu, {', '.join(target_names())} or a .toml file "

@@ -7,8 +7,10 @@ from simulator.dispatch import (
     Judgement,
     OperatorCost,
     SimulationResult,
+    check_target,
     judge,
     measure,
+    needs_schedule,
     simulate,
     simulators,
 )
@@ -20,8 +22,10 @@ __all__ = [
     "Judgement",
     "OperatorCost",
     "SimulationResult",
+    "check_target",
     "judge",
     "measure",
+    "needs_schedule",
     "simulate",
     "simulators",
 ]

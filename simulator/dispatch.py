@@ -2,9 +2,9 @@
 
 The tuner asks `judge` (thousands of configurations at once, numbers only); the command line asks
 `simulate` (one configuration, with reasons). Each family of targets has one `FamilySimulator`,
-registered in `simulators` by the package that implements it: a new family is a new folder here
-    and no
-edit elsewhere.
+registered in `simulators` by the package that implements it: a new family is a new folder here and
+no edit elsewhere. One may also have `check(target)` and, where it needs no schedules,
+`covers(workload)`.
 
 Invariants: deterministic (equal arguments, equal answers); a `Judgement` has one row per
 configuration, in the order given.
@@ -135,6 +135,24 @@ class FamilySimulator(Protocol):
 simulators: Registry[FamilySimulator] = Registry(
     "family of simulated targets", "simulator", TargetError
 )
+
+
+def check_target(target: Target) -> None:
+    """Check a target as a whole, before anything is asked of it.
+
+    Raises:
+        TargetError: no simulator for its family, or a fact that the family needs is missing or
+            impossible.
+    """
+    check = getattr(simulators[target.family], "check", None)
+    if check is not None:
+        check(target)
+
+
+def needs_schedule(workload: Workload, target: Target) -> bool:
+    """Whether an operator needs a schedule to be simulated on a target."""
+    covers = getattr(simulators[target.family], "covers", None)
+    return covers is None or not covers(workload)
 
 
 def judge(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:

@@ -187,7 +187,7 @@ def simulate(
         )
     whole = parts_of(subject, shapes, resolved, precision)
     workloads = [item.workload for item in whole.workloads]
-    check_schedulable(workloads, resolved)
+    check_schedulable(workloads, resolved, simulated=True)
     best = _best_configs(workloads, resolved, database, threads)
     parts = [
         Part(item.workload, item.weight, best.get(item.workload.key)) for item in whole.workloads

@@ -64,9 +64,21 @@ def _narrowed(target: Target, isa: str) -> Target:
     return cpu_target(target.name, isa, target.text("isa.triple"), processor)
 
 
-def check_schedulable(workloads: Iterable[Workload], target: Target) -> None:
-    """Raise `TargetError` for the first workload whose operator has no schedules for the target."""
+def check_schedulable(
+    workloads: Iterable[Workload], target: Target, simulated: bool = False
+) -> None:
+    """Check that all operators can be scheduled for a target, or (`simulated`) be simulated on it.
+
+    Raises:
+        TargetError: the target is incomplete, or the first workload whose operator it has no
+            schedules for.
+    """
+    from simulator import check_target, needs_schedule
+
+    check_target(target)
     for workload in workloads:
+        if simulated and not needs_schedule(workload, target):
+            continue
         try:
             template_of(workload.operator).space(workload, target)
         except TargetError as error:  # its space asks for facts that this family does not have

@@ -74,6 +74,7 @@ class Core:
                 "instruction streams need one of family 'trainium'"
             )
         number, integer = target.number, target.integer
+        _check_shapes(target)
         return cls(
             target=target,
             rows=integer("tensor.rows"),
@@ -117,6 +118,37 @@ class Core:
     def peak_flops_per_ns(self) -> float:
         """Floating-point operations per ns of the tensor engine in bf16 (a multiply-add is two)."""
         return 2.0 * self.rows * self.cols * self.clocks[0]
+
+
+def _check_shapes(target: Target) -> None:
+    """Sizes that must fit each other: no tile could be placed otherwise.
+
+    Raises:
+        TargetError: naming the fact, its value and the allowed range.
+    """
+    limits = (
+        ("tensor.rows", "sbuf.partitions", "an operand's rows stand on partitions"),
+        ("tensor.cols", "psum.partitions", "a result's rows stand on partitions"),
+    )
+    for name, other, why in limits:
+        value, limit = target.integer(name), target.integer(other)
+        if value > limit:
+            raise TargetError(
+                f"target '{target.name}': {name} = {value} is out of range; "
+                f"allowed: 1 to {limit} ({other}: {why})"
+            )
+    rows, cols = target.integer("tensor.rows"), target.integer("tensor.cols")
+    if rows != cols:
+        raise TargetError(
+            f"target '{target.name}': tensor.rows = {rows} is out of range; "
+            f"allowed: {cols} (tensor.cols: a transpose swaps them)"
+        )
+    share = _share(target, "psum.mib", 2**20, target.integer("psum.partitions"))
+    if share % (4 * target.integer("psum.banks")):
+        raise TargetError(
+            f"target '{target.name}': psum.banks = {target.integer('psum.banks')} is out of range; "
+            f"allowed: divisors of {share // 4}, the fp32 numbers of a partition"
+        )
 
 
 def _share(target: Target, name: str, unit: int, parts: int) -> int:

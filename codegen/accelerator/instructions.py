@@ -105,6 +105,9 @@ DTYPES = (
 )  # fmt: skip
 """Element types. Whole numbers are moved by DMA and copied; engines compute in fp32."""
 
+FLOATS = DTYPES[:5]
+"""Those that the tensor engine multiplies."""
+
 DTYPE_BYTES = np.array([4, 2, 2, 1, 1, 4, 8, 1, 1, 1], dtype=np.int64)
 
 ENGINES_OF: dict[Op, tuple[str, ...]] = {

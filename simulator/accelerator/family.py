@@ -18,7 +18,7 @@ import numpy as np
 
 from codegen.accelerator.core import Core
 from codegen.accelerator.from_program import generate
-from codegen.accelerator.instructions import InstructionStream, Op
+from codegen.accelerator.instructions import DTYPES, FLOATS, InstructionStream, Op
 from codegen.accelerator.staging import constants_of, stage
 from search_space.config import Config
 from search_space.errors import CodegenError, TargetError, VerificationError, WorkloadError
@@ -28,9 +28,11 @@ from search_space.space import SearchSpace
 from search_space.target import Target
 from search_space.template import template_of
 from search_space.workload import Workload
-from simulator.accelerator.analytical import RESOURCES, VERDICT, Analysis, Estimate, features
+from simulator.accelerator.analytical import Analysis
+from simulator.accelerator.estimate import RESOURCES, Array, Estimate
+from simulator.accelerator.features import COLUMNS, VERDICT, features
 from simulator.accelerator.picture import write_picture
-from simulator.accelerator.roofline import compulsory_bytes, roofline
+from simulator.accelerator.roofline import PRODUCTS, compulsory_bytes, roofline
 from simulator.accelerator.timeline import SYNCHRONISATION_SHARE, Timeline, timeline
 from simulator.accelerator.trace import write_trace
 from simulator.dispatch import (
@@ -53,6 +55,7 @@ def _program(workload: Workload, target: Target, structure: Config) -> Program:
 @lru_cache(maxsize=KEPT)
 def _space(workload: Workload, target: Target) -> SearchSpace:
     core = Core.of(target)
+    _check_dtype(workload, target)
     needed = compulsory_bytes(workload)
     if needed > core.hbm_bytes:
         raise WorkloadError(
@@ -66,6 +69,16 @@ def _space(workload: Workload, target: Target) -> SearchSpace:
             f"operator '{workload.operator}' has no schedule for target '{target.name}' of family "
             f"'{target.family}'; choose target cpu for it"
         ) from error
+
+
+def _check_dtype(workload: Workload, target: Target) -> None:
+    """Only floating-point numbers are multiplied; others are moved and compared, up to a size."""
+    known = FLOATS if workload.operator in PRODUCTS else DTYPES
+    if workload.dtype not in known:
+        raise WorkloadError(
+            f"operator '{workload.operator}' has no instructions for dtype '{workload.dtype}' on "
+            f"target '{target.name}'; one of {', '.join(known)} is expected"
+        )
 
 
 @lru_cache(maxsize=KEPT)
@@ -96,18 +109,21 @@ def staged_stream(workload: Workload, target: Target, config: Config) -> Instruc
 
 def _estimates(
     workload: Workload, target: Target, configs: Sequence[Config]
-) -> tuple[Estimate, list[int]]:
-    """Estimates of all configurations, and the place of each configuration in them."""
+) -> tuple[Estimate, Array, list[int]]:
+    """Estimates of all configurations, what memory they take, and the place of each in them."""
     space = _space(workload, target)
     groups: dict[Config, list[int]] = {}
     for index, config in enumerate(configs):
         groups.setdefault(space.structure(config), []).append(index)
     parts: list[Estimate] = []
+    memory: list[Array] = []
     order: list[int] = []
     for structure, members in groups.items():
         tiles = [space.tiles(configs[i]) for i in members]
         columns = {name: np.array([t[name] for t in tiles]) for name in tiles[0]}
-        parts.append(_analysis(workload, target, structure).evaluate(columns, len(members)))
+        analysis = _analysis(workload, target, structure)
+        parts.append(analysis.evaluate(columns, len(members)))
+        memory.append(analysis.memory(columns, len(members)))
         order += members
     whole = Estimate(
         np.concatenate([p.data for p in parts], axis=1), np.concatenate([p.span for p in parts])
@@ -115,7 +131,7 @@ def _estimates(
     place = [0] * len(order)
     for position, index in enumerate(order):
         place[index] = position
-    return whole, place
+    return whole, np.concatenate(memory, axis=1), place
 
 
 @simulators.register("trainium")
@@ -123,18 +139,24 @@ class TrainiumSimulator:
     """See the module's docstring."""
 
     @staticmethod
+    def check(target: Target) -> None:
+        """Raise `TargetError` unless the target has all that is read of it."""
+        Core.of(target)
+
+    @staticmethod
     def judge(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         """Analytical estimates of many configurations (which must be of the workload's space)."""
         core = Core.of(target)
         floor = roofline(workload, core).latency
         if not configs:
-            return Judgement(np.zeros(0), np.zeros((0, 10), dtype=np.float32), [])
-        whole, place = _estimates(workload, target, configs)
+            return Judgement(np.zeros(0), np.zeros((0, len(COLUMNS)), dtype=np.float32), [])
+        whole, memory, place = _estimates(workload, target, configs)
         latency = np.maximum(whole.latency, floor)
         busiest = whole.occupied.argmax(axis=0)
         waiting = whole.step < SYNCHRONISATION_SHARE * latency
         bound = ["synchronisation" if waiting[p] else RESOURCES[busiest[p]] for p in place]
-        return Judgement(latency[place] * 1e-9, features(whole, floor)[place], bound, VERDICT)
+        rows = features(whole, memory, floor)[place]
+        return Judgement(latency[place] * 1e-9, rows, bound, VERDICT)
 
     @staticmethod
     def measure(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
@@ -227,7 +249,7 @@ def _analytical_result(
     workload: Workload, target: Target, config: Config, core: Core
 ) -> SimulationResult:
     judged = TrainiumSimulator.judge(workload, target, [config])
-    whole, _ = _estimates(workload, target, [config])
+    whole, _, _ = _estimates(workload, target, [config])
     latency = float(judged.latency[0]) * 1e9
     shares = {name: float(whole.occupied[i, 0]) / latency for i, name in enumerate(RESOURCES)}
     details = {

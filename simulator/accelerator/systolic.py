@@ -21,6 +21,7 @@ import numpy as np
 from search_space.config import Config
 from search_space.errors import WorkloadError
 from search_space.target import Target
+from search_space.template import template_of
 from search_space.workload import Workload
 from simulator.dispatch import (
     Fidelity,
@@ -82,18 +83,44 @@ class Array:
         return len(folds) * folds[0].cycles - 1
 
 
-def product_of(workload: Workload) -> tuple[int, int, int, int]:
-    """(batch, m, n, k) of an operator that is a matrix product.
+@dataclass(frozen=True)
+class Products:
+    """`count` matrix products of m x n x k, one after the other."""
+
+    count: int
+    m: int
+    n: int
+    k: int
+
+
+def products_of(workload: Workload) -> tuple[Products, ...]:
+    """The matrix products that an operator is on such an array.
+
+    A convolution is one of pixels x filters x window elements for each image and group (SCALE-Sim's
+    mapping), a depthwise one for each channel; attention is two for each head.
 
     Raises:
         WorkloadError: it is none.
     """
-    if workload.operator == "matmul":
-        m, n, k, batch = (workload.integer(name) for name in ("m", "n", "k", "batch"))
-        return batch, m, n, k
+    integer = workload.integer
+    match workload.operator:
+        case "matmul":
+            return (Products(integer("batch"), integer("m"), integer("n"), integer("k")),)
+        case "conv2d" | "depthwise_conv2d":
+            depthwise = workload.operator == "depthwise_conv2d"
+            groups = integer("c") if depthwise else integer("groups")
+            filters = groups if depthwise else integer("oc")
+            height, width = template_of(workload.operator).output(workload).shape[2:4]
+            window = integer("c") // groups * integer("kh") * integer("kw")
+            count = integer("n") * groups
+            return (Products(count, height * width, filters // groups, window),)
+        case "attention":
+            m, n, k, v = (integer(name) for name in "mnkv")
+            heads = integer("batch") * integer("heads")
+            return Products(heads, m, n, k), Products(heads, m, v or k, n)
     raise WorkloadError(
         f"a systolic array simulates matrix products; operator '{workload.operator}' is none, "
-        "use matmul"
+        "use matmul, conv2d, depthwise_conv2d or attention"
     )
 
 
@@ -102,6 +129,20 @@ class SystolicSimulator:
     """Simulates targets of family "systolic". Every fidelity is the same: the closed form is
     exact.
     """
+
+    @staticmethod
+    def check(target: Target) -> None:
+        """Raise `TargetError` unless the target has all that is read of it."""
+        Array.of(target)
+        target.number("array.ghz")
+
+    @staticmethod
+    def covers(workload: Workload) -> bool:
+        """Whether an operator can be simulated (a schedule is not needed)."""
+        try:
+            return bool(products_of(workload))
+        except WorkloadError:
+            return False
 
     @staticmethod
     def judge(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
@@ -121,11 +162,11 @@ class SystolicSimulator:
     ) -> SimulationResult:
         """Compute cycles with ideal memory; a trace is not written."""
         array = Array.of(target)
-        batch, m, n, k = product_of(workload)
+        products = products_of(workload)
         cycles = _cycles(workload, array)
         latency = cycles / (target.number("array.ghz") * 1e3)
-        folds = len(array.folds(m, n, k)) * batch
-        useful = batch * m * n * k / (array.rows * array.cols)
+        folds = sum(p.count * len(array.folds(p.m, p.n, p.k)) for p in products)
+        useful = sum(p.count * p.m * p.n * p.k for p in products) / (array.rows * array.cols)
         details = {
             "dataflow": array.dataflow,
             "folds": folds,
@@ -149,5 +190,4 @@ class SystolicSimulator:
 
 
 def _cycles(workload: Workload, array: Array) -> int:
-    batch, m, n, k = product_of(workload)
-    return batch * array.cycles(m, n, k)
+    return sum(p.count * array.cycles(p.m, p.n, p.k) for p in products_of(workload))

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from search_space.errors import TargetError
+from search_space.errors import TargetError, WorkloadError
 from search_space.target import load_target
 from search_space.workload import Workload
 from simulator import judge, simulate
@@ -56,6 +56,40 @@ def test_cycles_equal_the_closed_form(dataflow, array, size):
 )
 def test_cycles_of_runs_of_scale_sim(dataflow, rows, size, cycles):
     assert compute_cycles(dataflow, rows, rows, *size) == cycles
+
+
+CONVOLUTIONS = {
+    # operator: (products, output pixels, filters, window elements)
+    "conv2d c=3 h=32 w=32 oc=64 kh=7 kw=7 stride=2 pad=3": (1, 256, 64, 147),
+    "conv2d n=2 c=64 h=14 w=12 oc=100 kh=3 kw=3": (2, 120, 100, 576),
+    "conv2d c=12 h=9 w=9 oc=8 kh=3 kw=3 groups=4 pad=1": (4, 81, 2, 27),
+    "depthwise_conv2d c=20 h=10 w=8 kh=3 kw=3 pad=1": (20, 80, 1, 9),
+    "conv2d c=256 h=7 w=7 oc=512 kh=1 kw=1": (1, 49, 512, 256),
+}
+
+
+@pytest.mark.parametrize(
+    ("dataflow", "array", "text"),
+    list(itertools.product(("ws", "is", "os"), ARRAYS, CONVOLUTIONS)),
+)
+def test_convolutions_are_products_of_pixels_filters_and_windows(dataflow, array, text):
+    count, pixels, filters, window = CONVOLUTIONS[text]
+    settings = {"array.rows": str(array[0]), "array.cols": str(array[1]), "dataflow": dataflow}
+    target = load_target("systolic").with_settings(settings)
+    found = simulate(Workload.parse(text), target).compute_cycles
+    assert found == count * closed_form(dataflow, *array, pixels, filters, window)
+
+
+def test_attention_is_two_products_a_head():
+    target = load_target("systolic")
+    whole = simulate(Workload.parse("attention m=100 n=300 k=64 v=32 heads=3 batch=2"), target)
+    parts = [closed_form("ws", 128, 128, *size) for size in ((100, 300, 64), (100, 32, 300))]
+    assert whole.compute_cycles == 6 * sum(parts)
+
+
+def test_an_operator_that_is_no_product_is_refused():
+    with pytest.raises(WorkloadError, match="operator 'softmax' is none, use matmul, conv2d"):
+        simulate(Workload.parse("softmax shape=4x4"), load_target("systolic"))
 
 
 def test_utilization_never_exceeds_one():
