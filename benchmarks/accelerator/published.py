@@ -1,12 +1,13 @@
 """Simulated against published kernels on trn1: latency, HBM traffic and engine activity, misses
 included.
 
-    python benchmarks/accelerator/published.py [--calibrate] [--set KEY=VALUE ...]
+    python benchmarks/accelerator/published.py [--calibrate | --activity] [--set KEY=VALUE ...]
 
 The published numbers are profiles of five kernels on real hardware (zhang677/AccelOpt,
 profile_results.csv). `silu` and `transpose_matmul` calibrate the constants that the target file
 marks calibratable; the other three only judge. `--calibrate` fits those constants anew and prints
-them (to be written into the target file, with what is not fitted left alone).
+them (to be written into the target file, with what is not fitted left alone). `--activity` compares
+ways to count an engine as active with the profiles.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import kernels
+import numpy as np
 
-from codegen.accelerator.core import Core
+from codegen.accelerator.core import ENGINES, Core
 from codegen.accelerator.costs import costs
 from codegen.accelerator.instructions import InstructionStream, Op
 from search_space.target import Target, load_target
@@ -103,15 +105,50 @@ def row(name: str, published: Published, core: Core) -> str:
     )
 
 
+def activities(played: Timeline, engine: str) -> dict[str, float]:
+    """Share of the time an engine is active: while it issues; while anything is in flight (what the
+    timeline reports); the same until others have seen its semaphore.
+    """
+    mine = played.stream.rows["queue"] == ENGINES.index(engine)
+    start, end = played.start[mine], played.end[mine]
+    late = end + played.core.semaphore_ns
+    reached = np.concatenate([[0.0], np.maximum.accumulate(late)[:-1]])
+    return {
+        "issuing": float(played.costs.issue[mine].sum()) / played.makespan,
+        "in flight": played.engines[engine],
+        "signalling": float(np.maximum(0, late - np.maximum(start, reached)).sum())
+        / played.makespan,
+    }
+
+
+def print_activities(core: Core) -> None:
+    """One line for each published activity, and the mean error of each way to count it."""
+    errors: dict[str, list[float]] = {}
+    for name, published in PUBLISHED.items():
+        played = timeline(published.kernel(core))
+        for engine, share in published.activity.items():
+            found = activities(played, engine)
+            for way, value in found.items():
+                errors.setdefault(way, []).append(abs(np.log(value / share)))
+            ways = ", ".join(f"{w} {v:.3f} ({v / share:.2f})" for w, v in found.items())
+            print(f"{name:17s} {engine:7s} published {share:.3f}: {ways}")
+    means = ", ".join(f"{way} {np.exp(np.mean(e)) - 1:.0%}" for way, e in errors.items())
+    print(f"mean error: {means}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--calibrate", action="store_true")
+    parser.add_argument("--activity", action="store_true")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
     target = load_target("trn1").with_settings(dict(s.split("=", 1) for s in arguments.set))
     if arguments.calibrate:
         for name, value in calibrate(target).items():
             print(f"{name} = {value}")
+        return
+    if arguments.activity:
+        print_activities(Core.of(target))
         return
     print(
         "kernel                  ms: published simulated ratio   "

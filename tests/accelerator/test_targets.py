@@ -63,5 +63,5 @@ def test_incomplete_targets_are_refused_before_anything_runs(text, message):
     ["matmul m=8 n=8 k=8 dtype=int8", "elementwise shape=8x8 expression=relu(x0) dtype=float64"],
 )
 def test_dtypes_without_instructions_are_refused(text):
-    with pytest.raises(WorkloadError, match="has no instructions for dtype .* one of float32, "):
+    with pytest.raises(WorkloadError, match=r"has no instructions for dtype .* one of float32, "):
         simulate(Workload.parse(text), load_target("trn1"))
