@@ -61,10 +61,26 @@ def test_unwritable_path(played, tmp_path):
             write(played, tmp_path / "missing" / "file")
 
 
+def drawings(text):
+    """Every SVG of a page, parsed."""
+    parts = text.split("<svg")[1:]
+    return [ElementTree.fromstring("<svg" + part[: part.index("</svg>") + 6]) for part in parts]
+
+
 def test_picture_is_well_formed_and_shows_every_queue(played, tmp_path):
     write_picture(played, tmp_path / "timeline.html")
-    text = page(played)
-    svg = ElementTree.fromstring(text[text.index("<svg") : text.index("</svg>") + 6])
-    labels = {e.text for e in svg.iter("text")}
+    text = (tmp_path / "timeline.html").read_text()
+    (svg,) = drawings(text)
+    labels = {e.text for e in svg.iter("text") if e.attrib["x"] == "0"}
     assert len(labels) == len(np.unique(played.stream.rows["queue"]))
     assert len(list(svg.iter("rect"))) > 20
+    assert "matmul" in text and "0 us" in {e.text for e in svg.iter("text")}
+
+
+def test_a_long_program_is_also_shown_close_up(trn1):
+    played = timeline(random_kernel(trn1, 3, 3000))
+    whole, close = drawings(page(played))
+    bars = [len(list(svg.iter("rect"))) for svg in (whole, close)]
+    assert len(played.stream) > 3000 and bars[0] < 12_000 and 200 < bars[1] < 500
+    for bar in (*whole.iter("rect"), *close.iter("rect")):
+        assert float(bar.attrib["x"]) + float(bar.attrib["width"]) <= 1200 + 90 + 1.1
