@@ -88,10 +88,17 @@ class Draft:
 
     def drop(self, gone: Ints) -> None:
         """Remove rows."""
-        keep = np.ones(len(self.owners), dtype=bool)
-        keep[gone] = False
-        self.rows = {name: column[keep] for name, column in self.rows.items()}
-        self.immediates, self.owners = self.immediates[keep], self.owners[keep]
+        counts = np.ones(len(self.owners), dtype=np.int64)
+        counts[gone] = 0
+        self.repeat(counts)
+
+    def repeat(self, counts: Ints) -> Ints:
+        """Each row as often as `counts` says (0: not at all); the first new number of each."""
+        picks = np.repeat(np.arange(len(self.owners)), counts)
+        self.rows = {name: column[picks] for name, column in self.rows.items()}
+        self.immediates, self.owners = self.immediates[picks], self.owners[picks]
+        firsts: Ints = np.cumsum(counts) - counts
+        return firsts
 
     def add_accesses(
         self, added: Sequence[tuple[int, Sequence[tuple[int, int]], int, int]]

@@ -18,6 +18,7 @@ from codegen.accelerator.elementwise import Dims, Emission, Value
 from codegen.accelerator.instructions import DIMENSIONS
 from codegen.accelerator.memory import HbmView, Tile, dense
 from codegen.accelerator.nests import Environment, Nest, NestAccess
+from search_space.dtypes import size_of
 from search_space.errors import CodegenError
 from search_space.scalar import Call
 
@@ -46,6 +47,7 @@ class Pointwise:
         self.lent: dict[int, Tile] = {}
         self.staged: dict[str, OrderedDict[tuple[object, ...], Tile]] = {}
         self.promised: dict[int, list[tuple[Tile, float]]] = {}
+        self.begun: dict[int, set[Tile]] = {}
 
     def emit(self, nest: Nest, env: Environment, sizes: dict[str, int], partition: str) -> None:
         """A nest of one block: a map, or a reduction with `partition` kept."""
@@ -66,14 +68,24 @@ class Pointwise:
                 Emission(self, nest, {**inner, **start}, partition, part, rows).run()
 
     def promise(self, view: Tile, value: float) -> None:
-        """A reduction starts from `value`, unless its first step writes the whole of `view`."""
+        """A reduction starts from `value`, unless its first step writes what it works on."""
         self.promised.setdefault(view.allocation, []).append((view, value))
+        self.begun.pop(view.allocation, None)
 
     def fulfil(self, out: Tile, whole: bool) -> bool:
         """Whether a step of a reduction into `out` may write instead of combine.
 
-        It may if it is the first and `whole`. What else was promised of the tile is filled now.
+        It may if it is the first there and `whole`. What else was promised of the tile is filled
+        now; a part of a dense view that steps write one after the other is filled part by part.
         """
+        promises = self.promised.get(out.allocation, [])
+        begun = self.begun.setdefault(out.allocation, set())
+        if len(promises) == 1 and _inside(out, promises[0][0]) and (whole or begun):
+            first = _dense(out) not in begun
+            begun.add(_dense(out))
+            if first and not whole:
+                self.kernel.memset(out, promises[0][1])
+            return first and whole
         fresh = False
         for view, value in self.promised.pop(out.allocation, ()):
             if whole and not fresh and _dense(view) == _dense(out):
@@ -155,6 +167,20 @@ class Pointwise:
 def _dense(tile: Tile) -> Tile:
     """A tile without axes of one element."""
     return replace(tile, dims=tuple(d for d in tile.dims if d[0] != 1))
+
+
+def _inside(part: Tile, view: Tile) -> bool:
+    """Whether a tile's bytes are among those of a dense view."""
+    size = size_of(view.dtype)
+    spans = [(count - 1) * stride for count, stride in part.dims]
+    dense_view = sum((c - 1) * s for c, s in view.dims) + 1 == _size(view)
+    return (
+        dense_view
+        and view.dtype == part.dtype
+        and (view.partition, view.partitions) == (part.partition, part.partitions)
+        and view.offset <= part.offset
+        and part.offset + (sum(spans) + 1) * size <= view.offset + _size(view) * size
+    )
 
 
 def _size(tile: Tile) -> int:

@@ -20,23 +20,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from codegen.accelerator.addresses import Resident, tile_bytes
-from codegen.accelerator.core import ENGINES
 from codegen.accelerator.draft import Draft, Range, element_bytes
 from codegen.accelerator.instructions import (
-    LOCK_SBUF,
     Allocation,
     Ints,
     Op,
     Space,
 )
 from codegen.accelerator.memory import ALIGNMENT
+from codegen.accelerator.spared import COPIERS, Piece, copies, put
 from codegen.accelerator.strides import refactored, visited
-
-COPIERS = ("gpsimd", "scalar", "vector")
-"""Engines that can copy, least wanted by others first."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +98,7 @@ def keep_on_chip(draft: Draft, external: Sequence[Range], policy: Policy) -> tup
     load = dict.fromkeys(COPIERS, 0)
     residents: list[Resident] = []
     gone: list[int] = []
+    pieces: dict[int, list[Piece]] = {}
     for first_look in wanted:
         plan: _Plan | None = first_look
         if planner.fixed & first_look.tiles.keys():  # part of another resident since: look again
@@ -110,10 +106,10 @@ def keep_on_chip(draft: Draft, external: Sequence[Range], policy: Policy) -> tup
         if plan is None or (room[plan.first : plan.last + 1] < plan.nbytes).any():
             continue
         room[plan.first : plan.last + 1] -= plan.nbytes
-        residents.append(_apply(draft, plan, load))
+        residents.append(_apply(draft, plan, load, pieces))
         planner.fixed |= {*plan.tiles, residents[-1].allocation}
         gone += plan.dropped
-    draft.drop(np.array(gone, dtype=np.int64))
+    put(draft, gone, pieces)
     return tuple(residents)
 
 
@@ -309,21 +305,26 @@ class _Planner:
         return True
 
 
-def _apply(draft: Draft, plan: _Plan, load: dict[str, int]) -> Resident:
-    """Carry a plan out: a place for the resident, readdressed tiles, copies, dropped transfers."""
+def _apply(
+    draft: Draft, plan: _Plan, load: dict[str, int], pieces: dict[int, list[Piece]]
+) -> Resident:
+    """Carry a plan out: a place for the resident, readdressed tiles, dropped transfers; what takes
+    the place of transfers goes to `pieces`, by row."""
     name = draft.tensors[plan.tensor].name
     place = len(draft.allocations)
     partitions = draft.core.sbuf_partitions
     draft.allocations.append(Allocation(name, Space.SBUF, 0, partitions, 0, plan.nbytes))
-    _readdress(draft, plan, place)
+    _readdress(draft, plan, place, pieces)
     for row, partition, elements in plan.copies:
-        _copy(draft, plan, place, row, partition, elements, load)
+        pieces[row] = copies(
+            draft, row, partition, elements, (place, plan.size, plan.columns), load
+        )
     return Resident(
         plan.tensor, name, place, plan.nbytes, plan.first, plan.last, plan.saved, plan.kept
     )
 
 
-def _readdress(draft: Draft, plan: _Plan, place: int) -> None:
+def _readdress(draft: Draft, plan: _Plan, place: int, pieces: dict[int, list[Piece]]) -> None:
     """Let all accesses to the plan's tiles go to the resident."""
     owner = draft.accesses["allocation"]
     changed: dict[int, tuple[int, list[tuple[int, int]], int, int]] = {}
@@ -337,11 +338,13 @@ def _readdress(draft: Draft, plan: _Plan, place: int) -> None:
         if dims is not None:
             offset = int(plan.tiles[tile][at[0]]) * plan.size
             changed[access] = (access, dims, offset, place)
-    _redirect(draft, changed)
+    _redirect(draft, changed, pieces)
 
 
 def _redirect(
-    draft: Draft, changed: Mapping[int, tuple[int, list[tuple[int, int]], int, int]]
+    draft: Draft,
+    changed: Mapping[int, tuple[int, list[tuple[int, int]], int, int]],
+    pieces: dict[int, list[Piece]],
 ) -> None:
     fresh = draft.add_accesses(list(changed.values())) if changed else np.zeros(0, dtype=np.int64)
     table = np.arange(len(draft.accesses["space"]), dtype=np.int64)
@@ -349,29 +352,8 @@ def _redirect(
     for operand in ("out", "in0", "in1", "in2", "out2"):
         index = draft.rows[operand]
         draft.rows[operand] = np.where(index >= 0, table[index], index)
-
-
-def _copy(
-    draft: Draft,
-    plan: _Plan,
-    place: int,
-    row: int,
-    partition: int,
-    elements: Ints,
-    load: dict[str, int],
-) -> None:
-    """Turn a transfer into a copy between its tile and the resident."""
-    rows = draft.rows
-    stores = rows["op"][row] == Op.STORE
-    chip = int(rows["in0" if stores else "out"][row])
-    identity: NDArray[np.int64] = np.arange(plan.columns, dtype=np.int64)
-    dims = refactored(identity, elements)
-    assert dims is not None, "a plan holds what one access can say"
-    (fresh,) = draft.add_accesses([(chip, dims, int(elements[0]) * plan.size, place)])
-    draft.accesses["partition"][fresh] = partition
-    engine = min(COPIERS, key=lambda name: load[name])
-    load[engine] += len(elements)
-    rows["op"][row], rows["queue"][row] = Op.COPY, ENGINES.index(engine)
-    rows["out" if stores else "in0"][row] = fresh
-    shared = draft.core.exclusive_sbuf and engine != "scalar"
-    rows["lock"][row] = LOCK_SBUF if shared else 0
+    for row, found in pieces.items():
+        pieces[row] = [
+            replace(piece, out=int(table[piece.out]), source=int(table[piece.source]))
+            for piece in found
+        ]

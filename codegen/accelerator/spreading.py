@@ -1,9 +1,10 @@
-"""Spreading: every tile of a linked program gets the place that was given up longest ago.
+"""Spreading: every tile of a linked program gets a place that was given up long ago.
 
 A kernel's tiles rotate over a few places, two for weights that load while others are used. Among
 kernels there is more room: here each tile (not each place) is placed for itself, in the order of
-the program, where the last one was done first. So weights load as far ahead as SBUF is large, and
-the engines' temporary values do not wait for each other's.
+the program. What is loaded from tensors that are there from the start (weights) goes where the last
+tile was done first: so it loads as far ahead as SBUF is large. Other tiles take what was given up
+most recently, if only `DISTANCE` ago: enough not to wait for each other, and the rest stays free.
 
 Only a tile that is written before it is read can be moved so; others count on what an earlier tile
 left in their place (the frame of a padded image) and stay together with those that share bytes with
@@ -20,18 +21,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen.accelerator.draft import Draft
-from codegen.accelerator.instructions import DTYPE_BYTES, OPERANDS, Ints, Space
+from codegen.accelerator.instructions import DTYPE_BYTES, OPERANDS, Ints, Op, Space
 from codegen.accelerator.memory import ALIGNMENT
 from codegen.accelerator.strides import visited
 from search_space.errors import CodegenError
+
+DISTANCE = 64
+"""Rows of the draft after which a place that was given up holds nobody up any more."""
 
 _NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Tiles that are placed together: bytes `start` to `stop` of a memory, rows `first` to `last`
-    of the draft."""
+    """Tiles that are placed together.
+
+    Attributes:
+        start, stop: bytes of a partition of the memory that they have in their kernel.
+        first, last: rows of the draft between which they are in use.
+        ahead: whether they may be filled long before their kernel runs.
+    """
 
     space: Space
     start: int
@@ -39,6 +48,7 @@ class Unit:
     tiles: tuple[int, ...]
     first: int
     last: int
+    ahead: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,17 +80,32 @@ def units(draft: Draft, groups: Sequence[tuple[Space, int, int, tuple[int, ...]]
     first, last = life(draft)
     users = draft.users()
     known = draft.allocations
+    early = loadable(draft)
     found = []
     for space, start, stop, tiles in groups:
         apart = len(tiles) > 1 and all(stands_alone(draft, tile, users[tile]) for tile in tiles)
         if not apart:
             rows = int(first[list(tiles)].min()), int(last[list(tiles)].max())
-            found.append(Unit(space, start, stop, tiles, *rows))
+            found.append(Unit(space, start, stop, tiles, *rows, early.issuperset(tiles)))
             continue
         for tile in tiles:
             low, high = known[tile].offset, known[tile].offset + known[tile].bytes
-            found.append(Unit(space, low, high, (tile,), int(first[tile]), int(last[tile])))
+            rows = int(first[tile]), int(last[tile])
+            found.append(Unit(space, low, high, (tile,), *rows, tile in early))
     return sorted(found, key=lambda unit: (unit.first, unit.start - unit.stop, unit.tiles))
+
+
+def loadable(draft: Draft) -> set[int]:
+    """Tiles that are loaded, and by nothing else written, from tensors that the program only
+    reads: as early as there is room."""
+    table, rows = draft.accesses, draft.rows
+    inputs = np.array([tensor.role == "input" for tensor in draft.tensors])
+    source = np.maximum(rows["in0"], 0)
+    loads = (rows["op"] == Op.LOAD) & inputs[table["tensor"][source]]
+    owner = np.append(table["allocation"], -1)
+    early = set(owner[rows["out"][loads]].tolist())
+    late = {*owner[rows["out"][~loads]].tolist(), *owner[rows["out2"]].tolist()}
+    return early - late
 
 
 def stands_alone(draft: Draft, tile: int, users: Sequence[tuple[int, str]]) -> bool:
@@ -136,7 +161,9 @@ class _Memory:
         latest = _window_maximum(busy, size)[phase::step]
         if not len(latest) or latest.min() == _NEVER:
             return -1
-        return phase + step * int(latest.argmin())
+        recent = np.where(latest < unit.first - DISTANCE, latest, -1)
+        best = latest.argmin() if unit.ahead or recent.max() < 0 else recent.argmax()
+        return phase + step * int(best)
 
     def take(self, cell: int, unit: Unit) -> None:
         size = -(-(unit.stop - unit.start) // self.granule)
