@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +23,15 @@ from search_space.config import Config, KnobValue
 from search_space.errors import ConfigError
 from search_space.knobs import Constraint, Knob
 
+if TYPE_CHECKING:
+    from search_space.kinship import Kinship
+
 Rows = NDArray[np.int64]
 """Value indices, shape (configurations, knobs)."""
 
 _CHUNK = 1 << 16
+_TABULATED = 1 << 16
+"""Combinations of constrained knobs whose legality is kept."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +63,30 @@ class Subspace:
     @cached_property
     def size(self) -> int:
         """Legal configurations, exactly: constrained knobs enumerated, others multiplied."""
+        inner = self._bound
+        chunks = range(0, inner.cardinality, _CHUNK)
+        legal = sum(int(inner.satisfied(inner.rows(i, i + _CHUNK)).sum()) for i in chunks)
+        return self.cardinality // inner.cardinality * legal
+
+    @cached_property
+    def _bound(self) -> Subspace:
+        """The same with only those knobs that constraints mention."""
         used = frozenset().union(*(c.value.variables() for c in self.constraints), frozenset())
         bound = tuple(knob for knob in self.knobs if knob.name in used)
-        rest = self.cardinality
-        for knob in bound:
-            rest //= len(knob.values)
-        inner = Subspace(self.fixed, bound, self.constraints)
-        chunks = range(0, inner.cardinality, _CHUNK)
-        return rest * sum(int(inner.legal(inner.rows(i, i + _CHUNK)).sum()) for i in chunks)
+        return Subspace(self.fixed, bound, self.constraints)
+
+    @cached_property
+    def _verdicts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]] | None:
+        """Which combinations of the constrained knobs are legal: these knobs' positions, what each
+        counts for in the combination's number, and the verdicts; None where there are too many.
+        """
+        inner = self._bound
+        if inner.cardinality > _TABULATED:
+            return None
+        names = {knob.name for knob in inner.knobs}
+        positions = np.array([i for i, k in enumerate(self.knobs) if k.name in names], np.int64)
+        strides = np.cumprod([1, *inner.radices[:0:-1].tolist()])[::-1].astype(np.int64)
+        return positions, strides[: len(positions)], inner.satisfied(inner.rows(0, _TABULATED))
 
     def rows(self, start: int, stop: int) -> Rows:
         """Rows number `start` to `stop` of the full product, in mixed-radix order."""
@@ -87,7 +109,14 @@ class Subspace:
         return values
 
     def legal(self, rows: Rows) -> NDArray[np.bool_]:
-        """Which rows satisfy every constraint."""
+        """Which rows satisfy every constraint: looked up where there are few combinations."""
+        if (table := self._verdicts) is None:
+            return self.satisfied(rows)
+        positions, strides, verdicts = table
+        return np.asarray(verdicts[rows[:, positions] @ strides])
+
+    def satisfied(self, rows: Rows) -> NDArray[np.bool_]:
+        """As `legal`, by evaluating the constraints."""
         mask = np.ones(len(rows), dtype=np.bool_)
         tiles = self.tiles(rows)
         for constraint in self.constraints:
@@ -133,6 +162,13 @@ class SearchSpace:
     def size(self) -> int:
         """Number of legal configurations."""
         return sum(subspace.size for subspace in self.subspaces)
+
+    @cached_property
+    def kinship(self) -> Kinship:
+        """Crossings between the subspaces."""
+        from search_space.kinship import Kinship
+
+        return Kinship(self.subspaces)
 
     @cached_property
     def structural_knobs(self) -> frozenset[str]:

@@ -38,12 +38,15 @@ class Samples:
         groups: number of the task each is of, shape (n,): scores compare within a group only.
         prior: what a pretrained model says, log seconds less a constant of the group, shape (n,);
             None where there is no such model, or it is not trusted.
+        knobs: the knobs as numbers, shape (n, k), the same columns within a group, zeros where a
+            group has fewer; None where the features tell them already.
     """
 
     features: NDArray[np.float32]
     analytical: Floats
     groups: NDArray[np.int64]
     prior: Floats | None = None
+    knobs: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         assert len(self.features) == len(self.analytical) == len(self.groups)
@@ -52,8 +55,13 @@ class Samples:
         return len(self.groups)
 
     def take(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> Samples:
-        prior = None if self.prior is None else self.prior[chosen]
-        return Samples(self.features[chosen], self.analytical[chosen], self.groups[chosen], prior)
+        return Samples(
+            self.features[chosen],
+            self.analytical[chosen],
+            self.groups[chosen],
+            None if self.prior is None else self.prior[chosen],
+            None if self.knobs is None else self.knobs[chosen],
+        )
 
     def without_prior(self) -> Samples:
         return replace(self, prior=None)

@@ -114,12 +114,7 @@ def _next(
     parents = population.take(rng.choice(size, size=children, p=weights))
     partners = population.take(rng.choice(size, size=children, p=weights))
     crossing = rng.random(children) < options.crossover
-    crossed = breeder.cross(parents, partners, rng)
-    parents = Population(
-        np.where(crossing, crossed.kinds, parents.kinds),
-        np.where(crossing[:, None], crossed.rows, parents.rows),
-    )
-    mutated = breeder.mutate(parents, rng)
     mutating = ~crossing | (rng.random(children) < options.mutation)
-    bred = Population(parents.kinds, np.where(mutating[:, None], mutated.rows, parents.rows))
+    bred = parents.replaced(crossing, lambda p: breeder.cross(p, partners.take(crossing), rng))
+    bred = bred.replaced(mutating, lambda p: breeder.mutate(p, rng))
     return elite.joined(fresh).joined(bred)

@@ -7,13 +7,13 @@ subspace it is of and its row of value indices. Invariant: every row handed out 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.config import Config
+from search_space.config import Config, KnobValue
 from search_space.errors import ConfigError
 from search_space.space import Rows, SearchSpace, Subspace
 
@@ -39,6 +39,15 @@ class Population:
     def take(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> Population:
         return Population(self.kinds[chosen], self.rows[chosen])
 
+    def replaced(
+        self, chosen: NDArray[np.bool_], move: Callable[[Population], Population]
+    ) -> Population:
+        """With those chosen moved, the others as they are."""
+        moved = move(self.take(chosen))
+        kinds, rows = self.kinds.copy(), self.rows.copy()
+        kinds[chosen], rows[chosen] = moved.kinds, moved.rows
+        return Population(kinds, rows)
+
     def joined(self, other: Population) -> Population:
         return Population(
             np.concatenate([self.kinds, other.kinds]), np.concatenate([self.rows, other.rows])
@@ -53,6 +62,7 @@ class Breeder:
         self._width = max((len(s.knobs) for s in space.subspaces), default=0)
         self._index = {id(s): number for number, s in enumerate(space.subspaces)}
         self._ordered = [np.array([k.ordered for k in s.knobs], bool) for s in space.subspaces]
+        self._writers: dict[int, _Writer] = {}
 
     def empty(self) -> Population:
         return Population(np.zeros(0, np.int64), np.zeros((0, self._width), np.int64))
@@ -78,8 +88,9 @@ class Breeder:
         """The configurations of a population, in order."""
         found = []
         for kind, row in zip(population.kinds.tolist(), population.rows.tolist(), strict=True):
-            subspace = self.space.subspaces[kind]
-            found.append(subspace.config(row[: len(subspace.knobs)]))
+            if (writer := self._writers.get(kind)) is None:
+                writer = self._writers[kind] = _Writer.of(self.space.subspaces[kind])
+            found.append(writer.config(row))
         return found
 
     def sample(self, rng: np.random.Generator, count: int, balanced: bool = False) -> Population:
@@ -101,12 +112,21 @@ class Breeder:
         return drawn.take(rng.permutation(len(drawn)))
 
     def mutate(self, parents: Population, rng: np.random.Generator) -> Population:
-        """One child each: one knob changed (now and then more), ordered knobs mostly by a step."""
-        rows = parents.rows.copy()
-        for kind, subspace in enumerate(self.space.subspaces):
+        """One child each: one knob changed (now and then more), ordered knobs mostly by a step.
+
+        A value by which near subspaces differ is changed as often as a knob.
+        """
+        kinds, rows = parents.kinds.copy(), parents.rows.copy()
+        for kind in np.unique(parents.kinds).tolist():
+            subspace = self.space.subspaces[kind]
             mine = np.flatnonzero(parents.kinds == kind)
+            names, movable = self.space.kinship.names(kind), int((subspace.radices > 1).sum())
+            if names:
+                leaving = rng.random(len(mine)) * (names + movable) < names
+                self._emigrate(kinds, rows, mine[leaving], kind, rng)
+                mine = mine[~leaving]
             waiting = mine
-            for _ in range(_TRIES if (subspace.radices > 1).any() else 0):
+            for _ in range(_TRIES if movable else 0):
                 if not len(waiting):
                     break
                 moved = self._moved(kind, parents.rows[waiting], rng)
@@ -114,10 +134,39 @@ class Breeder:
                 legal &= (moved != parents.rows[waiting]).any(axis=1)
                 rows[waiting[legal]] = moved[legal]
                 waiting = waiting[~legal]
-        return Population(parents.kinds.copy(), rows)
+        return Population(kinds, rows)
+
+    def _emigrate(
+        self,
+        kinds: NDArray[np.int64],
+        rows: Rows,
+        waiting: NDArray[np.int64],
+        kind: int,
+        rng: np.random.Generator,
+    ) -> None:
+        """Move individuals of `kind` into near subspaces, in place; what none takes stays."""
+        for _ in range(_TRIES):
+            if not len(waiting):
+                break
+            goals = rng.choice(self.space.kinship.near(kind), len(waiting))
+            stayed = []
+            for goal in np.unique(goals).tolist():
+                here = waiting[goals == goal]
+                moved, legal = self._into(goal, kind, rows[here], rng)
+                kinds[here[legal]], rows[here[legal]] = goal, moved[legal]
+                stayed.append(here[~legal])
+            waiting = np.concatenate(stayed)
+
+    def _into(
+        self, goal: int, kind: int, rows: Rows, rng: np.random.Generator | None
+    ) -> tuple[Rows, NDArray[np.bool_]]:
+        """Rows of subspace `kind` in subspace `goal`, and which of them are legal there."""
+        moved = self.space.kinship.moved(rows, kind, goal, rng)
+        return self._pad(moved), self.space.subspaces[goal].legal(moved)
 
     def neighbours(self, parents: Population) -> Population:
-        """Every legal individual that differs from a parent in exactly one knob, parent by parent.
+        """Every legal individual that differs from a parent in exactly one knob, and the parent in
+        every near subspace; parent by parent.
 
         Some may come twice where parents are alike.
         """
@@ -135,19 +184,27 @@ class Breeder:
                 rows[number, position] = value
             rows = rows[self.space.subspaces[kind].legal(rows[:, : len(radices)])]
             found.append(Population(np.full(len(rows), kind, np.int64), rows))
+            for goal in self.space.kinship.near(kind).tolist():
+                moved, legal = self._into(goal, kind, row[None], None)
+                found.append(Population(np.full(1, goal), moved).take(legal))
         return Population(
             np.concatenate([p.kinds for p in found]), np.concatenate([p.rows for p in found])
         )
 
     def cross(self, first: Population, second: Population, rng: np.random.Generator) -> Population:
-        """One child a pair, each knob from either parent; `first` where algorithms differ."""
-        rows = first.rows.copy()
-        waiting = np.flatnonzero(first.kinds == second.kinds)
+        """One child a pair, of `first`'s algorithm, each knob from either parent."""
+        rows, others = first.rows.copy(), second.rows.copy()
+        apart = first.kinds != second.kinds
+        pairs = zip(second.kinds[apart].tolist(), first.kinds[apart].tolist(), strict=True)
+        for kind, goal in sorted(set(pairs)):
+            here = np.flatnonzero((second.kinds == kind) & (first.kinds == goal))
+            others[here] = self._pad(self.space.kinship.moved(others[here], kind, goal, rng))
+        waiting = np.arange(len(first))
         for _ in range(_TRIES):
             if not len(waiting):
                 break
             coin = rng.random((len(waiting), self._width)) < 0.5
-            child = np.where(coin, first.rows[waiting], second.rows[waiting])
+            child = np.where(coin, first.rows[waiting], others[waiting])
             legal = self._legal(first.kinds[waiting], child)
             rows[waiting[legal]] = child[legal]
             waiting = waiting[~legal]
@@ -163,26 +220,6 @@ class Breeder:
             rows[np.ix_(mine, free + 1)] = population.rows[np.ix_(mine, free)]
         _, first, found = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         return np.argsort(np.argsort(first))[found.ravel()]
-
-    def features(self, population: Population) -> NDArray[np.float32]:
-        """Knobs as numbers, shape (n, f): what a model sees where no program features are.
-
-        Ordered knobs give the base-2 logarithm of their value (plus one), others one column for
-        each value; subspaces have columns of their own, and one that marks them.
-        """
-        blocks = []
-        for kind, subspace in enumerate(self.space.subspaces):
-            mine = population.kinds == kind
-            columns = [mine.astype(np.float32)]
-            for position, knob in enumerate(subspace.knobs):
-                index = np.where(mine, population.rows[:, position], 0)
-                if knob.ordered:
-                    scale = np.array([float(v) for v in knob.values])
-                    columns.append(np.where(mine, np.log2(1.0 + np.abs(scale))[index], -1.0))
-                elif len(knob.values) > 1:
-                    columns += [mine & (index == v) for v in range(len(knob.values))]
-            blocks += [np.asarray(column, np.float32) for column in columns]
-        return np.stack(blocks, axis=1)
 
     def _moved(self, kind: int, rows: Rows, rng: np.random.Generator) -> Rows:
         subspace = self.space.subspaces[kind]
@@ -210,7 +247,35 @@ class Breeder:
         return mask
 
     def _pad(self, rows: Rows) -> Rows:
-        return np.pad(rows, ((0, 0), (0, self._width - rows.shape[1])))
+        padded = np.zeros((len(rows), self._width), np.int64)
+        padded[:, : rows.shape[1]] = rows
+        return padded
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Writes a subspace's configurations from rows, many at a time, faster than `Subspace.config`.
+
+    Attributes:
+        items: in the order of names, the position of a knob (None: fixed) and its pairs of name and
+            value.
+    """
+
+    items: tuple[tuple[int | None, tuple[tuple[str, KnobValue], ...]], ...]
+
+    @classmethod
+    def of(cls, subspace: Subspace) -> _Writer:
+        fixed = {name: (None, ((name, value),)) for name, value in subspace.fixed}
+        free = {
+            knob.name: (position, tuple((knob.name, value) for value in knob.values))
+            for position, knob in enumerate(subspace.knobs)
+        }
+        return cls(tuple(pair for _, pair in sorted({**fixed, **free}.items())))
+
+    def config(self, row: Sequence[int]) -> Config:
+        return Config(
+            tuple(pairs[0 if place is None else row[place]] for place, pairs in self.items)
+        )
 
 
 def _rejection(subspace: Subspace, rng: np.random.Generator, count: int) -> Rows:

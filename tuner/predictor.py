@@ -35,6 +35,7 @@ from tuner.cost_model import (
     Samples,
     rank_agreement,
 )
+from tuner.knob_features import KnobColumns
 from tuner.population import Breeder
 from tuner.pretrained import Pretrained, reference
 from tuner.task import Trial, TuningState
@@ -132,10 +133,8 @@ class KnobFeatures:
     def describe(
         self, state: TuningState, configs: Sequence[Config]
     ) -> tuple[NDArray[np.float32], Floats]:
-        breeder = Breeder(state.space)
-        population = breeder.encode(configs)
-        assert len(population) == len(configs), "a configuration of another space"
-        return breeder.features(population), np.full(len(configs), np.nan)
+        columns = KnobColumns.of(state.space)
+        return columns.rows(configs), np.full(len(configs), np.nan)
 
     def schema(self, state: TuningState) -> str:
         return state.task.workload.key
@@ -151,6 +150,7 @@ class _Memory:
     analytical: list[float] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
     priors: list[float] = field(default_factory=list)
+    knobs: list[NDArray[np.float32]] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
     trained: bool = False
@@ -183,6 +183,7 @@ class Predictor:
         self._pretrained = prior
         self._whole: dict[str, TuningState] = {}
         self._usual: dict[str, NDArray[np.float32]] = {}
+        self._columns: dict[str, KnobColumns] = {}
         self._source = source
         self._new_model = new_model
         self._memories: dict[str, _Memory] = {}
@@ -206,7 +207,7 @@ class Predictor:
             return np.zeros(0), np.zeros(0)
         features, analytical = self._source.describe(state, configs)
         memory = self._memory(state)
-        scores, doubt = _raw(memory, self._samples(state, features, analytical))
+        scores, doubt = _raw(memory, self._samples(state, configs, features, analytical))
         scores = scores + _FAILURE_PENALTY * memory.validity.failure_probability(features)
         rejected = ~np.isfinite(scores) | np.isposinf(analytical)
         return np.where(rejected, _UNPREDICTABLE, scores), np.where(rejected, 0.0, doubt)
@@ -218,7 +219,9 @@ class Predictor:
         mean, deviation = self.estimate(state, configs)
         if not memory.trained:
             return Joint.independent(mean, deviation)
-        joint = memory.model.joint(_seen(memory, self._samples(state, features, analytical)))
+        joint = memory.model.joint(
+            _seen(memory, self._samples(state, configs, features, analytical))
+        )
         return Joint(mean, deviation, joint.covariance)
 
     def remember(self, state: TuningState, trials: Sequence[Trial]) -> None:
@@ -229,12 +232,13 @@ class Predictor:
         configs = [trial.config for trial in usable]
         features, analytical = self._source.describe(state, configs)
         memory = self._memory(state)
-        samples = self._samples(state, features, analytical)
+        samples = self._samples(state, configs, features, analytical)
         memory.scores += _raw(memory, samples)[0].tolist()
         memory.features += list(features)
         memory.analytical += analytical.tolist()
         memory.groups += samples.groups.tolist()
         memory.priors += [] if samples.prior is None else samples.prior.tolist()
+        memory.knobs += [] if samples.knobs is None else list(samples.knobs)
         memory.latencies += [_label(trial.result) for trial in usable]
         self.seen += len(usable)
 
@@ -263,11 +267,25 @@ class Predictor:
         return self._memories[schema]
 
     def _samples(
-        self, state: TuningState, features: NDArray[np.float32], analytical: Floats
+        self,
+        state: TuningState,
+        configs: Sequence[Config],
+        features: NDArray[np.float32],
+        analytical: Floats,
     ) -> Samples:
         group = self._groups.setdefault(state.task.workload.key, len(self._groups))
         groups = np.full(len(features), group, np.int64)
-        return Samples(features, analytical, groups, self._prior(state, features))
+        prior, knobs = self._prior(state, features), self._knobs(state, configs)
+        return Samples(features, analytical, groups, prior, knobs)
+
+    def _knobs(self, state: TuningState, configs: Sequence[Config]) -> NDArray[np.float32] | None:
+        """The knobs as numbers, where the features are something else."""
+        if isinstance(self._source, KnobFeatures):
+            return None
+        key = state.task.workload.key
+        if key not in self._columns:
+            self._columns[key] = KnobColumns.of(self._whole.get(key, state).space)
+        return self._columns[key].rows(configs)
 
     def _prior(self, state: TuningState, features: NDArray[np.float32]) -> Floats | None:
         """What the pretrained model says of features; None where it knows nothing of them."""
@@ -318,6 +336,7 @@ def _train(memory: _Memory, new_model: CostModelFactory) -> None:
         np.array(memory.analytical),
         np.array(memory.groups, np.int64),
         np.array(memory.priors) if memory.priors else None,
+        _stacked(memory.knobs) if memory.knobs else None,
     )
     failed = ~np.isfinite(labels)
     memory.validity.fit(samples.features, failed)
@@ -327,6 +346,14 @@ def _train(memory: _Memory, new_model: CostModelFactory) -> None:
             _test_prior(memory, samples, labels, new_model)
         memory.model.fit(_seen(memory, samples), labels)
         memory.trained = True
+
+
+def _stacked(rows: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Rows of several tasks under each other, zeros behind the shorter ones."""
+    found = np.zeros((len(rows), max(len(row) for row in rows)), np.float32)
+    for place, row in zip(found, rows, strict=True):
+        place[: len(row)] = row
+    return found
 
 
 def _test_prior(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
 from search_space.errors import InputError
+from tuner.compression import Compression
 from tuner.cost_model import CostModel, Samples, centred_logs, cost_models, rank_agreement
+from tuner.cost_models.gaussian_process import GaussianProcess
 from tuner.cost_models.residual import DampedResidual
 from tuner.validity import ValidityClassifier
 
@@ -110,3 +114,35 @@ def test_the_validity_classifier_learns_which_regions_fail() -> None:
     np.testing.assert_allclose(again.failure_probability(features), expected, rtol=1e-6)
     with pytest.raises(InputError, match="not a saved"):
         ValidityClassifier.load('{"kind": "forest"}')
+
+
+def test_compression_keeps_the_order_and_what_is_fast() -> None:
+    rng = np.random.default_rng(0)
+    groups = np.arange(200) % 2
+    latencies = np.exp(rng.normal(size=200) + 5.0 * groups)
+    compression = Compression.of(latencies, groups)
+    labels, logs = compression.labels(latencies, groups), centred_logs(latencies, groups)
+    for group in (0, 1):
+        mine = groups == group
+        assert (np.argsort(labels[mine]) == np.argsort(logs[mine])).all()
+        same = np.isclose(labels[mine], logs[mine])
+        assert same.sum() == 30 and same[np.argsort(latencies[mine])[:30]].all()
+        assert np.ptp(labels[mine]) < 0.7 * np.ptp(logs[mine])
+    other = np.array([9, 9])
+    np.testing.assert_array_equal(compression.compressed(np.array([0.0, 7.0]), other), [0.0, 7.0])
+
+
+def test_the_process_uses_knobs_where_features_do_not_tell() -> None:
+    rng = np.random.default_rng(0)
+    features = rng.random((120, 4)).astype(np.float32)
+    knobs = rng.integers(0, 5, (120, 2)).astype(np.float32)
+    latencies = np.exp(features[:, 0] + 0.3 * np.abs(knobs[:, 0] - 2))
+    samples = Samples(features, np.full(120, np.nan), np.zeros(120, np.int64), None, knobs)
+    early, late = np.arange(60), np.arange(60, 120)
+    found = []
+    for seen in (samples, replace(samples, knobs=None)):
+        model = GaussianProcess()
+        model.fit(seen.take(early), latencies[early])
+        scores = model.predict(seen.take(late))
+        found.append(rank_agreement(scores, latencies[late], seen.groups[late]))
+    assert found[0] > 0.85 > found[1] + 0.05

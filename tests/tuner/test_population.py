@@ -19,6 +19,7 @@ from search_space.knobs import Constraint, choice, layout, tile
 from search_space.space import SearchSpace, Subspace
 from search_space.transfer import carried_over
 from tuner.evolution import Evolution, evolve
+from tuner.knob_features import KnobColumns
 from tuner.population import Breeder
 from tuner.strata import layout_spaces, propose_for_strata, strata
 from tuner.task import Trial, plain_layouts
@@ -35,18 +36,22 @@ def test_sampled_mutated_and_crossed_individuals_are_legal(seed: int, count: int
     for population in (parents, mutants, children):
         assert all(config in SPACE for config in breeder.decode(population))
     for parent, mutant in zip(breeder.decode(parents), breeder.decode(mutants), strict=True):
-        assert sum(parent[k] != mutant[k] for k in parent) <= 2
+        if parent["algorithm"] == mutant["algorithm"]:
+            assert sum(parent[k] != mutant[k] for k in parent) <= 2
     for parent, mutant, child in zip(
         *(breeder.decode(p) for p in (parents, mutants, children)), strict=True
     ):
-        assert all(child[k] in (parent[k], mutant[k]) for k in child)
+        if parent["algorithm"] == mutant["algorithm"]:
+            assert all(child[k] in (parent[k], mutant[k]) for k in child)
+        assert child["algorithm"] == parent["algorithm"]
 
 
 def test_nearly_every_mutant_differs_from_its_parent() -> None:
     rng, breeder = np.random.default_rng(0), Breeder(SPACE)
     parents = breeder.sample(rng, 500)
     mutants = breeder.mutate(parents, rng)
-    assert (parents.rows != mutants.rows).any(axis=1).mean() > 0.99
+    changed = (parents.rows != mutants.rows).any(axis=1) | (parents.kinds != mutants.kinds)
+    assert changed.mean() > 0.99
 
 
 def test_encoding_undoes_decoding_and_passes_over_strangers() -> None:
@@ -79,10 +84,57 @@ def test_an_empty_space_is_refused_with_a_sentence() -> None:
 
 
 def test_knob_features_tell_all_configurations_apart() -> None:
-    breeder = Breeder(SPACE)
-    population = breeder.encode(list(SPACE))
-    features = breeder.features(population)
-    assert len(np.unique(features, axis=0)) == len(population) == SPACE.size
+    features = KnobColumns.of(SPACE).rows(list(SPACE))
+    assert len(np.unique(features, axis=0)) == len(features) == SPACE.size
+
+
+def test_knobs_have_the_same_columns_in_every_algorithm() -> None:
+    columns = KnobColumns.of(engines())
+    one, two = columns.rows(
+        [Config.of(engine="a", copies=1, x=4), Config.of(engine="a", copies=2, x=4, y=3)]
+    )
+    differing = np.flatnonzero(one != two)
+    assert len(differing) == 2, "copies, and y, which the first does not have"
+    np.testing.assert_allclose(two[differing] - one[differing], [np.log2(3 / 2), 2.0 + 1.0])
+
+
+def engines() -> SearchSpace:
+    """Two fixed choices spread over four algorithms; one of them has a knob more."""
+    x = tile("x", (1, 2, 4, 8))
+    return SearchSpace(
+        tuple(
+            Subspace(
+                (("engine", engine), ("copies", copies)),
+                (x, tile("y", (1, 3))) if copies == 2 else (x,),
+                (Constraint(var("x") * copies, 8, "x for each copy"),),
+            )
+            for engine in ("a", "b")
+            for copies in (1, 2)
+        )
+    )
+
+
+def test_mutation_reaches_every_algorithm_by_one_fixed_value_at_a_time() -> None:
+    searched, rng = engines(), np.random.default_rng(0)
+    breeder = Breeder(searched)
+    parent = Config.of(engine="a", copies=1, x=4)
+    mutants = breeder.decode(breeder.mutate(breeder.encode([parent] * 600), rng))
+    crossed = [c for c in mutants if (c["engine"], c["copies"]) != ("a", 1)]
+    assert all(c in searched and c["x"] == 4 for c in crossed)
+    kinds = Counter((c["engine"], c["copies"]) for c in crossed)
+    assert set(kinds) == {("b", 1), ("a", 2)} and 0.5 < len(crossed) / 600 < 0.8
+    tight = breeder.mutate(breeder.encode([Config.of(engine="a", copies=1, x=8)] * 200), rng)
+    assert not any(c["copies"] == 2 for c in breeder.decode(tight)), "it would break the limit"
+
+
+def test_crossing_different_algorithms_keeps_the_first_one() -> None:
+    searched, rng = engines(), np.random.default_rng(0)
+    breeder = Breeder(searched)
+    first = breeder.encode([Config.of(engine="a", copies=2, x=1, y=3)] * 64)
+    second = breeder.encode([Config.of(engine="b", copies=1, x=4)] * 64)
+    children = set(breeder.decode(breeder.cross(first, second, rng)))
+    assert {c["x"] for c in children} == {1, 4} and all(c in searched for c in children)
+    assert all((c["engine"], c["copies"]) == ("a", 2) for c in children)
 
 
 def test_a_space_is_cut_by_layout_pairs() -> None:
@@ -153,6 +205,7 @@ def test_neighbours_are_all_that_differ_in_one_knob() -> None:
         for other in searched
         if len(other) == len(config) and sum(other[k] != config[k] for k in config) == 1
     }
+    expected.add(Config.of(algorithm="other", w=1, x=8))
     assert set(found) == expected and len(found) == len(expected)
 
 

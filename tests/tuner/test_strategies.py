@@ -17,7 +17,7 @@ from search_space.space import SearchSpace, Subspace
 from tuner.strategy import generator_state, pick_diverse, restored_generator, strategies
 from tuner.task import Trial
 
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1, 2, 3, 4)
 
 
 @cache

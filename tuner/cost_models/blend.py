@@ -1,10 +1,10 @@
-"""Boosted trees and a Gaussian process, averaged: the default where a simulator measures.
+"""A Gaussian process and boosted trees, averaged: the default where a simulator measures.
 
-The trees rank the bulk of a space well and share what they learn between tasks; the process
-extrapolates beyond the best seen and knows its doubt. Both predict centred log latencies, so their
-mean is one too. Its uncertainty is the process's, widened by how far the two disagree.
+The process extrapolates beyond the best seen and knows its doubt; the trees, of smaller weight,
+share what they learn between tasks. Both learn `compressed` log latencies, so their mean is one
+too. Its uncertainty is the process's, widened by how far the two disagree.
 
-With a pretrained model's prior p, both learn what is left of the log latency after `slope * p`; the
+With a pretrained model's prior p, both learn what is left after `slope * p`, compressed alike; the
 slope is fitted by least squares, shrunk towards 1 as if `_TRUST` samples had said so. The trees see
 p as one more feature.
 """
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.boosting import Booster, parse
+from tuner.compression import Compression
 from tuner.cost_model import (
     CostModel,
     Floats,
@@ -28,6 +29,8 @@ from tuner.cost_model import (
 )
 from tuner.cost_models.gaussian_process import GaussianProcess
 
+_TREES = 0.2
+"""Weight of the trees."""
 _DISAGREEMENT = 0.5
 """How much of the two members' disagreement counts as doubt."""
 _TRUST = 8
@@ -40,21 +43,26 @@ class Blend(CostModel):
     name = "blend"
 
     def __init__(self) -> None:
-        self._trees = Booster({"objective": "reg:squarederror", "max_depth": 4, "eta": 0.15}, 100)
+        self._trees = Booster({"objective": "reg:squarederror", "max_depth": 4, "eta": 0.15}, 60)
         self._process = GaussianProcess()
+        self._compression = Compression({})
         self._slope = 0.0
+        self._usual: dict[int, float] = {}
 
     def fit(self, samples: Samples, latencies: Floats) -> None:
-        labels = centred_logs(latencies, samples.groups)
-        self._slope = 0.0
+        self._compression = Compression.of(latencies, samples.groups)
+        self._slope, self._usual = 0.0, {}
         if samples.prior is not None:
-            prior = centred(samples.prior, samples.groups)
+            logs, prior = centred_logs(latencies, samples.groups), samples.prior
+            numbers = np.unique(samples.groups).tolist()
+            self._usual = {g: float(prior[samples.groups == g].mean()) for g in numbers}
+            prior = centred(prior, samples.groups)
             trust = _TRUST * float(prior.var()) + 1e-12
-            self._slope = float((labels @ prior + trust) / (prior @ prior + trust))
+            self._slope = float((logs @ prior + trust) / (prior @ prior + trust))
             self._slope = min(max(self._slope, 0.0), 2.0)
-            labels = labels - self._slope * prior
+        labels = self._compression.labels(latencies, samples.groups) - self._base(samples)
         self._trees.fit(_with_prior(samples), labels)
-        self._process.fit(samples, np.exp(labels))
+        self._process.fit_labels(samples, labels)
 
     def predict(self, samples: Samples) -> Floats:
         return self.estimate(samples)[0]
@@ -73,13 +81,16 @@ class Blend(CostModel):
 
     def save(self) -> str:
         members = {"trees": self._trees.save(), "process": self._process.save()}
-        return json.dumps({"kind": self.name, "slope": self._slope, **members})
+        scale = {"slope": self._slope, "limits": dict(self._compression.limits)}
+        return json.dumps({"kind": self.name, **scale, "usual": self._usual, **members})
 
     @classmethod
     def load(cls, text: str) -> Blend:
         model = cls()
         saved = parse(text, cls.name)
         model._slope = float(saved["slope"])
+        model._usual = {int(g): float(mean) for g, mean in saved["usual"].items()}
+        model._compression = Compression({int(g): float(v) for g, v in saved["limits"].items()})
         model._trees.restore(saved["trees"])
         model._process = GaussianProcess.load(saved["process"])
         return model
@@ -87,9 +98,16 @@ class Blend(CostModel):
     def _joined(self, samples: Samples, mean: Floats, deviation: Floats) -> tuple[Floats, Floats]:
         """The process's estimate joined with the trees' and the prior."""
         trees = self._trees.predict(_with_prior(samples))
-        base = 0.0 if samples.prior is None else self._slope * samples.prior
         apart = 0.5 * (trees - mean) * _DISAGREEMENT
-        return base + 0.5 * (trees + mean), np.hypot(deviation, apart)
+        joined = self._base(samples) + _TREES * trees + (1 - _TREES) * mean
+        return joined, np.hypot(deviation, apart)
+
+    def _base(self, samples: Samples) -> Floats:
+        """What the prior says, on the labels' scale; zeros without one."""
+        if samples.prior is None:
+            return np.zeros(len(samples))
+        usual = np.array([self._usual.get(g, 0.0) for g in samples.groups.tolist()])
+        return self._compression.compressed(self._slope * (samples.prior - usual), samples.groups)
 
 
 def _with_prior(samples: Samples) -> NDArray[np.float32]:

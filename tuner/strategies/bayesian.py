@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.config import Config
+from tuner.knob_features import KnobColumns
 from tuner.population import Breeder
 from tuner.strategy import Strategy, new_random, strategies
 from tuner.task import TuningState
@@ -43,7 +44,8 @@ class Bayesian(Strategy):
             return first + new_random(state, count - len(first), taken=first)
         breeder = Breeder(state.space)
         candidates = self._candidates(state, breeder, [config for config, _ in ranked])
-        picked = _pick(breeder, _training(state), candidates, count, state.rng)
+        columns = KnobColumns.of(state.space)
+        picked = _pick(columns, _training(state), candidates, count, state.rng)
         return picked + new_random(state, count - len(picked), taken=picked)
 
     def _candidates(
@@ -67,7 +69,7 @@ def _training(state: TuningState) -> list[tuple[Config, float]]:
 
 
 def _pick(
-    breeder: Breeder,
+    columns: KnobColumns,
     training: list[tuple[Config, float]],
     candidates: list[Config],
     count: int,
@@ -76,9 +78,9 @@ def _pick(
     """Up to `count` candidates by expected improvement."""
     if not candidates:
         return []
-    inputs = breeder.features(breeder.encode([c for c, _ in training])).astype(np.float64)
+    inputs = columns.rows([c for c, _ in training]).astype(np.float64)
     targets = np.array([t for _, t in training])
-    pool = breeder.features(breeder.encode(candidates)).astype(np.float64)
+    pool = columns.rows(candidates).astype(np.float64)
     scale = np.maximum(np.ptp(np.concatenate([inputs, pool]), axis=0), 1e-9)
     inputs, pool = inputs / scale, pool / scale
     process = _process(len(targets), int(rng.integers(1 << 31)))
