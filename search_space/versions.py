@@ -14,7 +14,7 @@ CODEGEN = "1"
 SIMULATOR = "7"
 """Raise when a simulator gives the same program another latency."""
 
-FEATURES = "2"
+FEATURES = "3"
 """Raise when a column of a simulator's features means something else: models learned from it are
 of no use any more.
 """

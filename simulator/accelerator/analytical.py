@@ -17,15 +17,15 @@ Costs of instructions are those of the timeline (`codegen.accelerator.costs`), i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from codegen.accelerator.core import Core
 from codegen.accelerator.nests import Evaluate, compile_expression, match_nest, split_pipeline
+from search_space.dtypes import size_of
 from search_space.expression import Expr
 from search_space.program import (
     Allocate,
@@ -38,28 +38,35 @@ from search_space.program import (
     Program,
     Sequence,
     Statement,
+    children,
     walk,
 )
-from simulator.accelerator.nest_costs import (
+from search_space.scalar import loads
+from simulator.accelerator.estimate import (
     DMA,
-    RESOURCES,
     SCALAR,
     TENSOR,
     VECTOR,
     Array,
     Estimate,
-    NestCost,
 )
+from simulator.accelerator.nest_costs import NestCost
 
 Values = dict[str, Any]
 
 AHEAD = 0.75
 """Share of the first tiles' making that use of them overlaps with, at most."""
 
-__all__ = ["RESOURCES", "VERDICT", "Analysis", "Estimate", "features"]
+ENDS = 2
+"""DMA starts that nothing hides: the first load's, the last store's."""
 
-VERDICT = (len(RESOURCES), len(RESOURCES) + 4)
-"""Columns of `features` that are the estimate: the span, and the latency over the roofline."""
+SHOWN = 0.75
+"""Share of the span beyond the longest occupancy that shows: parts overlap more than in turns."""
+
+ALIKE = 6
+"""Exponent of the norm that combines span and occupancy: more than either where they are alike."""
+
+SCOPES = ("sbuf", "psum")
 
 
 @dataclass
@@ -87,6 +94,7 @@ class Analysis:
         for statement in walk(self.program.body):
             if isinstance(statement, Allocate):
                 self.buffers[statement.buffer.name] = statement.buffer
+        self.places = list(_places(self.program.body, 1))
 
     def evaluate(self, tiles: Mapping[str, Any], n: int) -> Estimate:
         """Estimate for `n` configurations whose tile sizes are arrays of n integers."""
@@ -94,7 +102,28 @@ class Analysis:
         self.memo: dict[tuple[Any, ...], Estimate] = {}
         self.pairs: dict[tuple[Any, ...], tuple[Estimate, Estimate]] = {}
         self.tiles = frozenset(tiles)
-        return self.statement(self.program.body, dict(tiles))
+        whole = self.statement(self.program.body, dict(tiles))
+        return replace(whole, span=self.shown(whole))
+
+    def shown(self, whole: Estimate) -> Array:
+        """ns that all takes: its span, and never less than the longest occupancy between the first
+        load's start and the last store's; more where the two are alike."""
+        least = whole.step + ENDS * self.core.dma_start_ns
+        span = np.minimum(whole.span, least + SHOWN * (whole.span - least))
+        peak = np.maximum(span, least)
+        powers = (span / peak) ** ALIKE + (least / peak) ** ALIKE
+        return np.asarray(peak * powers ** (1 / ALIKE))
+
+    def memory(self, tiles: Mapping[str, Any], n: int) -> Array:
+        """Bytes of SBUF and PSUM a partition that tiles take in all their places, shape (2, n)."""
+        taken = np.zeros((2, n))
+        for buffer, places in self.places:
+            if buffer.scope in SCOPES and buffer.shape[1:]:
+                size = size_of(buffer.dtype) * max(places, buffer.versions)
+                for extent in buffer.shape[1:]:
+                    size = size * self.value(extent, dict(tiles))
+                taken[SCOPES.index(buffer.scope)] += size
+        return taken
 
     # -- statements ---------------------------------------------------------------------------
     def statement(self, statement: Statement, values: Values) -> Estimate:
@@ -140,22 +169,14 @@ class Analysis:
         total.span = np.where(extent > 1, usual.span, last.span) * (extent > 0)
         if self.split(loop.body)[0]:
             total.span = total.span - self.ahead(loop, values) * (extent > 0)
-        total.steady = np.zeros(self.n)
-        for part, times, at in (
-            (usual, np.maximum(many - 1, 0), 0),
-            (last, extent > 1, np.maximum(extent - 1, 0)),
-        ):
-            if np.any(times):
-                step = self.further(loop, part, {**values, loop.variable: at})
-                total.span = total.span + step * times
-                total.steady = total.steady + step * times
+        step = ending = self.further(loop, usual, {**values, loop.variable: 0})
+        if last is not usual:
+            ending = self.further(loop, last, {**values, loop.variable: np.maximum(extent - 1, 0)})
+        rest = step * np.maximum(many - 1, 0) + ending * (extent > 1)
+        total.span = total.span + rest
+        total.steady = total.span
         if self.split(loop.body)[0]:
-            first = np.where(extent > 1, self.further(loop, usual, {**values, loop.variable: 0}), 0)
-            once = {**values, loop.variable: np.maximum(extent - 1, 0)}
-            only = np.where(extent == 1, self.further(loop, last, once), 0)
-            total.steady = total.steady + first + only
-        else:
-            total.steady = total.span
+            total.steady = rest + np.where(extent > 1, step, ending * (extent == 1))
         if loop.kind == "unroll":  # transfers under way at once: work begins on the first
             total.span = np.where(extent > 1, usual.span, last.span) * (extent > 0)
             total.steady = total.span
@@ -224,10 +245,38 @@ class Analysis:
         """ns by which use begins before all of the first tiles are made, which come in parts."""
         first = {**values, loop.variable: 0}
         made, used = self.halves(loop, first)
-        count = self.sweeps(self.split(loop.body)[2][0], first)
-        if count is None:
-            return np.zeros(self.n)
+        count = self.pieces(self.split(loop.body)[2][0], first)
         return np.asarray(AHEAD * (1 - 1 / count) * np.minimum(made.span, used.span))
+
+    def pieces(self, statement: Statement, values: Values) -> Any:
+        """In how many pieces a statement takes what it uses: the iterations of its outermost loop
+        that has several."""
+        if isinstance(statement, Allocate):
+            return self.pieces(statement.body, values)
+        if isinstance(statement, Sequence):
+            return self.pieces(statement.statements[0], values)
+        if not isinstance(statement, Loop):
+            return 1
+        if nest := match_nest(statement):
+            return self.rounds(*nest, values)
+        extent = np.maximum(self.value(statement.extent, values), 1)
+        if np.all(extent > 1):
+            return extent
+        deeper = self.pieces(statement.body, {**values, statement.variable: 0})
+        return np.where(extent > 1, extent, deeper)
+
+    def rounds(self, loops: tuple[Loop, ...], block: Block, values: Values) -> Any:
+        """Matmuls that add to the same sums: each uses its own part of the operands."""
+        if block.reducer is None or self.buffers[block.buffer].scope != "psum":
+            return 1
+        written = {name for index in block.write.indices for name in index.variables()}
+        depth = next(iter(loads(block.value))).indices[0].variables()
+        known = {**{loop.variable: 0 for loop in loops}, **values}
+        count: Any = 1
+        for loop in loops:
+            if loop.variable not in written and loop.variable not in depth:
+                count = count * np.maximum(self.value(loop.extent, known), 1)
+        return count
 
     def alone(self, part: Estimate, made: Estimate, used: Estimate) -> Array:
         """ns an iteration adds whose tiles have one place each: results are not written before the
@@ -291,12 +340,24 @@ class Analysis:
                 return self.loop(self.rebuilt[key], values)
         sizes = {loop.variable: self.value(loop.extent, values) for loop in loops}
         apart = {loop.variable: sizes.pop(loop.variable) for loop in loops if loop.kind == "unroll"}
-        cost = NestCost(self.core, self.buffers, self.n, block, sizes, self.constants)
-        return cost.repeated(apart) if apart else cost.estimate()
+        known = (id(block), *(_key(size) for size in (*sizes.values(), *apart.values())))
+        if known not in self.memo:
+            cost = NestCost(self.core, self.buffers, self.n, block, sizes, self.constants)
+            self.memo[known] = cost.repeated(apart) if apart else cost.estimate()
+        return self.memo[known]
 
 
 def _key(value: Any) -> Any:
     return value if isinstance(value, int) else value.tobytes()
+
+
+def _places(statement: Statement, depth: int) -> Iterator[tuple[Buffer, int]]:
+    """Every tile and the places it has, `depth` being those of the loop around."""
+    if isinstance(statement, Allocate):
+        yield statement.buffer, depth
+    inner = statement.stages if isinstance(statement, Loop) else depth
+    for child in children(statement):
+        yield from _places(child, inner)
 
 
 def _kind(loop: Loop) -> LoopKind:
@@ -308,16 +369,3 @@ def _rebuild(loops: tuple[Loop, ...], block: Block) -> Statement:
     for loop in reversed(loops):
         statement = Loop(loop.variable, loop.extent, loop.kind, statement, loop.stages)
     return statement
-
-
-def features(estimate: Estimate, roofline: float) -> NDArray[np.float32]:
-    """What a cost model learns from, shape (n, 10): logarithms of times, bytes and counts."""
-    columns = [
-        *estimate.occupied,
-        estimate.span,
-        estimate.moved,
-        estimate.count,
-        estimate.transposes,
-        estimate.latency / max(roofline, 1e-9),
-    ]
-    return np.log2(np.stack(columns, axis=1) + 1.0).astype(np.float32)

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from codegen.accelerator.core import ENGINES, Core
+from codegen.accelerator.core import Core
 from codegen.accelerator.costs import transfer_time
 from codegen.accelerator.patterns import absorbed, calls, combination, simplify, squared
 from codegen.accelerator.pointwise import MAX_ELEMENTS
@@ -26,80 +25,25 @@ from search_space.expression import Expr
 from search_space.program import Block, Buffer
 from search_space.scalar import Call, Const, Load, Scalar, Select, loads
 from search_space.strides import boxes
+from simulator.accelerator.estimate import (
+    COUNT,
+    DMA,
+    GPSIMD,
+    MATMULS,
+    MOVED,
+    PSUM_PORT,
+    ROWS,
+    SBUF_PORT,
+    SCALAR,
+    STORED,
+    TENSOR,
+    TRANSFERS,
+    TRANSPOSES,
+    VECTOR,
+    Estimate,
+)
 
-Array = NDArray[np.float64]
-
-RESOURCES = (*ENGINES, "dma")
-TENSOR, VECTOR, SCALAR, GPSIMD, DMA = range(len(RESOURCES))
 _ENGINES = {"scalar": SCALAR, "gpsimd": GPSIMD}
-MOVED, COUNT, TRANSPOSES = range(len(RESOURCES), len(RESOURCES) + 3)
-
-BALANCE = 8
-"""Exponent of the norm that combines occupancies: large, so nearly their maximum."""
-
-
-@dataclass
-class Estimate:
-    """Cost of a statement for each configuration of a batch.
-
-    Attributes:
-        data: shape (8, n): ns that each of `RESOURCES` is occupied, then bytes to and from HBM,
-            instructions, and transposes on the tensor engine.
-        span: ns from start to last result, run alone, shape (n,).
-        steady: ns each run takes when runs follow each other (inner loops' tiles are made
-            ahead), or None where that is the span.
-    """
-
-    data: Array
-    span: Array
-    steady: Array | None = None
-
-    @property
-    def repeated(self) -> Array:
-        """`steady`, or the span."""
-        return self.span if self.steady is None else self.steady
-
-    @classmethod
-    def zero(cls, n: int) -> Estimate:
-        return cls(np.zeros((len(RESOURCES) + 3, n)), np.zeros(n))
-
-    def add(self, other: Estimate, times: Any = 1.0) -> None:
-        """Add `times` runs of another; its span is left to the caller."""
-        self.data += other.data * times
-
-    @property
-    def occupied(self) -> Array:
-        """ns of each resource, shape (5, n)."""
-        return self.data[: len(RESOURCES)]
-
-    @property
-    def moved(self) -> Array:
-        row: Array = self.data[MOVED]
-        return row
-
-    @property
-    def count(self) -> Array:
-        row: Array = self.data[COUNT]
-        return row
-
-    @property
-    def transposes(self) -> Array:
-        row: Array = self.data[TRANSPOSES]
-        return row
-
-    @property
-    def step(self) -> Array:
-        """Occupancies combined: nearly the longest, more where two are alike and get in each
-        other's way.
-        """
-        peak = np.maximum(self.occupied.max(axis=0), 1e-9)
-        combined: Array = peak * ((self.occupied / peak) ** BALANCE).sum(axis=0) ** (1 / BALANCE)
-        return combined
-
-    @property
-    def latency(self) -> Array:
-        """ns: the estimate."""
-        return np.maximum(self.span, self.step)
 
 
 @dataclass
@@ -127,7 +71,7 @@ class NestCost:
         if isinstance(value, Load) and self.is_dma(sources):
             return self.dma(total, value)
         if isinstance(value, Select) and isinstance(value.then, Load) and self.is_dma(sources):
-            self.engine(total, VECTOR, len(value.condition), core.minimums[VECTOR])
+            self.engine(total, VECTOR, 1.0, core.minimums[VECTOR])  # both sides of each row at once
             return self.dma(total, value.then)
         if block.reducer == "sum" and scope == "psum":
             return self.matmul(total)
@@ -193,12 +137,25 @@ class NestCost:
         return {n for index in found.indices for n in index.variables()} & set(self.sizes)
 
     def engine(
-        self, total: Estimate, engine: int, count: Any, cycles: Any, part: float = 1.0
+        self,
+        total: Estimate,
+        engine: int,
+        count: Any,
+        cycles: Any,
+        part: float = 1.0,
+        psum: bool = False,
     ) -> Estimate:
-        """Add `count` instructions, of which this engine takes a `part` where several share."""
+        """Add `count` instructions, of which this engine takes a `part` where several share.
+
+        Engines that exclude each other on a memory hold its port meanwhile (`psum`: on PSUM, too).
+        """
         core = self.core
         time = count * cycles / core.clocks[engine]
         total.occupied[engine] += time * part
+        if core.exclusive_sbuf and engine in (VECTOR, GPSIMD):
+            total.data[SBUF_PORT] += time * part
+        if core.exclusive_psum and psum and engine in (VECTOR, SCALAR):
+            total.data[PSUM_PORT] += time * part
         shown = core.latencies[engine] / core.clocks[engine] + core.semaphore_ns
         total.span += np.where(count > 0, (time + shown) * part, 0)
         total.data[COUNT] += count * part
@@ -216,6 +173,7 @@ class NestCost:
         if self.dtype(first.buffer) == "float32":
             passes, extra = core.fp32_factor, core.fp32_pass_overhead
         cycles = (np.maximum(core.minimums[TENSOR], self.product(free)) + extra) * passes
+        total.data[MATMULS] += count
         return self.engine(total, TENSOR, count, cycles)
 
     def transpose(self, total: Estimate, source: Load) -> Estimate:
@@ -249,9 +207,17 @@ class NestCost:
         pieces = np.maximum(1.0, whole * size / DMA_BYTES)
         total.occupied[DMA] += np.maximum(busy, whole * size / core.hbm_bytes_per_ns)
         total.span += np.where(whole > 0, time + core.dma_start_ns, 0)
-        total.data[MOVED] += whole * size
-        total.data[COUNT] += pieces
+        self.transferred(total, whole * size, pieces, runs)
+        if not load:
+            total.data[STORED] += whole * size
         return total
+
+    def transferred(self, total: Estimate, moved: Any, transfers: Any, rows: Any) -> None:
+        """Count what DMA does."""
+        total.data[MOVED] += moved
+        total.data[COUNT] += transfers
+        total.data[TRANSFERS] += transfers
+        total.data[ROWS] += rows
 
     def picked(self, total: Estimate) -> None:
         """What a gather does first: indices are loaded and brought into their range (`gathers`)."""
@@ -316,13 +282,15 @@ class NestCost:
         pieces = np.maximum(self.boxes(), np.ceil(elements / MAX_ELEMENTS)) * present
         each = elements / np.maximum(pieces, 1)
         several = [_ENGINES.get(name, VECTOR) for name in block.engine.split("|")]
-        for engine, factor in self.instructions(block.value, several[0]):
+        touched = {block.buffer, *(found.buffer for found in loads(block.value))}
+        psum = any(self.scope(name) == "psum" for name in touched)
+        for place, (engine, factor) in enumerate(self.instructions(block.value, several[0])):
             for one in several if engine == several[0] else [engine]:
                 minimum = core.minimums[one]
                 size = each * factor
                 cycles = size + minimum if one == GPSIMD else np.maximum(minimum, size)
                 part = 1 / len(several) if engine == several[0] else 1.0
-                self.engine(total, one, pieces, cycles, part)
+                self.engine(total, one, pieces, cycles, part, psum and place == 0)
         if block.reducer is not None:
             kept = self.product(self.used(block.write) - rows)
             again = isinstance(block.value, Call) and np.any(kept > 1)
@@ -351,8 +319,7 @@ class NestCost:
             engines, time = _vector_transfer(elements / run, run * size, core)
             total.occupied[DMA] += engines * time / core.dma_engines
             total.span += time + core.dma_start_ns
-            total.data[MOVED] += elements * size
-            total.data[COUNT] += 1
+            self.transferred(total, elements * size, 1, elements / run)
         return total
 
     def instructions(self, value: Scalar, own: int) -> list[tuple[int, float]]:

@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from codegen.accelerator.costs import costs
+from codegen.accelerator.instructions import Op, Space
 from search_space.errors import ConfigError, TargetError, WorkloadError
 from search_space.space import SearchSpace
 from search_space.target import load_target
 from search_space.template import template_of
 from search_space.workload import Workload
 from simulator import judge, measure, simulate
+from simulator.accelerator.family import instruction_stream
+from simulator.accelerator.features import COLUMNS
 
 TRN1, TRN2 = load_target("trn1"), load_target("trn2")
 PRODUCTS = [
@@ -66,6 +70,27 @@ def test_a_batch_is_judged_as_each_alone():
         assert alone.latency[0] == pytest.approx(together.latency[index], rel=1e-9)
         np.testing.assert_allclose(alone.features[0], together.features[index], rtol=1e-5)
         assert alone.bound[0] == together.bound[index]
+
+
+@pytest.mark.parametrize("text", [PRODUCTS[1], PRODUCTS[3]])
+def test_features_count_what_the_stream_does(text):
+    """Columns against the instruction stream that each configuration becomes."""
+    workload, configs = sampled(text, 6)
+    found = 2.0 ** judge(workload, TRN1, configs).features.astype(np.float64) - 1
+    column = {name: found[:, i] for i, name in enumerate(COLUMNS)}
+    for index, config in enumerate(configs):
+        stream = instruction_stream(workload, TRN1, config)
+        op, moved = stream.rows["op"], costs(stream).bytes
+        assert column["bytes"][index] == pytest.approx(moved.sum(), rel=1e-3)
+        assert column["stored"][index] == pytest.approx(moved[op == Op.STORE].sum(), rel=1e-3)
+        assert column["matmuls"][index] == pytest.approx((op == Op.MATMUL).sum(), rel=1e-3)
+        assert column["transposes"][index] == pytest.approx((op == Op.TRANSPOSE).sum(), rel=1e-3)
+        tensor = costs(stream).issue[stream.rows["queue"] == 0].sum()
+        assert column["tensor"][index] == pytest.approx(tensor, rel=1e-3)
+        space = {s: [a for a in stream.allocations if a.space == s] for s in Space}
+        for name, memory in (("SBUF", Space.SBUF), ("PSUM", Space.PSUM)):
+            places = {a.offset: a.bytes for a in space[memory]}
+            assert column[f"{name} bytes a partition"][index] >= 0.99 * sum(places.values())
 
 
 def test_no_configurations():
