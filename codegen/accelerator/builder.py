@@ -80,6 +80,19 @@ class Kernel(SpecialInstructions):
         """`out[M, N] (+)= stationary[K, M].T @ moving[K, N]`; out in PSUM, the others in SBUF."""
         self._emit(Op.MATMUL, "tensor", out, stationary, moving, accumulate=accumulate)
 
+    def matmul_double_row(
+        self, out: Tile, stationary: Tile, moving: Tile, accumulate: bool = False
+    ) -> None:
+        """`out[M, N] (+)= sum over i of stationary[K, i, M].T @ moving[K, i, N]`, i = 0, 1: two
+        values of fp8 in each row of the array, in the time of one (Trainium2 and later).
+        """
+        if self.core.fp8_k_max < 2 * self.core.rows:
+            raise CodegenError(
+                f"target '{self.core.target.name}' multiplies fp8 as bf16: tensor.fp8_k_max is "
+                f"{self.core.fp8_k_max}, {2 * self.core.rows} are needed for two values a row"
+            )
+        self._emit(Op.MATMUL, "tensor", out, stationary, moving, function=1, accumulate=accumulate)
+
     def transpose(self, out: Tile, data: Tile) -> None:
         """`out[F, P] = data[P, F].T`; out in PSUM."""
         self._emit(Op.TRANSPOSE, "tensor", out, data)

@@ -43,6 +43,7 @@ class Core:
     minimums: tuple[float, float, float, float]
     fp32_factor: int
     fp32_transpose_factor: int
+    fp8_k_max: int
     fp32_pass_overhead: float
     load_stationary_speedup: float
     semaphore_ns: float
@@ -90,6 +91,7 @@ class Core:
             ),
             fp32_factor=integer("tensor.fp32_factor"),
             fp32_transpose_factor=integer("tensor.fp32_transpose_factor"),
+            fp8_k_max=integer("tensor.fp8_k_max"),
             fp32_pass_overhead=number("tensor.fp32_pass_overhead"),
             load_stationary_speedup=number("tensor.load_stationary_speedup"),
             semaphore_ns=number("semaphore.ns"),

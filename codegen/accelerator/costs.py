@@ -87,12 +87,19 @@ def _cycles(stream: InstructionStream, core: Core) -> Floats:
     """Issue cycles of every row, as if it ran on its compute engine."""
     op = stream.rows["op"]
     turns = op == Op.TRANSPOSE
-    moving = np.where(turns, _partitions(stream, "in0"), elements(stream, "in1"))
+    columns = elements(stream, "in1") // values_a_row(stream)
+    moving = np.where(turns, _partitions(stream, "in0"), columns)
     tensor = np.maximum(core.minimums[TENSOR], moving).astype(np.float64)
     fp32 = dtype_of(stream, "in0") == 0
     passes = np.where(turns, core.fp32_transpose_factor, core.fp32_factor)
     tensor = np.where(fp32, (tensor + core.fp32_pass_overhead) * passes, tensor)
     return np.where(stream.rows["queue"] == TENSOR, tensor, engine_cycles(stream, core))
+
+
+def values_a_row(stream: InstructionStream) -> Ints:
+    """2 for matmuls of two fp8 values in each row of the array, else 1."""
+    double = (stream.rows["op"] == Op.MATMUL) & (stream.rows["function"] == 1)
+    return np.where(double, 2, 1)
 
 
 def _partitions(stream: InstructionStream, operand: str) -> Ints:
@@ -110,11 +117,12 @@ def _tensor(stream: InstructionStream, core: Core) -> tuple[Floats, Floats]:
     held = rows["in0"][mine]
     fresh = np.ones(len(mine), dtype=bool)
     fresh[1:] = (held[1:] != held[:-1]) | (rows["op"][mine][1:] != rows["op"][mine][:-1])
-    columns = elements(stream, "in0")[mine]
+    columns = (elements(stream, "in0") // values_a_row(stream))[mine]
     passes = np.where(dtype_of(stream, "in0")[mine] == 0, core.fp32_factor, 1)
     load = columns / core.load_stationary_speedup * passes / core.clocks[TENSOR]
     stationary[mine] = np.where(fresh, load, 0.0)
     product = _partitions(stream, "in0") * elements(stream, "in0") * elements(stream, "in1") * 2.0
+    product = product / values_a_row(stream)
     return stationary, np.where(rows["op"] == Op.MATMUL, product, 0.0)
 
 

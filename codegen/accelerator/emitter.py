@@ -92,6 +92,8 @@ class Emitter(KernelMemory):
         immediates: tuple[float, float, float] = (0.0, 0.0, 0.0),
     ) -> None:
         able = [name for name in engine.split("|") if name in ENGINES_OF[op]]
+        if any(tile is not None and tile.space == Space.PSUM for tile in operands):
+            able = [name for name in able if name != "gpsimd"] or able  # it cannot reach PSUM
         if not able:
             raise CodegenError(
                 f"{op.name.lower()} does not run on engine '{engine}'; "

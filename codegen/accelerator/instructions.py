@@ -3,6 +3,7 @@
     LOAD / STORE            DMA between HBM and SBUF (rows are the contiguous runs in HBM)
     GATHER                  out[p, f] = tensor[index[p]*pitch + f], DMA with indices in SBUF
     MATMUL                  psum[M, N] (+)= stationary[K, M].T @ moving[K, N]        tensor
+                            (function 1: of fp8 [K, 2, M] and [K, 2, N], both summed)
     TRANSPOSE               psum[F, P] = sbuf[P, F].T, a pass against an identity    tensor
     ACTIVATION              out = f(in * scale + bias), optionally its row sums      scalar
     TENSOR_TENSOR           out = a op b                                             vector, gpsimd
@@ -105,6 +106,7 @@ DTYPES = (
 )  # fmt: skip
 """Element types. Whole numbers are moved by DMA and copied; engines compute in fp32."""
 
+FP8 = (DTYPES.index("float8_e4m3"), DTYPES.index("float8_e5m2"))
 FLOATS = DTYPES[:5]
 """Those that the tensor engine multiplies."""
 

@@ -70,7 +70,8 @@ def _function_text(instruction: Instruction) -> str:
         return f" {instruction.function} + f"
     if op == Op.SHUFFLE:
         return " " + ",".join(map(str, shuffle_mask(instruction)))
-    return " accumulate" if instruction.accumulate else ""
+    double = " double_row" if op == Op.MATMUL and instruction.function else ""
+    return f"{double} accumulate" if instruction.accumulate else double
 
 
 def _scalars_text(instruction: Instruction) -> str:

@@ -14,12 +14,14 @@ import numpy as np
 
 from codegen.accelerator.compiled import Ints
 from codegen.accelerator.core import FIRST_DMA_QUEUE
+from codegen.accelerator.costs import values_a_row
 from codegen.accelerator.engine_costs import elements
 from codegen.accelerator.footprints import extents
 from codegen.accelerator.instructions import (
     BN_STATS_ELEMENTS,
     DTYPE_BYTES,
     DTYPES,
+    FP8,
     GATHER_PARTITIONS,
     OPERANDS,
     QUARTER,
@@ -142,7 +144,8 @@ def _tensor_engine(stream: InstructionStream) -> None:
     if not (matmul | transpose).any():
         return
     k, other_k = _partitions(stream, "in0"), _partitions(stream, "in1")
-    m, n = elements(stream, "in0"), elements(stream, "in1")
+    values = values_a_row(stream)
+    m, n = elements(stream, "in0") // values, elements(stream, "in1") // values
     out_p, out_f = _partitions(stream, "out"), elements(stream, "out")
     either = matmul | transpose
     fail(
@@ -159,6 +162,14 @@ def _tensor_engine(stream: InstructionStream) -> None:
         stream,
         matmul & (n > core.moving_free),
         lambda r: f"N = {n[r]} moving columns exceeds {core.moving_free}",
+    )
+    narrow = np.isin(column(stream, "in0", "dtype"), FP8) & np.isin(
+        column(stream, "in1", "dtype"), FP8
+    )
+    fail(
+        stream,
+        (values == 2) & ~narrow,
+        lambda _: "two values a row of the array must be of dtype float8",
     )
     fail(
         stream,

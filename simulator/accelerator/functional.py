@@ -150,7 +150,12 @@ class _Machine:
         out[...] = source[index].reshape(out.shape)
 
     def matmul(self, i: Instruction) -> None:
-        product = self.read(i.operands["in0"]).T @ self.read(i.operands["in1"])
+        stationary, moving = self.read(i.operands["in0"]), self.read(i.operands["in1"])
+        if i.function:  # two values in each row
+            stationary, moving = (
+                a.reshape(2 * len(a), a.shape[1] // 2) for a in (stationary, moving)
+            )
+        product = stationary.T @ moving
         out = self.view(i.operands["out"])
         if i.accumulate:
             product = product + out.astype(np.float32).reshape(product.shape)

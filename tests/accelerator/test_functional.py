@@ -151,6 +151,23 @@ def test_matmul_accumulates_in_fp32_and_transposes(rng):
     )
 
 
+def test_two_fp8_values_in_each_row_are_summed(rng):
+    core = Core.of(load_target("trn2"))
+    kernel = Kernel("double", core)
+    kind = ml_dtypes.float8_e5m2
+    a, b = (rng.standard_normal((32, 2, n)).astype(kind) for n in (16, 40))
+    tiles = [kernel.sbuf(x.shape, "float8_e5m2") for x in (a, b)]
+    for tile, name in zip(tiles, "ab", strict=True):
+        kernel.load(tile, kernel.input(name, tile.shape, "float8_e5m2"))
+    total, out = kernel.psum((16, 40)), kernel.sbuf((16, 40))
+    kernel.matmul_double_row(total, *tiles)
+    kernel.copy(out, total)
+    kernel.store(kernel.output("c", (16, 40)), out)
+    got = execute(kernel.finish(), {"a": a, "b": b})["c"]
+    expected = np.einsum("kim,kin->mn", a.astype(np.float32), b.astype(np.float32))
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3", "float8_e5m2"])
 def test_results_are_rounded_to_the_dtype_written(pair, dtype):
     from search_space.dtypes import to_numpy

@@ -103,6 +103,18 @@ def test_one_matmul_tile_takes_512_cycles(trn1):
     assert pytest.approx(91.75, abs=0.01) == 2 * 128 * 128 * 512 / (512 / 2.8) / 1e3
 
 
+def test_two_fp8_values_a_row_double_the_peak_of_trainium2(trn2):
+    kernel = Kernel("double", trn2)
+    x = kernel.input("x", (128, 2, 640), "float8_e4m3")
+    tile, total = kernel.sbuf((128, 2, 640), "float8_e4m3"), kernel.psum((128, 512))
+    kernel.load(tile, x)
+    for i in range(8):
+        kernel.matmul_double_row(total, tile[:, :, :128], tile[:, :, 128:], accumulate=i > 0)
+    played = timeline(kernel.finish())
+    steps = np.diff(played.start[played.stream.rows["op"] == Op.MATMUL])
+    assert played.costs.flops[-1] / steps[-1] / 1e3 == pytest.approx(158, rel=0.01)
+
+
 def load_time(core: Core, row_bytes: int, transfers: int = 64) -> float:
     """ns a transfer of 128 strided rows takes, in a long sequence of them."""
     kernel = Kernel("rows", core)

@@ -72,6 +72,14 @@ def test_matmul_out_leaves_its_bank(kernel):
     refused(kernel, "leaves its bank of 2048 bytes")
 
 
+def test_two_values_a_row_are_of_fp8_and_of_later_cores(kernel, trn2):
+    with pytest.raises(CodegenError, match=r"tensor.fp8_k_max is 128, 256 are needed"):
+        kernel.matmul_double_row(kernel.psum((8, 8)), *[filled(kernel, (128, 2, 8))] * 2)
+    later = Kernel("broken", trn2)
+    later.matmul_double_row(later.psum((8, 8)), *[filled(later, (128, 2, 8), "bfloat16")] * 2)
+    refused(later, "must be of dtype float8")
+
+
 def test_matmul_operands_must_be_in_sbuf(kernel):
     a, total = filled(kernel, (128, 128)), kernel.psum((128, 128))
     kernel.memset(total, 0.0)
