@@ -1,51 +1,67 @@
-"""Fused attention on Trainium-like cores: scores go from PSUM to probabilities on the chip.
+"""Fused attention on Trainium-like cores: scores go from PSUM to powers on the chip.
 
-128 queries at a time stand on partitions, all keys along the free axis, so that the softmax is a
-reduction and an activation; probabilities are then turned, since a product needs what it sums over
-on partitions. Queries are scaled by -scale as they leave PSUM: then the least score is subtracted
-and the activation negates, which needs no instruction of its own. The sum divides the result only.
+128 queries at a time stand on partitions, all keys along the free axis, so that the greatest score
+of each query is one reduction. A product needs what it sums over on partitions, so the powers of a
+block of queries are wanted with keys there. `turn` says how they get there:
 
-    for sequences: for pairs of heads:  load q, k;  kt = k turned;  qt = -scale * q turned
-      for heads of the pair:  load v
-        for 128 queries:      s[128, n] = qt.T @ kt       least = min s       p = exp(least - s)
-                              z = 1 / sum p     pt[n, 128] = p turned     y = (pt.T @ v) * z
+    scores   the product of keys and queries again, the other way round, less the greatest scores:
+             another product, with a diagonal of ones, into the same sums; its powers are in place
+    powers   powers of the scores there are, turned on the tensor engine and copied
 
-Two heads of up to 64 features are turned at once: together they fill the tensor engine's rows.
-Iterations are interleaved: each engine works on whichever head is ready for it, as far as the
-copies of tiles allow.
+Powers need more copies out of PSUM, which vector and scalar engine share on Trainium; scores round
+the greatest to a dtype of products (see `EIGHTH`). Either way the greatest power of a query is 1, or
+near it: none overflows, and sums are not 0. Values have a column of ones beside them, so the product
+that mixes them also sums the powers; results are divided by it on their way out of PSUM.
+
+    for sequences: for groups of heads:  load q, k;  kt = k turned;  qt = scale * q turned
+      for groups:  load v, 1
+        for 128 queries:   s[128, n] = qt.T @ kt      top = max s
+                           st[n, 128] = kt.T @ qt - top     pt = exp(st)
+                           o = pt.T @ [v, 1]          y = o[:-1] / o[-1]
+
+Two heads of up to 64 features are turned at once: together they fill the tensor engine's rows. The
+scores of a group of heads are reduced, and their powers made, by one instruction each. Iterations
+are interleaved: each engine works on whichever group is ready for it, as far as the places of tiles
+allow, and copies go to whichever of the engines named is free.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from search_space.accelerator import partitioned
 from search_space.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
 from search_space.dtypes import size_of
-from search_space.expression import const, minimum
-from search_space.knobs import Constraint, choice
+from search_space.expression import Expr, const, minimum, var
+from search_space.knobs import Constraint, choice, count
 from search_space.layout import Layout, LayoutDimension
-from search_space.scalar import Load, Scalar, call
+from search_space.scalar import Const, Load, Scalar, Select, call
 from search_space.schedule import Schedule
 from search_space.space import SearchSpace, Subspace
 from search_space.target import Target
 from search_space.workload import Workload
 
-GROUP = 4
+TURNED = 4
 """Turned tiles that share a PSUM bank and one copy out of it."""
 
-ENGINES = (
-    "gpsimd,scalar,scalar,scalar",
-    "scalar,scalar,vector,scalar",
-    "gpsimd,scalar,scalar,vector",
-    "scalar,scalar,scalar,gpsimd",
-    "vector,scalar,scalar,scalar",
-    "vector,gpsimd,scalar,vector",
-)
-"""Which engines copy turned keys, queries and probabilities, and results, out of PSUM. The softmax
-itself keeps vector (reductions) and scalar (exponentials) busy; these share the rest."""
+COPIERS = ("scalar|vector", "scalar", "vector")
+"""Engines that may copy turned tiles out of PSUM (gpsimd does not reach it)."""
 
-COPIES = (1, 2, 4, 8)
-"""Of each tile: heads, or blocks of queries, that are under way at once."""
+EIGHTH = 8.0
+"""Greatest scores are rounded to 11 bits (fp16) where they are subtracted by the tensor engine. A
+power is exp(score - rounded), so it is wrong by the same factor in every key, which the division
+takes out; it overflows, or all of a query's vanish, only if rounding moves a score by 80: from
+327,000 on. In bf16, which reaches further than fp16, scores stand in PSUM as eighths."""
+
+COPIES = (1, 2, 3, 4, 6, 8)
+"""Of each tile in SBUF: groups of heads, or blocks of queries, that are under way at once."""
+
+PLACES = (1, 2, 3, 4)
+"""Of tiles in PSUM: of scores and results (`places`), and of what is being turned (`turning`)."""
+
+GROUPS = (1, 2, 3, 4, 6, 8)
+"""Heads whose scores are reduced at once."""
 
 
 class AttentionSpace:
@@ -60,6 +76,7 @@ class AttentionSpace:
         self.m, self.n, self.k = (workload.integer(name) for name in "mnk")
         self.batch, self.heads = workload.integer("batch"), workload.integer("heads")
         self.width, self.scale = width, scale
+        self.mask = workload.text("mask")
         self.rows, self.cols = target.integer("tensor.rows"), target.integer("tensor.cols")
         self.wide = target.integer("tensor.moving_free")
         self.size = size_of(workload.dtype)
@@ -68,135 +85,197 @@ class AttentionSpace:
         self.bank = self.psum // target.integer("psum.banks")
 
     # -- space --------------------------------------------------------------------------------
-    def scores(self) -> tuple[str, ...]:
-        """Where scores may stand: read straight from PSUM if a bank holds a row without a mask."""
-        one_bank = self.n <= self.wide and self.workload.text("mask") == "none"
-        return ("psum", "sbuf") if one_bank else ("sbuf",)
+    def ways(self) -> tuple[tuple[str, str], ...]:
+        """What is turned, and where scores stand, the best first; a mask is taken off on their way
+        to SBUF.
+
+        Where scores are turned, blocks of queries must be whole: each is a row of the diagonal. In
+        fp32 products are dear, so that powers are turned instead.
+        """
+        if self.mask != "none":
+            return (("powers", "sbuf"),)
+        whole = self.m <= self.cols or self.m % self.cols == 0
+        again = (("scores", "psum"),) if whole else ()
+        powers = (("powers", "psum"), ("powers", "sbuf"))
+        return (*again, *powers) if self.size == 2 else (*powers, *again)
 
     def space(self) -> SearchSpace:
-        """Where scores stand, heads turned together, copies of tiles, engines for the rest."""
+        """What is turned, where scores stand, heads together, places of tiles, engines."""
         spaces = [
-            self._subspace(scores, copies, pair)
-            for scores in self.scores()
-            for copies in COPIES
-            for pair in self.pairs()
+            self._subspace(turn, scores, group, pair)
+            for turn, scores in self.ways()
+            for group in self.groups()
+            for pair in self.pairs(group)
         ]
         kept = tuple(s for s in spaces if s.size)
-        return SearchSpace(kept or (spaces[0],))
+        return SearchSpace(kept or (spaces[-1],))
 
-    def pairs(self) -> tuple[int, ...]:
-        """How many heads may be turned together."""
-        return (1, 2) if 2 * self.k <= self.rows and self.heads > 1 else (1,)
+    def groups(self) -> tuple[int, ...]:
+        """How many heads' scores may be reduced at once: all groups are alike."""
+        return tuple(group for group in GROUPS if self.heads % group == 0)
 
-    def _subspace(self, scores: str, copies: int, pair: int) -> Subspace:
+    def pairs(self, group: int) -> tuple[int, ...]:
+        """How many heads may be turned together, where a group has `group`."""
+        if 2 * self.k > self.rows or self.heads == 1:
+            return (1,)
+        return (1, 2) if group == 1 or group % 2 == 0 else (1,)
+
+    def _subspace(self, turn: str, scores: str, group: int, pair: int) -> Subspace:
         what = "bytes of {} a partition that the tiles take"
         limits = (
-            Constraint(const(self._sbuf(copies, pair)), self.capacity, what.format("SBUF")),
-            Constraint(
-                const(self._psum(copies, scores)),
-                self.psum,
-                what.format("PSUM"),
-                "choose fewer copies",
-            ),
-        )
-        return Subspace(
-            (("algorithm", "fused"), ("copies", copies), ("pair", pair), ("scores", scores)),
-            (choice("engines", ENGINES),),
-            limits,
-        )
+            Constraint(self._sbuf(turn, scores, group, pair), self.capacity, what.format("SBUF")),
+            Constraint(self._psum(turn, scores, group), self.psum, what.format("PSUM"),
+                       "choose fewer places"),
+        )  # fmt: skip
+        fixed = (
+            ("algorithm", "fused"), ("group", group), ("pair", pair), ("scores", scores),
+            ("turn", turn),
+        )  # fmt: skip
+        knobs = (
+            count("copies", COPIES), count("places", PLACES), count("turning", PLACES),
+            choice("keys", COPIERS), choice("queries", COPIERS[1:] + COPIERS[:1]),
+            *((choice("powers", COPIERS),) if turn == "powers" else ()),
+        )  # fmt: skip
+        return Subspace(fixed, knobs, limits)
 
-    def _sbuf(self, copies: int, pair: int) -> int:
+    def _sbuf(self, turn: str, scores: str, group: int, pair: int) -> Expr:
         """Bytes a partition."""
         keys, queries = -(-self.n // self.rows), -(-self.m // self.rows)
-        features = pair * self.k
-        depth = -(-features // self.rows)
-        strips = (keys + queries) * features + depth * (self.n + self.m) + keys * self.width
-        powers = self.n + keys * self.cols + self.width
-        masked = self.workload.text("mask") != "none"
-        scores = self.n * 4 * (2 if masked else 1)
-        each = (strips + powers) * self.size + scores + 4 * 64
-        spread = 8 * min(self.n, 2048) * self.size if masked else 0
-        return copies * each + spread + 8 * min(self.n, 2048) * 4
+        heads = max(group, pair)
+        strips = (keys + queries) * heads * self.k * self.size
+        turned = heads // pair * -(-pair * self.k // self.rows) * (self.n + self.m) * self.size
+        values = group * keys * self._aligned(self.width + 1) * self.size
+        flat = self.n if turn == "powers" else 0
+        powers = group * (flat + keys * self.cols + self.width) * self.size
+        masked = self.mask != "none"
+        kept = self.n * 4 * group * (1 + masked) if scores == "sbuf" else 0
+        spread = 8 * min(self.n, 2048) * (4 + self.size if masked else 0)
+        each = strips + turned + values + powers + kept + 4 * 64
+        return var("copies") * each + spread + self.cols * 4
 
-    def _psum(self, copies: int, scores: str) -> int:
-        """Bytes a partition: two places for turned tiles, `copies` for scores and results."""
-        tiles = [min(GROUP, -(-extent // self.cols)) for extent in (self.n, self.m, self.n)]
-        turned = [count * self.cols * self.size for count in tiles]
-        wide = min(self.n, self.wide) * 4
-        kept = [wide, self.width * 4] if scores == "psum" else [self.width * 4]
-        passing = turned if scores == "psum" else [*turned, wide]
-        return 2 * sum(map(self._place, passing)) + copies * sum(map(self._place, kept))
+    def _aligned(self, elements: int) -> int:
+        """Elements of a row of values whose bytes no other row's transfer touches."""
+        step = max(1, 64 // self.size)
+        return -(-elements // step) * step
+
+    def _psum(self, turn: str, scores: str, group: int) -> Expr:
+        """Bytes a partition."""
+        tiles = [min(TURNED, -(-extent // self.cols)) for extent in (self.n, self.m)]
+        turned = [tile * self.cols * self.size for tile in tiles]
+        size = self.size if turn == "powers" else 4
+        turned.append(group * self._together(group) * self.cols * size)
+        wide = self.n if (turn, scores) == ("powers", "psum") else min(self.n, self.wide)
+        kept = [group * wide * 4, group * (self.width + 1) * 4]
+        passing, staying = (sum(map(self._place, sizes)) for sizes in (turned, kept))
+        return var("turning") * passing + var("places") * staying
+
+    def _together(self, group: int) -> int:
+        """Tiles of a head's powers that are turned before they are copied."""
+        return min(max(1, TURNED // group), -(-self.n // self.cols))
 
     def _place(self, size: int) -> int:
-        """Bytes that a tile takes of PSUM so that none straddles banks: a power of two."""
+        """Bytes of PSUM so that no tile straddles banks: a power of two, or whole banks."""
+        if size > self.bank:
+            return -(-size // self.bank) * self.bank
         return max(64, 1 << (size - 1).bit_length())
 
     def default(self) -> Config:
-        """As many chains under way as fit, copies out of PSUM spread over engines."""
-        found = list(self.space())
+        """Many chains under way, two heads at once, copies by whichever engine is free."""
+        space = self.space()
+        found = [config for subspace in space.subspaces for config in self._candidates(subspace)]
         if not found:
-            space = self.space()
             space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
-        scores = self.scores()[0]
 
         def rank(config: Config) -> tuple[int, ...]:
-            other = config.text("scores") != scores
-            engines = ENGINES.index(config.text("engines"))
-            return (other, -config.integer("pair"), -config.integer("copies"), engines)
+            number = config.integer
+            away = self.ways().index((config.text("turn"), config.text("scores")))
+            places, turning = number("places"), number("turning")
+            most = -min(places, turning, 3), -number("pair"), abs(number("group") - 2)
+            return (away, *most, -places - turning, -number("copies"))
 
         return min(found, key=rank)
+
+    def _candidates(self, subspace: Subspace) -> list[Config]:
+        """Legal configurations with the first value of every knob that is not a number."""
+        free = [len(knob.values) if knob.ordered else 1 for knob in subspace.knobs]
+        rows = np.array(list(np.ndindex(*free)), dtype=np.int64)
+        return [subspace.config(row) for row in rows[subspace.legal(rows)]]
 
     # -- computation --------------------------------------------------------------------------
     def compute(self, structure: Config) -> ComputeDefinition:
         """The stages, each over sequence b and head h first."""
-        dtype = self.workload.dtype
-        b, h = axis("b", self.batch), axis("h", self.heads)
+        stages = _Stages(self.batch, self.heads, self.workload.dtype)
         m, n, k, e = (
             axis(name, extent)
             for name, extent in (("m", self.m), ("n", self.n), ("k", self.k), ("e", self.width))
         )
-        pair = structure.integer("pair")
+        one, pair = axis("e1", self.width + 1), structure.integer("pair")
+        again = structure.text("turn") == "scores"
         g, f = axis("g", -(-self.heads // pair)), axis("f", pair * self.k)
-        stages: list[Stage] = []
-
-        def stage(name: str, axes: tuple[Axis, ...], value: Scalar, kind: str = dtype) -> None:
-            stages.append(Stage(name, (b, *axes), value, dtype=kind))
-
-        def total(name: str, axes: tuple[Axis, ...], value: Scalar, over: Axis, how: str) -> None:
-            stages.append(Stage(name, (b, h, *axes), value, (over,), how))
-
-        def at(name: str, *axes: Axis) -> Load:
-            return Load(name, (b.var, *(a.var for a in axes)))
-
-        def paired(name: str, along: Axis) -> Load:
-            """Head h's part of a pair's features."""
-            return Load(name, (b.var, h.var // pair, along.var, h.var % pair * self.k + k.var))
-
+        b, h, at = stages.b, stages.h, stages.at
         for name, along in (("k", n), ("q", m)):
             axes = (g, along, f)
-            stage(f"{name}.strip", axes, self._head(name, b, g, along, f, pair))
-            stage(f"{name}.turned", axes, at(f"{name}.strip", *axes))
+            stages.map(f"{name}.strip", axes, self._head(name, b, g, along, f, pair))
+            stages.map(f"{name}.turned", axes, at(f"{name}.strip", *axes))
             value: Scalar = at(f"{name}.turned", *axes)
             if name == "q":
-                value = call("multiply", value, -self.scale)
-            stage(f"{name}t", axes, value)
-        stage("v.block", (h, n, e), at("v", h, n, e))
-        total("s", (m, n), call("multiply", paired("qt", m), paired("kt", n)), k, "sum")
+                factor = self.scale / self.eighth if again else -self.scale
+                value = call("multiply", value, factor)
+            stages.map(f"{name}t", axes, value)
+        inside = (const(self.width - 1) - one.var,)
+        stages.map("v.ones", (h, n, one), Select(inside, at("v", h, n, one), Const(1.0)))
+        queries, keys = (
+            Load(name, (b.var, h.var // pair, along.var, h.var % pair * self.k + k.var))
+            for name, along in (("qt", m), ("kt", n))
+        )
+        stages.total("s", (m, n), call("multiply", queries, keys), k, "sum")
+        if again:
+            self._scores_turned(stages, call("multiply", keys, queries), m, n, k)
+        else:
+            self._powers_turned(stages, structure.text("scores"), m, n)
+        mixed = call("multiply", at("pt", h, m, n), at("v.ones", h, n, one))
+        stages.total("o", (m, one), mixed, n, "sum")
+        sums = Load("o", (b.var, h.var, m.var, const(self.width)))
+        stages.map("row", (h, m, e), call("divide", at("o", h, m, e), sums))
+        stages.map("y", (h, m, e), at("row", h, m, e))
+        return ComputeDefinition("attention", self._tensors(), tuple(stages.found))
+
+    @property
+    def eighth(self) -> float:
+        """What scores are divided by in PSUM (see `EIGHTH`)."""
+        return EIGHTH if self.workload.dtype == "bfloat16" else 1.0
+
+    def _scores_turned(self, stages: _Stages, product: Scalar, m: Axis, n: Axis, k: Axis) -> None:
+        """Powers of scores made again with keys on partitions, less each query's greatest."""
+        b, h, at = stages.b, stages.h, stages.at
+        kind = "float32" if self.size == 4 else "float16"
+        size = min(self.m, self.cols)
+        row, cols = axis("i", size), axis("j", size)
+        diagonal = (row.var - cols.var, cols.var - row.var)
+        unit = Select(diagonal, Const(-1.0), Const(0.0))
+        stages.found.append(Stage("unit", (row, cols), unit, dtype=kind))
+        stages.total("top", (m,), at("s", h, m, n), n, "max", kind)
+        stages.total("product", (m, n), product, k, "sum")
+        first, place = (m.var // size * size, m.var % size) if self.m > size else (const(0), m.var)
+        top = Load("top", (b.var, h.var, first + row.var))
+        less = call("multiply", top, Load("unit", (row.var, place)))
+        stages.total("st", (m, n), less, row, "sum", onto="product")
+        shifted: Scalar = at("st", h, m, n)
+        if self.eighth != 1.0:
+            shifted = call("multiply", shifted, self.eighth)
+        stages.map("pt", (h, m, n), call("exp", shifted))
+
+    def _powers_turned(self, stages: _Stages, where: str, m: Axis, n: Axis) -> None:
+        """Powers of the scores there are, turned; scores are negated, so the least is greatest."""
+        b, h, at = stages.b, stages.h, stages.at
         scores = at("s", h, m, n)
-        if structure.text("scores") == "sbuf":
-            stage("t", (h, m, n), self._masked(scores, b, m, n), "float32")
+        if where == "sbuf":
+            stages.map("t", (h, m, n), self._masked(scores, b, m, n), "float32")
             scores = at("t", h, m, n)
-        total("least", (m,), scores, n, "min")
-        stage("p", (h, m, n), call("exp", call("subtract", at("least", h, m), scores)))
-        total("z", (m,), at("p", h, m, n), n, "sum")
-        stage("r", (h, m), call("reciprocal", at("z", h, m)), "float32")
-        stage("p.turned", (h, m, n), at("p", h, m, n))
-        stage("pt", (h, m, n), at("p.turned", h, m, n))
-        mixed = call("multiply", at("pt", h, m, n), at("v.block", h, n, e))
-        total("o", (m, e), mixed, n, "sum")
-        stage("row", (h, m, e), call("multiply", at("o", h, m, e), at("r", h, m)))
-        stage("y", (h, m, e), at("row", h, m, e))
-        return ComputeDefinition("attention", self._tensors(), tuple(stages))
+        stages.total("top", (m,), scores, n, "min")
+        stages.map("p", (h, m, n), call("exp", call("subtract", at("top", h, m), scores)))
+        stages.map("p.turned", (h, m, n), at("p", h, m, n))
+        stages.map("pt", (h, m, n), at("p.turned", h, m, n))
 
     def _head(self, name: str, b: Axis, g: Axis, along: Axis, f: Axis, pair: int) -> Load:
         """Feature f of pair g; an odd last head stands beside itself."""
@@ -209,10 +288,9 @@ class AttentionSpace:
 
     def _masked(self, scores: Load, b: Axis, m: Axis, n: Axis) -> Scalar:
         """Negated scores with the mask taken off."""
-        kind = self.workload.text("mask")
-        if kind == "none":
+        if self.mask == "none":
             return scores
-        row = (b.var, n.var) if kind == "row" else (b.var, m.var, n.var)
+        row = (b.var, n.var) if self.mask == "row" else (b.var, m.var, n.var)
         return call("subtract", scores, Load("mask", row))
 
     def _tensors(self) -> tuple[Tensor, ...]:
@@ -222,32 +300,38 @@ class AttentionSpace:
             "k": (*lead, self.n, self.k),
             "v": (*lead, self.n, self.width),
         }
-        if self.workload.text("mask") != "none":
-            full = self.workload.text("mask") == "full"
+        if self.mask != "none":
+            full = self.mask == "full"
             shapes["mask"] = (self.batch, self.m, self.n) if full else (self.batch, self.n)
         return tuple(Tensor(name, shape, self.workload.dtype) for name, shape in shapes.items())
 
     # -- schedule -----------------------------------------------------------------------------
     def schedule(self, structure: Config) -> Schedule:
         """The schedule of a structural configuration."""
-        copies = structure.integer("copies")
+        group, pair = structure.integer("group"), structure.integer("pair")
         schedule = Schedule(self.compute(structure))
-        schedule = schedule.split("y", "h", structure.integer("pair"), "hp", "hi")
+        schedule = schedule.split("y", "h", max(group, pair), "hp", "hl")
+        schedule = schedule.split("y", "hl", group, "hi", "hj")
         schedule = schedule.split("y", "m", self.cols, "mo", "mi")
-        schedule = schedule.reorder("y", ("b", "hp", "hi", "mo", "mi", "e"))
-        keys, queries, powers, results = structure.text("engines").split(",")
-        schedule = self._features(schedule, "k", "n", keys)
-        schedule = self._features(schedule, "q", "m", queries)
-        schedule = schedule.compute_at("v.block", "y", "hi", "sbuf")
-        schedule = schedule.set_layout("v.block", partitioned(4, 2, self.rows, 0, 1, 3))
-        schedule = schedule.split("v.block", "n", self.rows, "v.nt", "v.ni")
-        schedule = self._softmax(schedule, structure)
-        schedule = self._values(schedule, powers, results).interleave("y", "b")
+        schedule = schedule.reorder("y", ("b", "hp", "hi", "mo", "hj", "mi", "e"))
+        schedule = self._features(schedule, structure, "k", "n", "keys")
+        schedule = self._features(schedule, structure, "q", "m", "queries")
+        schedule = schedule.compute_at("v.ones", "y", "hi", "sbuf").unroll("v.ones", "h")
+        schedule = schedule.set_layout("v.ones", partitioned(4, 2, self.rows, 0, 1, 3))
+        schedule = schedule.split("v.ones", "n", self.rows, "v.nt", "v.ni")
+        if structure.text("turn") == "scores":
+            schedule = self._scores(schedule, structure)
+        else:
+            schedule = self._softmax(schedule, structure)
+            schedule = self._powers(schedule, structure)
+        schedule = self._results(schedule, structure).interleave("y", "b")
         for loop in ("hp", "hi", "mo"):
-            schedule = schedule.pipeline("y", loop, copies)
+            schedule = schedule.pipeline("y", loop, structure.integer("copies"))
         return schedule
 
-    def _features(self, schedule: Schedule, name: str, along: str, engine: str) -> Schedule:
+    def _features(
+        self, schedule: Schedule, structure: Config, name: str, along: str, engines: str
+    ) -> Schedule:
         """Queries or keys of a pair of heads, features on partitions."""
         strip, result = f"{name}.strip", f"{name}t"
         schedule = schedule.compute_at(strip, "y", "hp", "sbuf")
@@ -255,58 +339,126 @@ class AttentionSpace:
         schedule = schedule.split(strip, along, self.rows, f"{strip}.t", f"{strip}.i")
         schedule = schedule.compute_at(result, "y", "hp", "sbuf")
         schedule = schedule.set_layout(result, partitioned(4, 3, self.rows, 0, 1, 2))
-        schedule = schedule.assign_engine(result, engine)
-        return self._turned(schedule, result, f"{name}.turned", along)
+        schedule = schedule.assign_engine(result, structure.text(engines))
+        return self._turned(schedule, structure, result, f"{name}.turned", along)
 
-    def _turned(self, schedule: Schedule, result: str, turned: str, along: str) -> Schedule:
-        """`turned` in PSUM for `GROUP` tiles of `result` at a time."""
+    def _turned(
+        self, schedule: Schedule, structure: Config, result: str, turned: str, along: str
+    ) -> Schedule:
+        """`turned` in PSUM for `TURNED` tiles of `result` at a time."""
         group, inner = f"{result}.g", f"{result}.{along}i"
         schedule = schedule.split(result, "f", self.rows, f"{result}.ft", f"{result}.fi")
-        schedule = schedule.split(result, along, self.cols * GROUP, group, inner)
+        schedule = schedule.split(result, along, self.cols * TURNED, group, inner)
         order = ("b", "g", f"{result}.ft", group, f"{result}.fi", inner)
         schedule = schedule.reorder(result, order)
         schedule = schedule.compute_at(turned, result, group, "psum")
         schedule = schedule.set_layout(turned, _lead(3))
         schedule = schedule.split(turned, along, self.rows, f"{turned}.t", f"{turned}.i")
         schedule = schedule.assign_engine(turned, "tensor")
-        return schedule.pipeline(result, group, 2)
+        return schedule.pipeline(result, group, structure.integer("turning"))
+
+    def _product(
+        self, schedule: Schedule, structure: Config, name: str, moving: str, width: int
+    ) -> Schedule:
+        """A product of queries and keys, one head and up to `width` of `moving` at a time."""
+        pair, other = structure.integer("pair"), "n" if moving == "m" else "m"
+        heads, blocks, inner = ["h"], f"{name}.t", f"{name}.i"
+        if structure.integer("group") > 1:
+            heads = [f"{name}.hq", f"{name}.hr"]
+            schedule = schedule.split(name, "h", pair, *heads)
+        schedule = schedule.split(name, "k", self.rows, f"{name}.kt", f"{name}.kk")
+        schedule = schedule.split(name, "n", width, blocks, inner)
+        order = [*heads, blocks, f"{name}.kt", f"{name}.kk", "b"]
+        free = ["m", inner] if other == "m" else [inner, "m"]
+        schedule = schedule.reorder(name, (*order, *free))
+        return schedule.unroll(name, *heads, blocks).assign_engine(name, "tensor")
+
+    def _scores(self, schedule: Schedule, structure: Config) -> Schedule:
+        places = structure.integer("places")
+        schedule = schedule.set_scope("unit", "sbuf")
+        schedule = schedule.compute_at("top", "y", "mo", "sbuf")
+        schedule = schedule.set_layout("top", Layout.permuted((2, 0, 1)))
+        schedule = schedule.split("top", "n", self.wide, "top.t", "top.i")
+        schedule = schedule.reorder("top", ("top.t", "top.i", "b", "h", "m"))
+        schedule = schedule.compute_at("s", "top", "top.t", "psum").rotate("s", places)
+        schedule = schedule.set_layout("s", _lead(2))
+        schedule = self._product(schedule, structure, "s", "n", self.wide)
+        schedule = schedule.compute_at("pt", "y", "mo", "sbuf")
+        schedule = schedule.set_layout("pt", partitioned(4, 3, self.rows, 0, 1, 2))
+        schedule = self._blocks(schedule, structure, "pt")
+        for name in ("product", "st"):
+            schedule = schedule.compute_at(name, "pt", "pt.g", "psum")
+            schedule = schedule.set_layout(name, partitioned(4, 3, self.rows, 0, 1, 2))
+        schedule = self._product(schedule, structure, "product", "m", self.rows)
+        schedule = schedule.split("st", "n", self.rows, "st.t", "st.i")
+        schedule = schedule.reorder("st", ("h", "st.t", "i", "b", "st.i", "m"))
+        return schedule.unroll("st", "h", "st.t").assign_engine("st", "tensor")
 
     def _softmax(self, schedule: Schedule, structure: Config) -> Schedule:
         if structure.text("scores") == "sbuf":
             schedule = schedule.compute_at("t", "y", "mo", "sbuf").set_layout("t", _lead(2))
             schedule = schedule.split("t", "n", self.wide, "t.nt", "t.ni")
-            schedule = schedule.reorder("t", ("b", "h", "t.nt", "m", "t.ni"))
-            schedule = schedule.compute_at("s", "t", "t.nt", "psum").pipeline("t", "t.nt", 2)
+            schedule = schedule.reorder("t", ("b", "t.nt", "h", "m", "t.ni"))
+            schedule = schedule.compute_at("s", "t", "t.nt", "psum")
         else:
             schedule = schedule.compute_at("s", "y", "mo", "psum")
-        schedule = schedule.set_layout("s", _lead(2))
-        schedule = schedule.split("s", "k", self.rows, "s.kt", "s.kk")
-        schedule = schedule.reorder("s", ("s.kt", "s.kk", "b", "h", "m", "n"))
-        schedule = schedule.assign_engine("s", "tensor")
-        for name in ("least", "z", "r"):
-            schedule = schedule.compute_at(name, "y", "mo", "sbuf")
-            schedule = schedule.set_layout(name, Layout.permuted((2, 0, 1)))
-        for name in ("least", "z"):
-            schedule = schedule.reorder(name, ("n", "b", "h", "m"))
-        return schedule.compute_at("p", "y", "mo", "sbuf").set_layout("p", _lead(2))
+        schedule = schedule.set_layout("s", _lead(2)).rotate("s", structure.integer("places"))
+        schedule = self._product(schedule, structure, "s", "n", self.wide)
+        schedule = schedule.compute_at("top", "y", "mo", "sbuf")
+        schedule = schedule.set_layout("top", Layout.permuted((2, 0, 1)))
+        schedule = schedule.reorder("top", ("n", "b", "h", "m"))
+        schedule = schedule.compute_at("p", "y", "mo", "sbuf").set_layout("p", _lead(2))
+        return schedule.unroll("p", "h")
 
-    def _values(self, schedule: Schedule, powers: str, results: str) -> Schedule:
+    def _powers(self, schedule: Schedule, structure: Config) -> Schedule:
         schedule = schedule.compute_at("pt", "y", "mo", "sbuf")
         schedule = schedule.set_layout("pt", partitioned(4, 3, self.rows, 0, 1, 2))
-        schedule = schedule.assign_engine("pt", powers)
-        schedule = schedule.split("pt", "n", self.rows, "pt.nt", "pt.ni")
-        schedule = schedule.split("pt", "pt.nt", GROUP, "pt.g", "pt.nj")
-        schedule = schedule.reorder("pt", ("b", "h", "pt.g", "pt.nj", "pt.ni", "m"))
+        schedule = schedule.assign_engine("pt", structure.text("powers"))
+        schedule = self._blocks(schedule, structure, "pt")
         schedule = schedule.compute_at("p.turned", "pt", "pt.g", "psum")
         schedule = schedule.set_layout("p.turned", partitioned(4, 3, self.rows, 0, 1, 2))
         schedule = schedule.split("p.turned", "n", self.rows, "p.nt", "p.ni")
-        schedule = schedule.assign_engine("p.turned", "tensor").pipeline("pt", "pt.g", 2)
+        return schedule.assign_engine("p.turned", "tensor")
+
+    def _blocks(self, schedule: Schedule, structure: Config, name: str) -> Schedule:
+        """Powers with keys on partitions, as many tiles at a time as share a PSUM bank."""
+        tiles, group, inner = f"{name}.nt", f"{name}.g", f"{name}.ni"
+        schedule = schedule.split(name, "n", self.rows, tiles, inner)
+        together = self._together(structure.integer("group"))
+        schedule = schedule.split(name, tiles, together, group, f"{name}.nj")
+        order = (group, "b", "h", f"{name}.nj", inner, "m")
+        schedule = schedule.reorder(name, order)
+        return schedule.pipeline(name, group, structure.integer("turning"))
+
+    def _results(self, schedule: Schedule, structure: Config) -> Schedule:
         schedule = schedule.compute_at("o", "y", "mo", "psum").set_layout("o", _lead(2))
+        schedule = schedule.rotate("o", structure.integer("places"))
         schedule = schedule.split("o", "n", self.rows, "o.nt", "o.ni")
-        schedule = schedule.reorder("o", ("o.nt", "o.ni", "b", "h", "m", "e"))
+        schedule = schedule.reorder("o", ("h", "o.nt", "o.ni", "b", "m", "e1")).unroll("o", "h")
         schedule = schedule.assign_engine("o", "tensor")
         schedule = schedule.compute_at("row", "y", "mo", "sbuf").set_layout("row", _lead(2))
-        return schedule.assign_engine("row", results)
+        return schedule.unroll("row", "h").assign_engine("row", "vector")
+
+
+class _Stages:
+    """Stages of one attention as they are written down, each over sequences (and heads) first."""
+
+    def __init__(self, batch: int, heads: int, dtype: str) -> None:
+        self.b, self.h, self.dtype = axis("b", batch), axis("h", heads), dtype
+        self.found: list[Stage] = []
+
+    def at(self, name: str, *axes: Axis) -> Load:
+        return Load(name, (self.b.var, *(a.var for a in axes)))
+
+    def map(self, name: str, axes: tuple[Axis, ...], value: Scalar, dtype: str = "") -> None:
+        self.found.append(Stage(name, (self.b, *axes), value, dtype=dtype or self.dtype))
+
+    def total(
+        self, name: str, axes: tuple[Axis, ...], value: Scalar, over: Axis, how: str,
+        dtype: str = "float32", onto: str = "",
+    ) -> None:  # fmt: skip
+        spatial = (self.b, self.h, *axes)
+        self.found.append(Stage(name, spatial, value, (over,), how, dtype=dtype, onto=onto))
 
 
 def _lead(position: int) -> Layout:

@@ -71,6 +71,8 @@ class Stage:
         dtype: of the elements written.
         into: the later stage whose tensor this one writes a part of (a concatenation has one stage
             for each part); empty means a tensor of its own.
+        onto: the earlier stage, over the same axes, whose tensor this reduction goes on from, in
+            place; who reads the sum names this stage. Empty: it starts from the identity.
     """
 
     name: str
@@ -83,11 +85,13 @@ class Stage:
     guard: Condition = ()
     dtype: str = "float32"
     into: str = ""
+    onto: str = ""
 
     def __post_init__(self) -> None:
         assert bool(self.reduce_axes) == (self.reducer is not None), self.name
         assert self.reducer is None or self.reducer in REDUCERS, self.reducer
         assert (self.store is None) == (self.shape is None), self.name
+        assert not self.onto or (self.reducer is not None and not self.into), self.name
 
     @property
     def indices(self) -> tuple[Expr, ...]:
@@ -100,8 +104,9 @@ class Stage:
 
     @cached_property
     def reads(self) -> frozenset[str]:
-        """Names of the tensors it loads."""
-        return frozenset(found.buffer for found in loads(self.value))
+        """Names of the tensors it loads, or goes on from."""
+        found = frozenset(found.buffer for found in loads(self.value))
+        return found | {self.onto} if self.onto else found
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,13 @@ class ComputeDefinition:
             if tensor.name == name:
                 return tensor.constant
         return all(self.is_constant(read) for read in self.stage(name).reads)
+
+    def home(self, name: str) -> str:
+        """The stage or input in whose tensor the result of `name` stands."""
+        onto = {stage.name: stage.onto for stage in self.stages if stage.onto}
+        while name in onto:
+            name = onto[name]
+        return name
 
     def dtype(self, name: str) -> str:
         """Element type of an input or of a stage's tensor."""

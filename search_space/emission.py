@@ -131,6 +131,8 @@ class Emitter:
         tile = self._tile(nest)
         if tile is not None:
             return self._with_tile(nest, tile)
+        if stage.onto:
+            return self._loops(nest, 0, self._block(nest, stage.reducer))
         first = next(i for i, loop in enumerate(nest.loops) if loop.reduce)
         inner = [loop for loop in nest.loops[first:] if not loop.reduce]
         initial = _wrap(inner, self._initial(nest))
@@ -169,8 +171,9 @@ class Emitter:
             return inside
         whole = sequence(*(self.stage(p) for p in producers), inside)
         nest = self.plan.nests[stage]
-        versions = nest.loops[nest.position(loop)].stages
-        for producer in reversed(producers):
+        depth = nest.loops[nest.position(loop)].stages
+        for producer in reversed([p for p in producers if not p.onto]):
+            versions = self.plan.places.get(producer.name, depth)
             whole = Allocate(self._region_buffer(producer, versions), whole)
         return whole
 
@@ -308,7 +311,7 @@ class Emitter:
 
     def _write(self, nest: Nest) -> tuple[str, tuple[Expr, ...]]:
         """Buffer and physical indices of the element a nest writes."""
-        tensor = nest.stage.into or nest.stage.name
+        tensor = nest.stage.into or self.plan.compute.home(nest.stage.name)
         return tensor, self._physical(tensor, nest.write_indices(), nest)
 
     def _value(self, nest: Nest, value: Scalar) -> Scalar:
@@ -316,7 +319,8 @@ class Emitter:
             if found.buffer in self.tiles and nest.stage.name in self.plan.reverse_at:
                 tile = self.tiles[found.buffer]
                 return Load(tile.buffer.name, tile.indices)
-            return Load(found.buffer, self._physical(found.buffer, found.indices, nest))
+            tensor = self.plan.compute.home(found.buffer)
+            return Load(tensor, self._physical(tensor, found.indices, nest))
 
         def index(expression: Expr) -> Expr:
             return within(expression.substitute(nest.axis_values), bounds)

@@ -36,13 +36,18 @@ class Knob:
 
     @property
     def ordered(self) -> bool:
-        """Whether neighbouring values are alike (so mutation may step)."""
-        return not self.structural
+        """Whether neighbouring values are alike (so mutation may step): they are numbers."""
+        return all(isinstance(value, int) for value in self.values)
 
 
 def tile(name: str, values: Iterable[int]) -> Knob:
     """A tile size, one of `values` (sorted, duplicates removed)."""
     return Knob(name, tuple(sorted(set(values))), structural=False)
+
+
+def count(name: str, values: Iterable[int]) -> Knob:
+    """A number that selects the structure of the program, as of copies of a tile."""
+    return Knob(name, tuple(sorted(set(values))), structural=True)
 
 
 def choice(name: str, values: Sequence[str]) -> Knob:
@@ -91,7 +96,7 @@ class Constraint:
     """`value <= limit` for every legal configuration.
 
     Attributes:
-        value: over the names of the tile knobs.
+        value: over the names of knobs whose values are numbers.
         limit: inclusive upper bound.
         meaning: noun phrase of the value with its unit, e.g. "vector registers of the tile".
         advice: what to change when it is broken.

@@ -34,6 +34,7 @@ from search_space.schedule import (
     Inline,
     Primitive,
     ReverseComputeAt,
+    Rotate,
     Schedule,
     SetLayout,
     SetScope,
@@ -61,6 +62,7 @@ class Plan:
     scopes: dict[str, str] = field(default_factory=dict)
     homes: dict[str, str] = field(default_factory=dict)
     engines: dict[str, str] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
     compile_time: set[str] = field(default_factory=set)
 
     @classmethod
@@ -82,6 +84,8 @@ class Plan:
                     plan.layouts[tensor] = layout
                 case SetScope(tensor, scope):
                     plan.homes[tensor] = scope
+                case Rotate(stage, places):
+                    plan.places[stage] = places
                 case AssignEngine(stage, engine):
                     plan.engines[stage] = engine
                 case CompileTime(stage):
@@ -189,9 +193,10 @@ def _region(plan: Plan, stage: Stage) -> dict[str, tuple[Expr, Expr, Expr]]:
         values, own = plan.nests[consumer.name].spans(fixed)
         around = _all_bounds(plan, consumer.name)
         moving = {**{v: top for v, top in around.items() if v not in fixed}, **own}
-        for found in loads(consumer.value):
-            if found.buffer != stage.name:
-                continue
+        accesses = [found for found in loads(consumer.value) if found.buffer == stage.name]
+        if consumer.onto == stage.name:
+            accesses.append(Load(stage.name, tuple(axis.var for axis in consumer.axes)))
+        for found in accesses:
             indices = [index.substitute(values) for index in found.indices]
             low = [ranges.lower(index, moving) for index in indices]
             high = [ranges.upper(index, moving) for index in indices]

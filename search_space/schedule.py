@@ -62,6 +62,17 @@ class Pipeline:
 
 
 @dataclass(frozen=True)
+class Rotate:
+    """for i: t = ..; use t  -->  t has `places` places that iterations take in turn
+
+    Without it, a tile has as many as the pipeline depth of the loop it is made in.
+    """
+
+    stage: str
+    places: int
+
+
+@dataclass(frozen=True)
 class AssignEngine:
     """p[i] = x  -->  p[i] = x  @engine   (which engine of an accelerator executes the stage)
 
@@ -177,8 +188,9 @@ class Tensorize:
 
 
 Primitive = (
-    Split | Reorder | Annotate | Pipeline | AssignEngine | ComputeAt | ReverseComputeAt | CacheWrite
-    | CacheRead | CacheResult | Inline | Rfactor | SetLayout | SetScope | CompileTime | Tensorize
+    Split | Reorder | Annotate | Pipeline | Rotate | AssignEngine | ComputeAt | ReverseComputeAt
+    | CacheWrite | CacheRead | CacheResult | Inline | Rfactor | SetLayout | SetScope | CompileTime
+    | Tensorize
 )  # fmt: skip
 
 
@@ -212,6 +224,9 @@ class Schedule:
 
     def pipeline(self, stage: str, loop: str, depth: int) -> Schedule:
         return self._with(Pipeline(stage, loop, depth))
+
+    def rotate(self, stage: str, places: int) -> Schedule:
+        return self._with(Rotate(stage, places))
 
     def assign_engine(self, stage: str, engine: str) -> Schedule:
         return self._with(AssignEngine(stage, engine))

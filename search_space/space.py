@@ -41,7 +41,7 @@ class Subspace:
     Attributes:
         fixed: knob values every configuration here shares (at least what tells it from the others).
         knobs: free choices, in the order a reader should see them.
-        constraints: limits over tile knobs (and integer `fixed` values).
+        constraints: limits over knobs that are numbers (and integer `fixed` values).
     """
 
     fixed: tuple[tuple[str, KnobValue], ...]
@@ -97,11 +97,11 @@ class Subspace:
         return columns
 
     def tiles(self, rows: Rows) -> dict[str, NDArray[np.int64]]:
-        """A batch's environment: tile sizes by knob name, and integer `fixed` values."""
+        """A batch's environment: numbers by knob name, and integer `fixed` values."""
         values: dict[str, NDArray[np.int64]] = {
             knob.name: np.array(knob.values, dtype=np.int64)[rows[:, position]]
             for position, knob in enumerate(self.knobs)
-            if not knob.structural
+            if knob.ordered
         }
         for name, value in self.fixed:
             if isinstance(value, int):

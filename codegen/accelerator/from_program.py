@@ -6,13 +6,14 @@ the operands, as far as the hardware's limits allow, and what remains is run.
 
     block                                              instruction
     sbuf[...] = hbm[...]        hbm[...] = sbuf[...]   LOAD, STORE
-    psum[m, n] += sbuf[k, m] * sbuf[k, n]              MATMUL, the first after `psum[...] = 0` not
-    adding psum[k, m] = sbuf[m, k]                            TRANSPOSE any[...] = expression(sbuf,
-    psum, hbm)             elementwise instructions (`pointwise`) sbuf[...] op= expression
-    REDUCE, combined with what is there
+    psum[m, n] += sbuf[k, m] * sbuf[k, n]              MATMUL; the first into a tile adds nothing
+    psum[k, m] = sbuf[m, k]                            TRANSPOSE
+    any[...] = expression(sbuf, psum, hbm)             elementwise instructions (`pointwise`)
+    sbuf[...] op= expression                           REDUCE, combined with what is there
+    sbuf[...] = one number or another, by position     MEMSET and SELECTs
 
-A buffer allocated inside a loop of pipeline depth d has d places. Program order is kept for each
-engine; semaphores, verification and the grant order are `builder.Kernel.finish`'s.
+A buffer allocated inside a loop rotates over as many places as it has versions. Program order is
+kept for each engine; semaphores, verification and the grant order are `builder.Kernel.finish`'s.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from codegen.accelerator.nests import (
 )
 from codegen.accelerator.operands import SPACES, Operands
 from codegen.accelerator.pointwise import Pointwise
+from codegen.accelerator.positions import Positions, by_position
 from codegen.accelerator.products import Products
 from codegen.accelerator.transfers import Transfers
 from search_space.dtypes import size_of
@@ -76,13 +78,14 @@ class Generator:
         self.operands = Operands(self.kernel)
         self.transfers = Transfers(self.operands)
         self.products = Products(self.operands)
+        self.positions = Positions(self.operands)
         self.copies = Copies(self.kernel, self.operands.tiles, self.operands.views)
         self.gathers = Gathers(self.kernel, self.operands.tiles, self.operands.views)
         self.pointwise = Pointwise(self.kernel, self.operands.tile_view, self.operands.views)
 
     # -- statements ---------------------------------------------------------------------------
-    def run(self, statement: Statement, env: Environment, depth: int = 1) -> None:
-        """Emit a statement; `depth` is the pipeline depth of the loop around it."""
+    def run(self, statement: Statement, env: Environment) -> None:
+        """Emit a statement."""
         nest = self.nest(statement)
         if nest is not None:
             self.emit(nest, env)
@@ -92,17 +95,17 @@ class Generator:
                 self.loop(statement, env)
             case Sequence(statements):
                 for inner in statements:
-                    self.run(inner, env, depth)
+                    self.run(inner, env)
             case Allocate(buffer, body):
-                self.allocate(statement, buffer, depth)
-                self.run(body, env, depth)
+                self.allocate(statement, buffer)
+                self.run(body, env)
             case If(condition, then, otherwise):
                 if all(compile_expression(e)(env) >= 0 for e in condition):
-                    self.run(then, env, depth)
+                    self.run(then, env)
                 elif otherwise is not None:
-                    self.run(otherwise, env, depth)
+                    self.run(otherwise, env)
             case Intrinsic(_, body):
-                self.run(body, env, depth)
+                self.run(body, env)
             case _:
                 raise AssertionError(type(statement))
 
@@ -119,28 +122,26 @@ class Generator:
         for value in range(extent):
             env[loop.variable] = value
             if not producers:
-                self.run(loop.body, env, stages)
+                self.run(loop.body, env)
                 continue
             if value == 0:
-                self.part(allocations, producers, env, stages)
+                self.part(allocations, producers, env)
             start = self.kernel.length
-            self.part([], consumers, env, stages)
+            self.part([], consumers, env)
             middle = self.kernel.length
             if value + 1 < extent:
                 env[loop.variable] = value + 1
-                self.part(allocations, producers, env, stages)
+                self.part(allocations, producers, env)
                 self.kernel.merge(start, middle)
         env.pop(loop.variable, None)
         if loop.kind == "interleaved":
             interleave(self.kernel, begin)
 
-    def part(
-        self, allocations: list[Allocate], body: list[Statement], env: Environment, depth: int
-    ) -> None:
+    def part(self, allocations: list[Allocate], body: list[Statement], env: Environment) -> None:
         for found in allocations:
-            self.allocate(found, found.buffer, depth)
+            self.allocate(found, found.buffer)
         for statement in body:
-            self.run(statement, env, depth)
+            self.run(statement, env)
 
     def nest(self, statement: Statement) -> Nest | CopyNest | GatherNest | None:
         """The planned nest a statement is, or None; planned once."""
@@ -161,7 +162,7 @@ class Generator:
             self.extents[id(loop)] = compile_expression(loop.extent)
         return self.extents[id(loop)]
 
-    def allocate(self, statement: Statement, buffer: Buffer, depth: int) -> None:
+    def allocate(self, statement: Statement, buffer: Buffer) -> None:
         """A tile in the next place of its pool."""
         if buffer.scope not in SPACES:
             raise CodegenError(
@@ -173,9 +174,8 @@ class Generator:
         if id(statement) not in self.pools:
             shape = [integer(e, f"the shape of '{buffer.name}'") for e in buffer.shape]
             shape = shape if len(shape) > 1 else [*shape, 1]
-            count = max(depth, buffer.versions)
             self.pools[id(statement)] = self.kernel.buffers(
-                count, shape, buffer.dtype, buffer.name, SPACES[buffer.scope]
+                buffer.versions, shape, buffer.dtype, buffer.name, SPACES[buffer.scope]
             )
         tile = self.pools[id(statement)].next()
         self.operands.tiles[buffer.name] = tile
@@ -191,6 +191,10 @@ class Generator:
         if isinstance(nest, GatherNest):
             for inner, sizes in self.boxes(nest, env):
                 self.gathers.emit(nest, inner, sizes)
+            return
+        if by_position(nest):
+            for inner, sizes in self.boxes(nest, env):
+                self.positions.emit(nest, inner, sizes)
             return
         pieces = [piece for box in self.boxes(nest, env) for piece in self.pieces(nest, *box)]
         if self.is_dma(nest):

@@ -17,7 +17,7 @@ from codegen.accelerator.core import ENGINES, FIRST_DMA_QUEUE, Core
 from codegen.accelerator.costs import costs
 from codegen.accelerator.instructions import InstructionStream
 
-DRIFTS = (0.0, 3.0, 12.0)
+DRIFTS = (1.0, 4.0)
 """ns a place in the program; the order that ends first is taken."""
 
 SHORT = 512

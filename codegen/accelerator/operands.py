@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from codegen.accelerator.builder import Kernel
 from codegen.accelerator.instructions import DTYPES, Space
-from codegen.accelerator.memory import HbmView, Tile
+from codegen.accelerator.memory import Dims, HbmView, Tile
 from codegen.accelerator.nests import Environment, NestAccess
 from search_space.dtypes import size_of
 from search_space.errors import CodegenError
@@ -22,14 +22,22 @@ class Operands:
     """Tensors (`views`) and tiles by buffer name.
 
     Attributes:
-        started: for each tile in PSUM (by allocation), the parts that a matmul has written.
+        started: for each tile in PSUM (by allocation), the parts that a matmul has written, as
+            partition, offset and axes.
     """
 
     kernel: Kernel
     views: dict[str, HbmView] = field(default_factory=dict)
     tiles: dict[str, Tile] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=lambda: {name: size_of(name) for name in DTYPES})
-    started: dict[int, set[tuple[object, ...]]] = field(default_factory=dict)
+    started: dict[int, set[tuple[int, int, Dims]]] = field(default_factory=dict)
+
+    def restart(self, view: Tile) -> None:
+        """Nothing counts as written of the bytes from the first to the last of a view."""
+        size = self.sizes[view.dtype]
+        stop = view.offset + size * sum((count - 1) * step for count, step in view.dims)
+        parts = self.started.setdefault(view.allocation, set())
+        parts -= {part for part in parts if view.offset <= part[1] <= stop}
 
     def tile_view(
         self,

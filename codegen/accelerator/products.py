@@ -23,24 +23,24 @@ class Products:
         column = self.operands.partition(nest.write, sizes)
         if depth != self.operands.partition(second, sizes):
             raise CodegenError(f"stage '{nest.block.stage}': operands reduce over different loops")
-        stationary, moving = (first, second) if column in first.strides else (second, first)
-        if not column:
-            stationary, moving = first, second
-            if any(n in first.strides and n in nest.write.strides for n in sizes):
-                stationary, moving = second, first
-        free = [(n, s) for n, s in sizes.items() if n in nest.write.strides and n != column]
-        free = [(n, s) for n, s in free if s > 1]
+        stationary, moving = (first, second)
+        free = [n for n in sizes if n in nest.write.strides and n != column]
+        if column in second.strides or (
+            column not in first.strides and any(n in first.strides for n in free)
+        ):
+            stationary, moving = second, first
+        columns = [(n, sizes[n]) for n in free if sizes[n] > 1]
         reduce = [n for n in sizes if n not in nest.write.strides and n not in (depth, column)]
         for values in product(*(range(sizes[n]) for n in reduce)):
             inner = {**env, **dict(zip(reduce, values, strict=True))}
             k, m = sizes.get(depth, 1), sizes.get(column, 1)
-            out = self.operands.tile_view(nest.write, inner, column, free, m)
+            out = self.operands.tile_view(nest.write, inner, column, columns, m)
             key = (out.partition, out.offset, out.dims)
             begun = self.operands.started[out.allocation]
             self.operands.kernel.matmul(
                 out,
                 self.operands.tile_view(stationary, inner, depth, [(column, m)], k),
-                self.operands.tile_view(moving, inner, depth, free, k),
+                self.operands.tile_view(moving, inner, depth, columns, k),
                 accumulate=key in begun,
             )
             begun.add(key)

@@ -49,11 +49,11 @@ class Transfers:
 
     def begun(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> Tile:
         """The part of a tile that a nest of numbers fills, nothing of which counts as written."""
-        tile = self.operands.tiles[nest.write.buffer.name]
-        self.operands.started[tile.allocation] = set()
         partition = self.operands.partition(nest.write, sizes)
         dims = [(n, s) for n, s in sizes.items() if n != partition]
-        return self.operands.tile_view(nest.write, env, partition, dims, sizes.get(partition, 1))
+        view = self.operands.tile_view(nest.write, env, partition, dims, sizes.get(partition, 1))
+        self.operands.restart(view)
+        return view
 
     def move(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
         """A load or store of a rectangular nest, framed or not; copies of a stack on its engine."""

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_kernels import F, P, unfinished
 
-from codegen.accelerator.core import Core
+from codegen.accelerator.core import ENGINES, Core
 from codegen.accelerator.instructions import Op
 from codegen.accelerator.interleaving import interleave
 from search_space.config import Config
+from search_space.dtypes import to_numpy
 from search_space.errors import WorkloadError
 from search_space.target import load_target
 from search_space.template import template_of
@@ -31,9 +32,25 @@ def test_scores_never_leave_the_chip():
     assert result.details["bytes_moved"] == compulsory_bytes(HEADS)
 
 
-def test_the_default_is_within_twice_the_roofline():
+def test_the_default_is_within_one_and_a_half_times_the_roofline():
     result = simulate(HEADS, TARGET, None, "timeline")
-    assert result.latency_us <= 2.0 * result.details["roofline_us"]
+    assert result.latency_us <= 1.5 * result.details["roofline_us"]
+
+
+@pytest.mark.parametrize("turn", ["scores", "powers"])
+@pytest.mark.parametrize("text", [
+    "attention m=128 n=128 k=64 heads=4 dtype=bfloat16",
+    "attention m=256 n=600 k=32 v=40 heads=2 dtype=bfloat16",
+    "attention m=64 n=1100 k=16",
+    "attention m=19 n=40 k=16 heads=6 dtype=bfloat16",
+])  # fmt: skip
+def test_both_ways_to_turn_compute_the_same(text, turn):
+    workload, rng = Workload.parse(text), np.random.default_rng(3)
+    space = template_of("attention").space(workload, TARGET)
+    (subspaces,) = [[s for s in space.subspaces if ("turn", turn) in s.fixed]]
+    for subspace in (subspaces[0], subspaces[-1]):
+        (config,) = type(space)((subspace,)).sample(rng)
+        check(workload, config, rng)
 
 
 def test_interleaved_heads_overlap_and_compute_the_same():
@@ -47,13 +64,31 @@ def test_interleaved_heads_overlap_and_compute_the_same():
 
 
 def test_pairs_of_heads_are_turned_at_once():
-    pairs, single = (
-        instruction_stream(HEADS, TARGET, Config.of({**default, "pair": pair}))
-        for pair in (2, 1)
-        for default in [template_of("attention").default(HEADS, TARGET)]
-    )
-    turned = [int((stream.rows["op"] == Op.TRANSPOSE).sum()) for stream in (pairs, single)]
-    assert turned == [12 + 12, 24 + 12]  # of queries and keys; of probabilities
+    default = template_of("attention").default(HEADS, TARGET)
+    space = template_of("attention").space(HEADS, TARGET)
+    turned = {}
+    for turn, pair, more in (
+        ("scores", 2, {}),
+        ("scores", 1, {}),
+        ("powers", 2, {"powers": "scalar"}),
+    ):
+        config = Config.of({**default, "turn": turn, "pair": pair, **more})
+        assert config in space
+        stream = instruction_stream(HEADS, TARGET, config)
+        turned[turn, pair] = int((stream.rows["op"] == Op.TRANSPOSE).sum())
+    assert turned == {("scores", 2): 12, ("scores", 1): 24, ("powers", 2): 12 + 12}
+
+
+def test_any_engine_named_may_take_a_copy():
+    default = template_of("attention").default(HEADS, TARGET)
+    assert "|" in default.text("keys")
+    stream = instruction_stream(HEADS, TARGET, Config.of({**default, "keys": "scalar|vector"}))
+    copies = stream.rows["queue"][stream.rows["op"] == Op.COPY]
+    assert set(copies.tolist()) <= {ENGINES.index("scalar"), ENGINES.index("vector")}
+    for engine in ("scalar", "vector"):
+        stream = instruction_stream(HEADS, TARGET, Config.of({**default, "keys": engine}))
+        copies = stream.rows["queue"][stream.rows["op"] == Op.COPY]
+        assert set(copies.tolist()) == {ENGINES.index(engine)}
 
 
 @given(
@@ -71,14 +106,21 @@ def test_any_shape(m, n, k, heads, mask, dtype, seed):
     check(workload, config, rng)
 
 
-def test_large_scores_do_not_overflow():
-    workload = Workload.parse("attention m=9 n=20 k=8 scale=1")
-    inputs = {n: 30 * x for n, x in random_inputs(workload, np.random.default_rng(1)).items()}
-    got = run(workload, template_of("attention").default(workload, TARGET), inputs)
-    want = template_of("attention").reference(
-        workload, {n: x.astype(np.float64) for n, x in inputs.items()}
-    )
-    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("size", [3.0, 30.0, 100.0])
+def test_large_scores_do_not_overflow(dtype, size):
+    """Scores of tens of thousands, far beyond where exponentials overflow or vanish."""
+    workload = Workload.parse(f"attention m=9 n=20 k=8 scale=1 dtype={dtype}")
+    template, space = template_of("attention"), template_of("attention").space(workload, TARGET)
+    inputs = {n: size * x for n, x in random_inputs(workload, np.random.default_rng(1)).items()}
+    inputs = {n: x.astype(to_numpy(dtype)) for n, x in inputs.items()}
+    want = template.reference(workload, {n: x.astype(np.float64) for n, x in inputs.items()})
+    for subspace in space.subspaces:
+        config = next(iter(type(space)((subspace,))))
+        got = run(workload, config, inputs).astype(np.float64)
+        assert np.isfinite(got).all()
+        tolerance = (1e-3 if dtype == "float32" else 2e-2) * size
+        np.testing.assert_allclose(got, want, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize(
