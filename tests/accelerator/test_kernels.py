@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import runpy
+import sys
 from pathlib import Path
 
 import kernels
@@ -86,3 +88,14 @@ def test_the_kernel_of_the_documentation_runs():
     stream = names["stream"]
     x = np.linspace(-4, 4, 1024 * 512, dtype=np.float32).reshape(1024, 512)
     close(execute(stream, {"x": x})["y"], x * sigmoid(x))
+
+
+def test_the_example_runs_and_more_copies_are_faster(capsys, tmp_path, monkeypatch):
+    page = tmp_path / "page.html"
+    monkeypatch.setattr(sys, "argv", ["accelerator_kernel.py", str(page)])
+    path = Path(__file__).parents[2] / "examples" / "accelerator_kernel.py"
+    runpy.run_path(str(path), run_name="__main__")
+    text = capsys.readouterr().out
+    times = [float(t) for t in re.findall(r"copies of each tile: ([\d.]+) us", text)]
+    assert times == sorted(times, reverse=True) and len(times) == 3
+    assert page.read_text().endswith("</html>\n")

@@ -1,0 +1,73 @@
+"""Write a kernel for Trainium by hand, check it, time it, and ask what other hardware would change.
+
+    python examples/accelerator_kernel.py [page.html]
+
+y = gelu(x + residual) * scale, one row of `scale` for all tokens. No accelerator is needed: the
+instruction stream is executed in numpy and played on the timeline of the described hardware.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from codegen.accelerator.builder import Kernel
+from codegen.accelerator.core import Core
+from codegen.accelerator.instructions import InstructionStream
+from codegen.accelerator.text import lines
+from search_space.target import load_target
+from simulator.accelerator.functional import execute
+from simulator.accelerator.picture import write_picture
+from simulator.accelerator.timeline import timeline
+
+P, TOKENS, FEATURES = 128, 1024, 768
+
+
+def fused(core: Core, copies: int) -> InstructionStream:
+    """The kernel; `copies` tiles of each tensor are under way at once."""
+    kernel = Kernel("fused", core)
+    x, residual = (kernel.input(name, (TOKENS, FEATURES)) for name in ("x", "residual"))
+    y = kernel.output("y", (TOKENS, FEATURES))
+    scale = kernel.sbuf((P, FEATURES), name="scale")
+    kernel.load(scale, kernel.input("scale", (FEATURES,)).broadcast(P))
+    tiles, others = (kernel.buffers(copies, (P, FEATURES), name=n) for n in ("x", "residual"))
+    for start in range(0, TOKENS, P):
+        rows = slice(start, start + P)
+        tile, other = tiles.next(), others.next()
+        kernel.load(tile, x[rows])
+        kernel.load(other, residual[rows])
+        kernel.tensor_tensor(tile, tile, "add", other)
+        kernel.activation(tile, "gelu", tile)
+        kernel.tensor_tensor(tile, tile, "multiply", scale)
+        kernel.store(y[rows], tile)
+    return kernel.finish()
+
+
+def main() -> None:
+    target = load_target("trn1")
+    stream = fused(Core.of(target), copies=3)
+    print("\n".join(list(lines(stream))[:9]), "\n        ...")
+
+    rng = np.random.default_rng(0)
+    shapes = {"x": (TOKENS, FEATURES), "residual": (TOKENS, FEATURES), "scale": (FEATURES,)}
+    inputs = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    found = execute(stream, inputs)["y"]
+    total = inputs["x"] + inputs["residual"]
+    tanh = np.tanh(np.sqrt(2 / np.pi) * (total + 0.044715 * total**3))
+    error = np.abs(found - 0.5 * total * (1 + tanh) * inputs["scale"]).max()
+    print(f"largest difference from gelu's tanh form: {error:.1e}")
+
+    for copies in (1, 2, 3):
+        played = timeline(fused(Core.of(target), copies))
+        print(f"{copies} copies of each tile: {played.makespan / 1e3:.1f} us, {played.bound}")
+    for setting in ({"dma.engines": "32"}, {"vector.ghz": "2.24"}, {"dma.start_ns": "300"}):
+        core = Core.of(target.with_settings(setting))
+        print(f"with {setting}: {timeline(stream, core).makespan / 1e3:.1f} us")
+    if len(sys.argv) > 1:
+        write_picture(timeline(stream), Path(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()
