@@ -25,6 +25,9 @@ The second takes any depth, in blocks that need not divide it: partial sums stay
 than its sums would cost on the way out and back.) Where even the smallest tiles are too large for
 SBUF, column tiles are narrower.
 
+Of a batch of small products, a group has its tiles side by side: one copy takes the sums of all out
+of PSUM, and groups are interleaved.
+
 Knobs beside block sizes: copies of the operands' tiles (single, double, triple
 buffering), columns loaded in one DMA row, and the engines that carry results and transposed tiles
 out of PSUM. `accelerator_matmul_schedule` turns a choice into a schedule.
@@ -59,6 +62,9 @@ TEMPORARIES = 6
 
 LONGEST_PIECE = 2048
 """Columns that an epilogue takes at once where nothing else cuts rows."""
+
+GROUPS = (1, 2, 4)
+"""Products of a batch that may share tiles' places."""
 
 MOST_ROW_TILES, MOST_COLUMN_TILES = 32, 16
 """Tiles of a block at most."""
@@ -134,9 +140,9 @@ class MatmulSpace:
         """The subspaces of some copies and engines."""
         for copies_outer in (1, 2):
             for outer in ("m", "n"):
-                for stationary in ("a", "b"):
-                    if turns_operands or stationary == "b":
-                        yield self._tiled(stationary, outer, copies_outer, fixed)
+                for group in self.groups if turns_operands else ():
+                    yield self._tiled("a", outer, copies_outer, fixed, group)
+                yield self._tiled("b", outer, copies_outer, fixed)
         if self.k_blocks and turns_operands:
             yield self._split(fixed)
 
@@ -144,21 +150,29 @@ class MatmulSpace:
         """Whether an operand has to be transposed."""
         return not self.workload.integer("ta") or bool(self.workload.integer("tb"))
 
-    def _tiled(self, stationary: str, outer: str, copies_outer: int, fixed: Fixed) -> Subspace:
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Products of a batch that may go together: their columns share a PSUM bank."""
+        return tuple(g for g in GROUPS if g == 1 or (g <= self.batch and g * self.n <= self.wide))
+
+    def _tiled(
+        self, stationary: str, outer: str, copies_outer: int, fixed: Fixed, group: int = 1
+    ) -> Subspace:
         chosen: Fixed = (
-            ("algorithm", "tiled"), ("copies_outer", copies_outer), ("outer", outer), *fixed,
-            ("stationary", stationary),
+            ("algorithm", "tiled"), ("copies_outer", copies_outer), ("group", group),
+            ("outer", outer), *fixed, ("stationary", stationary),
         )  # fmt: skip
         copies = {"m": copies_outer, "n": dict(fixed)["copies_inner"]}
         if outer == "n":
             copies = {"m": copies["n"], "n": copies["m"]}
         a = self._operand("m", int(copies["m"]), None, stationary)
-        b = self._operand("n", int(copies["n"]), None, stationary)
+        a = a * group
+        b = self._operand("n", int(copies["n"]), None, stationary) * group
         limit = self._limit(a + b + self._results(0, stationary))
         return Subspace(chosen, self._tiles(stationary), (limit,))
 
     def _split(self, fixed: Fixed) -> Subspace:
-        chosen: Fixed = (("algorithm", "split"), *fixed, ("stationary", "a"))
+        chosen: Fixed = (("algorithm", "split"), ("group", 1), *fixed, ("stationary", "a"))
         copies = int(dict(fixed)["copies_inner"])
         knobs = (*self._tiles("a"), tile("k_block", self.k_blocks))
         operands = self._operand("m", copies, var("k_block"))
@@ -280,7 +294,8 @@ class MatmulSpace:
         whole = np.maximum(busy, moved) + bare + first + last
         if split:
             whole = SPLIT_PENALTY * whole + self._added() * blocks_m * blocks_n * parts
-        return np.asarray(whole)
+        chains = self.batch // int(fixed["group"]) if self.batch > 1 else 0
+        return np.asarray(whole + self._added() * chains)
 
     def _added(self) -> float:
         """ns from a part of a sum in PSUM to the next one's turn: one dependent addition."""
@@ -348,5 +363,7 @@ class MatmulSpace:
     # -- schedule -----------------------------------------------------------------------------
     def schedule(self, compute: ComputeDefinition, structure: Config) -> Schedule:
         """The schedule of a structural configuration; tile sizes stay symbols."""
-        made = ProductSchedule(self.workload, self.rows, self.cols, self.wide, self.tall)
+        group = structure.integer("group")
+        wide = self.wide if group == 1 else self.n
+        made = ProductSchedule(self.workload, self.rows, self.cols, wide, self.tall, group)
         return made.build(compute, structure)

@@ -35,6 +35,7 @@ class ProductSchedule:
     Attributes:
         rows, cols: of the tensor engine's array.
         wide: columns of the result in one tile; tall: rows, where b is stationary.
+        group: products of a batch whose tiles share places: copies and transposes of all at once.
     """
 
     workload: Workload
@@ -42,6 +43,7 @@ class ProductSchedule:
     cols: int
     wide: int
     tall: int
+    group: int = 1
 
     @property
     def lead(self) -> tuple[str, ...]:
@@ -81,7 +83,12 @@ class ProductSchedule:
         schedule = schedule.split("result", "j", var("n_tiles") * self.wide, "jo", "ji")
         m_outer = structure.get("outer", "m") == "m"
         order = ("io", "jo") if m_outer else ("jo", "io")
-        schedule = schedule.reorder("result", (*self.lead, *order, "im", "ii", "ji"))
+        if self.group > 1:
+            schedule = schedule.split("result", "b", self.group, "bo", "bi")
+            schedule = schedule.reorder("result", ("bo", *order, "im", "bi", "ii", "ji"))
+            schedule = schedule.interleave("result", "bo")
+        else:
+            schedule = schedule.reorder("result", (*self.lead, *order, "im", "ii", "ji"))
         schedule = schedule.compute_at("row", "result", "im", "sbuf").pipeline("result", "im", 2)
         if structure.text("stationary") == "a":
             return schedule.set_layout("row", _on_partitions(self.rank, self.rank - 2))
@@ -92,10 +99,12 @@ class ProductSchedule:
     def _whole(self, schedule: Schedule, engine: str) -> Schedule:
         """c in a PSUM bank for each column tile of `row`, and what the epilogue reads beside it."""
         schedule = schedule.split("row", "j", self.wide, "jt", "jj")
-        schedule = schedule.reorder("row", (*self.lead, "jt", "i", "jj"))
+        schedule = schedule.reorder("row", ("jt", *self.lead, "i", "jj"))
         schedule = schedule.assign_engine("row", engine)
         schedule = schedule.compute_at("c", "row", "jt", "psum").pipeline("row", "jt", 4)
         schedule = schedule.set_layout("c", _on_partitions(self.rank, self.rank - 2))
+        if self.group > 1:
+            schedule = schedule.unroll("c", "b")
         return self._reduction(schedule, "c", "k", ("i", "j"))
 
     def _turned(self, schedule: Schedule, structure: Config) -> Schedule:
@@ -175,12 +184,12 @@ class ProductSchedule:
         schedule = schedule.cache_read(operand, block, turned, "psum")
         schedule = schedule.cache_read(operand, turned, strip, "sbuf")
         depth = -(-self.workload.integer("k") // self.rows)
-        group = self.rows * min(TRANSPOSE_GROUP, depth)
+        group = self.rows * min(max(1, TRANSPOSE_GROUP // self.group), depth)
         schedule = schedule.split(block, f"{block}.{free}", self.cols, f"{block}.t", f"{block}.f")
         schedule = schedule.split(block, f"{block}.{k}", group, f"{block}.g", f"{block}.r")
         schedule = schedule.split(block, f"{block}.r", self.rows, f"{block}.kt", f"{block}.kk")
-        names = tuple(f"{block}.{part}" for part in ("t", "g", "kk", "kt", "f"))
-        schedule = schedule.reorder(block, (*(f"{block}.{d}" for d in lead), *names))
+        names = ("t", "g", *lead, "kk", "kt", "f")
+        schedule = schedule.reorder(block, [f"{block}.{part}" for part in names])
         schedule = schedule.assign_engine(block, engine)
         schedule = schedule.compute_at(strip, block, f"{block}.t", "sbuf")
         schedule = schedule.set_layout(

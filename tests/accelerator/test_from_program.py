@@ -165,7 +165,7 @@ def test_configuration_that_overflows_sbuf_is_refused():
     workload = Workload.parse("matmul m=4096 n=12288 k=5120")
     config = Config.of(
         algorithm="tiled", outer="n", copies_outer=1, copies_inner=1, evacuate="scalar",
-        turn="vector", load_tiles=2, m_tiles=8, n_tiles=8, stationary="a",
+        turn="vector", load_tiles=2, m_tiles=8, n_tiles=8, stationary="a", group=1,
     )  # fmt: skip
     with pytest.raises(ConfigError, match=r"bytes of SBUF a partition.* exceeds the limit"):
         instruction_stream(workload, TARGET, config)

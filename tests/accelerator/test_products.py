@@ -83,6 +83,30 @@ def test_each_choice_wins_somewhere(text, better):
     assert min(best, key=best.__getitem__) == better, best
 
 
+BATCHES = (
+    "matmul m=128 n=128 k=64 batch=12 tb=1 dtype=bfloat16",
+    "matmul m=130 n=60 k=300 batch=5 epilogue=bias,residual",
+    "matmul m=33 n=100 k=140 batch=7 ta=1 tb=1 epilogue=bias,relu",
+)
+
+
+@given(st.sampled_from(BATCHES), st.sampled_from([2, 4]), st.integers(0, 10_000))
+@settings(max_examples=8, deadline=None)
+def test_products_of_a_batch_may_go_together(text, group, seed):
+    workload = Workload.parse(text)
+    (config,) = some(workload, TARGET, seed, group=group)
+    check(workload, config, np.random.default_rng(seed))
+
+
+def test_a_group_of_small_products_hides_latencies():
+    workload = Workload.parse(BATCHES[0])
+    alone = template_of("matmul").default(workload, TARGET)
+    assert alone["group"] == 4
+    alone = type(alone).of({**alone, "group": 1})
+    together = simulate(workload, TARGET, None, "timeline").latency_us
+    assert together < 0.75 * simulate(workload, TARGET, alone, "timeline").latency_us
+
+
 @given(st.sampled_from(DEEP), st.integers(0, 10_000))
 @settings(max_examples=8, deadline=None)
 def test_sums_in_parts_need_not_be_even(text, seed):
