@@ -72,7 +72,7 @@ def _write_whole(recipe: Recipe, path: Path) -> None:
             _write(recipe, stream)
         temporary.chmod(0o644)
         temporary.replace(path)
-    except OSError:
+    except BaseException:  # Ctrl-C too leaves no half of a file behind
         temporary.unlink(missing_ok=True)
         raise
 

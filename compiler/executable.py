@@ -23,7 +23,7 @@ from compiler.backend import backend_of
 from compiler.graph import TensorInfo
 from compiler.program import HostStep, KernelStep, Recipe, Report, TensorRef, view_of
 from search_space.dtypes import to_numpy
-from search_space.errors import ModelError
+from search_space.errors import JobError, ModelError
 from search_space.workload import shape_text
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -39,6 +39,7 @@ class Executable:
 
     Raises (on construction):
         TargetError: this machine cannot run code for the recipe's target.
+        JobError: there is not enough memory for its tensors.
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -46,7 +47,13 @@ class Executable:
         self._lock = threading.Lock()
         backend = backend_of(recipe.target)
         backend.check(recipe.target)
-        self._arena = aligned_bytes(max(64, recipe.arena_bytes))
+        try:
+            self._arena = aligned_bytes(max(64, recipe.arena_bytes))
+        except MemoryError as error:
+            raise JobError(
+                f"'{recipe.name}' needs {recipe.arena_bytes / 2**30:.4g} GiB for its tensors, more "
+                "than this machine gives; try a smaller batch"
+            ) from error
         self._constants = aligned_copy(recipe.constants)
         self._views: dict[str, NDArray[Any]] = {}
         self._known = {ref.info.name: ref.info for ref in recipe.inputs}

@@ -15,10 +15,12 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-from compiler.graph import Node, TensorInfo
+from compiler.graph import Node, Subgraph, TensorInfo
 from compiler.host import HostFunction, foldable, node_proto
+from compiler.onnx_arrays import one_line
 from search_space.dtypes import NAMES, to_numpy
-from search_space.errors import JobError
+from search_space.errors import JobError, ModelError
+from search_space.workload import shape_text
 
 _SMALL = 4096
 """Elements up to which a value computed during import is kept (shapes are short)."""
@@ -73,7 +75,11 @@ def infer_outputs(
     values: Mapping[str, NDArray[Any]],
     opsets: Mapping[str, int],
 ) -> dict[str, TensorInfo]:
-    """What ONNX can tell of the node's outputs; those it cannot are left out."""
+    """What ONNX can tell of the node's outputs; those it cannot are left out.
+
+    Raises:
+        ModelError: the inputs do not go together.
+    """
     version = opsets.get(node.domain, 1)
     if not onnx.defs.has(node.operator, version, node.domain):
         return {}
@@ -91,7 +97,15 @@ def infer_outputs(
         found = shape_inference.infer_node_outputs(
             schema, node_proto(node, opsets), types, data, opset_imports=ids
         )
-    except (shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
+    except shape_inference.InferenceError as error:
+        if any(isinstance(value, Subgraph) for _, value in node.attributes):
+            return {}  # what a body does to shapes is not always clear before it is run
+        shapes = ", ".join(shape_text(tensors[name].shape or ()) for name in node.inputs if name)
+        raise ModelError(
+            f"{node.describe()} cannot be computed of inputs of shapes {shapes}: "
+            f"{one_line(error).removeprefix('[ShapeInferenceError] ')}"
+        ) from error
+    except (onnx.checker.ValidationError, RuntimeError):
         return {}
     return {name: info_of_type(name, proto, {}) for name, proto in found.items()}
 

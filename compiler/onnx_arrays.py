@@ -47,7 +47,15 @@ class ArrayReader:
         if external_data_helper.uses_external_data(tensor):
             tensor = self._with_external_data(tensor)
         try:
-            return numpy_helper.to_array(tensor)
+            found = numpy_helper.to_array(tensor)
+            if found.shape != tuple(tensor.dims):  # a negative extent, which numpy fills in
+                raise ValueError(found.shape)
+            return found
+        except KeyError as error:
+            raise ModelError(
+                f"weight '{tensor.name}' of '{self.model}' is of the dtype number "
+                f"{tensor.data_type}, which is none of ONNX's; export the model anew"
+            ) from error
         except (ValueError, TypeError) as error:
             raise ModelError(
                 f"weight '{tensor.name}' of '{self.model}' does not hold as many numbers as its "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import helper, inliner, version_converter
@@ -80,20 +81,34 @@ def _inline(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
 
 
 def _check(proto: onnx.ModelProto, folder: Path | None, name: str) -> None:
+    try:
+        _check_operators(proto, name)
+        bare = _without_weights(proto)
+        ArrayReader(folder, name).embed(bare.graph)
+        onnx.checker.check_model(bare)
+    except (onnx.checker.ValidationError, ValueError, TypeError) as error:
+        raise ModelError(f"'{name}' is not a valid ONNX model: {one_line(error)}") from error
+
+
+def _check_operators(proto: onnx.ModelProto, name: str) -> None:
     opsets = {e.domain: e.version for e in proto.opset_import}
+    newest = onnx.defs.onnx_opset_version()
+    version = max(opsets.get("", 0), opsets.get("ai.onnx", 0))
+    if version > newest:
+        raise ModelError(
+            f"'{name}' is of opset {version}, and this installation knows ONNX up to opset "
+            f"{newest}; update the package 'onnx', or export the model with an older opset"
+        )
     for node in proto.graph.node:
+        names: tuple[Any, ...] = (*node.input, *node.output, node.name, node.op_type, node.domain)
+        if any(isinstance(text, bytes) for text in names):  # what protobuf makes of such a name
+            raise ModelError(f"'{name}' has a name that is not UTF-8; it may be damaged")
         known = onnx.defs.has(node.op_type, opsets.get(node.domain, 1), node.domain)
         if node.domain not in ("", "ai.onnx") and not known:
             raise ModelError(
                 f"node '{node.name or node.output[0]}' of '{name}' uses {node.domain}."
                 f"{node.op_type}, which is not part of ONNX; export the model without it"
             )
-    bare = _without_weights(proto)
-    ArrayReader(folder, name).embed(bare.graph)
-    try:
-        onnx.checker.check_model(bare)
-    except onnx.checker.ValidationError as error:
-        raise ModelError(f"'{name}' is not a valid ONNX model: {one_line(error)}") from error
 
 
 def _modern(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
@@ -118,7 +133,7 @@ def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     graph.name = source.name or "graph"
     for field in ("node", "input", "output", "value_info"):
         getattr(graph, field).extend(getattr(source, field))
-    for value in graph.output:  # common in exported models, though the checker wants one
+    for value in (*graph.input, *graph.output):  # common in exported models, but it wants one
         if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
             value.type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto())
     graph.sparse_initializer.extend(source.sparse_initializer)

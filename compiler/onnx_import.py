@@ -69,6 +69,8 @@ class _Importer:
         nodes = [kept for proto in self.proto.graph.node if (kept := self._read_node(proto))]
         used = {name for node in nodes for name in node.reads}
         outputs = tuple(self._output(value) for value in self.proto.graph.output)
+        if not outputs:
+            raise ModelError(f"'{self.name}' has no outputs; export it with what it should compute")
         used |= {info.name for info in outputs}
         constants = {name: value for name, value in self.values.items() if name in used}
         for value in constants.values():
@@ -133,7 +135,8 @@ class _Importer:
                 f"input '{name}' of '{self.name}' is not a tensor, which is unsupported"
             )
         if tensor.elem_type not in DTYPE_NAMES:
-            kind = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
+            known = {number: kind for kind, number in onnx.TensorProto.DataType.items()}
+            kind = known.get(tensor.elem_type, f"number {tensor.elem_type}").lower()
             raise ModelError(
                 f"input '{name}' of '{self.name}' has the unsupported dtype {kind}; "
                 f"supported are {', '.join(DTYPE_NAMES.values())}"
@@ -197,6 +200,14 @@ class _Importer:
         return TensorInfo(name, inferred.dtype or declared.dtype, shape)
 
     def _attribute(self, proto: onnx.AttributeProto) -> Any:
+        try:
+            return self._attribute_value(proto)
+        except UnicodeDecodeError as error:
+            raise ModelError(
+                f"attribute '{proto.name}' of a node of '{self.name}' holds text that is not UTF-8"
+            ) from error
+
+    def _attribute_value(self, proto: onnx.AttributeProto) -> Any:
         value = helper.get_attribute_value(proto)
         match value:
             case onnx.TensorProto():
@@ -209,7 +220,7 @@ class _Importer:
                 self.arrays.embed(graph)
                 return Subgraph(graph.SerializeToString())
             case bytes():
-                return value.decode("utf-8", "surrogateescape")
+                return value.decode()
             case str() | int():
                 return value
             case float():
@@ -231,6 +242,11 @@ class _Importer:
 
 
 def _unbound(model: str, value: onnx.ValueInfoProto, bindings: Mapping[str, int]) -> str:
+    if not value.type.tensor_type.HasField("shape"):
+        return (
+            f"input '{value.name}' of '{model}' has no shape; give it one, for example "
+            f"--shape {value.name}=1x3x224x224"
+        )
     dims = value.type.tensor_type.shape.dim
     names = [d.dim_param or "?" for d in dims if not d.HasField("dim_value")]
     missing = next((name for name in names if name not in bindings), "?")

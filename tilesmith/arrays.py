@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,14 @@ def read_arrays(named: Sequence[tuple[str, str]]) -> dict[str, NDArray[Any]]:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays into one `.npz` file at exactly `path`."""
-    with path.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+    """Write arrays into one `.npz` file at exactly `path`.
+
+    As `numpy.savez`, which takes no array named `file`.
+    """
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, array, allow_pickle=False)
 
 
 def summary_of(array: NDArray[Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from search_space.dtypes import to_numpy
 from search_space.errors import InputError, ModelError
 from search_space.target import Target
+from search_space.workload import shape_text
 from tilesmith.in_model import Choices, pinned
 from tilesmith.reports import CompileReport
 from tilesmith.subjects import WeightedWorkload, is_model, workloads_of
@@ -145,7 +146,7 @@ def executable_of(
     """Load an artifact, or compile a model (by its suffix it is known which).
 
     Raises:
-        InputError: an artifact for another number of threads than asked for.
+        InputError: an artifact for another number of threads, or other shapes, than asked for.
     """
     if not is_artifact(model):
         return build_executable(model, target, database, shapes, threads or 1, precision=precision)
@@ -157,6 +158,13 @@ def executable_of(
             f"'{model}' was compiled for --threads {loaded.recipe.threads}; "
             f"compile the model again for {threads}"
         )
+    fixed = {info.name: info.shape for info in loaded.inputs}
+    for name, shape in (shapes or {}).items():
+        if fixed.get(name) != tuple(shape):
+            raise InputError(
+                f"'{model}' was compiled for inputs of fixed shapes; compile the model again with "
+                f"--shape {name}={shape_text(shape)}"
+            )
     return loaded
 
 
@@ -171,7 +179,7 @@ def compile_to(
     precision: str = "fp32",
 ) -> CompileReport:
     """Compile a model and write the artifact; says what became of each operator."""
-    check_folder(artifact)
+    check_output(artifact, model)
     start = time.perf_counter()
     executable = build_executable(
         model, target, database, shapes, threads, require_tuned, precision
@@ -198,10 +206,14 @@ def compile_to(
     )
 
 
-def check_folder(path: Path) -> None:
-    """Raise `InputError` for a file in a folder that is not there, before any work is done."""
+def check_output(path: Path, source: str | Path) -> None:
+    """Raise `InputError` for a file that cannot be written or is `source`, before any work."""
     if not path.absolute().parent.is_dir():
         raise InputError(f"'{path}' cannot be written: its folder does not exist")
+    if path.is_dir():
+        raise InputError(f"'{path}' cannot be written: it is a folder; name a file in it")
+    if path.exists() and Path(source).exists() and path.samefile(source):
+        raise InputError(f"'{path}' is what would be read; give the output another name")
 
 
 def random_inputs(executable: Executable, seed: int = 0) -> dict[str, NDArray[Any]]:

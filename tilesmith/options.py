@@ -95,11 +95,13 @@ shape_option = click.option(
     multiple=True,
     help="Bind an input's symbolic dimensions; repeatable.",
 )
+_THREADS = click.IntRange(min=1, max=1024)
+
 threads_option = click.option(
-    "--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads to use."
+    "--threads", type=_THREADS, default=1, show_default=True, help="Threads to use."
 )
 runtime_threads_option = click.option(
-    "--threads", type=click.IntRange(min=1), help="Threads to use; 1, or what the artifact is for."
+    "--threads", type=_THREADS, help="Threads to use; 1, or what the artifact is for."
 )
 operator_option = click.option(
     "--op",

@@ -28,6 +28,7 @@ from codegen.llvm.ir import Module
 from codegen.llvm.threads import barrier_function
 from codegen.native import toolchain
 from codegen.native.memory import aligned_bytes
+from search_space.errors import JobError
 
 _WALK = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p, *[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 3])
 
@@ -121,8 +122,13 @@ class Team:
         self._start = [threading.Semaphore(0) for _ in range(threads - 1)]
         self._done = threading.Semaphore(0)
         for number, start in enumerate(self._start, start=1):
-            arguments = (number, start)
-            threading.Thread(target=self._serve, args=arguments, daemon=True).start()
+            thread = threading.Thread(target=self._serve, args=(number, start), daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise JobError(
+                    f"only {number} of {threads} threads could be started; use fewer"
+                ) from error
 
     def run(self, work: Any) -> None:
         """Call `work(thread)` on every thread; returns when all have."""

@@ -31,12 +31,16 @@ def huge_bytes(size: int) -> NDArray[np.uint8]:
     """Zeroed bytes that start at a huge page; huge pages are asked for where there are.
 
     The map is private: shared ones (Python's default) never get huge pages for the asking.
+
+    Raises:
+        MemoryError: the operating system does not give so much.
     """
     whole = -(-size // _HUGE) * _HUGE + _HUGE
-    if hasattr(mmap, "MAP_PRIVATE"):
-        area = mmap.mmap(-1, whole, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    else:
-        area = mmap.mmap(-1, whole)
+    flags = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    try:
+        area = mmap.mmap(-1, whole, **flags)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"no room for {size} bytes") from error
     with contextlib.suppress(AttributeError, OSError):
         area.madvise(mmap.MADV_HUGEPAGE)
     start = -np.frombuffer(area, dtype=np.uint8).ctypes.data % _HUGE

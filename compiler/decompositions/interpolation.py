@@ -4,9 +4,9 @@
 
 Axis by axis; indices and weights are constants. The innermost axis is a product with the matrix
 that holds the weights, which vectors do faster than picking single elements, as long as it is
-short; the others are gathers of whole rows and an elementwise sum. Nearest neighbours are a template of their
-own (`lowering/movement.py`). Antialiasing, regions of interest and sizes known only when the model
-runs stay on the host.
+short; the others are gathers of whole rows and an elementwise sum. Nearest neighbours are a
+template of their own (`lowering/movement.py`). Antialiasing, regions of interest and sizes known
+only when the model runs stay on the host.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ def test_missing_truncated_and_foreign_files(tmp_path: Path, light_resnet50: Pat
         ("float[0, 3]", {}, "at least 1"),
         ("float[N, N]", {"x": (2, 3)}, "given both as 2 and 3"),
         ("string[2, 3]", {}, "unsupported dtype string"),
-        ("float", {}, "Field 'shape'"),
+        ("float", {}, "has no shape; give it one"),
     ],
 )
 def test_inputs_that_cannot_be_are_refused(
@@ -253,3 +253,39 @@ def test_outputs_that_are_no_tensors_are_refused() -> None:
                      n=np.int64(2))  # fmt: skip
     with pytest.raises(ModelError, match=r"output 'y' of 'g' is not a tensor"):
         import_model(model)
+
+
+def test_names_and_texts_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
+    model = model_of(
+        'g (float[4] x) => (float[4] y) { y = Pad<mode="reflect">(x, pads) }', pads=np.array([0, 0])
+    )
+    whole = model.SerializeToString()
+    for good, sentence in ((b"Pad", "not UTF-8"), (b"reflect", "'mode'")):
+        path = tmp_path / "m.onnx"
+        path.write_bytes(whole.replace(good, b"\xff" * len(good)))
+        with pytest.raises(ModelError, match=sentence):
+            import_model(path)
+
+
+def test_weights_of_no_dtype_or_of_negative_extents_are_refused() -> None:
+    model = model_of("g (float[2, 4] x) => (float[2, 4] y) { y = MatMul(x, w) }", w=random(4, 4))
+    (weight,) = model.graph.initializer
+    weight.dims[1] = -4
+    with pytest.raises(ModelError, match="'w' of 'g'"):
+        import_model(model)
+    weight.dims[1], weight.data_type = 4, 77
+    with pytest.raises(ModelError, match="dtype number 77"):
+        import_model(model)
+
+
+def test_operators_whose_inputs_do_not_go_together_are_refused() -> None:
+    model = model_of("g (float[2, 5] x) => (float[2, 4] y) { y = MatMul(x, w) }", w=random(4, 4))
+    with pytest.raises(ModelError, match=r"MatMul 'y' cannot be computed of inputs .* 2x5, 4x4"):
+        import_model(model)
+
+
+def test_unnamed_dtypes_inside_a_model_are_left_to_the_host() -> None:
+    """Of a cast to a dtype that ONNX has and Tilesmith does not name."""
+    text = "g (float[3] x) => (float[3] y) { t = Cast<to=8>(x) y = Cast<to=1>(t) }"
+    graph = import_model(model_of(text))
+    assert graph.info("t").dtype == ""

@@ -45,18 +45,20 @@ def refuse(*arguments: str | Path, code: int = 2) -> str:
     return sentence
 
 
-def save_model(path: Path, shape: Dims = (4, 8), dtype: int = TensorProto.FLOAT) -> Path:
+def save_model(
+    path: Path, shape: Dims | None = (4, 8), dtype: int = TensorProto.FLOAT, opset: int = 17
+) -> Path:
     """relu(x w) with a constant (8, 6) weight."""
     weight = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])],
         "small",
-        [helper.make_tensor_value_info("x", dtype, list(shape))],
+        [helper.make_tensor_value_info("x", dtype, shape)],
         [helper.make_tensor_value_info("y", dtype, None)],
         [numpy_helper.from_array(weight.astype(helper.tensor_dtype_to_np_dtype(dtype)), "w")],
     )
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), str(path))
+    opsets = [helper.make_opsetid("", opset)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), str(path))
     return path
 
 

@@ -38,6 +38,9 @@ BAD_FILES: dict[str, tuple[Spoil, str]] = {
     "text": (lambda path: path.write_text("hello, world\n" * 9), "not an ONNX model"),
     "empty": (lambda path: path.write_bytes(b""), "not an ONNX model"),
     "folder": (lambda path: (path.unlink(), path.mkdir()), "cannot be read"),
+    "future opset": (lambda path: save_model(path, opset=999), "opset 999"),
+    "contradiction": (lambda path: save_model(path, (4, 9)), "4x9, 8x6"),
+    "no shape": (lambda path: save_model(path, None), "--shape x=1x3x224x224"),
     "zero dimension": (lambda path: save_model(path, (0, 8)), "0x8"),
     "symbolic dimension": (lambda path: save_model(path, ("batch", 8)), "--shape"),
 }
@@ -107,6 +110,34 @@ def test_a_wrong_shape_is_refused(model: Path) -> None:
     assert "NAME=1x3x224x224" in refuse("simulate", model, "--shape", "x:4x8")
     assert "dimension of zero" in refuse("simulate", model, "--shape", "x=0x8")
     assert "'x'" in refuse("simulate", model, "--shape", "x=5x8")
+
+
+def test_an_output_that_cannot_be_written_is_refused(model: Path, tmp_path: Path) -> None:
+    before = model.read_bytes()
+    for command in (["compile", model, "-o"], ["run", model, "--output"]):
+        assert "folder does not exist" in refuse(*command, tmp_path / "nowhere" / "out")
+        assert "it is a folder" in refuse(*command, tmp_path)
+        assert "another name" in refuse(*command, model)
+    assert model.read_bytes() == before
+
+
+def test_shapes_an_artifact_does_not_have_are_refused(model: Path, tmp_path: Path) -> None:
+    artifact = tmp_path / "small.tsm"
+    succeed("compile", model, "-o", artifact)
+    succeed("run", artifact, "--shape", "x=4x8")
+    assert "--shape x=5x8" in refuse("run", artifact, "--shape", "x=5x8")
+
+
+def test_a_model_larger_than_memory_ends_with_a_sentence(tmp_path: Path) -> None:
+    path = save_model(tmp_path / "large.onnx", (1 << 50, 8))
+    assert "GiB" in refuse("run", path, code=1)
+
+
+def test_numbers_out_of_range_are_refused(model: Path, tmp_path: Path) -> None:
+    assert "--threads" in refuse("run", model, "--threads", "0")
+    assert "--threads" in refuse("run", model, "--threads", "100000")
+    job = ["tune", "--op", SMALL, "--database", tmp_path / "t.db"]
+    assert "--seed" in refuse(*job, "--seed", str(2**63))
 
 
 def test_wrong_arrays_are_refused(model: Path, tmp_path: Path) -> None:

@@ -28,11 +28,11 @@ def report(database: str, job: int | None, output: Path, as_json: bool) -> None:
     went, and what it all was measured with.
     """
     from records.database import Database
-    from tilesmith.compiling import check_folder
+    from tilesmith.compiling import check_output
     from tilesmith.job_report import gather
     from tilesmith.report_page import page
 
-    check_folder(output)
+    check_output(output, database)
     with Database.open(database, create=False) as opened:
         found = gather(opened, job)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -18,9 +18,6 @@ from tilesmith.options import (
     target_option,
 )
 from tilesmith.output import note, print_json, table
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command()
@@ -58,9 +55,11 @@ def run(
 ) -> None:
     """Run MODEL once and print (or write) its outputs."""
     from tilesmith.arrays import read_arrays, summary_of, write_arrays
-    from tilesmith.compiling import executable_of, random_inputs
+    from tilesmith.compiling import check_output, executable_of, random_inputs
     from tilesmith.targets import resolve_target
 
+    if output is not None:
+        check_output(output, model)
     given = read_arrays(inputs)
     resolved = resolve_target(target, dict(settings))
     executable = executable_of(model, resolved, database, dict(shapes), threads, precision)

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 )
 @threads_option
 @precision_option
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0, max=2**63 - 1), default=0, show_default=True)
 @click.option("--resume", is_flag=True, help="Go on where the last job on this input stopped.")
 @shape_option
 @json_option
