@@ -8,8 +8,10 @@
 in turns with a register-resident FMA loop: what is stored is cycles of that loop (time over the
 loop's time, times the cycles it takes at full speed), so that a drifting clock cancels out. Run it
 on a quiet machine: repeated passes add up, the best time of a configuration counts. `report`
-compares stored times with `simulator.cpu`; `speed` counts the configurations judged in a second of
-processor time.
+compares stored times with `simulator.cpu`; "tied" is the rank correlation with all that lies
+within the noise counted as equal, measured and simulated alike; noise is what two passes of the
+same configuration differ by at most, 19 times of 20. `speed` counts the configurations judged in a
+second of processor time.
 """
 
 from __future__ import annotations
@@ -222,25 +224,37 @@ def sampled(case: Case, count: int) -> list[Config]:
     return list(dict.fromkeys(drawn))
 
 
-def repeatability(trials: dict[str, Any]) -> float | None:
-    """Rank correlation of the first two passes: what no simulator can be expected to exceed."""
+def two_passes(trials: dict[str, Any]) -> Any:
+    """Cycles of the first two passes, (2, configurations); None unless many were timed twice."""
     twice = [trial["cycles"][:2] for trial in trials.values() if len(trial["cycles"]) > 1]
-    if len(twice) < MANY:
-        return None
-    first, second = np.array(twice).T
-    return rank_correlation(first, second)
+    return np.array(twice).T if len(twice) >= MANY else None
 
 
-def rank_correlation(first: Any, second: Any) -> float:
-    """Spearman's rank correlation (continuous values, hardly any ties)."""
-    ranks = [np.argsort(np.argsort(values)) for values in (first, second)]
+def rank_correlation(first: Any, second: Any, tolerance: float = 0.0) -> float:
+    """Spearman's rank correlation; values closer than a factor of e^tolerance are equal."""
+    ranks = [_ranks(values, tolerance) for values in (first, second)]
     return float(np.corrcoef(*ranks)[0, 1])
+
+
+def _ranks(values: Any, tolerance: float) -> Any:
+    """How many are smaller, and half of those that are equal."""
+    apart = np.subtract.outer(np.log(values), np.log(values))
+    return (apart > tolerance).sum(axis=1) + 0.5 * (np.abs(apart) <= tolerance).sum(axis=1)
+
+
+def noise(twice: Any) -> float:
+    """Largest logarithm of a ratio that two measurements of the same differ by, 19 times of 20.
+
+    From the median difference, which disturbed measurements hardly move; 0.674 and 1.96 are the
+    quantiles of a normal distribution.
+    """
+    return float(1.96 / 0.674 * np.median(np.abs(np.log(twice[0] / twice[1]))))
 
 
 def report(paths: list[Path]) -> None:
     """Print, for each operator, rank correlation and how good the simulator's picks are."""
     judge = CpuSimulator(weights="warm").judge
-    print(f"{'operator':32s} configs  rank  asked  first  best of 5  two passes")
+    print(f"{'operator':32s} configs  rank  tied noise  asked  first  best of 5  two passes")
     for path in paths:
         for name, entry in json.loads(path.read_text()).items():
             space = space_of(Workload.parse(entry["workload"]), host_target())
@@ -254,11 +268,17 @@ def report(paths: list[Path]) -> None:
             judged = judge(Workload.parse(entry["workload"]), host_target(), configs)
             order = np.argsort(judged.latency, kind="stable")
             picks = measured[order] / measured.min()
-            again = repeatability(trials)
+            twice = two_passes(trials)
+            again = tied = within = "-"
+            if twice is not None:
+                again = f"{rank_correlation(*twice):.3f}"
+                tied = f"{rank_correlation(judged.latency, measured, noise(twice)):.3f}"
+                within = f"{np.expm1(noise(twice)):.0%}"
+            best = picks[:5].min()
             print(
                 f"{name:32s} {len(configs):7d} {rank_correlation(judged.latency, measured):5.3f}"
-                f"  {CASES[name].rank:5.2f} {picks[0]:6.3f} {picks[:5].min():10.3f}"
-                f"  {'-' if again is None else f'{again:.3f}':>10s}"
+                f" {tied:>5s} {within:>5s}  {CASES[name].rank:5.2f} {picks[0]:6.3f} {best:10.3f}"
+                f"  {again:>10s}"
             )
 
 

@@ -7,7 +7,11 @@ earlier iterations are fetched; beyond, hits fade:
 
     h = min(1, capacity / w)^FADE
     T <- h fresh + (1 - h) T trip        fresh = T where the loop does not move the access,
-                                                 else T min(trip, D_outside / D_inside)
+                                                 else T D_outside / D_inside
+
+D are the distinct lines of an execution, on the average over full and short tiles: as many times
+those of an iteration as there are iterations, but no more than the footprint, which takes all tiles
+for full ones.
 
 Unrolled loops are loops like any other, but what they do not move stays in a register. Statements
 in one body that use the same buffer find what an earlier one fetched, with probability h. The
@@ -188,6 +192,7 @@ class _Walker:
         for number, entry in enumerate(entries):
             self._of_block.setdefault(entry.block, []).append(number)
         self.moved = np.zeros((3, len(entries), facts.trips.shape[1]))
+        self._distinct = np.zeros(self.moved.shape[1:])
 
     def visit(self, node: Node, depth: int) -> list[int]:
         """Fill in `moved` for one node; returns the entries inside."""
@@ -222,7 +227,7 @@ class _Walker:
             return
         block = self._skeleton.blocks[number]
         inner = depth + len(block.unrolled)
-        self.moved[:, mine] = self._prints.lines[inner, mine]
+        self.moved[:, mine] = self._distinct[mine] = self._prints.lines[inner, mine]
         for place in range(inner - 1, depth - 1, -1):
             hits = self._hits(mine, place + 1)
             self._repeat(block.unrolled[place - depth], mine, hits, place + 1, held=True)
@@ -268,9 +273,9 @@ class _Walker:
         trip = self._facts.trips[loop]
         rows = [self._entries[entry].row for entry in inside]
         moves = self._facts.strides[rows, depth - 1] > 0
-        within = self._prints.lines[depth, inside]
-        around = self._prints.lines[depth - 1, inside]
-        growth = np.minimum(trip, np.maximum(around / within, 1.0))
-        once = np.where(moves, growth, 1.0)
+        within = self._distinct[inside]
+        around = np.minimum(self._prints.lines[depth - 1, inside], trip * within)
+        once = np.where(moves, np.maximum(around / within, 1.0), 1.0)
+        self._distinct[inside] = within * once
         again = np.where(moves, trip, 1.0) if held else trip
         self.moved[:, inside] *= hits * once + (1.0 - hits) * again

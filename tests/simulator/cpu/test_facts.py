@@ -22,7 +22,9 @@ from search_space.program import (
 from search_space.target import Target
 from search_space.workload import Workload
 from simulator.cpu.facts import Facts, evaluate
+from simulator.cpu.machine import Machine
 from simulator.cpu.skeleton import Skeleton, skeleton_of
+from simulator.cpu.traffic import traffic_of
 
 MATMUL = "matmul m=23 n=37 k=19 const=b"
 CASES = (
@@ -143,3 +145,18 @@ def test_joining_and_taking_are_inverse(cpu: Target) -> None:
     both = Facts.join([facts, facts])
     assert both.trips.shape[-1] == 2
     assert np.array_equal(both.take(1, 2).strides, facts.strides)
+
+
+def test_a_pool_reads_its_input_once_whatever_its_tiles(cpu: Target) -> None:
+    """A row of 56 outputs in tiles of 6 or 12 leaves a tail; no line is read less for it."""
+    workload = Workload.parse("pool2d kind=max c=64 h=112 w=112 kh=3 kw=3 stride=2 pad=1")
+    compulsory = 64 * 112 * 112 * 4 / 64
+    for w_tile in (1, 3, 4, 6, 7, 12, 14):
+        config = Config.of(
+            algorithm="channels", input_layout="NCHW16c", output_layout="NCHW16c",
+            window="unrolled", w_tile=w_tile,
+        )  # fmt: skip
+        skeleton, facts = _one(workload, cpu, config)
+        traffic = traffic_of(skeleton, facts, Machine.of(cpu), cold=True)
+        read = [i for i, block in enumerate(traffic.blocks) if skeleton.blocks[block].accumulates]
+        assert traffic.moved[1, read].sum() == pytest.approx(compulsory, rel=0.02)
