@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from codegen.accelerator.compiled import Ints
-from codegen.accelerator.core import FIRST_DMA_QUEUE
+from codegen.accelerator.core import ENGINES, FIRST_DMA_QUEUE
 from codegen.accelerator.costs import values_a_row
 from codegen.accelerator.engine_costs import elements
 from codegen.accelerator.footprints import extents
@@ -78,6 +78,7 @@ def verify_shapes(stream: InstructionStream) -> None:
     """
     _tensor_engine(stream)
     _memories(stream)
+    _reach(stream)
     _elementwise(stream)
     _special(stream)
     _live_ranges(stream)
@@ -254,6 +255,17 @@ def _elementwise(stream: InstructionStream) -> None:
             "they must be equal"
         ),
     )
+
+
+def _reach(stream: InstructionStream) -> None:
+    """GpSimd has no way to PSUM on any NeuronCore (ISA: tensor_copy, tensor_scalar)."""
+    mine = stream.rows["queue"] == ENGINES.index("gpsimd")
+    for operand in OPERANDS:
+        fail(
+            stream,
+            mine & (column(stream, operand, "space") == Space.PSUM),
+            lambda _, o=operand: f"{o} is in PSUM, which gpsimd cannot reach on any NeuronCore",  # type: ignore[misc]
+        )
 
 
 def _takescolumn(op: Ints, operand: str) -> Mask:

@@ -80,6 +80,11 @@ def test_two_values_a_row_are_of_fp8_and_of_later_cores(kernel, trn2):
     refused(later, "must be of dtype float8")
 
 
+def test_gpsimd_cannot_reach_psum(kernel):
+    kernel.memset(kernel.psum((128, 8)), 0.0, engine="gpsimd")
+    refused(kernel, "out is in PSUM, which gpsimd cannot reach")
+
+
 def test_matmul_operands_must_be_in_sbuf(kernel):
     a, total = filled(kernel, (128, 128)), kernel.psum((128, 128))
     kernel.memset(total, 0.0)
