@@ -88,6 +88,42 @@ def test_a_corrupt_object_is_made_anew(folder: Path, content: bytes) -> None:
     np.testing.assert_array_equal(kernel({"x": np.zeros(5, np.float32)}), np.full(5, 4.0))
 
 
+def test_an_object_under_anothers_name_is_made_anew(folder: Path) -> None:
+    """All of these files are whole; whoever may rename them must not choose what is run."""
+    compile_program(program(7), HOST)
+    (seven,) = files(folder)
+    compile_program(program(8), HOST)
+    (eight,) = set(files(folder)) - {seven}
+    eight.write_bytes(seven.read_bytes())
+    kernel = NativeKernel(compile_program(program(8), HOST))
+    np.testing.assert_array_equal(kernel({"x": np.zeros(5, np.float32)}), np.full(5, 8.0))
+
+
+def test_an_object_that_others_may_write_is_made_anew(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_program(program(9), HOST)
+    (path,) = files(folder)
+    seen = compiles(monkeypatch)
+    compile_program(program(9), HOST)
+    assert not seen
+    path.chmod(0o666)
+    compile_program(program(9), HOST)
+    assert len(seen) == 1
+    assert path.stat().st_mode & 0o077 == 0, "written anew, for this user alone"
+
+
+def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv(object_cache.ENVIRONMENT, raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    object_cache.store("aa", b"object")
+    assert object_cache.load("aa") is None
+
+
 def test_a_folder_that_cannot_be_written_costs_nothing_but_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
