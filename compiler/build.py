@@ -11,7 +11,7 @@ On a target that does not schedule every operator, the kernels it lacks go to th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from compiler.assembly import assemble
@@ -91,21 +91,42 @@ def build(
     if backend.falls_back:
         _check_size(lowered, target)
     choices = pinned(lowered) if pinned is not None else {}
-    chooser = Chooser(target, database, threads, choices, measured_only=require_tuned)
     if require_tuned:
-        _require_tuned(lowered, chooser)
+        _require_tuned(lowered, Chooser(target, database, threads, choices, measured_only=True))
+    recipe = fastest_recipe(lowered, target, database, threads, choices, require_tuned, narrowed)
+    return Executable(replace(recipe, source=source))
+
+
+def fastest_recipe(
+    lowered: Graph,
+    target: Target,
+    database: Records | None,
+    threads: int = 1,
+    choices: Mapping[Workload, Config] | None = None,
+    measured_only: bool = False,
+    narrowed: Collection[str] = (),
+) -> Recipe:
+    """The recipe of a model as kernels; of several assignments of schedules the fastest.
+
+    Args:
+        choices: schedules to use whatever the records say.
+        measured_only: choose among measured layouts only.
+        narrowed: tensors that are narrower on the device than elsewhere.
+    """
+    backend, choices = backend_of(target), choices or {}
+    chooser = Chooser(target, database, threads, choices, measured_only=measured_only)
 
     def assembled(changed: Mapping[Workload, Config]) -> Recipe:
         own = chooser
         if changed:
             own = Chooser(target, database, threads, {**changed, **choices})
         settled, kernels = _settled(lowered, own, target)
-        return replace(assemble(settled, kernels, target, threads, narrowed), source=source)
+        return assemble(settled, kernels, target, threads, narrowed)
 
     others: list[Choices] = []
-    if backend.falls_back and not require_tuned:
+    if backend.falls_back and not measured_only:
         others = assignments(lowered, chooser, backend, target, database)
-    return Executable(fastest([{}, *others], assembled, backend))
+    return fastest([{}, *others], assembled, backend)
 
 
 def scheduled(

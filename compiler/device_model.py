@@ -101,6 +101,17 @@ def simulate_model(
     return _result(recipe, core, total, kernels, programs, notes)
 
 
+def latency_of(recipe: Recipe, target: Target | None = None) -> float:
+    """ns of a compiled model, nothing else."""
+    core = Core.of(target or recipe.target)
+    return sum(
+        timeline(part.linked.stream, core).makespan
+        if isinstance(part, Program)
+        else transfer_time(part, core.target)
+        for part in segments(recipe)
+    )
+
+
 def program_roofline(program: Program, core: Core) -> float:
     """ns that no schedule of a program's kernels can undercut."""
     compute = sum(roofline(Workload.parse(step.workload), core).compute for step in program.steps)

@@ -40,6 +40,12 @@ class GraphEvaluator:
         runs: timed runs of each alternative, in turns; their median counts.
     """
 
+    near_tie = 0.01
+    share = 0.1
+    rivals = 2
+    luck = 1.1
+    trials_each = 0
+
     def __init__(
         self,
         kernels: Graph,

@@ -11,7 +11,7 @@ best schedule of its workload was measured later, and only while it is legal in 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from records.record import MODEL
 from search_space.config import Config
@@ -51,7 +51,7 @@ def keep(
     from records import TuningRecord
 
     config = Config.of({workload.digest: pinned.key for workload, pinned in choices.items()})
-    result = MeasureResult("ok", "hardware", (seconds,))
+    result = MeasureResult("ok", _way(target), (seconds,))
     database.add(
         [TuningRecord(model_key(kernels), target.identity, config, result, threads)], job=job
     )
@@ -85,13 +85,18 @@ def _newest(database: Database, key: str, target: Target, threads: int) -> Tunin
     from records.queries import Filter
 
     where = Filter(
-        key, MODEL, target.identity, threads=threads, measured_by="hardware", status="ok"
+        key, MODEL, target.identity, threads=threads, measured_by=_way(target), status="ok"
     )
     for record in database.query(where, limit=1):
         versions = record.toolchain
-        if versions is None or not versions.stale_because(database.toolchain, "hardware"):
+        if versions is None or not versions.stale_because(database.toolchain, _way(target)):
             return record
     return None
+
+
+def _way(target: Target) -> Literal["hardware", "simulator"]:
+    """How models of a target are judged: accelerators are simulated."""
+    return "hardware" if target.family == "cpu" else "simulator"
 
 
 def _is_legal(workload: Workload, target: Target, config: Config) -> bool:

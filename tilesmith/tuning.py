@@ -16,7 +16,7 @@ from search_space.errors import InputError, JobError
 from search_space.target import Target
 from search_space.template import template_of
 from simulator import judge, measure, simulators
-from tilesmith.compiling import Parts, Shapes, parts_of
+from tilesmith.compiling import Parts, Shapes, parts_of, runs_models
 from tilesmith.in_model import keep
 from tilesmith.replay import Recorded, recorded_results
 from tilesmith.reports import InModelReport, TaskReport, TuneReport
@@ -199,12 +199,19 @@ def _tuned(
 
 
 def _evaluator(job: TuningJob, database: Database) -> ModelEvaluator | None:
-    """Judges schedules inside the model, where there is one and this machine runs it."""
-    if job.parts.kernels is None or job.measure not in ("hardware", "both"):
+    """Judges schedules inside the model, where there is one that runs here or can be simulated."""
+    kernels, target, threads = job.parts.kernels, job.target, job.threads
+    if kernels is None or not job.writes:
+        return None
+    if target.family != "cpu":
+        from compiler.device_evaluator import DeviceEvaluator
+
+        return DeviceEvaluator(kernels, target, database, threads) if runs_models(target) else None
+    if job.measure not in ("hardware", "both"):
         return None
     from compiler.evaluator import GraphEvaluator
 
-    return GraphEvaluator(job.parts.kernels, job.target, database, job.threads)
+    return GraphEvaluator(kernels, target, database, threads)
 
 
 def _ledger(job: TuningJob, options: TuneOptions, database: Database) -> Ledger:

@@ -17,14 +17,26 @@ from typing import Protocol
 from search_space.config import Config
 from search_space.workload import Workload
 
-_GAIN = 0.01
-"""Relative gain of the whole model below which the tuner's own order stands: a near-tie."""
-
 Choices = Mapping[Workload, Config]
 
 
 class ModelEvaluator(Protocol):
-    """Measures or predicts a whole model."""
+    """Measures or predicts a whole model.
+
+    Attributes:
+        near_tie: relative gain of the whole model below which the tuner's own order stands.
+        share: of a job's time that is kept back for it.
+        rivals, luck: how many candidates of each pair of layouts are worth its time, and within
+            what factor of the best alone.
+        trials_each: where results repeat exactly, trials of a job without time limit that pay for
+            one comparison, so that the job repeats too; 0: its clock decides.
+    """
+
+    near_tie: float
+    share: float
+    rivals: int
+    luck: float
+    trials_each: int
 
     def latencies(self, alternatives: Sequence[Choices]) -> list[float]:
         """Seconds of the model under each alternative, measured in turns.
@@ -55,17 +67,17 @@ class InPlace:
 def reranked(
     evaluator: ModelEvaluator,
     candidates: Mapping[Workload, Sequence[Config]],
-    time_is_up: Callable[[], bool] = lambda: False,
+    is_over: Callable[[int], bool] = lambda _: False,
 ) -> InPlace:
     """The candidate of each workload that makes the model fastest, one workload after another.
 
     Args:
         candidates: the top few of each workload; workloads that matter most first.
-        time_is_up: asked before each comparison; ends it with what is known.
+        is_over: asked before each comparison with how many there were; ends it with what is known.
     """
     found = InPlace()
     for workload, rival in ((w, rival) for w, rivals in candidates.items() for rival in rivals):
-        if time_is_up():
+        if is_over(found.compared):
             break
         found = _tried(evaluator, found, {**found.choices, workload: rival})
     if not found.choices:
@@ -76,10 +88,10 @@ def reranked(
 def _tried(evaluator: ModelEvaluator, known: InPlace, tried: dict[Workload, Config]) -> InPlace:
     """What is known after one more comparison."""
     now_s, tried_s = evaluator.latencies([known.choices, tried])
-    better = tried_s < now_s * (1 - _GAIN)
+    better = tried_s < now_s * (1 - evaluator.near_tie)
     if better:  # look twice: the luckiest of many comparisons is not the best
         now_s, tried_s = evaluator.latencies([known.choices, tried])
-        better = tried_s < now_s * (1 - _GAIN)
+        better = tried_s < now_s * (1 - evaluator.near_tie)
     choices, seconds = (tried, tried_s) if better else (known.choices, now_s)
     before_s = now_s if known.before_s is None else known.before_s
     return InPlace(choices, before_s, seconds, known.compared + 1)
@@ -88,6 +100,6 @@ def _tried(evaluator: ModelEvaluator, known: InPlace, tried: dict[Workload, Conf
 def _settled(evaluator: ModelEvaluator, found: InPlace) -> InPlace:
     """All pins against none, in turns: gains seen far apart do not add up on a drifting machine."""
     before_s, after_s = evaluator.latencies([{}, found.choices])
-    if after_s < before_s * (1 - _GAIN):
+    if after_s < before_s * (1 - evaluator.near_tie):
         return InPlace(found.choices, before_s, after_s, found.compared)
     return InPlace({}, before_s, before_s, found.compared)

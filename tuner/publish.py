@@ -77,10 +77,11 @@ def canonical_best(
     return config, latency
 
 
-def contenders(state: TuningState, count: int = 2) -> list[Config]:
+def contenders(state: TuningState, count: int = 2, luck: float = _LUCK) -> list[Config]:
     """The fastest `count` configurations of every relevant layout pair, the fastest first.
 
-    Of one pair only those within 10 % of its best; a pair counts within a factor of 1.25 of all.
+    Of one pair only those within a factor `luck` of its best; a pair counts within a factor of 1.25
+    of all.
     """
     ranked = state.ranked()
     of_pair: dict[Layouts, list[tuple[Config, float]]] = {}
@@ -91,7 +92,7 @@ def contenders(state: TuningState, count: int = 2) -> list[Config]:
         (latency, config)
         for members in of_pair.values()
         for config, latency in members[:count]
-        if latency <= _LUCK * members[0][1]
+        if latency <= luck * members[0][1]
     ]
     return [config for _, config in sorted(chosen, key=lambda pair: pair[0])]
 

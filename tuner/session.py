@@ -42,8 +42,6 @@ _SCREENED_SEEDS = 16
 _CONFIRMING_S = 0.25
 """Seconds kept back for each task's confirmation; compiling and 15 turns of up to six rivals."""
 _CONFIRMING_SHARE = 0.15
-_IN_PLACE_SHARE = 0.1
-"""Share of the time limit (without one: of the time gone) to re-rank in the whole model."""
 
 
 def tune(
@@ -79,7 +77,7 @@ def tune(
     token = cancel or CancelToken()
     job = _Job(merged, target, ledger, runners, options or TuneOptions(), judge, token)
     job.on_progress = on_progress
-    job.rerank = evaluator is not None
+    job.share = 0.0 if evaluator is None else evaluator.share
     try:
         job.open()
         job.run()
@@ -120,8 +118,8 @@ class _Job:
     """One run of `tune`."""
 
     on_progress: OnProgress | None = None
-    rerank = False
-    """Whether time has to be kept back for re-ranking in the whole model."""
+    share = 0.0
+    """Of the time, how much is kept back for re-ranking in the whole model."""
 
     def __init__(
         self,
@@ -235,7 +233,7 @@ class _Job:
     def _kept_back(self) -> float:
         """Seconds at the end that belong to re-ranking in the whole model."""
         limit = self._options.time_limit_s
-        return _IN_PLACE_SHARE * limit if self.rerank and limit is not None else 0.0
+        return self.share * limit if limit is not None else 0.0
 
     def _time_is_up(self) -> bool:
         limit = self._options.time_limit_s
@@ -248,16 +246,23 @@ class _Job:
         if self.cancel.cancelled:
             return InPlace()
         limit, now = self._options.time_limit_s, time.monotonic()
-        share = _IN_PLACE_SHARE * (now - self._start)
-        deadline = now + share if limit is None else self._start + limit
+        deadline, most = now + self.share * (now - self._start), float("inf")
+        if limit is not None:
+            deadline = self._start + limit
+        elif evaluator.trials_each:  # nothing may depend on the clock
+            deadline, most = float("inf"), search.trials // evaluator.trials_each
         heaviest = sorted(
             (task for task in search.tasks if task.state.best is not None),
             key=lambda task: -task.state.task.weight * (task.state.best or (None, 0.0))[1],
         )
+        candidates = {
+            task.state.task.workload: contenders(task.state, evaluator.rivals, evaluator.luck)
+            for task in heaviest
+        }
         return reranked(
             evaluator,
-            {task.state.task.workload: contenders(task.state) for task in heaviest},
-            lambda: self.cancel.cancelled or time.monotonic() >= deadline,
+            candidates,
+            lambda done: self.cancel.cancelled or done >= most or time.monotonic() >= deadline,
         )
 
     # -- reports ----------------------------------------------------------------------------------

@@ -10,14 +10,16 @@ import onnx
 import pytest
 
 from compiler.artifact import read_artifact
-from compiler.build import build
-from compiler.device_model import simulate_model, transfer_time
+from compiler.build import build, fastest_recipe, scheduled
+from compiler.device_evaluator import DeviceEvaluator
+from compiler.device_model import latency_of, simulate_model, transfer_time
 from compiler.device_program import Program, segments
 from compiler.executable import Executable
 from compiler.onnx_import import import_model
 from compiler.program import HostStep
 from search_space.errors import InputError, ModelError, TargetError
 from search_space.target import load_target
+from search_space.template import template_of
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
 
 TRN1 = load_target("trn1")
@@ -172,8 +174,6 @@ def test_what_has_no_kernel_runs_on_the_host_and_is_costed() -> None:
 def test_a_kernel_without_schedule_falls_back_to_its_reference(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from search_space.template import template_of
-
     def refuse(*_: object) -> None:
         raise TargetError("no facts")
 
@@ -242,3 +242,17 @@ def test_masks_keep_every_digit_of_what_they_show(hidden: float) -> None:
     wanted = expected(model, inputs)
     np.testing.assert_array_equal(found["w"], wanted["w"])
     np.testing.assert_allclose(found["y"], wanted["y"], 1e-6, 1e-7)
+
+
+def test_schedules_are_judged_in_place_as_they_will_run() -> None:
+    """An alternative's latency is that of the model compiled with it; the incumbent's its own."""
+    kernels, narrowed = scheduled(import_model(MLP), TRN1, "bf16")
+    evaluator = DeviceEvaluator(kernels, TRN1, None)
+    workload = next(n.workload for n in kernels.nodes if n.workload is not None)
+    space = template_of(workload.operator).space(workload, TRN1)
+    usual = template_of(workload.operator).default(workload, TRN1)
+    other = next(config for config in space if config != usual)
+    base, same, changed = evaluator.latencies([{}, {workload: usual}, {workload: other}])
+    assert base == same == latency_of(built(MLP, "bf16").recipe) * 1e-9
+    recipe = fastest_recipe(kernels, TRN1, None, 1, {workload: other}, True, narrowed)
+    assert changed == pytest.approx(latency_of(recipe) * 1e-9)

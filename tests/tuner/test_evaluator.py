@@ -26,6 +26,12 @@ A, B = Config.of(layout="a"), Config.of(layout="b")
 class Conversions:
     """Two kernels in a row; unequal layouts cost a conversion. Records speak for A."""
 
+    near_tie = 0.01
+    share = 0.1
+    rivals = 2
+    luck = 1.1
+    trials_each = 0
+
     def __init__(self) -> None:
         self.asked: list[dict[Workload, Config]] = []
 
@@ -56,8 +62,8 @@ def test_what_does_not_help_the_model_is_not_pinned() -> None:
 
 def test_re_ranking_ends_when_the_time_is_up() -> None:
     evaluator, turns = Conversions(), iter([False, True])
-    assert reranked(evaluator, {ONE: [A, B]}, lambda: next(turns)).compared == 1
-    assert reranked(evaluator, {ONE: [A, B]}, lambda: True) == InPlace()
+    assert reranked(evaluator, {ONE: [A, B]}, lambda _: next(turns)).compared == 1
+    assert reranked(evaluator, {ONE: [A, B]}, lambda done: done >= 0) == InPlace()
 
 
 def test_a_lucky_comparison_is_repeated_before_it_counts() -> None:
@@ -94,7 +100,7 @@ def test_contenders_are_the_best_of_each_close_layout_pair() -> None:
 
 
 def test_tuning_reports_what_the_evaluator_chose() -> None:
-    class LikesTheSlowest:
+    class LikesTheSlowest(Conversions):
         def latencies(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[float]:
             return [1.0 - 0.1 * len(choices) for choices in alternatives]
 
@@ -111,3 +117,22 @@ def test_tuning_reports_what_the_evaluator_chose() -> None:
     assert set(found.choices) == {ONE, TWO}
     assert (found.before_s, found.after_s) == (1.0, 0.8)
     assert {task.workload: task.config for task in summary.tasks} == found.choices
+
+
+def test_without_a_time_limit_trials_pay_for_comparisons_that_repeat() -> None:
+    """A job whose results repeat exactly must not compare as often as its clock lets it."""
+
+    class Exact(Conversions):
+        trials_each = 4
+
+        def _latency(self, choices: Mapping[Workload, Config]) -> float:
+            return 1.0
+
+    counts = [
+        tune(
+            [TuningTask(ONE), TuningTask(TWO)], TARGET, MemoryLedger(), [NoisyHardware()],
+            TuneOptions(trials=trials), judge=judge, evaluator=Exact(),
+        ).in_place.compared
+        for trials in (8, 12)
+    ]  # fmt: skip
+    assert counts == [2, 3]
