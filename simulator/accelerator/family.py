@@ -183,20 +183,18 @@ class TrainiumSimulator:
         trace: Path | None,
     ) -> SimulationResult:
         """One configuration, or the default one. A trace is always of the timeline."""
-        core = Core.of(target)
-        _space(workload, target)
-        if config is None and fidelity != "roofline":
-            config = template_of(workload.operator).default(workload, target)
+        core, space = Core.of(target), _space(workload, target)
         if config is not None:
-            _space(workload, target).validate(config)
+            space.validate(config)
         if fidelity == "roofline" and trace is None:
             return _roofline_result(workload, core)
-        assert config is not None or fidelity == "roofline"
-        if fidelity == "analytical" and trace is None and config is not None:
-            return _analytical_result(workload, target, config, core)
         config = config or template_of(workload.operator).default(workload, target)
+        if fidelity == "analytical" and trace is None:
+            return _analytical_result(workload, target, config, core)
         played = timeline(staged_stream(workload, target, config))
         notes = _write(played, trace) if trace is not None else ()
+        if fidelity != "timeline":
+            notes += (f"a trace is of the timeline: these figures are, too, not {fidelity} ones",)
         return _timeline_result(workload, config, played, notes)
 
 

@@ -130,8 +130,10 @@ def test_result_has_the_keys_scripts_rely_on(fidelity):
 
 def test_traces_are_written(tmp_path):
     workload = Workload.parse("matmul m=128 n=128 k=128")
-    simulate(workload, TRN1, None, "timeline", tmp_path / "trace.json")
-    simulate(workload, TRN1, None, "analytical", tmp_path / "trace.html")
+    plain = simulate(workload, TRN1, None, "timeline", tmp_path / "trace.json")
+    noted = simulate(workload, TRN1, None, "analytical", tmp_path / "trace.html")
+    assert noted.latency_us == plain.latency_us and plain.notes == ()
+    assert "not analytical ones" in noted.notes[0]
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert "<svg" in (tmp_path / "trace.html").read_text()
 
