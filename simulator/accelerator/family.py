@@ -21,7 +21,7 @@ from codegen.accelerator.from_program import generate
 from codegen.accelerator.instructions import DTYPES, FLOATS, InstructionStream, Op
 from codegen.accelerator.staging import constants_of, stage
 from search_space.config import Config
-from search_space.errors import CodegenError, TargetError, VerificationError, WorkloadError
+from search_space.errors import CodegenError, ConfigError, TargetError, VerificationError, WorkloadError
 from search_space.lowering import lower
 from search_space.program import Program
 from search_space.space import SearchSpace
@@ -68,6 +68,20 @@ def _space(workload: Workload, target: Target) -> SearchSpace:
         raise TargetError(
             f"operator '{workload.operator}' has no schedule for target '{target.name}' of family "
             f"'{target.family}'; choose target cpu for it"
+        ) from error
+
+
+def _default(workload: Workload, target: Target) -> Config:
+    """The default configuration.
+
+    Raises:
+        WorkloadError: not even the smallest tiles fit; which limit they break is said.
+    """
+    try:
+        return template_of(workload.operator).default(workload, target)
+    except ConfigError as error:
+        raise WorkloadError(
+            f"no schedule of workload '{workload}' fits target '{target.name}': {error}"
         ) from error
 
 
@@ -188,7 +202,7 @@ class TrainiumSimulator:
             space.validate(config)
         if fidelity == "roofline" and trace is None:
             return _roofline_result(workload, core)
-        config = config or template_of(workload.operator).default(workload, target)
+        config = config or _default(workload, target)
         if fidelity == "analytical" and trace is None:
             return _analytical_result(workload, target, config, core)
         played = timeline(staged_stream(workload, target, config))

@@ -147,6 +147,13 @@ def test_an_operator_without_a_schedule_is_named(monkeypatch):
         simulate(workload, TRN1.with_settings({"dma.engines": "15"}), None, "timeline")
 
 
+def test_an_operator_whose_smallest_tile_does_not_fit_is_named():
+    text = "layer_norm shape=640x64000"
+    small = TRN1.with_settings({"sbuf.mib": "1"})
+    with pytest.raises(WorkloadError, match=rf"'{text}' fits .*: bytes of SBUF .* limit of 8192"):
+        simulate(Workload.parse(text), small)
+
+
 def test_attention_is_for_accelerators():
     workload = Workload.parse("attention m=5 n=7 k=3")
     with pytest.raises(TargetError, match=r"no schedule for target 'systolic'.*use matmul"):
