@@ -9,9 +9,9 @@ block of queries are wanted with keys there. `turn` says how they get there:
     powers   powers of the scores there are, turned on the tensor engine and copied
 
 Powers need more copies out of PSUM, which vector and scalar engine share on Trainium; scores round
-the greatest to a dtype of products (see `EIGHTH`). Either way the greatest power of a query is 1, or
-near it: none overflows, and sums are not 0. Values have a column of ones beside them, so the product
-that mixes them also sums the powers; results are divided by it on their way out of PSUM.
+the greatest to a dtype of products (see `EIGHTH`). Either way the greatest power of a query is 1,
+or near it: none overflows, and sums are not 0. Values have a column of ones beside them, so the
+product that mixes them also sums the powers; results are divided by it on their way out of PSUM.
 
     for sequences: for groups of heads:  load q, k;  kt = k turned;  qt = scale * q turned
       for groups:  load v, 1
@@ -45,6 +45,9 @@ from search_space.workload import Workload
 TURNED = 4
 """Turned tiles that share a PSUM bank and one copy out of it."""
 
+MASKS = {"row": "bn", "full": "bmn", "shared": "mn", "heads": "hmn", "each": "bhmn"}
+"""Axes of a mask by its kind: sequences, heads, queries, keys."""
+
 COPIERS = ("scalar|vector", "scalar", "vector")
 """Engines that may copy turned tiles out of PSUM (gpsimd does not reach it)."""
 
@@ -58,7 +61,8 @@ COPIES = (1, 2, 3, 4, 6, 8)
 """Of each tile in SBUF: groups of heads, or blocks of queries, that are under way at once."""
 
 PLACES = (1, 2, 3, 4)
-"""Of tiles in PSUM: of scores and results (`places`), and of what is being turned (`turning`)."""
+"""Of tiles in PSUM: of scores and results (`places`), of what becomes powers (`turning`), and of
+turned queries and keys (`strips`)."""
 
 GROUPS = (1, 2, 3, 4, 6, 8)
 """Heads whose scores are reduced at once."""
@@ -86,17 +90,19 @@ class AttentionSpace:
 
     # -- space --------------------------------------------------------------------------------
     def ways(self) -> tuple[tuple[str, str], ...]:
-        """What is turned, and where scores stand, the best first; a mask is taken off on their way
-        to SBUF.
+        """What is turned, and where scores stand, the best first.
+
+        A row of a mask is added by the tensor engine (ones times the row), a whole mask where
+        scores are copied to SBUF: the identity would multiply its infinities by 0.
 
         Where scores are turned, blocks of queries must be whole: each is a row of the diagonal. In
         fp32 products are dear, so that powers are turned instead.
         """
+        powers = (("powers", "psum"), ("powers", "sbuf"))
         if self.mask != "none":
-            return (("powers", "sbuf"),)
+            return powers if self.mask == "row" else powers[1:]
         whole = self.m <= self.cols or self.m % self.cols == 0
         again = (("scores", "psum"),) if whole else ()
-        powers = (("powers", "psum"), ("powers", "sbuf"))
         return (*again, *powers) if self.size == 2 else (*powers, *again)
 
     def space(self) -> SearchSpace:
@@ -133,6 +139,7 @@ class AttentionSpace:
         )  # fmt: skip
         knobs = (
             count("copies", COPIES), count("places", PLACES), count("turning", PLACES),
+            count("strips", PLACES),
             choice("keys", COPIERS), choice("queries", COPIERS[1:] + COPIERS[:1]),
             *((choice("powers", COPIERS),) if turn == "powers" else ()),
         )  # fmt: skip
@@ -149,7 +156,7 @@ class AttentionSpace:
         powers = group * (flat + keys * self.cols + self.width) * self.size
         masked = self.mask != "none"
         kept = self.n * 4 * group * (1 + masked) if scores == "sbuf" else 0
-        spread = 8 * min(self.n, 2048) * (4 + self.size if masked else 0)
+        spread = 8 * min(self.n, 2048) * (4 + self.size) if masked else 0
         each = strips + turned + values + powers + kept + 4 * 64
         return var("copies") * each + spread + self.cols * 4
 
@@ -161,13 +168,15 @@ class AttentionSpace:
     def _psum(self, turn: str, scores: str, group: int) -> Expr:
         """Bytes a partition."""
         tiles = [min(TURNED, -(-extent // self.cols)) for extent in (self.n, self.m)]
-        turned = [tile * self.cols * self.size for tile in tiles]
+        strips = [tile * self.cols * self.size for tile in tiles]
         size = self.size if turn == "powers" else 4
-        turned.append(group * self._together(group) * self.cols * size)
+        turned = [group * self._together(group) * self.cols * size]
         wide = self.n if (turn, scores) == ("powers", "psum") else min(self.n, self.wide)
         kept = [group * wide * 4, group * (self.width + 1) * 4]
-        passing, staying = (sum(map(self._place, sizes)) for sizes in (turned, kept))
-        return var("turning") * passing + var("places") * staying
+        total = const(0)
+        for name, sizes in (("strips", strips), ("turning", turned), ("places", kept)):
+            total = total + var(name) * sum(map(self._place, sizes))
+        return total
 
     def _together(self, group: int) -> int:
         """Tiles of a head's powers that are turned before they are copied."""
@@ -189,9 +198,11 @@ class AttentionSpace:
         def rank(config: Config) -> tuple[int, ...]:
             number = config.integer
             away = self.ways().index((config.text("turn"), config.text("scores")))
-            places, turning = number("places"), number("turning")
-            most = -min(places, turning, 3), -number("pair"), abs(number("group") - 2)
-            return (away, *most, -places - turning, -number("copies"))
+            places, turning, strips = map(number, ("places", "turning", "strips"))
+            least = min(places, turning)
+            most = -min(least, 3), -number("pair"), abs(number("group") - 2)
+            rest = -places - turning - strips, -strips, -number("copies")
+            return (-min(least, number("copies"), 2), away, *most, *rest)
 
         return min(found, key=rank)
 
@@ -269,8 +280,20 @@ class AttentionSpace:
         """Powers of the scores there are, turned; scores are negated, so the least is greatest."""
         b, h, at = stages.b, stages.h, stages.at
         scores = at("s", h, m, n)
+        if self.mask == "row":
+            z = axis("z", 1)
+            stages.map("mask.strip", (z, n), Load("mask", (b.var, n.var)))
+            stages.found.append(Stage("ones", (z, m), Const(-1.0), dtype=self.workload.dtype))
+            less = call("multiply", Load("ones", (z.var, m.var)), at("mask.strip", z, n))
+            stages.total("s.masked", (m, n), less, z, "sum", onto="s")
+            scores = at("s.masked", h, m, n)
         if where == "sbuf":
-            stages.map("t", (h, m, n), self._masked(scores, b, m, n), "float32")
+            value: Scalar = scores
+            if self.mask not in ("none", "row"):
+                where_in = {"b": b.var, "h": h.var, "m": m.var, "n": n.var}
+                index = tuple(where_in[name] for name in MASKS[self.mask])
+                value = call("subtract", scores, Load("mask", index))
+            stages.map("t", (h, m, n), value, "float32")
             scores = at("t", h, m, n)
         stages.total("top", (m,), scores, n, "min")
         stages.map("p", (h, m, n), call("exp", call("subtract", at("top", h, m), scores)))
@@ -286,13 +309,6 @@ class AttentionSpace:
             head = minimum(head, self.heads - 1)
         return Load(name, (b.var, head, along.var, f.var % self.k))
 
-    def _masked(self, scores: Load, b: Axis, m: Axis, n: Axis) -> Scalar:
-        """Negated scores with the mask taken off."""
-        if self.mask == "none":
-            return scores
-        row = (b.var, n.var) if self.mask == "row" else (b.var, m.var, n.var)
-        return call("subtract", scores, Load("mask", row))
-
     def _tensors(self) -> tuple[Tensor, ...]:
         lead = (self.batch, self.heads)
         shapes: dict[str, tuple[int, ...]] = {
@@ -301,8 +317,8 @@ class AttentionSpace:
             "v": (*lead, self.n, self.width),
         }
         if self.mask != "none":
-            full = self.mask == "full"
-            shapes["mask"] = (self.batch, self.m, self.n) if full else (self.batch, self.n)
+            sizes = {"b": self.batch, "h": self.heads, "m": self.m, "n": self.n}
+            shapes["mask"] = tuple(sizes[name] for name in MASKS[self.mask])
         return tuple(Tensor(name, shape, self.workload.dtype) for name, shape in shapes.items())
 
     # -- schedule -----------------------------------------------------------------------------
@@ -355,7 +371,7 @@ class AttentionSpace:
         schedule = schedule.set_layout(turned, _lead(3))
         schedule = schedule.split(turned, along, self.rows, f"{turned}.t", f"{turned}.i")
         schedule = schedule.assign_engine(turned, "tensor")
-        return schedule.pipeline(result, group, structure.integer("turning"))
+        return schedule.pipeline(result, group, structure.integer("strips"))
 
     def _product(
         self, schedule: Schedule, structure: Config, name: str, moving: str, width: int
@@ -404,11 +420,23 @@ class AttentionSpace:
             schedule = schedule.compute_at("s", "y", "mo", "psum")
         schedule = schedule.set_layout("s", _lead(2)).rotate("s", structure.integer("places"))
         schedule = self._product(schedule, structure, "s", "n", self.wide)
+        if self.mask == "row":
+            schedule = self._row_mask(schedule, structure)
         schedule = schedule.compute_at("top", "y", "mo", "sbuf")
         schedule = schedule.set_layout("top", Layout.permuted((2, 0, 1)))
         schedule = schedule.reorder("top", ("n", "b", "h", "m"))
         schedule = schedule.compute_at("p", "y", "mo", "sbuf").set_layout("p", _lead(2))
         return schedule.unroll("p", "h")
+
+    def _row_mask(self, schedule: Schedule, structure: Config) -> Schedule:
+        """The mask's row on one partition, times ones on to the scores."""
+        schedule = schedule.set_scope("ones", "sbuf").compute_at("mask.strip", "y", "b", "sbuf")
+        schedule = schedule.set_layout("mask.strip", Layout.permuted((1, 0, 2)))
+        host = ("t", "t.nt") if structure.text("scores") == "sbuf" else ("y", "mo")
+        schedule = schedule.compute_at("s.masked", *host, "psum").set_layout("s.masked", _lead(2))
+        schedule = schedule.split("s.masked", "n", self.wide, "s.mt", "s.mi")
+        schedule = schedule.reorder("s.masked", ("h", "s.mt", "z", "b", "m", "s.mi"))
+        return schedule.unroll("s.masked", "h", "s.mt").assign_engine("s.masked", "tensor")
 
     def _powers(self, schedule: Schedule, structure: Config) -> Schedule:
         schedule = schedule.compute_at("pt", "y", "mo", "sbuf")

@@ -3,8 +3,10 @@
     s[b,h,i,j] = scale * sum_k q[b,h,i,k] k[b,h,j,k] + mask      p = softmax over j of s
     y[b,h,i,e] = sum_j p[b,h,i,j] v[b,h,j,e]
 
-A mask is added to the scores: one row for all queries (`row`) or a row for each (`full`). There is
-a schedule for Trainium-like cores only; on CPUs the parts are operators of their own.
+A mask is added to the scores: for each sequence one row for all queries (`row`) or a row for each
+(`full`); or rows for all sequences alike (`shared`), for each head (`heads`), for each head of each
+sequence (`each`). There is a schedule for Trainium-like cores only; on CPUs the parts are operators
+of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space import accelerator
-from search_space.accelerator_attention import AttentionSpace
+from search_space.accelerator_attention import MASKS, AttentionSpace
 from search_space.config import Config
 from search_space.errors import TargetError, WorkloadError
 from search_space.schedule import Schedule
@@ -43,7 +45,7 @@ class Attention(Template):
         Parameter("v", "features of values (0: as many as of keys)", 0, minimum=0),
         Parameter("heads", "attention heads", 1),
         Parameter("batch", "independent sequences", 1),
-        Parameter("mask", "added to the scores", "none", choices=("none", "row", "full")),
+        Parameter("mask", "added to the scores", "none", choices=("none", *MASKS)),
         Parameter("scale", "factor of the scores (default: 1 / sqrt(k))", ""),
     )
     examples = (
@@ -51,6 +53,9 @@ class Attention(Template):
         "attention m=1 n=1 k=1",
         "attention m=131 n=140 k=64 batch=2 mask=row",
         "attention m=130 n=515 k=20 v=33 mask=full",
+        "attention m=40 n=70 k=16 batch=2 heads=2 mask=shared",
+        "attention m=24 n=33 k=8 batch=2 heads=3 mask=heads",
+        "attention m=24 n=33 k=8 batch=2 heads=2 mask=each dtype=bfloat16",
         "attention m=40 n=128 k=130 heads=2 scale=0.25",
         "attention m=128 n=128 k=64 heads=3 dtype=bfloat16",
         "attention m=65 n=600 k=64 heads=2 v=40 mask=row dtype=bfloat16",
@@ -72,12 +77,14 @@ class Attention(Template):
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
         m, n, k = (workload.integer(name) for name in "mnk")
         batch, heads = workload.integer("batch"), workload.integer("heads")
-        mask = {"none": (), "row": ((batch, n),), "full": ((batch, m, n),)}
+        sizes = {"b": batch, "h": heads, "m": m, "n": n}
+        kind = workload.text("mask")
+        mask = [tuple(sizes[name] for name in MASKS[kind])] if kind != "none" else []
         return (
             Operand("q", (batch, heads, m, k), workload.dtype),
             Operand("k", (batch, heads, n, k), workload.dtype),
             Operand("v", (batch, heads, n, self.width(workload)), workload.dtype),
-            *(Operand("mask", s, workload.dtype) for s in mask[workload.text("mask")]),
+            *(Operand("mask", shape, workload.dtype) for shape in mask),
         )
 
     def output(self, workload: Workload) -> Operand:
@@ -102,10 +109,10 @@ class Attention(Template):
 
     def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         scores = self.scale(workload) * (inputs["q"] @ inputs["k"].swapaxes(-1, -2))
-        if workload.text("mask") == "row":
-            scores = scores + inputs["mask"][:, None, None, :]
-        elif workload.text("mask") == "full":
-            scores = scores + inputs["mask"][:, None]
+        kind = workload.text("mask")
+        if kind != "none":
+            missing = tuple(i for i, name in enumerate("bhmn") if name not in MASKS[kind])
+            scores = scores + np.expand_dims(inputs["mask"], missing)
         powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights = powers / powers.sum(axis=-1, keepdims=True)
         return np.asarray(weights @ inputs["v"])

@@ -93,7 +93,7 @@ def test_any_engine_named_may_take_a_copy():
 
 @given(
     st.integers(1, 150), st.integers(1, 600), st.integers(1, 140), st.integers(1, 3),
-    st.sampled_from(["none", "row", "full"]), st.sampled_from(["float32", "bfloat16"]),
+    st.sampled_from(["none", "row", "full", "shared", "heads", "each"]), st.sampled_from(["float32", "bfloat16"]),
     st.integers(0, 999),
 )  # fmt: skip
 @settings(max_examples=10, deadline=None)
@@ -128,7 +128,7 @@ def test_large_scores_do_not_overflow(dtype, size):
     [
         ("attention m=2 n=2 k=2 dtype=int64", "dtype=int64; one of float32, bfloat16, float16"),
         ("attention m=2 n=2 k=2 scale=wide", "scale=wide is no finite number"),
-        ("attention m=2 n=2 k=2 mask=triangle", "mask=triangle; one of none, row, full"),
+        ("attention m=2 n=2 k=2 mask=triangle", "mask=triangle; one of none, row, full, shared"),
     ],
 )
 def test_bad_parameters_are_named(text, message):
