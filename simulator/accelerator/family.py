@@ -21,7 +21,13 @@ from codegen.accelerator.from_program import generate
 from codegen.accelerator.instructions import DTYPES, FLOATS, InstructionStream, Op
 from codegen.accelerator.staging import constants_of, stage
 from search_space.config import Config
-from search_space.errors import CodegenError, ConfigError, TargetError, VerificationError, WorkloadError
+from search_space.errors import (
+    CodegenError,
+    ConfigError,
+    TargetError,
+    VerificationError,
+    WorkloadError,
+)
 from search_space.lowering import lower
 from search_space.program import Program
 from search_space.space import SearchSpace
