@@ -5,10 +5,12 @@ Limits are the target's: array rows and columns, a PSUM bank, bytes of SBUF a pa
 
 from __future__ import annotations
 
-from search_space.compute import ComputeDefinition, Stage
-from search_space.expression import as_expr
+from dataclasses import replace
+
+from search_space.compute import ComputeDefinition, Stage, axis
+from search_space.expression import Expr, as_expr, ceildiv, minimum
 from search_space.layout import Layout, LayoutDimension
-from search_space.scalar import Load
+from search_space.scalar import Load, rewrite
 
 FAMILY = "trainium"
 
@@ -37,3 +39,29 @@ def partitioned(rank: int, axis: int, rows: int, *others: int) -> Layout:
     )
     assert len(dimensions) == rank + 1
     return Layout(dimensions)
+
+
+def in_parts(compute: ComputeDefinition, name: str, reduced: str, size: Expr) -> ComputeDefinition:
+    """A sum as that of `part`s (over a new axis `g`, the first), each over `size` elements of one
+    axis of the reduction, the last over what is left of it.
+
+        s[i] = sum_k x(i, k)  -->  part[g, i] = sum_ki x(i, g*size + ki);  s[i] = sum_g part[g, i]
+    """
+    whole = compute.stage(name)
+    (k,) = (a for a in whole.reduce_axes if a.name == reduced)
+    g = axis("g", ceildiv(k.extent, size))
+    ki = axis(f"{reduced}i", minimum(size, k.extent - g.var * size))
+    index = {reduced: g.var * size + ki.var}
+    part = replace(
+        whole,
+        name="part",
+        axes=(g, *whole.axes),
+        reduce_axes=tuple(ki if a is k else a for a in whole.reduce_axes),
+        value=rewrite(whole.value, lambda e: e.substitute(index)),
+    )
+    element = Load("part", (g.var, *(a.var for a in whole.axes)))
+    total = replace(whole, value=element, reduce_axes=(g,))
+    stages = tuple(
+        new for old in compute.stages for new in ((part, total) if old is whole else (old,))
+    )
+    return replace(compute, stages=stages)

@@ -156,8 +156,8 @@ class ConvSpace:
         schedule = schedule.set_layout("conv", _layout(1, 0, 2, 3))
         schedule = self._reduction(schedule).assign_engine("conv", "tensor")
         where = "yo" if structure.text("keep") == "rows" else "n"
-        schedule = self._image(schedule, where)
-        schedule = self._weights(schedule)
+        schedule = self._image(schedule, "conv", ("result", where))
+        schedule = self._weights(schedule, "conv", ("result", "oo"))
         schedule = schedule.pipeline("result", "yo", copies)
         return schedule.pipeline("result", "n", copies).pipeline("result", "oo", 2)
 
@@ -166,23 +166,23 @@ class ConvSpace:
         schedule = schedule.split("conv", "c", self.rows, "ct", "cc")
         return schedule.reorder("conv", ("ct", "r", "s", "cc", "n", "o", "y", "x"))
 
-    def _image(self, schedule: Schedule, loop: str) -> Schedule:
+    def _image(self, schedule: Schedule, reader: str, place: tuple[str, str]) -> Schedule:
         """The padded image in SBUF, channels on partitions."""
         name, channel = "padded", "pc"
         if not self.padded:
             name, channel = "image", "image.1"
-            schedule = schedule.cache_read("data", "conv", name, "sbuf")
-        schedule = schedule.compute_at(name, "result", loop, "sbuf")
+            schedule = schedule.cache_read("data", reader, name, "sbuf")
+        schedule = schedule.compute_at(name, *place, "sbuf")
         schedule = schedule.set_layout(name, partitioned(4, 1, self.rows, 0, 2, 3))
         return schedule.split(name, channel, self.rows, f"{name}.ct", f"{name}.cc")
 
-    def _weights(self, schedule: Schedule) -> Schedule:
+    def _weights(self, schedule: Schedule, reader: str, place: tuple[str, str]) -> Schedule:
         """Weights of 128 output channels in SBUF as [c, r, s, o]."""
         lead = 1 if self.g.groups > 1 else 0
         o, c, r, s = range(lead, lead + 4)
         source = "weight"
         block = "weight.block"
-        schedule = schedule.cache_read("weight", "conv", block, "sbuf")
+        schedule = schedule.cache_read("weight", reader, block, "sbuf")
         if self.workload.is_constant("weight"):
             source = "weight.packed"
             schedule = schedule.cache_read("weight", block, source)
@@ -191,7 +191,7 @@ class ConvSpace:
         schedule = schedule.set_layout(
             block, partitioned(4 + lead, c, self.rows, *range(lead), r, s, o)
         )
-        schedule = schedule.compute_at(block, "result", "oo", "sbuf")
+        schedule = schedule.compute_at(block, *place, "sbuf")
         return schedule.split(block, f"{block}.{c}", self.rows, f"{block}.ct", f"{block}.cc")
 
 

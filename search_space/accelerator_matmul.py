@@ -195,7 +195,9 @@ class MatmulSpace:
     def k_blocks(self) -> list[int]:
         """Candidate depths of a block: powers of two of the array's rows, and half of all."""
         powers = [1 << e for e in range(self.depth.bit_length()) if 1 << e < self.depth]
-        return [tiles * self.rows for tiles in {*powers, -(-self.depth // 2)} if self.depth > 1]
+        return [
+            tiles * self.rows for tiles in sorted({*powers, -(-self.depth // 2)}) if self.depth > 1
+        ]
 
     def _limit(self, value: Expr) -> Constraint:
         what = "bytes of SBUF a partition that the tiles take"

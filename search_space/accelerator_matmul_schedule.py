@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from search_space.accelerator import partitioned, with_store
-from search_space.compute import ComputeDefinition, Stage, axis
+from search_space.accelerator import in_parts, partitioned, with_store
+from search_space.compute import ComputeDefinition, Stage
 from search_space.config import Config
-from search_space.expression import ceildiv, minimum, var
+from search_space.expression import var
 from search_space.layout import Layout, LayoutDimension
 from search_space.scalar import Load, rewrite
 from search_space.schedule import Schedule
@@ -58,7 +58,7 @@ class ProductSchedule:
         """The schedule of a structural configuration."""
         split = structure.text("algorithm") == "split"
         if split:
-            compute = in_parts(compute)
+            compute = in_parts(compute, "c", "k", var("k_block"))
         compute = with_store(compute, self.workload.dtype)
         turned = structure.text("stationary") == "b"
         if turned:
@@ -202,26 +202,6 @@ class ProductSchedule:
         )
         schedule = schedule.assign_engine(turned, "tensor")
         return schedule.pipeline(block, f"{block}.t", 2).pipeline(block, f"{block}.g", 2)
-
-
-def in_parts(compute: ComputeDefinition) -> ComputeDefinition:
-    """c as the sum of `part`s, each over `k_block` elements of the reduction, the last over what is
-    left of it."""
-    whole = compute.stage("c")
-    (k,) = whole.reduce_axes
-    size = var("k_block")
-    g = axis("g", ceildiv(k.extent, size))
-    ki = axis("ki", minimum(size, k.extent - g.var * size))
-    *lead, i, j = whole.axes
-    index = {k.name: g.var * size + ki.var}
-    value = rewrite(whole.value, lambda e: e.substitute(index))
-    part = replace(whole, name="part", axes=(*lead, g, i, j), reduce_axes=(ki,), value=value)
-    places = (*(a.var for a in lead), g.var, i.var, j.var)
-    total = replace(whole, value=Load("part", places), reduce_axes=(g,))
-    stages = tuple(
-        new for old in compute.stages for new in ((part, total) if old is whole else (old,))
-    )
-    return replace(compute, stages=stages)
 
 
 def with_columns(compute: ComputeDefinition, workload: Workload) -> ComputeDefinition:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from search_space import accelerator
 from search_space.accelerator_conv import ConvSpace
+from search_space.accelerator_conv_parts import PartsSpace, many
 from search_space.accelerator_stacked import StackedSpace
 from search_space.accelerator_stacked import applies as stacks
 from search_space.config import Config
@@ -48,13 +49,26 @@ class Conv2d(Convolution):
         """The algorithms of an accelerator that apply, by name, the preferred one first."""
         g = Geometry.of(workload).view()
         compute = direct.compute(self, workload, g)
-        kinds = [StackedSpace] if stacks(workload, g, target) else []
-        return {kind.algorithm: kind(workload, target, g, compute) for kind in (*kinds, ConvSpace)}
+        kinds: list[type[ConvSpace]] = [StackedSpace] if stacks(workload, g, target) else []
+        kinds += [ConvSpace, PartsSpace] if g.groups == 1 else [ConvSpace]
+        return {kind.algorithm: kind(workload, target, g, compute) for kind in kinds}
+
+    def _fitting(self, workload: Workload, target: Target) -> list[SearchSpace]:
+        """The spaces of algorithms on a core whose tiles fit; sums in parts where channels are many
+        or nothing else fits. If nothing at all does, the one with the smallest tiles."""
+        kinds = self._on_core(workload, target)
+        spaces = {name: found.space() for name, found in kinds.items()}
+        found = [s for name, s in spaces.items() if s.size and name != PartsSpace.algorithm]
+        parts = spaces.get(PartsSpace.algorithm)
+        if parts is not None and (not found or many(Geometry.of(workload).view(), target)):
+            found.append(parts)
+        return found or list(spaces.values())[-1:]
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         if target.family == accelerator.FAMILY:
-            spaces = [found.space() for found in self._on_core(workload, target).values()]
-            return SearchSpace(tuple(s for space in spaces for s in space.subspaces))
+            return SearchSpace(
+                tuple(s for k in self._fitting(workload, target) for s in k.subspaces)
+            )
         g = Geometry.of(workload).view()
         found = [direct.channels_space(g, target), direct.width_space(g, target)]
         if not g.pointwise:
@@ -65,7 +79,9 @@ class Conv2d(Convolution):
 
     def default(self, workload: Workload, target: Target) -> Config:
         if target.family == accelerator.FAMILY:
-            return next(iter(self._on_core(workload, target).values())).default()
+            first = self._fitting(workload, target)[0].subspaces[0]
+            algorithm = str(dict(first.fixed)["algorithm"])
+            return self._on_core(workload, target)[algorithm].default()
         return direct.channels_default(Geometry.of(workload).view(), target)
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:

@@ -23,6 +23,7 @@ from search_space.scalar import Load, Select
 from search_space.target import load_target
 from search_space.template import template_of
 from search_space.workload import Workload
+from simulator import simulate
 from simulator.accelerator.family import instruction_stream
 from simulator.accelerator.functional import execute
 
@@ -169,6 +170,46 @@ def test_configuration_that_overflows_sbuf_is_refused():
     )  # fmt: skip
     with pytest.raises(ConfigError, match=r"bytes of SBUF a partition.* exceeds the limit"):
         instruction_stream(workload, TARGET, config)
+
+
+MANY_CHANNELS = [
+    "conv2d c=300 h=12 w=10 oc=140 kh=3 kw=3 pad=1 const=weight epilogue=bias,relu",
+    "conv2d n=2 c=260 h=9 w=11 oc=20 kh=3 kw=3 stride=2 pad=1 const=weight epilogue=residual",
+    "conv2d c=400 h=7 w=7 oc=130 kh=1 kw=1 const=weight dtype=bfloat16",
+]
+
+
+@given(st.sampled_from(MANY_CHANNELS), st.integers(0, 10_000))
+@settings(max_examples=8, deadline=None)
+def test_convolutions_of_many_channels_in_parts(text, seed):
+    workload = Workload.parse(text)
+    space = template_of("conv2d").space(workload, TARGET)
+    drawn = space.sample(np.random.default_rng(seed), 400)
+    check(workload, next(c for c in drawn if c["algorithm"] == "parts"), seed)
+
+
+@pytest.mark.parametrize("text", [MANY_CHANNELS[0], "conv2d c=64 h=28 w=28 oc=64 kh=3 kw=3 pad=1"])
+def test_convolutions_in_the_smallest_memory(text, monkeypatch):
+    monkeypatch.setitem(globals(), "TARGET", TARGET.with_settings({"sbuf.mib": "1"}))
+    workload = Workload.parse(text)
+    config = template_of("conv2d").default(workload, TARGET)
+    assert config["algorithm"] == "parts"
+    check(workload, config)
+
+
+def test_channels_beyond_sbuf_have_a_default():
+    workload = Workload.parse("conv2d c=8192 h=14 w=14 oc=512 kh=3 kw=3 pad=1 const=weight")
+    config = template_of("conv2d").default(workload, TARGET)
+    played = simulate(workload, TARGET, config, "timeline")
+    assert config["algorithm"] == "parts"
+    assert played.latency_us <= 1.5 * played.details["roofline_us"]
+
+
+def test_a_convolution_whose_smallest_tile_cannot_fit():
+    target = TARGET.with_settings({"sbuf.mib": "1"})
+    workload = Workload.parse("conv2d c=3 h=224 w=224 oc=64 kh=7 kw=7 stride=2 const=weight")
+    with pytest.raises(ConfigError, match=r"bytes of SBUF a partition.* exceeds the limit of 8192"):
+        template_of("conv2d").default(workload, target)
 
 
 def test_a_reduction_too_deep_for_sbuf_is_done_in_parts(monkeypatch):
