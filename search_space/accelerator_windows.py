@@ -44,6 +44,7 @@ class WindowSpace:
 
     def __init__(self, compute: ComputeDefinition, image: str, dtype: str, target: Target) -> None:
         compute, self.frame = _framed(compute, image, dtype)
+        compute = replace(compute, stages=tuple(map(_summed, compute.stages)))
         self.compute = with_store(compute, dtype)
         self.image = image
         self.window = next(s for s in compute.stages if s.reduce_axes and len(s.axes) == 4)
@@ -112,6 +113,11 @@ class WindowSpace:
         return schedule.pipeline("result", "yo", structure.integer("copies")).pipeline(
             "result", "co", 2
         )
+
+
+def _summed(stage: Stage) -> Stage:
+    """Sums stay in fp32 until they are scaled; a maximum is one of the elements."""
+    return replace(stage, dtype="float32") if stage.reducer == "sum" else stage
 
 
 def _framed(

@@ -263,3 +263,14 @@ def functions_of(text: str) -> list[str]:
 )
 def test_operations_join_in_one_instruction(text: str, wanted: list[str]) -> None:
     assert sorted(functions_of(text)) == sorted(wanted)
+
+
+def test_means_of_narrow_elements_are_rounded_once() -> None:
+    """Sums stay in fp32: a mean in bf16 is the exact mean, rounded."""
+    workload = Workload.parse("pool2d kind=average c=5 h=7 w=7 global=1 dtype=bfloat16")
+    config = template_of(workload.operator).default(workload, TARGET)
+    x = np.random.default_rng(0).standard_normal((1, 5, 7, 7)).astype(to_numpy("bfloat16"))
+    stream = instruction_stream(workload, TARGET, config)
+    (found,) = execute(stream, {t.name: x.reshape(t.shape) for t in stream.tensors[:1]}).values()
+    wanted = x.astype(np.float64).mean(axis=(2, 3)).astype(to_numpy("bfloat16"))
+    np.testing.assert_array_equal(found.reshape(-1), wanted.reshape(-1))
