@@ -115,6 +115,17 @@ def _on_dma(
 
 
 @compiled
+def _shared(i: int, lock: Ints, ports: Floats) -> float:
+    """When the ports that row `i` holds are free."""
+    time = 0.0
+    if lock[i] % 2 == 1:
+        time = ports[0]
+    if lock[i] >= 2:
+        time = max(time, ports[1])
+    return time
+
+
+@compiled
 def _goes_before(q: int, best: int, head: Ints, need: Ints, ready: Floats) -> int:
     """Whether of two transfers that could start together that of queue `q` goes first."""
     mine = need[head[q]]
@@ -162,11 +173,7 @@ def _grant(
                 ready[q] = _ready(i, across, queue, wait_start, waits, granted, finish)
                 if ready[q] < 0.0:
                     continue
-            time = max(ready[q], free[q])
-            if lock[i] % 2 == 1:
-                time = max(time, ports[0])
-            if lock[i] >= 2:
-                time = max(time, ports[1])
+            time = max(ready[q], free[q], _shared(i, lock, ports))
             if q >= first_dma:
                 time = max(time, dma_free[turn] - latency[i])
             first = best < 0
