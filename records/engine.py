@@ -204,6 +204,8 @@ def translated(name: str) -> Iterator[None]:
         raise _translation(name, cause) from error
     except SQLAlchemyError as error:
         raise DatabaseError(f"database '{name}': {_first_line(error)}") from error
+    except OverflowError as error:  # sqlite3's own, for what no server could hold either
+        raise DatabaseError(f"database '{name}' holds no numbers beyond 64 bits") from error
 
 
 _SENTENCES: dict[str, tuple[type[DatabaseError] | type[JobError], str]] = {

@@ -61,16 +61,23 @@ def export_trials(database: str, as_json: bool, output: Path | None, **asked: An
 
 
 def _write_whole(path: Path, lines: Any) -> int:
-    """Write lines to a file that appears only when complete; the number of trials."""
-    partial = path.with_name(path.name + ".partial")
+    """Write lines, the header first; the number of trials.
+
+    A file appears only when complete; a device or pipe is written into.
+    """
+    into_device = path.exists() and not path.is_file() and not path.is_dir()
+    partial = path if into_device else path.with_name(path.name + ".partial")
     try:
         with partial.open("w", encoding="utf-8") as file:
             count = sum(1 for line in lines if file.write(f"{line}\n"))
-        partial.replace(path)
+        if not into_device:
+            partial.replace(path)
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
         raise JobError(f"'{path}' cannot be written: {error.strerror}") from error
+    finally:
+        if not into_device:
+            with suppress(OSError):
+                partial.unlink()
     return count - 1
 
 

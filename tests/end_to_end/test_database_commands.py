@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +152,38 @@ def test_export_import_merge_diff(database: Path, tmp_path: Path) -> None:
     assert "name two databases" in refuse("diff", copy)
     assert "0.5" in invoke("diff", copy, "--database", database).stdout
     assert "4 were there already" in invoke("merge", database, "--database", copy).stdout
+
+
+def test_export_writes_into_a_pipe_and_leaves_devices_alone(database: Path, tmp_path: Path) -> None:
+    pipe, whole = tmp_path / "pipe", tmp_path / "whole.jsonl"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as reader:
+        read = reader.submit(pipe.read_text)
+        succeed("export", "--database", database, "-o", pipe)
+    succeed("export", "--database", database, "-o", whole)
+    assert read.result() == whole.read_text()
+    assert sorted(path.name for path in tmp_path.glob("*.partial")) == []
+    full = Path("/dev/full")
+    assert "No space left" in refuse("export", "--database", database, "-o", full, code=1)
+    assert full.is_char_device()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("query", "--threads", 10**20), ("query", "--job", 10**20), ("query", "--offset", 10**20),
+        ("query", "--limit", 10**20), ("show", 10**20), ("top", "--threads", 10**20),
+    ],
+)  # fmt: skip
+def test_numbers_no_database_holds_are_refused(database: Path, asked: tuple[object, ...]) -> None:
+    assert "64 bits" in refuse(*asked, "--database", database)
+
+
+def test_merging_a_database_into_itself_changes_nothing(database: Path) -> None:
+    before = succeed("stats", "--database", database)
+    found = succeed("merge", "--database", database, database)
+    assert succeed("stats", "--database", database)["trials"] == before["trials"]
+    assert found["sources"][str(database)]["added"] == 0
 
 
 def test_a_bad_line_refuses_or_is_skipped(database: Path, tmp_path: Path) -> None:
