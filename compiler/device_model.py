@@ -1,6 +1,6 @@
 """What a compiled model costs on an accelerator: its programs on the timeline, its host steps.
 
-    latency = programs (timeline, linked) + transfers to and from host steps
+    latency = programs (timeline, linked) + host steps (`host_costs`)
 
 Beside the whole stand the parts: every kernel alone (timeline), its roofline, and how much of the
 model's latency it *shows*: the time from the last result before it to its own, so that these sum to
@@ -9,8 +9,7 @@ distance from their rooflines, less what linking hides and residency saves. A pr
 of its own, which nothing undercuts: the larger of all its products at the tensor engine's peak and
 of its weights, inputs and outputs at the bandwidth of HBM, each moved once.
 
-Not counted: the caller's inputs and outputs on their way to and from HBM, and the time that the
-host computes (its transfers alone).
+Not counted: the caller's inputs and outputs on their way to and from HBM.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from codegen.accelerator.dependences import with_semaphores
 from codegen.accelerator.instructions import InstructionStream
 from codegen.accelerator.ordering import in_grant_order
 from compiler.device_program import Program, segments
-from compiler.program import HostStep, KernelStep, Recipe, TensorRef
-from search_space.dtypes import size_of
+from compiler.host_costs import compute_time, host_time, transfer_time
+from compiler.program import HostStep, KernelStep, Recipe
 from search_space.errors import InputError
 from search_space.target import Target
 from search_space.workload import Workload
@@ -75,9 +74,10 @@ def simulate_model(
 
     Raises:
         InputError: a trace of a model that the host cuts into several programs, or of none.
-        TargetError: host steps, and a target that does not say what their transfers cost.
+        TargetError: host steps, and a target that does not say what they cost.
     """
-    core = Core.of(target or recipe.target)
+    target = target or recipe.target
+    core = Core.of(target)
     total, kernels, notes = _Total(), dict[tuple[str, str], _Kernel](), list[str]()
     parts = segments(recipe)
     programs = [part for part in parts if isinstance(part, Program)]
@@ -88,9 +88,12 @@ def simulate_model(
         )
     for part in parts:
         if isinstance(part, HostStep):
-            time = transfer_time(part, core.target)
-            total.host += time
-            notes.append(f"{part.name} runs on the host: {time / 1e3:.1f} us of transfers")
+            moving, computing = transfer_time(part, target), compute_time(part, target)
+            total.host += moving + computing
+            notes.append(
+                f"{part.name} runs on the host: {moving / 1e3:.1f} us of transfers, "
+                f"{computing / 1e3:.1f} us of computing (estimated)"
+            )
             continue
         played = timeline(part.linked.stream, core)
         _add_program(total, played)
@@ -107,7 +110,7 @@ def latency_of(recipe: Recipe, target: Target | None = None) -> float:
     return sum(
         timeline(part.linked.stream, core).makespan
         if isinstance(part, Program)
-        else transfer_time(part, core.target)
+        else host_time(part, core.target)
         for part in segments(recipe)
     )
 
@@ -117,17 +120,6 @@ def program_roofline(program: Program, core: Core) -> float:
     compute = sum(roofline(Workload.parse(step.workload), core).compute for step in program.steps)
     bandwidth = min(core.dma_engines * core.dma_bytes_per_ns, core.hbm_bytes_per_ns)
     return max(compute, program.compulsory / bandwidth) + 2 * core.dma_start_ns
-
-
-def transfer_time(step: HostStep, target: Target) -> float:
-    """ns that a host step's tensors take from the device and back."""
-    moved = [ref for ref in (*step.inputs, *step.outputs) if ref.place.region == "arena"]
-    rate = target.number("host.gbps")
-    return sum(target.number("host.start_us") * 1e3 + _bytes(ref) / rate for ref in moved)
-
-
-def _bytes(ref: TensorRef) -> int:
-    return ref.info.elements * size_of(ref.stored or ref.info.dtype)
 
 
 def _write(played: Timeline, path: Path) -> list[str]:

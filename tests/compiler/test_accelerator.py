@@ -12,14 +12,16 @@ import pytest
 from compiler.artifact import read_artifact
 from compiler.build import build, fastest_recipe, scheduled
 from compiler.device_evaluator import DeviceEvaluator
-from compiler.device_model import latency_of, simulate_model, transfer_time
+from compiler.device_model import latency_of, simulate_model
 from compiler.device_program import Program, segments
 from compiler.executable import Executable
+from compiler.host_costs import compute_time, operations, transfer_time
 from compiler.onnx_import import import_model
 from compiler.program import HostStep
 from search_space.errors import InputError, ModelError, TargetError
 from search_space.target import load_target
 from search_space.template import template_of
+from search_space.workload import Workload
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
 
 TRN1 = load_target("trn1")
@@ -166,8 +168,12 @@ def test_what_has_no_kernel_runs_on_the_host_and_is_costed() -> None:
     rate, start = TRN1.number("host.gbps"), TRN1.number("host.start_us") * 1e3
     # The result of CumSum goes back, its input comes; the axis is a constant of the host.
     assert time == pytest.approx(2 * start + 2 * (6 * 32 * 4) / rate)
+    # A cumulative sum has no template: an operation for each element read or written, the axis too.
+    assert operations(host) == 2 * 6 * 32 + 1
+    computing = max(385 / TRN1.number("host.gflops"), 1544 / TRN1.number("host.memory_gbps"))
+    assert compute_time(host, TRN1) == pytest.approx(computing)
     result = simulate_model(recipe)
-    assert result.details["host_us"] == pytest.approx(time / 1e3)
+    assert result.details["host_us"] == pytest.approx((time + computing) / 1e3)
     assert any("CumSum" in note for note in result.notes)
 
 
@@ -181,6 +187,11 @@ def test_a_kernel_without_schedule_falls_back_to_its_reference(
     inputs = inputs_of(import_model(CNN))
     executable = built(CNN)
     assert executable.report.host == 2
+    host = [step for step in executable.recipe.steps if isinstance(step, HostStep)]
+    pools = [Workload.parse(f"pool2d kind={kind}") for kind in (
+        "max c=32 h=20 w=20 kh=2 kw=2 stride=2", "average c=40 h=10 w=10 global=1",
+    )]  # fmt: skip
+    assert [operations(step) for step in host] == [template_of("pool2d").flops(p) for p in pools]
     assert all(name.startswith("pool2d") for name in executable.report.host_nodes)
     assert_close(executable.run(inputs), expected(CNN, inputs), 1e-5)
 

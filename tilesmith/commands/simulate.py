@@ -117,7 +117,7 @@ def _whole(result: SimulationResult) -> list[str]:
         table(header, rows),
         f"{found['precision']}; {found['tuned']} tuned, {found['stale']} tuned by another version, "
         f"{found['nearest']} by nearest shape, {found['default']} by default, {found['host']} on "
-        f"the host ({host:.1f} us of transfers)",
+        f"the host ({host:.1f} us, transfers included)",
         f"operators' rooflines add up to {roofs:.1f} us; {found['between_us']:+.1f} us lie between "
         f"them and the model: {alone - roofs:+.1f} us of operators alone, {linking:+.1f} us by "
         f"linking them, {host:+.1f} us of the host",
