@@ -216,6 +216,10 @@ class Builder:
             kind, f"load atomic {kind}, ptr {address.text} {ordering}, align {align}"
         )
 
+    def keep_order(self) -> None:
+        """No memory access crosses this point while LLVM compiles; no instruction comes of it."""
+        self.block.lines.append('  fence syncscope("singlethread") acq_rel')
+
     # -- control ------------------------------------------------------------------------------
     def call(self, function: Function, arguments: Sequence[Value], flags: str = "") -> Value:
         """A call; its value where the function has one."""

@@ -51,6 +51,9 @@ from search_space.target import Target
 
 _BYTE = integer(8)
 
+SPARE_REGISTERS = 4
+"""A tile that leaves no more is full: the loads of its steps are kept apart."""
+
 STACK_LIMIT = 4096
 """Bytes: a thread's buffers up to this size live on the stack, larger ones in its workspace."""
 
@@ -76,6 +79,7 @@ class FunctionEmitter:
     def __init__(self, module: Module, name: str, program: Program, target: Target) -> None:
         self.program = program
         self.width = width = target.integer("vector.lanes")
+        self.full = target.integer("vector.registers") - SPARE_REGISTERS
         self.shared = Workspace()
         self.local = Workspace()
         inner = (*[POINTER] * len(program.parameters), INDEX, INDEX, POINTER, POINTER, POINTER)
@@ -240,10 +244,23 @@ class FunctionEmitter:
         return extent
 
     def _unroll(self, loop: Loop) -> None:
+        """LLVM gathers loads of neighbouring addresses, those of one step and of the next; beside a
+        full tile of accumulators there is no room for both, and most of the tile would spill."""
+        apart = self.registers.occupied >= self.full and self._accumulates(loop)
         for iteration in range(self._extent(loop)):
+            if apart and iteration:
+                self.builder.keep_order()
             self.index.environment[loop.variable] = iteration
             self._emit(loop.body)
         self.index.environment.pop(loop.variable, None)
+
+    def _accumulates(self, loop: Loop) -> bool:
+        """Whether every iteration updates the same registers."""
+        return any(
+            block.write.buffer in self.registers
+            and not any(loop.variable in index.variables() for index in block.write.indices)
+            for block in blocks(loop.body)
+        )
 
     def _vector(self, loop: Loop) -> None:
         extent = self._extent(loop)

@@ -9,6 +9,7 @@ ours. Within straight-line code values are passed on here, so that LLVM has less
 from __future__ import annotations
 
 from codegen.llvm.builder import Builder
+from codegen.llvm.indexing import elements
 from codegen.llvm.ir import INDEX, Block, Type, Value, vector
 from codegen.llvm.types import element_type
 from search_space.errors import CodegenError
@@ -35,6 +36,14 @@ class RegisterFile:
 
     def __contains__(self, name: str) -> bool:
         return name in self._buffers
+
+    @property
+    def occupied(self) -> int:
+        """Registers that the buffers in scope take."""
+        return sum(
+            -(-elements(buffer) // (self._width if name in self._vectors else 1))
+            for name, buffer in self._buffers.items()
+        )
 
     def open(self, buffer: Buffer, vector: bool) -> None:
         """Bring a buffer into scope; `vector`: its last dimension runs along vector lanes."""
