@@ -23,6 +23,7 @@ from compiler.passes.joins import make_joins
 from compiler.passes.normalisation import recognise_normalisations
 from compiler.passes.padding import fold_padding
 from compiler.passes.scales import move_scales
+from compiler.passes.selections import add_selections
 from compiler.passes.views import make_views
 
 Pass = Callable[[Graph], Graph]
@@ -38,6 +39,7 @@ SIMPLIFICATIONS: tuple[Pass, ...] = (
     recognise_normalisations,
     expand_batch_norm,
     move_scales,
+    add_selections,
     fold_affine,
     fold_constants,
     remove_dead_code,

@@ -1,12 +1,12 @@
 """Attention becomes one kernel, where a target has a schedule for it: scores never leave the chip.
 
-    s = matmul(q, k') * c; p = softmax(s); y = matmul(p, v)      before
-    y = attention(q, k, v)                                       after
+    s = matmul(q, k') * c + mask; p = softmax(s); y = matmul(p, v)      before
+    y = attention(q, k, v, mask)                                        after
 
 Contract: a lowered graph in; the parts are fused where nothing else reads what lies between and
 `accepts` takes the workload. Keys that were transposed for the product are taken as they were
-before; a transposition that is still needed is merged with the one there was. Same values up to
-roundings.
+before; a transposition that is still needed is merged with the one there was; a mask may be spread
+over sequences, heads and queries (`attention_masks`). Same values up to roundings.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from math import prod
 
 from compiler.graph import Graph, Node, kernel
 from compiler.lowering.transposition import merged_axes
+from compiler.passes.attention_masks import Axis, Mask, added, dense, grouped, mask_of, spread
 from compiler.passes.views import is_view
 from compiler.rewrite import Rewriter
 from search_space.errors import WorkloadError
 from search_space.workload import ParameterValue, Workload, shape_text
-
-Axis = tuple[int, int]
-"""Extent, and elements that a step moves in the source."""
 
 
 def fuse_attention(graph: Graph, accepts: Callable[[Workload], bool]) -> Graph:
@@ -48,18 +46,63 @@ def _fuse(rewriter: Rewriter, node: Node, accepts: Callable[[Workload], bool]) -
     weights = _sole_producer(rewriter, node.inputs[0], between)
     if weights is None or weights.workload is None or weights.workload.operator != "softmax":
         return
-    scores = _sole_producer(rewriter, weights.inputs[0], between)
+    scores, mask = _masked_scores(rewriter, weights.inputs[0], between)
     if scores is None or scores.workload is None or not _are_scores(scores, weights, mix):
         return
-    found = _workload(scores.workload, mix)
+    found = _workload(scores.workload, mix, mask)
     if found is None or not accepts(found):
         return
     keys, made = scores.inputs[1], list[Node]()
     if not scores.workload.integer("tb"):
         keys, made = _untransposed(rewriter, scores)
-    fused = kernel(found, (scores.inputs[0], keys, node.inputs[1]), node.outputs[0], node.name)
+    masks = (mask.name,) if mask else ()
+    operands = (scores.inputs[0], keys, node.inputs[1], *masks)
+    fused = kernel(found, operands, node.outputs[0], node.name)
     rewriter.replace((scores, weights, *between, node), *made, fused)
     _drop_unread(rewriter, scores.inputs[1])
+
+
+def _masked_scores(
+    rewriter: Rewriter, name: str, between: list[Node]
+) -> tuple[Node | None, Mask | None]:
+    """The product behind scores, and what is added to it: by a kernel, or as it is written."""
+    passed: list[Node] = []
+    node = _sole_producer(rewriter, name, passed)
+    if node is None:
+        return None, None
+    if _is_product(node):
+        between.extend(passed)
+        mask = _written_with(node)
+        return (node, mask) if (mask is None) == (not _adds(node)) else (None, None)
+    for summand, other, axes in added(node):
+        inside: list[Node] = []
+        scores = _sole_producer(rewriter, summand, inside)
+        if scores is None or not _is_product(scores) or _adds(scores):
+            continue
+        assert scores.workload is not None
+        mask = mask_of(other, axes, scores.workload)
+        if mask is not None:
+            between.extend((*passed, node, *inside))
+            return scores, mask
+    return None, None
+
+
+def _adds(scores: Node) -> bool:
+    """Whether a product's epilogue adds a tensor."""
+    found = scores.workload
+    assert found is not None
+    return any(step.name in ("residual", "bias") for step in found.epilogue)
+
+
+def _written_with(scores: Node) -> Mask | None:
+    """The mask that is the last step of a product's epilogue."""
+    found = scores.workload
+    assert found is not None
+    if not _adds(scores):
+        return None
+    whole = tuple(found.integer(axis) for axis in ("batch", "m", "n"))
+    own = whole if found.epilogue[-1].name == "residual" else whole[-1:]
+    return mask_of(scores.inputs[-1], spread(own, whole), found)
 
 
 def _sole_producer(rewriter: Rewriter, name: str, between: list[Node]) -> Node | None:
@@ -82,23 +125,25 @@ def _are_scores(scores: Node, weights: Node, mix: Workload) -> bool:
     if found.operator != "matmul" or found.constants or found.integer("ta") or normal.epilogue:
         return False
     batch, rows, keys = (found.integer(name) for name in ("batch", "m", "n"))
-    scaled = all(step.name == "multiply_constant" for step in found.epilogue)
+    steps = [step.name for step in found.epilogue]
+    scaled = steps[:1] == ["multiply_constant"]
     return (
-        scaled
-        and len(found.epilogue) <= 1
+        steps[scaled:] in ([], ["residual"], ["bias"])
         and normal.shape("shape")[-1] == keys
         and prod(normal.shape("shape")) == batch * rows * keys
         and (mix.integer("batch"), mix.integer("m"), mix.integer("k")) == (batch, rows, keys)
     )
 
 
-def _workload(scores: Workload, mix: Workload) -> Workload | None:
+def _workload(scores: Workload, mix: Workload, mask: Mask | None) -> Workload | None:
     parameters: dict[str, ParameterValue] = {name: scores.integer(name) for name in "mnk"}
     parameters["heads"] = scores.integer("batch")
+    if mask is not None:
+        parameters |= {"mask": mask.kind, "batch": mask.batch, "heads": mask.heads}
     if mix.integer("n") != scores.integer("k"):
         parameters["v"] = mix.integer("n")
-    factor = scores.epilogue[0].arguments[0] if scores.epilogue else 1.0
-    parameters["scale"] = f"{factor:.9g}"
+    scales = [step for step in scores.epilogue if step.name == "multiply_constant"]
+    parameters["scale"] = f"{scales[0].arguments[0] if scales else 1.0:.9g}"
     try:
         return Workload.of("attention", parameters, dtype=scores.dtype)
     except WorkloadError:
@@ -113,9 +158,9 @@ def _untransposed(rewriter: Rewriter, scores: Node) -> tuple[str, list[Node]]:
     info = rewriter.info(name)
     wanted = tuple(scores.workload.integer(axis) for axis in ("batch", "k", "n"))
     source, axes = _axes_behind(rewriter, name)
-    groups = _grouped(axes, wanted)
+    groups = grouped(axes, wanted)
     if groups is None:
-        source, groups = name, _grouped(_dense(wanted), wanted)
+        source, groups = name, grouped(dense(wanted), wanted)
     assert groups is not None
     order = [*groups[0], *groups[2], *groups[1]]
     steps = sorted(range(len(order)), key=lambda axis: -order[axis][1])
@@ -138,41 +183,9 @@ def _axes_behind(rewriter: Rewriter, name: str) -> tuple[str, list[Axis]]:
         inner = before.inputs[0]
         before = rewriter.producer(inner)
     if before is None or before.workload is None or before.workload.operator != "transpose":
-        return name, _dense(rewriter.info(name).dims)
-    source = _dense(before.workload.shape("shape"))
+        return name, dense(rewriter.info(name).dims)
+    source = dense(before.workload.shape("shape"))
     return before.inputs[0], [source[axis] for axis in before.workload.shape("perm")]
-
-
-def _dense(dims: tuple[int, ...]) -> list[Axis]:
-    axes: list[Axis] = []
-    step = 1
-    for extent in reversed(dims):
-        axes.insert(0, (extent, step))
-        step *= extent
-    return axes
-
-
-def _grouped(axes: list[Axis], wanted: tuple[int, ...]) -> list[list[Axis]] | None:
-    """Axes split and grouped so that each group is one axis of the shape `wanted`."""
-    left = list(axes)
-    groups: list[list[Axis]] = []
-    for extent in reversed(wanted):
-        group: list[Axis] = []
-        while extent > 1:
-            if not left:
-                return None
-            size, step = left.pop()
-            if extent % size == 0:
-                group.insert(0, (size, step))
-                extent //= size
-            elif size % extent == 0:
-                group.insert(0, (extent, step))
-                left.append((size // extent, step * extent))
-                extent = 1
-            else:
-                return None
-        groups.insert(0, group)
-    return groups if all(size == 1 for size, _ in left) else None
 
 
 def _drop_unread(rewriter: Rewriter, name: str) -> None:

@@ -1,0 +1,59 @@
+"""Scores that a softmax leaves out are lowered by addition, not by selection.
+
+    p = Softmax(Where(keep, s, low))          before: low is one number, -1e9 or less
+    p = Softmax(Add(s, Where(keep, 0, low)))  after
+
+so that the selection is made once, of the mask alone, and attention with a mask is one pattern.
+Contract: any graph in. Values are equal: the sum of a score and so low a number is that number as
+far as its exponential can tell (scores in fp32 are below 64 in a row that is left out as a whole).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from compiler.graph import Graph, Node
+from compiler.onnx_access import uniform
+from compiler.rewrite import Rewriter
+
+LOW = -1e9
+"""From here down a number is as good as minus infinity beside scores."""
+
+
+def add_selections(graph: Graph) -> Graph:
+    """Apply the rule above."""
+    rewriter = Rewriter(graph)
+    for node in rewriter.nodes():
+        if node.is_onnx("Softmax"):
+            _add(rewriter, node)
+    return rewriter.finish()
+
+
+def _add(rewriter: Rewriter, softmax: Node) -> None:
+    node = rewriter.producer(softmax.inputs[0])
+    if node is None or not node.is_onnx("Where"):
+        return
+    if rewriter.only_consumer(node.outputs[0]) is not softmax:
+        return
+    keep, kept, other = node.inputs
+    low = uniform(rewriter.constant, other)
+    inverted = low is None
+    if inverted:
+        kept, other = other, kept
+        low = uniform(rewriter.constant, other)
+    info, mask = rewriter.info(kept), rewriter.info(keep)
+    if low is None or low > LOW or not (info.known and mask.known) or info.dtype != "float32":
+        return
+    if rewriter.constant(kept) is not None or info.dims != rewriter.info(node.outputs[0]).dims:
+        return
+    zero = rewriter.add_constant("kept", np.array(0.0, dtype=np.float32), "float32")
+    lowest = rewriter.add_constant("left_out", np.array(low, dtype=np.float32), "float32")
+    chosen = rewriter.add_tensor(f"{node.outputs[0]}.mask", info.dtype, mask.dims)
+    choices = (keep, lowest, zero) if inverted else (keep, zero, lowest)
+    rewriter.replace(
+        (node,),
+        replace(node, inputs=choices, outputs=(chosen,)),
+        Node("Add", (kept, chosen), node.outputs, f"{node.name}.add"),
+    )

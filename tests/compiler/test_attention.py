@@ -1,0 +1,106 @@
+"""Attention as exporters write it, masks and all, becomes one kernel and computes the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+from compiler.build import build
+from compiler.onnx_import import import_model
+from compiler.pipeline import simplify
+from search_space.target import load_target
+from tests.compiler.model_builder import (
+    assert_close,
+    expected,
+    inputs_of,
+    model_of,
+    operators,
+    random,
+)
+
+TRN1 = load_target("trn1")
+
+HEADS = """g (float[2, 20, 24] x{more}) => (float[2, 20, 24] y) {{
+  q0 = MatMul(x, wq) q1 = Reshape(q0, split) q = Transpose<perm = [0, 2, 1, 3]>(q1)
+  k0 = MatMul(x, wk) k1 = Reshape(k0, split) k = Transpose<perm = [0, 2, 3, 1]>(k1)
+  v0 = MatMul(x, wv) v1 = Reshape(v0, split) v = Transpose<perm = [0, 2, 1, 3]>(v1)
+  {scores} p = Softmax<axis = -1>(s) c1 = MatMul(p, v) c2 = Transpose<perm = [0, 2, 1, 3]>(c1)
+  y = Reshape(c2, whole) }}"""
+
+SCALED = "s0 = MatMul(q, k) s1 = Mul(s0, third) "
+
+MASKED = {
+    "row": ("row", ", float[2, 1, 1, 20] mask", SCALED + "s = Add(s1, mask)"),
+    "row of all": ("row", ", float[1, 1, 1, 20] mask", SCALED + "s = Add(mask, s1)"),
+    "full": ("full", ", float[2, 1, 20, 20] mask", SCALED + "s = Add(s1, mask)"),
+    "shared": ("shared", ", float[20, 20] mask", SCALED + "s = Add(s1, mask)"),
+    "each": ("each", ", float[2, 3, 20, 20] mask", SCALED + "s = Add(s1, mask)"),
+    "positions": ("heads", "", SCALED + "s = Add(s1, bias)"),
+    "scaled queries": ("row", ", float[2, 1, 1, 20] mask",
+                       "q2 = Div(q, three) s1 = MatMul(q2, k) s = Add(s1, mask)"),
+    "causal": ("shared", "", SCALED + "s = Where(causal, s1, low)"),
+    "filled": ("row", ", bool[2, 1, 1, 20] keep", "drop = Not(keep) " + SCALED +
+               "s = Where(drop, infinite, s1)"),
+    "chosen": ("full", ", bool[2, 1, 20, 20] keep",
+               "mask = Where(keep, zero, infinite) " + SCALED + "s = Add(s1, mask)"),
+    "tokens": ("row", ", int64[2, 20] tokens",
+               "m0 = Unsqueeze(tokens, ones) m1 = Cast<to = 1>(m0) m2 = Sub(one, m1) "
+               "mask = Mul(m2, low) " + SCALED + "s = Add(s1, mask)"),
+}  # fmt: skip
+"""Name: the kind of mask, inputs beside x, and how scores are made."""
+
+
+def attention(name: str) -> onnx.ModelProto:
+    _, more, scores = MASKED[name]
+    return model_of(
+        HEADS.format(more=more, scores=scores), wq=random(24, 24) / 4,
+        wk=random(24, 24, seed=1) / 4, wv=random(24, 24, seed=2) / 4, third=np.float32(1 / 3),
+        three=np.float32(3), split=np.array([2, 20, 3, 8]), whole=np.array([2, 20, 24]),
+        bias=random(1, 3, 20, 20, seed=4), low=np.float32(-1e9), infinite=np.float32(-np.inf),
+        zero=np.float32(0), one=np.float32(1), ones=np.array([1, 2]),
+        causal=np.tril(np.ones((1, 1, 20, 20))) > 0,
+    )  # fmt: skip
+
+
+def given(model: onnx.ModelProto) -> dict[str, NDArray[np.generic]]:
+    """Random inputs; masks leave a third of the keys out, never the first."""
+    rng, inputs = np.random.default_rng(7), inputs_of(import_model(model))
+    for name, array in inputs.items():
+        if name == "x":
+            continue
+        keep = rng.random(array.shape) < 2 / 3
+        keep[..., 0] = True
+        inputs[name] = np.where(keep, 0, -1e9) if name == "mask" else keep
+        inputs[name] = inputs[name].astype(array.dtype)
+    return inputs
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_masked_attention_is_one_kernel(name: str) -> None:
+    model = attention(name)
+    executable, inputs = build(import_model(model), TRN1), given(model)
+    kernels = [step.workload for step in executable.recipe.steps if getattr(step, "workload", "")]
+    (found,) = [text for text in kernels if text.startswith("attention")]
+    assert f"mask={MASKED[name][0]}" in found
+    assert not any(text.startswith("softmax") for text in kernels)
+    assert_close(executable.run(inputs), expected(model, inputs), 1e-5)
+
+
+@pytest.mark.parametrize("name", ["row", "causal", "chosen"])
+def test_masked_attention_in_bf16(name: str) -> None:
+    model = attention(name)
+    executable, inputs = build(import_model(model), TRN1, precision="bf16"), given(model)
+    assert_close(executable.run(inputs), expected(model, inputs), 2e-2)
+
+
+def test_scores_are_left_out_by_addition() -> None:
+    found = operators(simplify(import_model(attention("filled"))))
+    assert found["Where"] == 1 and found["Add"] == 1
+    high = model_of(
+        "g (bool[4, 5] keep, float[4, 5] x) => (float[4, 5] y) "
+        "{ s = Where(keep, x, low) y = Softmax<axis = -1>(s) }",
+        low=np.float32(-3.0),
+    )
+    assert operators(simplify(import_model(high)))["Add"] == 0, "-3 leaves nothing out"
