@@ -187,6 +187,11 @@ def _tensor_engine(stream: InstructionStream) -> None:
             f"out is {out_p[r]} x {out_f[r]}; {m[r]} x {n[r] if matmul[r] else k[r]} is computed"
         ),
     )
+    _tensor_places(stream, either)
+
+
+def _tensor_places(stream: InstructionStream, either: Mask) -> None:
+    """Operands of the tensor engine in SBUF, results in one bank of PSUM."""
     for operand, space in (("out", Space.PSUM), ("in0", Space.SBUF), ("in1", Space.SBUF)):
         found = column(stream, operand, "space", missing=int(space))
         fail(
@@ -197,7 +202,7 @@ def _tensor_engine(stream: InstructionStream) -> None:
             ),
         )
     low, high = extents(stream)
-    bank = core.bank_bytes
+    bank, rows = stream.core.bank_bytes, stream.rows
     crosses = (low // bank != (high - 1) // bank)[rows["out"]]
     fail(
         stream,
