@@ -139,7 +139,7 @@ class Surroundings:
 
     # -- counting -----------------------------------------------------------------------------
     def _counted(self, expression: Expr) -> bool:
-        wanted = self._closure((expression, *self.facts))
+        wanted = self.closure((expression, *self.facts))
         if wanted is None or any(_reads_memory(e) for e in (expression, *self.facts)):
             return False
         rows = _grid({name: self.extents[name] for name in wanted})
@@ -152,7 +152,7 @@ class Surroundings:
         found = np.broadcast_to(expression.evaluate(rows) >= 0, valid.shape)
         return bool(np.all(found | ~valid))
 
-    def _closure(self, expressions: Iterable[Expr]) -> list[str] | None:
+    def closure(self, expressions: Iterable[Expr]) -> list[str] | None:
         """Loops an expression depends on, extents included, outermost first; None: a symbol."""
         needed: set[str] = set()
         pending = {name for e in expressions for name in e.variables()}

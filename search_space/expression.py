@@ -12,7 +12,7 @@ values, rounding down (Python's `//` and `%`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Union
@@ -178,11 +178,15 @@ class Expr:
         """Replace variables by expressions or numbers, simplifying on the way."""
         if self.variables().isdisjoint(values):
             return self
+        return self.map_atoms(lambda atom: _substitute_atom(atom, values))
+
+    def map_atoms(self, change: Callable[[Atom], Expr]) -> Expr:
+        """The same polynomial of other factors: `change(atom)` for each atom at its top level."""
         total = ZERO
         for monomial, factor in self.terms:
             product = const(factor)
             for atom in monomial:
-                product = product * _substitute_atom(atom, values)
+                product = product * change(atom)
             total = total + product
         return total
 
@@ -340,8 +344,9 @@ def apply(kind: AtomKind, left: Expr, right: Expr) -> Expr:
             return mod(left, right)
         case "min":
             return minimum(left, right)
-        case _:
+        case "max":
             return maximum(left, right)
+    raise AssertionError(f"'{kind}' is no operation on two expressions")
 
 
 def _substitute_atom(atom: Atom, values: Mapping[str, ExprLike]) -> Expr:

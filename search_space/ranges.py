@@ -55,13 +55,7 @@ def within(value: Expr, bounds: Bounds) -> Expr:
     """
     if all(atom.kind not in ("floordiv", "mod") for atom in value.atoms()):
         return value
-    total = ZERO
-    for monomial, factor in value.terms:
-        product = const(factor)
-        for atom in monomial:
-            product = product * _atom_within(atom, bounds)
-        total = total + product
-    return total
+    return value.map_atoms(lambda atom: _atom_within(atom, bounds))
 
 
 def floordiv(value: ExprLike, divisor: ExprLike, bounds: Bounds) -> Expr:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from search_space.expression import Atom, Expr, apply, const, minimum, var
+from search_space.expression import Atom, Expr, apply, const, element, minimum, var
 from search_space.program import (
     Allocate,
     Block,
@@ -92,13 +92,7 @@ def simplify(statement: Statement, bounds: Bounds | None = None) -> Statement:
 
 def resolve(expression: Expr, bounds: Bounds) -> Expr:
     """Decide each `min` at the top level of an expression whose sides' order is certain."""
-    total = const(0)
-    for monomial, number in expression.terms:
-        product = const(number)
-        for atom in monomial:
-            product = product * _resolve_atom(atom, bounds)
-        total = total + product
-    return total
+    return expression.map_atoms(lambda atom: _resolve_atom(atom, bounds))
 
 
 def _resolve_atom(atom: Atom, bounds: Bounds) -> Expr:
@@ -232,19 +226,18 @@ def _fold(body: Statement, atom: Atom) -> Statement:
     def index(expression: Expr) -> Expr:
         if not any(found == atom for found in _minima(expression)):
             return expression
-        total = const(0)
-        for monomial, number in expression.terms:
-            product = const(number)
-            for found in monomial:
-                product = product * (whole if found == atom else _fold_inside(found, index))
-            total = total + product
-        return total
+        return expression.map_atoms(
+            lambda found: whole if found == atom else _fold_inside(found, index)
+        )
 
     return transform(body, index)
 
 
 def _fold_inside(atom: Atom, index: Callable[[Expr], Expr]) -> Expr:
     """An atom with `index` applied to its operands."""
-    if atom.left is None or atom.right is None:
+    if atom.kind == "var":
         return Expr((((atom,), 1),))
-    return apply(atom.kind, index(atom.left), index(atom.right))
+    left, right = atom.operands
+    if atom.kind == "element":
+        return element(atom.name, index(left), right)
+    return apply(atom.kind, index(left), index(right))

@@ -317,15 +317,7 @@ class _Checker:
 
     def _free(self, expression: Expr, around: Surroundings) -> bool:
         """Whether it depends on a symbol, directly or through an extent."""
-        pending, seen = set(expression.variables()), set[str]()
-        while pending:
-            name = pending.pop()
-            if name not in around.extents:
-                return True
-            if name not in seen:
-                seen.add(name)
-                pending |= around.extents[name].variables()
-        return False
+        return around.closure([expression]) is None
 
 
 def _elements(indices: Iterable[Expr]) -> Iterator[tuple[str, Expr]]:

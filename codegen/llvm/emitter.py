@@ -110,7 +110,6 @@ class FunctionEmitter:
             self.function.arguments[len(program.parameters) :]
         )
         self._vector_buffers = _vector_registers(program.body)
-        self._inside_parallel = False
         self._root(program.body)
         self.builder.ret_void()
         self.entry.branch(body)
@@ -157,7 +156,6 @@ class FunctionEmitter:
         start = builder.sdiv(builder.mul(count, self.thread), self.threads)
         after = builder.add(self.thread, INDEX(1))
         stop = builder.sdiv(builder.mul(count, after), self.threads)
-        self._inside_parallel = True
         with self._counter(start, stop) as position:
             for loop in reversed(nest):
                 extent = self.index.value(loop.extent)
@@ -167,7 +165,6 @@ class FunctionEmitter:
                     self.index.environment[loop.variable] = builder.srem(position, extent)
                     position = builder.sdiv(position, extent)
             self._emit(nest[-1].body)
-        self._inside_parallel = False
 
     # -- statements ---------------------------------------------------------------------------
     def _emit(self, statement: Statement) -> None:

@@ -292,24 +292,6 @@ def width_space(g: Geometry, target: Target) -> Subspace:
     return Subspace(fixed, knobs, (limit, code))
 
 
-def width_default(g: Geometry, target: Target) -> Config:
-    """Two vectors of pixels times as many channels as the registers hold."""
-    lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
-    vectors = min(2, -(-g.out_width // lanes))
-    return Config.of(
-        algorithm="width",
-        input_layout="NCHW",
-        output_layout="NCHW",
-        block_order="o,y,c",
-        reduction_order=_orders(g)[1].values[0],
-        o_tile=_even_tile(g.out_channels, min(12, (registers - 2 - vectors) // vectors)),
-        n_vectors=vectors,
-        c_unroll=1,
-        o_block=1,
-        x_block=_counts(-(-g.out_width // lanes))[-1],
-        c_block=g.channels,
-    )
-
 
 def width_schedule(
     template: Template, workload: Workload, target: Target, g: Geometry, structure: Config

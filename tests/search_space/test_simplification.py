@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.expression import const, minimum, var
+from search_space.expression import const, element, minimum, var
 from search_space.program import Allocate, Block, Buffer, Loop, Program, Sequence, walk
 from search_space.scalar import Const, Select, call, load
 from search_space.schedule import Schedule
@@ -106,3 +106,13 @@ def test_the_main_loop_and_its_tail_are_parted() -> None:
     finished = finish(program)
     verify(finished)
     np.testing.assert_array_equal(result(finished, arrays), arrays["x"])
+
+
+def test_peeling_reaches_into_indices_read_from_tensors() -> None:
+    t, i = var("t"), var("i")
+    rest = minimum(4, 10 - t * 4)
+    block = Block("s", "y", (t * 4 + i,), load("x", element("places", rest - 1, 10)))
+    loop = Loop("t", const(3), "serial", Loop("i", rest, "unroll", block))
+    text = repr(peel_tails(loop))
+    assert "places[3]" in text
+    assert "max" not in text
