@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from compiler.assembly import assemble
 from compiler.backend import Compiled, backend_of
 from compiler.chooser import Chooser
+from compiler.device_windows import even_windows
 from compiler.executable import Executable
 from compiler.fallback import has_schedule, to_host, unscheduled
 from compiler.graph import Graph
@@ -146,7 +147,7 @@ def scheduled(
         return kernels, frozenset()
     backend.check(target)
     kernels = fuse_attention(kernels, lambda workload: has_schedule(workload, target))
-    lowered, narrowed = lower_precision(kernels, precision)
+    lowered, narrowed = lower_precision(even_windows(kernels), precision)
     lowered = mark_known(lowered)
     return to_host(lowered, unscheduled(lowered, target)), narrowed
 

@@ -267,3 +267,22 @@ def test_schedules_are_judged_in_place_as_they_will_run() -> None:
     assert base == same == latency_of(built(MLP, "bf16").recipe) * 1e-9
     recipe = fastest_recipe(kernels, TRN1, None, 1, {workload: other}, True, narrowed)
     assert changed == pytest.approx(latency_of(recipe) * 1e-9)
+
+
+MEANS = {
+    "padding is not counted": "AveragePool<kernel_shape = [3, 3], strides = [2, 2], "
+                              "pads = [1, 1, 1, 1]>(a)",
+    "windows reach beyond": "AveragePool<kernel_shape = [3, 2], strides = [2, 2], ceil_mode = 1, "
+                            "pads = [1, 0, 0, 1], count_include_pad = 1>(a)",
+    "over channels": "LRN<size = 5, alpha = 0.3, beta = 0.6, bias = 1.5>(a)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_means_run_on_the_core(name: str) -> None:
+    model = model_of(
+        f"g (float[1, 12, 9, 11] x) => (float[1, 12, N, M] y) {{ a = Relu(x) y = {MEANS[name]} }}"
+    )
+    executable, inputs = built(model), inputs_of(import_model(model))
+    assert executable.report.host == 0
+    assert_close(executable.run(inputs), expected(model, inputs), 1e-5)
