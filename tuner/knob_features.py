@@ -1,15 +1,17 @@
-"""Knobs as numbers: what tells the configurations of one space apart, whatever they come to.
+"""Knobs as numbers: what tells configurations apart, whatever they come to.
 
-Columns mean the same across a whole space: a name has the same columns in every algorithm that has
-it, be its value fixed there or a knob. Names whose values are all integers give one column, the
-base-2 logarithm of the value (plus one), others one column for each value. What an algorithm does
-not have is -1 (or 0).
+Columns belong to names: a name has the same columns in every algorithm that has it, be its value
+fixed there or a knob. Its integers give one column, the base-2 logarithm of the value (plus one),
+each of its texts one more. What a configuration does not have is -1 (or 0); names and texts that
+the columns do not know are passed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,51 +24,77 @@ _ABSENT = -1.0
 
 @dataclass(frozen=True)
 class KnobColumns:
-    """The columns of one space.
+    """Columns by name.
 
     Attributes:
-        parts: by name, where its columns start and what each value writes there: one number, or
-            the number of the column that is 1.
-        width: number of columns.
-        start: a row of a configuration without any of the names, shape (width,).
+        parts: for each name whether it has a column of integers, and its texts.
     """
 
-    parts: dict[str, tuple[int, dict[KnobValue, float] | None, dict[KnobValue, int]]]
-    width: int
-    start: NDArray[np.float32]
+    parts: Mapping[str, tuple[bool, tuple[str, ...]]]
 
     @classmethod
     def of(cls, space: SearchSpace) -> KnobColumns:
-        parts: dict[str, tuple[int, dict[KnobValue, float] | None, dict[KnobValue, int]]] = {}
-        start: list[float] = []
-        for name, values in sorted(space.describe().items()):
-            known = tuple(dict.fromkeys(values))
-            everywhere = all(
-                name in dict(s.fixed) or any(k.name == name for k in s.knobs)
-                for s in space.subspaces
-            )
-            if len(known) + (not everywhere) < 2:
-                continue
-            if all(isinstance(value, int) for value in known):
-                numbers = {v: float(np.log2(1.0 + abs(int(v)))) for v in known}
-                parts[name] = len(start), numbers, {}
-                start.append(_ABSENT)
-            else:
-                columns = {value: number for number, value in enumerate(known)}
-                parts[name] = len(start), None, columns
-                start += [0.0] * len(known)
-        return cls(parts, len(start), np.array(start, np.float32))
+        """The columns of one space, names that have only one value left out."""
+        values = {name: set(found) for name, found in space.describe().items()}
+        for subspace in space.subspaces:
+            here = {name for name, _ in subspace.fixed} | {knob.name for knob in subspace.knobs}
+            for name in values.keys() - here:
+                values[name].add("")  # absent: a value like any other
+        return cls(
+            {name: _part(found - {""}) for name, found in sorted(values.items()) if len(found) > 1}
+        )
+
+    @classmethod
+    def met(cls, configs: Iterable[Config]) -> KnobColumns:
+        """The columns of whatever some configurations, of any spaces, have."""
+        values: dict[str, set[KnobValue]] = {}
+        for config in configs:
+            for name, value in config.items_:
+                values.setdefault(name, set()).add(value)
+        return cls({name: _part(found) for name, found in sorted(values.items())})
 
     def rows(self, configs: Sequence[Config]) -> NDArray[np.float32]:
-        """The columns of configurations of this space, shape (n, width)."""
-        found = np.tile(self.start, (len(configs), 1))
+        """The columns of configurations, shape (n, width)."""
+        start, places, numbers = self._layout
+        found = np.tile(start, (len(configs), 1))
         for row, config in zip(found, configs, strict=True):
-            for name, value in config.items_:
-                if (part := self.parts.get(name)) is None:
-                    continue
-                first, numbers, columns = part
-                if numbers is not None:
-                    row[first] = numbers[value]
-                else:
-                    row[first + columns[value]] = 1.0
+            for item in config.items_:
+                if (place := places.get(item)) is not None:
+                    row[place] = 1.0
+                elif (place := numbers.get(item[0])) is not None and isinstance(item[1], int):
+                    row[place] = np.log2(1.0 + abs(item[1]))
         return found
+
+    def to_json(self) -> str:
+        return json.dumps(self.parts)
+
+    @classmethod
+    def from_json(cls, text: str) -> KnobColumns:
+        """Undo `to_json`; `ValueError` for other text."""
+        try:
+            parts = {n: (bool(i), tuple(texts)) for n, (i, texts) in json.loads(text).items()}
+        except (AttributeError, TypeError) as error:
+            raise ValueError(f"not knob columns: {text[:40]!r}") from error
+        return cls(parts)
+
+    @cached_property
+    def _layout(
+        self,
+    ) -> tuple[NDArray[np.float32], dict[tuple[str, KnobValue], int], dict[str, int]]:
+        """A row of nothing; columns of texts by name and text; columns of integers by name."""
+        start: list[float] = []
+        places: dict[tuple[str, KnobValue], int] = {}
+        numbers: dict[str, int] = {}
+        for name, (integers, texts) in self.parts.items():
+            if integers:
+                numbers[name] = len(start)
+                start.append(_ABSENT)
+            for text in texts:
+                places[name, text] = len(start)
+                start.append(0.0)
+        return np.array(start, np.float32), places, numbers
+
+
+def _part(values: set[KnobValue]) -> tuple[bool, tuple[str, ...]]:
+    texts = sorted(value for value in values if isinstance(value, str))
+    return any(isinstance(value, int) for value in values), tuple(texts)

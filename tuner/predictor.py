@@ -37,7 +37,7 @@ from tuner.cost_model import (
 )
 from tuner.knob_features import KnobColumns
 from tuner.population import Breeder
-from tuner.pretrained import Pretrained, reference
+from tuner.pretrained import Pretrained, reference, usual
 from tuner.task import Trial, TuningState
 from tuner.validity import ValidityClassifier
 
@@ -275,7 +275,7 @@ class Predictor:
     ) -> Samples:
         group = self._groups.setdefault(state.task.workload.key, len(self._groups))
         groups = np.full(len(features), group, np.int64)
-        prior, knobs = self._prior(state, features), self._knobs(state, configs)
+        prior, knobs = self._prior(state, configs, features), self._knobs(state, configs)
         return Samples(features, analytical, groups, prior, knobs)
 
     def _knobs(self, state: TuningState, configs: Sequence[Config]) -> NDArray[np.float32] | None:
@@ -287,7 +287,9 @@ class Predictor:
             self._columns[key] = KnobColumns.of(self._whole.get(key, state).space)
         return self._columns[key].rows(configs)
 
-    def _prior(self, state: TuningState, features: NDArray[np.float32]) -> Floats | None:
+    def _prior(
+        self, state: TuningState, configs: Sequence[Config], features: NDArray[np.float32]
+    ) -> Floats | None:
         """What the pretrained model says of features; None where it knows nothing of them."""
         if self._pretrained is None or features.shape[1] != self._pretrained.columns:
             return None
@@ -295,9 +297,9 @@ class Predictor:
         if key not in self._usual:
             whole = self._whole.get(key, state)
             drawn = reference(whole.space, state.task.workload)
-            configs = Breeder(whole.space).decode(drawn)
-            self._usual[key] = self._source.describe(whole, configs)[0].mean(axis=0)
-        return self._pretrained.predict(features, self._usual[key])
+            others = Breeder(whole.space).decode(drawn)
+            self._usual[key] = usual(self._source.describe(whole, others)[0])
+        return self._pretrained.predict(features, self._usual[key], configs)
 
 
 def _seen(memory: _Memory, samples: Samples) -> Samples:

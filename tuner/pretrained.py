@@ -5,16 +5,17 @@ benchmarks.search.pretrain` from simulated schedules of workloads of all sizes. 
 the configurations of a workload it never saw, so that even the first batch of a job is good; the
 job's own model then learns what it gets wrong (`Samples.prior`), and drops it where it does harm.
 
-A model sees every feature twice: as it is, and less its mean over a few configurations drawn from
-the workload's space. "Fewer bytes moved than usual here" means the same for all workloads; "2^20
-bytes" does not. Invariant: a model made for other versions of spaces, simulators or features than
-the running ones is reported and not used.
+A model sees every feature three times: as it is, less its mean over a few configurations drawn from
+the workload's space, and that in units of their deviation. "Fewer bytes moved than usual here"
+means the same for all workloads; "2^20 bytes" does not. And it sees the knobs, by name. Invariant:
+a model made for other versions of spaces, simulators or features than the running ones is reported
+and not used.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from search_space.config import Config
 from search_space.errors import InputError
 from search_space.space import SearchSpace
 from search_space.versions import FEATURES, SIMULATOR, SPACE
 from search_space.workload import Workload
 from tuner.cost_model import Floats
+from tuner.knob_features import KnobColumns
 from tuner.population import Breeder, Population
 
 FOLDER = Path(__file__).parent / "cost_models" / "pretrained"
 REFERENCE = 48
 """Configurations of a space that features are compared with."""
+_LEAST_SPREAD = 0.1
+"""Least deviation that features are measured in."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,33 +52,59 @@ def reference(space: SearchSpace, workload: Workload) -> Population:
     return Breeder(space).sample(rng, min(REFERENCE, 4 * space.size), balanced=True)
 
 
-def relative(features: NDArray[np.float32], usual: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Features (n, f) as they are and less `usual` (f,), shape (n, 2 f)."""
-    return np.ascontiguousarray(np.hstack([features, features - usual]), np.float32)
+def usual(features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What a workload's features are compared with: mean and deviation, shape (2, f), of those of
+    its reference configurations, (n, f).
+    """
+    return np.stack([features.mean(axis=0), np.maximum(features.std(axis=0), _LEAST_SPREAD)])
+
+
+def relative(features: NDArray[np.float32], usually: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Features (n, f) as they are, less the usual, and that in deviations, shape (n, 3 f)."""
+    apart = features - usually[0]
+    return np.ascontiguousarray(np.hstack([features, apart, apart / usually[1]]), np.float32)
 
 
 class Pretrained:
     """Boosted trees that rank the schedules of one target family.
 
     Args:
-        booster: xgboost's, trained to rank (higher is faster).
+        booster: xgboost's; what it predicts is lower for faster schedules.
         scale: log seconds that one unit of its score is worth.
         columns: features it was trained on.
+        knobs: the columns of the knobs it was trained on.
     """
 
-    def __init__(self, booster: Any, scale: float, columns: int) -> None:
+    def __init__(self, booster: Any, scale: float, columns: int, knobs: KnobColumns) -> None:
         self._booster = booster
         self.scale = scale
         self.columns = columns
+        self.knobs = knobs
 
-    def predict(self, features: NDArray[np.float32], usual: NDArray[np.float32]) -> Floats:
-        """Log seconds less an unknown constant of the workload, shape (n,)."""
-        rows = np.nan_to_num(relative(features, usual), posinf=3e38, neginf=-3e38)
-        return -self.scale * np.asarray(self._booster.inplace_predict(rows), np.float64)
+    def predict(
+        self,
+        features: NDArray[np.float32],
+        usually: NDArray[np.float32],
+        configs: Sequence[Config],
+    ) -> Floats:
+        """Log seconds less an unknown constant of the workload, shape (n,).
+
+        Args:
+            features: of the configurations, shape (n, columns).
+            usually: what they are compared with, shape (2, columns).
+        """
+        rows = np.hstack([relative(features, usually), self.knobs.rows(configs)])
+        rows = np.nan_to_num(rows, posinf=3e38, neginf=-3e38)
+        return self.scale * np.asarray(self._booster.inplace_predict(rows), np.float64)
 
     def save(self, path: Path, made_from: Mapping[str, str]) -> None:
         """Write UBJSON with the versions in force and a note on what it was made from."""
-        stamps = {**versions(), "scale": repr(self.scale), "columns": str(self.columns)}
+        stamps = {
+            **versions(),
+            "scale": repr(self.scale),
+            "columns": str(self.columns),
+            "knobs": self.knobs.to_json(),
+        }
         self._booster.set_attr(**stamps, **made_from)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(self._booster.save_raw("ubj"))
@@ -91,10 +122,12 @@ class Pretrained:
         try:
             booster.load_model(bytearray(path.read_bytes()))
             stamps: dict[str, Any] = booster.attributes()
+            stale = [name for name, now in versions().items() if stamps.get(name) != now]
+            known = {} if stale else stamps
             scale, columns = float(stamps["scale"]), int(stamps["columns"])
+            knobs = KnobColumns.from_json(known.get("knobs", "{}"))
         except (xgboost.core.XGBoostError, KeyError, ValueError) as error:
             raise InputError(f"'{path}' is not a pretrained cost model") from error
-        stale = [name for name, now in versions().items() if stamps.get(name) != now]
         if stale:
             _log.warning(
                 "the pretrained cost model %s was made for another version of: %s; tuning goes on "
@@ -103,7 +136,7 @@ class Pretrained:
                 ", ".join(stale),
             )
             return None
-        return cls(booster, scale, columns)
+        return cls(booster, scale, columns, knobs)
 
 
 @cache

@@ -26,6 +26,7 @@ import numpy as np
 from benchmarks.search.pretrain import Corpus, corpus, quality, ranking_quality, trained
 from tuner.cost_model import Samples
 from tuner.cost_models.blend import Blend
+from tuner.knob_features import KnobColumns
 from tuner.pretrained import Pretrained
 
 
@@ -34,14 +35,13 @@ def in_a_job(
 ) -> dict[str, float]:
     """Quality of the default model after some trials, on each workload's other schedules."""
     found = []
-    for group in np.unique(data.groups):
-        part = data.of(data.groups == group)
+    for part in data.by_workload():
         if len(part.groups) < 2 * trials:
             continue
-        plain = part.features[:, : model.columns]
-        prior = model.predict(plain, part.usual(model.columns))
+        prior = part.predicted(model)
         unknown = np.full(len(prior), np.nan)
-        samples = Samples(plain, unknown, np.zeros(len(prior), np.int64), prior)
+        knobs = KnobColumns.met(part.configs).rows(part.configs)
+        samples = Samples(part.features, unknown, np.zeros(len(prior), np.int64), prior, knobs)
         order = rng.permutation(len(prior))
         measured, left = order[:trials], order[trials:]
         learner = Blend()

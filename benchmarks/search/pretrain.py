@@ -6,15 +6,15 @@
 
 Draws workloads of all sizes, judges schedules of each by the family's simulator (evenly from all
 algorithms, and mutants of the best, so that the good ones are told apart too), and trains boosted
-trees to rank the schedules of a workload. A share of the workloads is held out; how well the model
-ranks those is printed. Takes some minutes on one core. Deterministic in `--seed`.
+trees to predict ranks among the schedules of a workload. A share of the workloads is held out; how
+well the model ranks those is printed. Takes some minutes on one core. Deterministic in `--seed`.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,34 +22,33 @@ from typing import Any
 import click
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from benchmarks.search.workloads import drawn
 from codegen.host import cpu_target
+from search_space.config import Config
 from search_space.errors import TilesmithError
 from search_space.space import SearchSpace
 from search_space.target import Target, load_target
 from search_space.workload import Workload
 from simulator import judge
-from tuner.cost_model import centred_logs, rank_agreement
+from tuner.cost_model import centred, centred_logs, rank_agreement
+from tuner.knob_features import KnobColumns
 from tuner.population import Breeder, Population
-from tuner.pretrained import Pretrained, reference, relative
+from tuner.pretrained import Pretrained, reference, relative, usual
 
-_LEVELS = 31
-"""Relevance levels of a workload's schedules, by rank (xgboost allows up to 31)."""
 _PARAMETERS = {
-    "objective": "rank:pairwise",
-    "lambdarank_pair_method": "mean",
-    "lambdarank_num_pair_per_sample": 4,
-    "max_depth": 7,
-    "eta": 0.12,
+    "objective": "reg:squarederror",
+    "max_depth": 6,
+    "eta": 0.08,
     "subsample": 0.8,
     "colsample_bytree": 0.5,
-    "min_child_weight": 5,
+    "min_child_weight": 10,
     "tree_method": "hist",
     "nthread": 1,
     "seed": 0,
 }
-_ROUNDS = 100
+_ROUNDS = 200
 
 
 @dataclass(frozen=True)
@@ -57,21 +56,33 @@ class Corpus:
     """Judged schedules of many workloads.
 
     Attributes:
-        features: shape (n, 2 f), as `tuner.pretrained.relative` gives them.
+        features: shape (n, f).
+        configs: the schedules, n.
         latencies: seconds, shape (n,).
         groups: number of the workload, ascending, shape (n,).
+        usually: what features are compared with, shape (2, f), by group.
     """
 
     features: NDArray[np.float32]
+    configs: Sequence[Config]
     latencies: NDArray[np.float64]
     groups: NDArray[np.int64]
+    usually: Mapping[int, NDArray[np.float32]]
 
     def of(self, chosen: NDArray[np.bool_]) -> Corpus:
-        return Corpus(self.features[chosen], self.latencies[chosen], self.groups[chosen])
+        configs = [config for config, taken in zip(self.configs, chosen, strict=True) if taken]
+        return Corpus(
+            self.features[chosen], configs, self.latencies[chosen], self.groups[chosen],
+            self.usually,
+        )  # fmt: skip
 
-    def usual(self, columns: int) -> NDArray[np.float32]:
-        """What the features of the (one) workload are relative to, shape (columns,)."""
-        return np.asarray(self.features[0, :columns] - self.features[0, columns:])
+    def by_workload(self) -> Iterator[Corpus]:
+        for group in np.unique(self.groups):
+            yield self.of(self.groups == group)
+
+    def predicted(self, model: Pretrained) -> NDArray[np.float64]:
+        """What a model says of (one workload's) schedules, shape (n,)."""
+        return model.predict(self.features, self.usually[int(self.groups[0])], self.configs)
 
 
 def targets_of(family: str) -> list[Target]:
@@ -83,25 +94,40 @@ def targets_of(family: str) -> list[Target]:
 
 def corpus(family: str, workloads: int, samples: int, rng: np.random.Generator) -> Corpus:
     """Schedules of `workloads` workloads, about `samples` of each."""
-    features, latencies, groups = [], [], []
+    parts: list[Schedules] = []
+    numbers: list[int] = []
     targets = targets_of(family)
     for number in range(workloads):
         target = targets[number % len(targets)]
         workload, space = drawn(target, 1, rng)[0]
         try:
-            rows, seconds = schedules(workload, space, target, samples, rng)
+            parts.append(schedules(workload, space, target, samples, rng))
         except TilesmithError:
             continue
-        features.append(rows)
-        latencies.append(seconds)
-        groups.append(np.full(len(rows), number, np.int64))
-    return Corpus(np.concatenate(features), np.concatenate(latencies), np.concatenate(groups))
+        numbers.append(number)
+    return Corpus(
+        np.concatenate([part.features for part in parts]),
+        [config for part in parts for config in part.configs],
+        np.concatenate([part.latencies for part in parts]),
+        np.repeat(np.array(numbers, np.int64), [len(part.configs) for part in parts]),
+        {number: part.usually for number, part in zip(numbers, parts, strict=True)},
+    )
+
+
+@dataclass(frozen=True)
+class Schedules:
+    """One workload's part of a corpus."""
+
+    features: NDArray[np.float32]
+    configs: Sequence[Config]
+    latencies: NDArray[np.float64]
+    usually: NDArray[np.float32]
 
 
 def schedules(
     workload: Workload, space: SearchSpace, target: Target, samples: int, rng: np.random.Generator
-) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Relative features and latencies of a workload's schedules, a third near the best."""
+) -> Schedules:
+    """Schedules of a workload, a third near the best."""
     breeder = Breeder(space)
     first = _distinct(breeder, breeder.sample(rng, 2 * samples // 3, balanced=True))
     rows, seconds = _judged(workload, target, breeder, first)
@@ -109,10 +135,11 @@ def schedules(
     family = best.take(rng.integers(0, len(best), samples // 3))
     more = _distinct(breeder, breeder.mutate(family, rng))
     near, faster = _judged(workload, target, breeder, more)
-    usual, _ = _judged(workload, target, breeder, reference(space, workload))
+    others, _ = _judged(workload, target, breeder, reference(space, workload))
     found, times = np.concatenate([rows, near]), np.concatenate([seconds, faster])
-    good = np.isfinite(times)
-    return relative(found[good], usual.mean(axis=0)), times[good]
+    configs = breeder.decode(first.joined(more))
+    good = np.flatnonzero(np.isfinite(times))
+    return Schedules(found[good], [configs[i] for i in good], times[good], usual(others))
 
 
 def _distinct(breeder: Breeder, population: Population) -> Population:
@@ -127,31 +154,29 @@ def _judged(
 
 
 def trained(data: Corpus) -> Pretrained:
-    """A model of a corpus."""
+    """A model of a corpus: of each schedule's rank among those of its workload, 0 the fastest.
+
+    Squared error on ranks ranks unseen workloads better than the pairwise objective does, and
+    better than on latencies, whose spread differs from workload to workload.
+    """
     import xgboost
 
-    relevance = np.empty(len(data.groups))
-    for group in np.unique(data.groups):
-        mine = data.groups == group
-        ranks = np.argsort(np.argsort(-data.latencies[mine], kind="stable"), kind="stable")
-        relevance[mine] = np.floor(_LEVELS * ranks / len(ranks))
-    matrix = xgboost.DMatrix(data.features, relevance, qid=data.groups, nthread=1)
+    knobs = KnobColumns.met(data.configs)
+    parts = list(data.by_workload())
+    rows = np.concatenate([relative(p.features, p.usually[int(p.groups[0])]) for p in parts])
+    labels = np.concatenate([rankdata(p.latencies) / len(p.latencies) for p in parts])
+    matrix = xgboost.DMatrix(np.hstack([rows, knobs.rows(data.configs)]), labels, nthread=1)
     booster = xgboost.train(_PARAMETERS, matrix, _ROUNDS)
-    scores = -np.asarray(booster.inplace_predict(data.features), np.float64)
+    model = Pretrained(booster, 1.0, data.features.shape[1], knobs)
+    scores = centred(np.concatenate([part.predicted(model) for part in parts]), data.groups)
     logs = centred_logs(data.latencies, data.groups)
-    spread = centred_logs(np.exp(scores), data.groups)
-    scale = float((logs * spread).sum() / (spread**2).sum())
-    return Pretrained(booster, scale, data.features.shape[1] // 2)
+    model.scale = float((logs * scores).sum() / (scores**2).sum())
+    return model
 
 
 def quality(model: Pretrained, data: Corpus) -> dict[str, float]:
     """`ranking_quality` of a model on every workload of a corpus."""
-    found = []
-    for group in np.unique(data.groups):
-        part = data.of(data.groups == group)
-        scores = model.predict(part.features[:, : model.columns], part.usual(model.columns))
-        found.append((scores, part.latencies))
-    return ranking_quality(found)
+    return ranking_quality([(p.predicted(model), p.latencies) for p in data.by_workload()])
 
 
 def ranking_quality(

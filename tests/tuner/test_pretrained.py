@@ -18,8 +18,9 @@ from search_space.template import template_of
 from search_space.workload import Workload
 from tuner import pretrained as module
 from tuner.cost_models.blend import Blend
+from tuner.knob_features import KnobColumns
 from tuner.predictor import JudgedFeatures, Predictor
-from tuner.pretrained import FOLDER, Pretrained, reference, relative
+from tuner.pretrained import FOLDER, Pretrained, reference, relative, usual
 from tuner.task import Trial, TuningState, TuningTask
 
 WORKLOAD = Workload.parse("matmul m=128 n=128 k=128 const=b")
@@ -41,8 +42,13 @@ class Known(Pretrained):
         self.columns = COLUMNS
         self.sign = sign
 
-    def predict(self, features: NDArray[np.float32], usual: NDArray[np.float32]) -> np.ndarray:
-        assert usual.shape == (COLUMNS,)
+    def predict(
+        self,
+        features: NDArray[np.float32],
+        usually: NDArray[np.float32],
+        configs: Sequence[Config],
+    ) -> np.ndarray:
+        assert usually.shape == (2, COLUMNS) and len(configs) == len(features)
         area, spills = features[:, 5], features[:, 6]
         return self.sign * np.log(1 + (1 - area / 30) ** 2 + 0.4 * spills).astype(np.float64)
 
@@ -51,9 +57,11 @@ def small_model() -> Pretrained:
     import xgboost
 
     rng = np.random.default_rng(0)
-    features = rng.random((200, 2 * COLUMNS)).astype(np.float32)
-    data = xgboost.DMatrix(features, features[:, 0], nthread=1)
-    return Pretrained(xgboost.train({"nthread": 1}, data, 10), 0.5, COLUMNS)
+    knobs = KnobColumns.met(state().space.sample(rng, 200))
+    width = knobs.rows([state().default]).shape[1]
+    features = rng.random((200, 3 * COLUMNS + width)).astype(np.float32)
+    data = xgboost.DMatrix(features, features[:, 0] + features[:, -1], nthread=1)
+    return Pretrained(xgboost.train({"nthread": 1}, data, 10), 0.5, COLUMNS, knobs)
 
 
 def trials(configs: Sequence[Config]) -> list[Trial]:
@@ -70,8 +78,10 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
     again = Pretrained.load(tmp_path / "made" / "m.ubj")
     assert again is not None and again.columns == COLUMNS
     rng = np.random.default_rng(1)
-    features, usual = rng.random((20, COLUMNS), np.float32), rng.random(COLUMNS, np.float32)
-    np.testing.assert_array_equal(again.predict(features, usual), model.predict(features, usual))
+    features, usually = rng.random((20, COLUMNS), np.float32), rng.random((2, COLUMNS), np.float32)
+    configs = state().space.sample(rng, 20)
+    expected = model.predict(features, usually, configs)
+    np.testing.assert_array_equal(again.predict(features, usually, configs), expected)
 
 
 def test_a_model_of_another_version_is_reported_and_not_used(
@@ -100,9 +110,23 @@ def test_the_reference_of_a_space_is_always_the_same() -> None:
     space = state().space
     first, again = reference(space, WORKLOAD), reference(space, WORKLOAD)
     np.testing.assert_array_equal(first.rows, again.rows)
-    features = np.arange(6, dtype=np.float32).reshape(2, 3)
-    rows = relative(features, features[0])
-    np.testing.assert_array_equal(rows, [[0, 1, 2, 0, 0, 0], [3, 4, 5, 3, 3, 3]])
+
+
+def test_features_are_compared_with_the_usual_in_units_of_its_spread() -> None:
+    usually = usual(np.array([[0, 1], [4, 1]], np.float32))
+    np.testing.assert_allclose(usually, [[2, 1], [2, 0.1]], rtol=1e-6)
+    rows = relative(np.array([[3, 2]], np.float32), usually)
+    np.testing.assert_allclose(rows, [[3, 2, 1, 1, 0.5, 10]], rtol=1e-6)
+
+
+def test_knobs_keep_their_columns_and_strangers_are_passed_over() -> None:
+    columns = KnobColumns.met([Config.of(tile=3, order="ab"), Config.of(order="ba", other="x")])
+    again = KnobColumns.from_json(columns.to_json())
+    asked = [Config.of(tile=7, order="ba", unheard=5), Config.of(order="cd", other=2)]
+    np.testing.assert_array_equal(again.rows(asked), columns.rows(asked))
+    np.testing.assert_array_equal(columns.rows(asked), [[0, 1, 0, 3], [0, 0, 0, -1]])
+    with pytest.raises(ValueError, match="not knob columns"):
+        KnobColumns.from_json("[1]")
 
 
 def test_scores_start_from_the_pretrained_model_and_features_it_knows_only() -> None:
@@ -111,7 +135,7 @@ def test_scores_start_from_the_pretrained_model_and_features_it_knows_only() -> 
     source = JudgedFeatures(judge, TARGET, analytical=False)
     known = Predictor(source, Blend, prior=Known(1.0))
     features, _ = source.describe(searched, configs)
-    expected = Known(1.0).predict(features, np.zeros(COLUMNS, np.float32))
+    expected = Known(1.0).predict(features, np.zeros((2, COLUMNS), np.float32), configs)
     np.testing.assert_allclose(known.score(searched, configs), expected)
     narrow = Known(1.0)
     narrow.columns = COLUMNS + 1
@@ -127,7 +151,7 @@ def test_a_model_that_ranks_worse_than_a_fresh_one_is_left_out(trusted: bool) ->
     configs = list(dict.fromkeys(searched.space.sample(np.random.default_rng(2), 60)))
     if not trusted:  # noise, which a model with it fits at the cost of what can be learned
         wild = Known(1.0)
-        wild.predict = lambda features, usual: 9.0 * noise.standard_normal(len(features))  # type: ignore[method-assign]
+        wild.predict = lambda features, usually, configs: 9.0 * noise.standard_normal(len(features))  # type: ignore[method-assign]
         predictor = Predictor(source, Blend, prior=wild)
     predictor.remember(searched, trials(configs))
     predictor.train()

@@ -2,10 +2,11 @@
 
 Each round gathers candidates, cheap to score: a population bred for a few generations from the best
 measured configurations, the default, starting points carried over from similar workloads and random
-ones; every neighbour by a single knob of the best measured; in a small space, all of it. What is
-measured comes from two orders in turns: by expected improvement, where the model states its doubt,
-and by predicted latency. Without doubt (the hardware's model), neighbours of the very best get a
-share `_LOCAL` of the batch instead, because such a model cannot tell siblings apart.
+ones; every neighbour by a single knob of the best measured, then of what promises most, a few steps
+uphill; in a small space, all of it. What is measured comes from two orders in turns: by expected
+improvement, where the model states its doubt, and by predicted latency. Without doubt (the
+hardware's model), neighbours of the very best get a share `_LOCAL` of the batch instead, because
+such a model cannot tell siblings apart.
 
 A share of each batch is random, so that a wrong model is found out: `_EPSILON` at first, fading as
 results come in. Batches are small: what a batch teaches should serve the next.
@@ -23,9 +24,9 @@ from tuner.cost_model import Floats
 from tuner.evolution import Evolution, evolve
 from tuner.population import Breeder
 from tuner.strategy import Strategy, new_random, pick_diverse, strategies
-from tuner.task import TuningState
+from tuner.task import Predict, TuningState
 
-_BREEDING = Evolution(population=384, generations=4, crossover=0.3)
+_BREEDING = Evolution(population=320, generations=3, crossover=0.3)
 _INFORMED_BREEDING = Evolution(
     population=512, generations=1, crossover=0.3, fresh=0.2, structures=16
 )
@@ -43,6 +44,8 @@ _LOCAL = 0.15
 _MEASURED_SEEDS = 24
 _ELITE = 8
 """Best measured configurations all of whose neighbours are candidates."""
+_CLIMBERS, _STEPS = 6, 3
+"""Candidates whose neighbours are looked at, and how many times over."""
 _INFORMED_ELITE = 3
 _NEIGHBOURS = 24
 """Neighbours drawn of each of the informed elite."""
@@ -82,11 +85,7 @@ def _doubting(state: TuningState, count: int, taken: Sequence[Config]) -> list[C
     if state.space.size <= _WHOLE:
         candidates = list(state.space)
     else:
-        seeds = dict.fromkeys([*ranked[:_MEASURED_SEEDS], state.default, *state.seeds])
-        breeder = Breeder(state.space)
-        bred = evolve(state, list(seeds), _BREEDING, lambda c: promise(*state.estimate(c)))
-        near = breeder.decode(breeder.neighbours(breeder.encode(ranked[:_ELITE])))
-        candidates = list(dict.fromkeys([*bred, *near]))
+        candidates = _gathered(state, ranked, lambda c: promise(*state.estimate(c)))
     candidates = [config for config in candidates if state.is_new(config)]
     if not candidates:
         return []
@@ -97,6 +96,26 @@ def _doubting(state: TuningState, count: int, taken: Sequence[Config]) -> list[C
         incumbent = float(state.predict(ranked[:_ELITE]).min())
         order = batch_by_improvement(joint, incumbent, 2 * count, _GREEDY)
     return pick_diverse(state, [candidates[place] for place in order], count, taken)
+
+
+def _gathered(state: TuningState, ranked: Sequence[Config], promise: Predict) -> list[Config]:
+    """Candidates of a large space: bred, and near the best measured and the most promising."""
+    seeds = dict.fromkeys([*ranked[:_MEASURED_SEEDS], state.default, *state.seeds])
+    breeder = Breeder(state.space)
+    known = dict.fromkeys(evolve(state, list(seeds), _BREEDING, promise))
+    near = breeder.decode(breeder.neighbours(breeder.encode(ranked[:_ELITE])))
+    candidates, best = list(known), [c for c in known if state.is_new(c)][: 4 * _CLIMBERS]
+    known.update(dict.fromkeys(near))
+    scores = dict(zip(best, promise(best).tolist(), strict=True)) if best else {}
+    for step in range(_STEPS):
+        climbers = sorted(scores, key=scores.__getitem__)[:_CLIMBERS]
+        found = near if not step else []
+        found += breeder.decode(breeder.neighbours(breeder.encode(climbers)))
+        new = [c for c in dict.fromkeys(found) if c not in scores and state.is_new(c)]
+        if not new:
+            break
+        scores.update(zip(new, promise(new).tolist(), strict=True))
+    return list(dict.fromkeys([*candidates, *scores]))
 
 
 def _promise(state: TuningState, elite: Sequence[Config]) -> Callable[[Floats, Floats], Floats]:
