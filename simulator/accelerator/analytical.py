@@ -46,6 +46,7 @@ from simulator.accelerator.estimate import (
     DMA,
     SCALAR,
     TENSOR,
+    TRANSFERS,
     VECTOR,
     Array,
     Estimate,
@@ -60,11 +61,14 @@ AHEAD = 0.75
 ENDS = 2
 """DMA starts that nothing hides: the first load's, the last store's."""
 
-SHOWN = 0.75
+SHOWN = 0.68
 """Share of the span beyond the longest occupancy that shows: parts overlap more than in turns."""
 
 ALIKE = 6
 """Exponent of the norm that combines span and occupancy: more than either where they are alike."""
+
+AHEAD_IN_PSUM = 4
+"""Tiles of sums in PSUM at once, as schedules have them."""
 
 SCOPES = ("sbuf", "psum")
 
@@ -212,7 +216,7 @@ class Analysis:
         tile's load follows the last sweep over the present one, and the first sweep follows the
         load: what is longer than these two sweeps shows.
         """
-        allocations, _, users = self.split(loop.body)
+        allocations, makers, users = self.split(loop.body)
         if not allocations:
             return part.step
         made, used = self.halves(loop, values)
@@ -222,11 +226,19 @@ class Analysis:
             return share if count is None else np.asarray(np.maximum(share, used.repeated))
         produced = np.any(made.occupied[TENSOR] > 0) and not np.any(used.occupied[TENSOR] > 0)
         if produced and count is None:
-            return self.alone(part, made, used)
+            tiles = self.sweeps(makers[-1], values)
+            return self.alone(part, made, used, 1 if tiles is None else tiles)
         if produced:  # sums leave tile by tile while the next block's are made
             return np.asarray(np.maximum(part.step, made.repeated + used.repeated / count))
         sweep = used.repeated / (1 if count is None else count)
-        bare: Array = np.maximum(0.0, made.span - 2 * sweep)
+        hidden = 2 * sweep
+        if count is None or np.any(
+            count == 1
+        ):  # one sweep frees a place bit by bit, as it was made
+            pieces = np.maximum(made.data[TRANSFERS] / len(makers), 1.0)
+            once = True if count is None else count == 1
+            hidden = np.where(once, hidden * (1 - 1 / pieces), hidden)
+        bare: Array = np.maximum(0.0, made.span - hidden)
         chain = made.span - made.occupied[DMA] - self.core.dma_start_ns
         bare = np.where(made.occupied[TENSOR] > 0, np.maximum(bare, chain), bare)
         return np.asarray(np.maximum(part.step, used.repeated + bare))
@@ -278,12 +290,17 @@ class Analysis:
                 count = count * np.maximum(self.value(loop.extent, known), 1)
         return count
 
-    def alone(self, part: Estimate, made: Estimate, used: Estimate) -> Array:
+    def alone(self, part: Estimate, made: Estimate, used: Estimate, tiles: Any) -> Array:
         """ns an iteration adds whose tiles have one place each: results are not written before the
-        last are stored (products may run ahead, in PSUM), nor inputs loaded before all is made."""
+        last are stored, nor inputs loaded before all is made. Products run ahead into PSUM, as far
+        as `AHEAD_IN_PSUM` of their `tiles`."""
         carried = np.maximum(made.occupied[VECTOR], made.occupied[SCALAR])
-        loaded = np.where(made.occupied[DMA] > 0, made.span, 0.0)
-        return np.asarray(np.maximum(part.step, np.maximum(used.span + carried, loaded)))
+        ahead = made.occupied[TENSOR] * np.minimum(1.0, AHEAD_IN_PSUM / tiles)
+        loads = made.occupied[DMA] > 0
+        behind = np.where(loads, made.occupied[TENSOR], made.span) - ahead
+        loaded = np.where(loads, made.span, 0.0)
+        shown = used.span + np.maximum(carried, behind) + self.core.semaphore_ns
+        return np.asarray(np.maximum(part.step, np.maximum(shown, loaded)))
 
     def split(self, body: Statement) -> tuple[list[Allocate], list[Statement], list[Statement]]:
         """`split_pipeline` of a body, remembered."""

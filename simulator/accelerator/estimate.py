@@ -26,8 +26,8 @@ MOVED, COUNT, TRANSPOSES, TRANSFERS, ROWS, STORED, MATMULS = (
     len(SHARES) + i for i in range(len(COUNTS))
 )
 
-BALANCE = 3
-"""Occupancies are combined by the norm of exponent 2**3: large, so nearly their maximum."""
+BALANCE = 4
+"""Occupancies are combined by the norm of exponent 2**4: large, so nearly their maximum."""
 
 
 @dataclass
