@@ -4,6 +4,10 @@ One track for each engine and DMA queue, one slice for each instruction with its
 addresses, flow arrows from an instruction to those that waited for its semaphore, and counters for
 SBUF and PSUM bytes in use and for DMA bandwidth. Events are written as they are made, so that
 memory stays small; past a cap the trace is cut, at an instruction, and says so.
+
+Slices of a track do not overlap (Perfetto drops those that do): an engine's ends where its next
+instruction starts, though its result may show later, which the slice's arguments tell; of transfers
+that run side by side each begins where the one before ends.
 """
 
 from __future__ import annotations
@@ -15,8 +19,8 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from codegen.accelerator.core import queue_name
-from codegen.accelerator.instructions import OPERANDS, InstructionStream, Op, Space
+from codegen.accelerator.core import FIRST_DMA_QUEUE, queue_name
+from codegen.accelerator.instructions import OPERANDS, Floats, InstructionStream, Op, Space
 from codegen.accelerator.text import instruction_text
 from search_space.errors import InputError
 from simulator.accelerator.timeline import Timeline
@@ -25,6 +29,9 @@ MAXIMUM_INSTRUCTIONS = 50_000
 """Instructions a trace shows at most (some 20 MB; Perfetto opens it within seconds)."""
 
 PROCESS = 1
+WITHIN = 0.999
+"""Where in its slice an arrow leaves: an arrow from the very end would belong to none."""
+
 COUNTERS = 200
 """Points of the bandwidth counter."""
 
@@ -73,8 +80,9 @@ def events(played: Timeline, maximum: int) -> Iterator[dict[str, Any]]:
             "ph": "M", "pid": PROCESS, "tid": int(queue), "name": "thread_sort_index",
             "args": {"sort_index": int(queue)},
         }  # fmt: skip
+    begin, end = slices(played)
     for row in range(shown):
-        yield from _instruction(played, row)
+        yield from _instruction(played, row, begin, end)
     yield from _occupancy(played, shown)
     yield from _bandwidth(played, shown)
 
@@ -95,13 +103,29 @@ def _track(stream: InstructionStream, queue: int) -> str:
     return f"{name} ({'load' if load else 'store'} {tensor})"
 
 
-def _instruction(played: Timeline, row: int) -> Iterator[dict[str, Any]]:
+def slices(played: Timeline) -> tuple[Floats, Floats]:
+    """When the slice of each row begins and ends (ns), so that those of a track do not overlap."""
+    queue = played.stream.rows["queue"]
+    begin, end = played.start.copy(), played.end.copy()
+    for number in np.unique(queue):
+        mine = np.flatnonzero(queue == number)
+        if number < FIRST_DMA_QUEUE:
+            end[mine[:-1]] = np.minimum(end[mine[:-1]], begin[mine[1:]])
+        else:
+            begin[mine[1:]] = np.maximum(begin[mine[1:]], end[mine[:-1]])
+    return begin, end
+
+
+def _instruction(
+    played: Timeline, row: int, begin: Floats, end: Floats
+) -> Iterator[dict[str, Any]]:
     stream = played.stream
     queue, op = int(stream.rows["queue"][row]), Op(int(stream.rows["op"][row]))
-    start, end = float(played.start[row]) / 1e3, float(played.end[row]) / 1e3
+    start, stop = float(begin[row]) / 1e3, float(end[row]) / 1e3
+    shown = {"row": row, "text": instruction_text(stream, row)}
     yield {
         "ph": "X", "pid": PROCESS, "tid": queue, "name": op.name.lower(), "ts": start,
-        "dur": end - start, "args": {"row": row, "text": instruction_text(stream, row)},
+        "dur": stop - start, "args": {**shown, "result_us": float(played.end[row]) / 1e3},
     }  # fmt: skip
     for wait in range(int(stream.wait_start[row]), int(stream.wait_start[row + 1])):
         source = int(stream.waits[wait])
@@ -109,7 +133,8 @@ def _instruction(played: Timeline, row: int) -> Iterator[dict[str, Any]]:
         if from_queue == queue:
             continue
         common = {"pid": PROCESS, "cat": "semaphore", "name": "semaphore", "id": wait}
-        yield {"ph": "s", "tid": from_queue, "ts": float(played.end[source]) / 1e3, **common}
+        inside = (begin[source] + WITHIN * (end[source] - begin[source])) / 1e3
+        yield {"ph": "s", "tid": from_queue, "ts": float(inside), **common}
         yield {"ph": "f", "bp": "e", "tid": queue, "ts": start, **common}
 
 

@@ -37,6 +37,23 @@ def test_trace_has_a_slice_for_every_instruction_and_an_arrow_for_every_semaphor
     assert counters == {"SBUF KiB a partition", "PSUM KiB a partition", "DMA GB/s"}
 
 
+def test_slices_of_a_track_do_not_overlap_and_hold_the_ends_of_arrows(played, tmp_path):
+    write_trace(played, tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    tracks: dict[int, list[tuple[float, float]]] = {}
+    for event in events:
+        if event["ph"] == "X":
+            tracks.setdefault(event["tid"], []).append((event["ts"], event["ts"] + event["dur"]))
+    for found in tracks.values():
+        ends = [end for _, end in found]
+        starts = [start for start, _ in found]
+        assert all(start <= end for start, end in found)
+        assert all(a <= b + 1e-9 for a, b in zip(ends, starts[1:], strict=False))
+    for event in events:
+        if event["ph"] in "sf":
+            assert any(a <= event["ts"] <= b for a, b in tracks[event["tid"]])
+
+
 def test_a_cut_trace_says_so(played, tmp_path):
     path = tmp_path / "trace.json"
     notice = write_trace(played, path, maximum=10)
