@@ -51,6 +51,9 @@ MASKS = {"row": "bn", "full": "bmn", "shared": "mn", "heads": "hmn", "each": "bh
 COPIERS = ("scalar|vector", "scalar", "vector")
 """Engines that may copy turned tiles out of PSUM (gpsimd does not reach it)."""
 
+REDUCERS = ("vector", "gpsimd", "vector|gpsimd")
+"""Engines that may find the greatest of scores in SBUF."""
+
 EIGHTH = 8.0
 """Greatest scores are rounded to 11 bits (fp16) where they are subtracted by the tensor engine. A
 power is exp(score - rounded), so it is wrong by the same factor in every key, which the division
@@ -96,13 +99,16 @@ class AttentionSpace:
         scores are copied to SBUF: the identity would multiply its infinities by 0.
 
         Where scores are turned, blocks of queries must be whole: each is a row of the diagonal. In
-        fp32 products are dear, so that powers are turned instead.
+        fp32 products are dear, so that powers are turned instead. Where vector and scalar engine
+        share PSUM, many scores are copied to SBUF by one to be reduced beside the other.
         """
         powers = (("powers", "psum"), ("powers", "sbuf"))
         if self.mask != "none":
             return powers if self.mask == "row" else powers[1:]
         whole = self.m <= self.cols or self.m % self.cols == 0
-        again = (("scores", "psum"),) if whole else ()
+        shared = bool(self.target.fact("exclusive.vector_scalar_psum").value)
+        first, other = ("sbuf", "psum") if shared and self.n > 2 * self.cols else ("psum", "sbuf")
+        again = (("scores", first), ("scores", other)) if whole else ()
         return (*again, *powers) if self.size == 2 else (*powers, *again)
 
     def space(self) -> SearchSpace:
@@ -110,15 +116,22 @@ class AttentionSpace:
         spaces = [
             self._subspace(turn, scores, group, pair)
             for turn, scores in self.ways()
-            for group in self.groups()
+            for group in self.groups(turn, scores)
             for pair in self.pairs(group)
         ]
         kept = tuple(s for s in spaces if s.size)
         return SearchSpace(kept or (spaces[-1],))
 
-    def groups(self) -> tuple[int, ...]:
-        """How many heads' scores may be reduced at once: all groups are alike."""
-        return tuple(group for group in GROUPS if self.heads % group == 0)
+    def groups(self, turn: str, scores: str) -> tuple[int, ...]:
+        """How many heads' scores may be reduced at once: all groups are alike, and no head's scores
+        or results leave a PSUM bank where they begin inside one."""
+        row = self.n if (turn, scores) == ("powers", "psum") else min(self.n, self.wide)
+
+        def whole(group: int) -> bool:
+            banks = row % self.wide == 0 or self.wide % row == 0 or group * row <= self.wide
+            return group == 1 or (banks and group * (self.width + 1) <= self.wide)
+
+        return tuple(group for group in GROUPS if self.heads % group == 0 and whole(group))
 
     def pairs(self, group: int) -> tuple[int, ...]:
         """How many heads may be turned together, where a group has `group`."""
@@ -142,6 +155,7 @@ class AttentionSpace:
             count("strips", PLACES),
             choice("keys", COPIERS), choice("queries", COPIERS[1:] + COPIERS[:1]),
             *((choice("powers", COPIERS),) if turn == "powers" else ()),
+            *((choice("passing", COPIERS), choice("top", REDUCERS)) if scores == "sbuf" else ()),
         )  # fmt: skip
         return Subspace(fixed, knobs, limits)
 
@@ -155,7 +169,8 @@ class AttentionSpace:
         flat = self.n if turn == "powers" else 0
         powers = group * (flat + keys * self.cols + self.width) * self.size
         masked = self.mask != "none"
-        kept = self.n * 4 * group * (1 + masked) if scores == "sbuf" else 0
+        width = self.n * 4 if turn == "powers" else min(self.n, self.wide) * self.size
+        kept = width * group * (1 + masked) if scores == "sbuf" else 0
         spread = 8 * min(self.n, 2048) * (4 + self.size) if masked else 0
         each = strips + turned + values + powers + kept + 4 * 64
         return var("copies") * each + spread + self.cols * 4
@@ -241,7 +256,8 @@ class AttentionSpace:
         )
         stages.total("s", (m, n), call("multiply", queries, keys), k, "sum")
         if again:
-            self._scores_turned(stages, call("multiply", keys, queries), m, n, k)
+            again_turned = call("multiply", keys, queries)
+            self._scores_turned(stages, structure.text("scores"), again_turned, m, n, k)
         else:
             self._powers_turned(stages, structure.text("scores"), m, n)
         mixed = call("multiply", at("pt", h, m, n), at("v.ones", h, n, one))
@@ -256,7 +272,9 @@ class AttentionSpace:
         """What scores are divided by in PSUM (see `EIGHTH`)."""
         return EIGHTH if self.workload.dtype == "bfloat16" else 1.0
 
-    def _scores_turned(self, stages: _Stages, product: Scalar, m: Axis, n: Axis, k: Axis) -> None:
+    def _scores_turned(
+        self, stages: _Stages, where: str, product: Scalar, m: Axis, n: Axis, k: Axis
+    ) -> None:
         """Powers of scores made again with keys on partitions, less each query's greatest."""
         b, h, at = stages.b, stages.h, stages.at
         kind = "float32" if self.size == 4 else "float16"
@@ -265,7 +283,11 @@ class AttentionSpace:
         diagonal = (row.var - cols.var, cols.var - row.var)
         unit = Select(diagonal, Const(-1.0), Const(0.0))
         stages.found.append(Stage("unit", (row, cols), unit, dtype=kind))
-        stages.total("top", (m,), at("s", h, m, n), n, "max", kind)
+        scores = at("s", h, m, n)
+        if where == "sbuf":
+            stages.map("t", (h, m, n), scores, kind)
+            scores = at("t", h, m, n)
+        stages.total("top", (m,), scores, n, "max", kind)
         stages.total("product", (m, n), product, k, "sum")
         first, place = (m.var // size * size, m.var % size) if self.m > size else (const(0), m.var)
         top = Load("top", (b.var, h.var, first + row.var))
@@ -396,8 +418,15 @@ class AttentionSpace:
         schedule = schedule.set_layout("top", Layout.permuted((2, 0, 1)))
         schedule = schedule.split("top", "n", self.wide, "top.t", "top.i")
         schedule = schedule.reorder("top", ("top.t", "top.i", "b", "h", "m"))
-        schedule = schedule.compute_at("s", "top", "top.t", "psum").rotate("s", places)
-        schedule = schedule.set_layout("s", _lead(2))
+        if structure.text("scores") == "sbuf":
+            schedule = schedule.compute_at("t", "top", "top.t", "sbuf").set_layout("t", _lead(2))
+            schedule = schedule.rotate("t", structure.integer("copies"))
+            schedule = schedule.assign_engine("t", structure.text("passing"))
+            schedule = schedule.assign_engine("top", structure.text("top"))
+            schedule = schedule.compute_at("s", "t", "b", "psum")
+        else:
+            schedule = schedule.compute_at("s", "top", "top.t", "psum")
+        schedule = schedule.set_layout("s", _lead(2)).rotate("s", places)
         schedule = self._product(schedule, structure, "s", "n", self.wide)
         schedule = schedule.compute_at("pt", "y", "mo", "sbuf")
         schedule = schedule.set_layout("pt", partitioned(4, 3, self.rows, 0, 1, 2))
@@ -415,6 +444,9 @@ class AttentionSpace:
             schedule = schedule.compute_at("t", "y", "mo", "sbuf").set_layout("t", _lead(2))
             schedule = schedule.split("t", "n", self.wide, "t.nt", "t.ni")
             schedule = schedule.reorder("t", ("b", "t.nt", "h", "m", "t.ni"))
+            passing = structure.text("passing") if self.mask in ("none", "row") else "vector"
+            schedule = schedule.assign_engine("t", passing)
+            schedule = schedule.assign_engine("top", structure.text("top"))
             schedule = schedule.compute_at("s", "t", "t.nt", "psum")
         else:
             schedule = schedule.compute_at("s", "y", "mo", "psum")
