@@ -57,7 +57,11 @@ def main() -> None:
     tuned = tilesmith.compile(model, database=database)
     tuned.save(artifact)
     print(f"3. compiled into {artifact}")
+    compare(model, default, tuned)
 
+
+def compare(model: Path, default: tilesmith.Executable, tuned: tilesmith.Executable) -> None:
+    """Steps 4 and 5: what the tuned model computes, and how long it and the default take."""
     inputs = random_inputs(tuned)
     outputs = tuned.run(inputs)
     reference, name = reference_outputs(model, inputs)

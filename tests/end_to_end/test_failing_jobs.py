@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.command import SMALL, TUNE, start, succeed, trials_in
+from tests.end_to_end.command import SMALL, TUNE, invoke, start, succeed, trials_in
 
 
 def one_sentence(process: subprocess.Popen[str]) -> str:
@@ -107,3 +107,13 @@ def test_a_reader_that_goes_away_ends_the_job_with_a_sentence() -> None:
     os.close(writer)
     assert "closed" in one_sentence(process)
     assert process.returncode == 1
+
+
+def test_a_job_whose_schedules_all_fail_says_where_to_look(tmp_path: Path) -> None:
+    database = tmp_path / "t.db"
+    job = ["tune", "--op", "matmul m=8 n=8 k=8 dtype=uint16", "--database", database, *TUNE]
+    result = invoke(*job)
+    assert result.exit_code == 1
+    command = result.stderr.splitlines()[-1].split("'")[-2]
+    found = succeed(*shlex.split(command)[1:])
+    assert "no CPU code for dtype 'uint16'" in found["records"][0]["message"]

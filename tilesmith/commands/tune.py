@@ -101,7 +101,9 @@ def tune(
     failed = [task for task in report.tasks if task.best_us is None]
     if failed:
         raise JobError(
-            f"no schedule worked for {len(failed)} workloads, first {failed[0].workload}"
+            f"no schedule worked for {len(failed)} workloads, the first is "
+            f"'{failed[0].workload}'; 'tilesmith db query --database {asked['database']} --status "
+            "failed' shows why"
         )
     note(f"{report.trials} trials in {report.wall_s:.1f} s")
 
@@ -134,6 +136,7 @@ def _summary(report: TuneReport) -> str:
     if not report.steady:
         lines.append(
             f"the machine was not steady: a kernel measured again and again moved by "
-            f"{report.drift:.0%}; what was published was measured in turns"
+            f"{report.drift:.0%}; what was published was measured in turns, and the cost model "
+            "learned latencies without that change"
         )
     return "\n".join(lines)
