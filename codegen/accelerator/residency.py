@@ -109,7 +109,7 @@ def keep_on_chip(draft: Draft, external: Sequence[Range], policy: Policy) -> tup
         residents.append(_apply(draft, plan, load, pieces))
         planner.fixed |= {*plan.tiles, residents[-1].allocation}
         gone += plan.dropped
-    put(draft, gone, pieces)
+    put(draft, gone, pieces, {resident.allocation for resident in residents})
     return tuple(residents)
 
 

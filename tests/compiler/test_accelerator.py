@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
+from codegen.accelerator.instructions import Op
 from compiler.artifact import read_artifact
 from compiler.build import build, fastest_recipe, scheduled
 from compiler.device_evaluator import DeviceEvaluator
@@ -105,6 +106,12 @@ def test_attention_is_one_kernel(name: str) -> None:
     operators = [step.workload.split()[0] for step in executable.recipe.steps]  # type: ignore[union-attr]
     assert operators.count("attention") == 1 and "softmax" not in operators
     assert operators.count("transpose") == 4, "queries, keys, values and the result, once each"
+    (program,) = segments(executable.recipe)
+    assert isinstance(program, Program)
+    turned = [n for n, operator in enumerate(operators) if operator == "transpose"]
+    copies = program.linked.stream.rows["op"] == Op.COPY
+    mine = np.isin(program.linked.owners, turned)
+    assert (copies & mine).sum() <= 4, "all heads of a tensor that stays on chip at once"
     assert_close(executable.run(inputs), expected(model, inputs), 1e-5)
 
 
