@@ -210,16 +210,30 @@ def _binary(name: str) -> _Writer:
 
 def _power(rewriter: Rewriter, node: Node, terms: list[str]) -> str | None:
     exponent = uniform(rewriter.constant, node.inputs[1])
+    if exponent is None or exponent == 0:
+        return None
     x = terms[0]
-    known = {
-        0.5: f"sqrt({x})",
-        1.0: f"add({x},0)",
-        2.0: f"multiply({x},{x})",
-        3.0: f"multiply({x},multiply({x},{x}))",
-        -1.0: f"reciprocal({x})",
-        -0.5: f"reciprocal(sqrt({x}))",
-    }
-    return None if exponent is None else known.get(exponent)
+    if abs(exponent) == 0.5:
+        found = f"sqrt({x})"
+    elif abs(exponent) == 1.0:
+        found = f"add({x},0)" if exponent > 0 else x
+    elif exponent.is_integer() and abs(exponent) <= _LONGEST_PRODUCT:
+        found = _repeated(x, int(abs(exponent)))
+    else:  # through a logarithm, which a negative base with an even exponent does not have
+        return None if exponent.is_integer() else f"power({x},{number(exponent)})"
+    return found if exponent > 0 else f"reciprocal({found})"
+
+
+_LONGEST_PRODUCT = 8
+"""Exponent up to which a power is written as a product."""
+
+
+def _repeated(x: str, times: int) -> str:
+    """x to an integer power, by the fewest products of halves."""
+    if times == 1:
+        return x
+    half = times // 2
+    return f"multiply({_repeated(x, half)},{_repeated(x, times - half)})"
 
 
 def _clip(rewriter: Rewriter, node: Node, terms: list[str]) -> str | None:

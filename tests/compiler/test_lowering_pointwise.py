@@ -69,6 +69,10 @@ ELEMENTWISE = {
     "broadcast twice": ("a = Add(x, v) y = Div(a, u)", 1),
     "diamond": ("a = Exp(x) b = Neg(a) c = Abs(a) y = Add(b, c)", 2),
     "powers": ("a = Pow(x, two) b = Add(a, one) c = Pow(b, minus_half) y = Pow(c, three)", 2),
+    "other powers": (
+        "p = Abs(x) q = Pow(p, fraction) r = Pow(x, four) s = Add(q, r) t = Add(s, one) "
+        "y = Pow(t, minus_two)", None,
+    ),
     "min and max": ("a = Min(x, z) b = Max(a, v) y = Sub(one, b)", 1),
     "roundings": ("a = Floor(x) b = Ceil(z) c = Sub(a, b) y = Round(c)", 1),
     "activations": (
@@ -94,6 +98,7 @@ def test_elementwise_chains(name: str) -> None:
         f"g (float[2, 3, 5, 4] x, float[2, 3, 5, 4] z) => (float[2, 3, 5, 4] y) {{ {body} }}",
         v=random(3, 1, 1), u=2 + np.abs(random(5, 4)), one=np.float32(1), two=np.float32(2),
         lowest=np.float32(-np.inf), mask=random(5, 4) > -1, some=random(5, 1) > 0,
+        fraction=np.float32(0.75), four=np.float32(4), minus_two=np.float32(-2),
         three=np.float32(3), minus_half=np.float32(-0.5),
     )  # fmt: skip
     graph = check_both(model)
