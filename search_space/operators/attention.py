@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space import accelerator
-from search_space.accelerator_attention import MASKS, AttentionSpace
+from search_space.accelerator_attention import AttentionSpace
+from search_space.accelerator_attention_stages import MASKS
 from search_space.config import Config
 from search_space.errors import TargetError, WorkloadError
 from search_space.schedule import Schedule
