@@ -51,7 +51,7 @@ class ConvSpace:
     def __init__(
         self, workload: Workload, target: Target, g: Geometry, compute: ComputeDefinition
     ) -> None:
-        self.workload, self.g = workload, g
+        self.workload, self.target, self.g = workload, target, g
         self.compute = with_store(_converted(compute, workload.dtype), workload.dtype)
         self.rows, self.cols = target.integer("tensor.rows"), target.integer("tensor.cols")
         bank = target.integer("psum.mib") * 2**20 // target.integer("psum.partitions")

@@ -14,14 +14,16 @@ kernel. Where an output row does not need an input row, the packed weight is zer
 Rows of the stacked image may be all those of the image (`step` 1: each partition loads one long
 run) or only those that matmuls begin at (less traffic, in shorter runs). The rows of p > 0 are
 those of p = 0 moved up, so an engine may copy them on chip instead of DMA loading them again
-(`stacker`).
+(`stacker`). Columns of the kernel on partitions, too: `accelerator_packed`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 from search_space.accelerator_conv import EVACUATION, ROW_TILES, ConvSpace
 from search_space.compute import ComputeDefinition, Stage, axis
@@ -67,13 +69,24 @@ class Form:
 
     Attributes:
         stack: kernel rows on partitions; fold: output rows on columns; step: image rows between
-            two rows of the stacked image.
+            two rows of the stacked image; taps: kernel columns on partitions.
     """
 
     g: Geometry
     stack: int
     fold: int
     step: int
+    taps: int = 1
+
+    @cached_property
+    def partitions(self) -> int:
+        """Partitions of the stacked image."""
+        return self.taps * self.stack * self.g.channels
+
+    @cached_property
+    def across(self) -> int:
+        """Matmuls that bring all kernel columns."""
+        return -(-self.g.kernel[1] // self.taps)
 
     @cached_property
     def needed(self) -> int:
@@ -99,7 +112,8 @@ class Form:
     def shifts(self) -> bool:
         """Whether rows for later kernel rows are those of the first, so that engines may copy."""
         whole = self.g.channels % PARTITIONS_APART == 0
-        return self.stack > 1 and whole and self.g.dilation[0] % self.step == 0
+        single = self.stack > 1 and self.taps == 1
+        return single and whole and self.g.dilation[0] % self.step == 0
 
     @cached_property
     def height(self) -> int:
@@ -111,7 +125,7 @@ class Form:
         return (outputs - 1) * self.advance + (self.blocks - 1) * self.skip + 1
 
 
-def forms(g: Geometry, rows: int, cols: int) -> tuple[Form, ...]:
+def forms(g: Geometry, rows: int, cols: int, taps: Sequence[int] = (1,)) -> tuple[Form, ...]:
     """The forms worth trying, the one with the fewest matmuls first."""
     found = []
     folds = [f for f in divisors(g.out_height, 8) if f * g.out_channels <= cols]
@@ -121,21 +135,33 @@ def forms(g: Geometry, rows: int, cols: int) -> tuple[Form, ...]:
         stack = -(-needed // -(-needed // stack))
         move = fold * g.stride[0]
         most = move if stack == needed else math.gcd(move, stack * g.dilation[0])
-        found += [Form(g, stack, fold, step) for step in sorted({1, most})]
-    return tuple(sorted(found, key=lambda f: (f.blocks * f.height, f.step)))
+        found += [
+            Form(g, stack, fold, step, across)
+            for across in taps
+            for step in sorted({1, most})
+            if across * stack * g.channels <= rows
+        ]
+    return tuple(sorted(found, key=lambda f: (f.blocks * f.height * f.across, f.step)))
 
 
 class StackedSpace(ConvSpace):
     """Space and schedule of the stacked forms; other knobs are those of the shifted one."""
 
     algorithm = "stacked"
+    parts: ClassVar[int] = 3
+    """Parts that images are loaded in, untuned."""
 
     def __init__(
         self, workload: Workload, target: Target, g: Geometry, compute: ComputeDefinition
     ) -> None:
         super().__init__(workload, target, g, compute)
         self.source = compute
-        self.forms = forms(g, self.rows, self.cols)
+        self.forms = forms(g, self.rows, self.cols, self.columns_stacked(g))
+
+    @staticmethod
+    def columns_stacked(g: Geometry) -> tuple[int, ...]:
+        """Candidate numbers of kernel columns on partitions."""
+        return (1,)
 
     # -- space --------------------------------------------------------------------------------
     def space(self) -> SearchSpace:
@@ -160,10 +186,10 @@ class StackedSpace(ConvSpace):
             tall = form.rows(const(form.height)).constant or 1
             cuts = {math.ceil(tall / n) for n in LOAD_PARTS}
             knobs.append(tile("load_rows", sorted(cuts)))
-        fixed = (
+        fixed: tuple[tuple[str, int | str], ...] = (
             ("algorithm", self.algorithm), ("copies", copies), ("evacuate", engine),
             ("fold", form.fold), ("keep", keep), ("outer", "n"), ("stack", form.stack),
-            ("stacker", stacker), ("step", form.step),
+            ("stacker", stacker), ("step", form.step), *self.more(form),
         )  # fmt: skip
         limit = Constraint(
             self.stacked_bytes(form, keep, copies),
@@ -177,11 +203,15 @@ class StackedSpace(ConvSpace):
         )
         return Subspace(fixed, tuple(knobs), (limit, whole))
 
+    def more(self, form: Form) -> tuple[tuple[str, int], ...]:
+        """Fixed values beside those of every form."""
+        return ()
+
     def stacked_bytes(self, form: Form, keep: str, copies: int) -> Expr:
         """Bytes a partition of everything in SBUF at once."""
         g = self.g
         columns = min(form.fold * g.out_channels, self.cols)
-        weights = form.blocks * g.kernel[1] * columns * self.size * 2
+        weights = form.blocks * form.across * columns * self.size * 2
         aligned = ROW_BYTES // self.size
         block = var("rows") * var("row_tiles")
         tall = block if keep == "rows" else ceildiv(form.height, block) * block
@@ -200,7 +230,9 @@ class StackedSpace(ConvSpace):
         """The fewest matmuls, whole images in SBUF if they fit, loaded in two or three parts."""
         space = self.space()
         best: tuple[tuple[float, ...], Config] | None = None
-        for subspace in space.subspaces:
+        for subspace in sorted(space.subspaces, key=self._promise, reverse=True):
+            if best is not None and self._promise(subspace) < best[0][0]:
+                break
             rows = subspace.rows(0, subspace.cardinality)
             for row in rows[subspace.legal(rows)]:
                 config = subspace.config(row)
@@ -212,24 +244,33 @@ class StackedSpace(ConvSpace):
         assert best is not None
         return best[1]
 
+    def _promise(self, subspace: Subspace) -> float:
+        """The first number of the rank of all configurations of a subspace."""
+        return -self.work(self._form(Config.of(dict(subspace.fixed))))
+
+    def work(self, form: Form) -> float:
+        """What a form takes most of: matmuls."""
+        return form.blocks * form.height * form.across
+
     def _rank(self, config: Config) -> tuple[float, ...]:
         form = self._form(config)
         tall = form.rows(const(form.height)).constant or 1
         parts = -(-tall // config.integer("load_rows")) if "load_rows" in config else 0
         return (
-            -form.blocks * form.height,
+            -self.work(form),
             float(config["keep"] == "image"),
             config.integer("copies"),
             float(config["stacker"] == "vector"),
             float(config["evacuate"] == "scalar"),
             -abs(form.step - 1),
-            -abs(parts - 3),
+            -abs(parts - self.parts),
             min(config.integer("rows"), 4),
             -abs(config.integer("row_tiles") - 2),
         )
 
     def _form(self, config: Config) -> Form:
-        return Form(self.g, *(config.integer(name) for name in ("stack", "fold", "step")))
+        stack, fold, step = (config.integer(name) for name in ("stack", "fold", "step"))
+        return Form(self.g, stack, fold, step, int(config.get("taps", 1)))
 
     # -- schedule -----------------------------------------------------------------------------
     def schedule(self, structure: Config) -> Schedule:
@@ -251,7 +292,7 @@ class StackedSpace(ConvSpace):
         schedule = schedule.set_layout("conv", _layout(1, 0, 2, 3))
         schedule = schedule.reorder("conv", ("b", "s", "q", "n", "m", "y", "x"))
         schedule = schedule.assign_engine("conv", "tensor")
-        schedule = self._stack(schedule, keep)
+        schedule = self._stack(schedule, form, keep)
         if structure.text("stacker") != "dma":
             schedule = schedule.assign_engine("stacked", structure.text("stacker"))
         schedule = schedule.compile_time("weight.packed")
@@ -263,18 +304,22 @@ class StackedSpace(ConvSpace):
         schedule = schedule.pipeline("result", "yo", copies)
         return schedule.pipeline("result", "n", copies).pipeline("result", "oo", 2)
 
-    def _stack(self, schedule: Schedule, keep: str) -> Schedule:
+    def _stack(self, schedule: Schedule, form: Form, keep: str) -> Schedule:
         """The stacked image: kernel rows outside channels on partitions, loaded in parts."""
         loop = "yo" if keep == "rows" else "n"
         schedule = schedule.compute_at("stacked", "result", loop, "sbuf")
         schedule = schedule.set_layout("stacked", _layout(1, 0, 2, 3))
-        channels = self.g.channels
-        schedule = schedule.split("stacked", "pq", channels, "stacked.r", "stacked.c")
+        channels, taps, loops = self.g.channels, "pq", ["stacked.r"]
+        if form.taps > 1:
+            rows = form.stack * channels
+            schedule = schedule.split("stacked", "pq", rows, "stacked.t", "stacked.q")
+            taps, loops = "stacked.q", ["stacked.t", "stacked.r"]
+        schedule = schedule.split("stacked", taps, channels, "stacked.r", "stacked.c")
         if keep == "rows":
-            return schedule.unroll("stacked", "stacked.r")
+            return schedule.unroll("stacked", *loops)
         schedule = schedule.split("stacked", "py", var("load_rows"), "stacked.p", "stacked.y")
-        order = ("stacked.p", "pn", "stacked.r", "stacked.c", "stacked.y", "px")
-        return schedule.reorder("stacked", order).unroll("stacked", "stacked.p", "stacked.r")
+        order = ("stacked.p", "pn", *loops, "stacked.c", "stacked.y", "px")
+        return schedule.reorder("stacked", order).unroll("stacked", "stacked.p", *loops)
 
 
 def stacked(compute: ComputeDefinition, form: Form, dtype: str) -> ComputeDefinition:
@@ -303,10 +348,13 @@ def stacked(compute: ComputeDefinition, form: Form, dtype: str) -> ComputeDefini
 def _image(form: Form, dtype: str) -> Stage:
     """`stacked`: rows of the image as kernel rows see them."""
     g = form.g
-    n, q = axis("pn", g.batch), axis("pq", form.stack * g.channels)
+    n, q = axis("pn", g.batch), axis("pq", form.partitions)
     y, x = axis("py", form.rows(const(form.height))), axis("px", g.padded_width)
-    row = y.var * form.step + q.var // g.channels * g.dilation[0] - g.pads[0]
-    column = x.var - g.pads[1]
+    kernel_row, column = q.var // g.channels, x.var - g.pads[1]
+    if form.taps > 1:
+        kernel_row = kernel_row % form.stack
+        column = column + q.var // (form.stack * g.channels) * g.dilation[1]
+    row = y.var * form.step + kernel_row * g.dilation[0] - g.pads[0]
     inside = (row, column, const(g.height - 1) - row, const(g.width - 1) - column)
     source = Load("data", (n.var, q.var % g.channels, row, column))
     return Stage("stacked", (n, q, y, x), Select(inside, source, Const(0.0)), dtype=dtype)
@@ -315,11 +363,17 @@ def _image(form: Form, dtype: str) -> Stage:
 def _packed(form: Form, dtype: str) -> Stage:
     """`weight.packed`: by block, tap, partition and column; zero where a row is not needed."""
     g = form.g
-    b, s = axis("wb", form.blocks), axis("ws", g.kernel[1])
-    q, m = axis("wq", form.stack * g.channels), axis("wm", form.fold * g.out_channels)
-    r = b.var * form.stack + q.var // g.channels - m.var // g.out_channels * g.stride[0]
-    element = load("weight", m.var % g.out_channels, q.var % g.channels, r, s.var)
-    value = Select((r, const(g.kernel[0] - 1) - r), element, Const(0.0))
+    b, s = axis("wb", form.blocks), axis("ws", form.across)
+    q, m = axis("wq", form.partitions), axis("wm", form.fold * g.out_channels)
+    kernel_row, column = q.var // g.channels, s.var
+    inside: tuple[Expr, ...] = ()
+    if form.taps > 1:
+        kernel_row = kernel_row % form.stack
+        column = s.var * form.taps + q.var // (form.stack * g.channels)
+        inside = (const(g.kernel[1] - 1) - column,)
+    r = b.var * form.stack + kernel_row - m.var // g.out_channels * g.stride[0]
+    element = load("weight", m.var % g.out_channels, q.var % g.channels, r, column)
+    value = Select((r, const(g.kernel[0] - 1) - r, *inside), element, Const(0.0))
     return Stage("weight.packed", (b, s, q, m), value, dtype=dtype)
 
 
@@ -329,10 +383,10 @@ def _product(compute: ComputeDefinition, form: Form) -> Stage:
     old = compute.stage("conv")
     n, x = old.axes[0], old.axes[3]
     m, y = axis("m", form.fold * g.out_channels), axis("y", form.height)
-    b, s = axis("b", form.blocks), axis("s", g.kernel[1])
-    q = axis("q", form.stack * g.channels)
+    b, s = axis("b", form.blocks), axis("s", form.across)
+    q = axis("q", form.partitions)
     row = y.var * form.advance + b.var * form.skip
-    column = x.var * g.stride[1] + s.var * g.dilation[1]
+    column = x.var * g.stride[1] + s.var * (form.taps * g.dilation[1])
     product = call(
         "multiply",
         load("stacked", n.var, q.var, row, column),

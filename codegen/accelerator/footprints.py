@@ -13,6 +13,10 @@ import numpy as np
 from codegen.accelerator.instructions import DTYPE_BYTES, InstructionStream, Ints, Space
 
 PARTITION_GROUP = 32
+"""Partitions told apart together: engines begin at multiples of this many."""
+
+FEW_ACCESSES, MOST_CELLS = 1 << 12, 1 << 20
+"""Accesses, and cells of all groups, at most where groups are smaller than that."""
 
 SMALLEST_GRANULE = 16
 """Bytes: tiles closer than this are not told apart."""
@@ -60,8 +64,8 @@ def footprints(stream: InstructionStream) -> Footprints:
     psum_cells = -(-core.psum_bytes // granule)
     base = np.where(space == Space.PSUM, sbuf_cells, 0)
     chip = space != Space.HBM
-    groups = 1 if not table["partition"][chip].any() else core.sbuf_partitions // PARTITION_GROUP
-    width = PARTITION_GROUP if groups > 1 else core.sbuf_partitions
+    width = _width(table["partition"][chip], core.sbuf_partitions, sbuf_cells + psum_cells)
+    groups = -(-core.sbuf_partitions // width)
     last = table["partition"] + table["count"][:, 0]
     pitch, column, column_stop = _columns(stream, low)
     return Footprints(
@@ -85,6 +89,17 @@ def _granule(low: Ints, high: Ints, chip: np.ndarray) -> int:
     ends = -(-high[chip] // 64) * 64 if (low[chip] % 64 == 0).all() else high[chip]
     common = int(np.gcd.reduce(np.concatenate([low[chip], ends])))
     return min(4096, max(SMALLEST_GRANULE, common & -common if common else 4096))
+
+
+def _width(starts: Ints, partitions: int, cells: int) -> int:
+    """Partitions of a group: so few that transfers to neighbouring ones are told apart, if cells
+    stay few."""
+    if not starts.any():
+        return partitions
+    odd = starts[starts % PARTITION_GROUP != 0]
+    common = int(np.gcd.reduce(odd)) if len(odd) else PARTITION_GROUP
+    fine = len(starts) <= FEW_ACCESSES and -(-partitions // common) * cells <= MOST_CELLS
+    return common if fine else PARTITION_GROUP
 
 
 def _columns(stream: InstructionStream, low: Ints) -> tuple[Ints, Ints, Ints]:

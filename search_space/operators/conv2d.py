@@ -13,6 +13,7 @@ from __future__ import annotations
 from search_space import accelerator
 from search_space.accelerator_conv import ConvSpace
 from search_space.accelerator_conv_parts import PartsSpace, many
+from search_space.accelerator_packed import PackedSpace, packs
 from search_space.accelerator_stacked import StackedSpace
 from search_space.accelerator_stacked import applies as stacks
 from search_space.config import Config
@@ -49,7 +50,9 @@ class Conv2d(Convolution):
         """The algorithms of an accelerator that apply, by name, the preferred one first."""
         g = Geometry.of(workload).view()
         compute = direct.compute(self, workload, g)
-        kinds: list[type[ConvSpace]] = [StackedSpace] if stacks(workload, g, target) else []
+        kinds: list[type[ConvSpace]] = []
+        if stacks(workload, g, target):
+            kinds = [PackedSpace, StackedSpace] if packs(g, target) else [StackedSpace]
         kinds += [ConvSpace, PartsSpace] if g.groups == 1 else [ConvSpace]
         return {kind.algorithm: kind(workload, target, g, compute) for kind in kinds}
 

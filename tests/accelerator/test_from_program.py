@@ -172,6 +172,33 @@ def test_configuration_that_overflows_sbuf_is_refused():
         instruction_stream(workload, TARGET, config)
 
 
+FEW_CHANNELS = [
+    "conv2d c=3 h=40 w=36 oc=20 kh=7 kw=7 stride=2 pad=3 const=weight epilogue=bias,relu",
+    "conv2d n=2 c=4 h=30 w=33 oc=16 kh=3 kw=5 pad=1 const=weight dtype=bfloat16",
+    "conv2d c=1 h=28 w=28 oc=6 kh=5 kw=5 pad=2 dilation=1x2 const=weight",
+]
+
+
+@given(st.sampled_from(FEW_CHANNELS), st.integers(0, 10_000))
+@settings(max_examples=8, deadline=None)
+def test_kernel_columns_on_partitions(text, seed):
+    workload = Workload.parse(text)
+    space = template_of("conv2d").space(workload, TARGET)
+    drawn = space.sample(np.random.default_rng(seed), 40)
+    check(workload, next(c for c in drawn if c["algorithm"] == "packed"), seed)
+
+
+def test_a_first_layer_packs_columns_of_its_kernel():
+    workload = Workload.parse("conv2d c=3 h=112 w=112 oc=64 kh=7 kw=7 stride=2 pad=3 const=weight")
+    template = template_of("conv2d")
+    default = template.default(workload, TARGET)
+    rows = [c for c in template.space(workload, TARGET).sample(np.random.default_rng(0), 200)
+            if c["algorithm"] == "stacked" and c["copies"] == 2][:20]  # fmt: skip
+    assert default["algorithm"] == "packed"
+    packed = simulate(workload, TARGET, default, "timeline").latency_us
+    assert packed < min(simulate(workload, TARGET, c, "timeline").latency_us for c in rows)
+
+
 MANY_CHANNELS = [
     "conv2d c=300 h=12 w=10 oc=140 kh=3 kw=3 pad=1 const=weight epilogue=bias,relu",
     "conv2d n=2 c=260 h=9 w=11 oc=20 kh=3 kw=3 stride=2 pad=1 const=weight epilogue=residual",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -165,3 +167,15 @@ def test_more_dma_engines_help_until_hbm_binds(trn1):
     rate = played.costs.total_bytes / (played.makespan - more.dma_start_ns)
     assert played.makespan < timeline(stream).makespan
     assert rate == pytest.approx(more.hbm_bytes_per_ns, rel=0.01)
+
+
+def test_loads_to_neighbouring_partitions_do_not_wait_for_each_other():
+    kernel = Kernel("neighbours", TRN1)
+    x, y = kernel.input("x", (9, 64)), kernel.output("y", (9, 64))
+    tile = kernel.sbuf((9, 64))
+    for first in range(0, 9, 3):
+        kernel.load(tile[first : first + 3], x[first : first + 3])
+    kernel.store(y, tile)
+    stream = kernel.finish()
+    waits = [stream.waits[a:b] for a, b in pairwise(stream.wait_start)]
+    assert [len(found) for found in waits] == [0, 0, 0, 1]
