@@ -99,6 +99,8 @@ def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path) -> None:
     assert "not in this machine" in refuse("bench", artifact)
     assert "link.speed" in refuse("simulate", artifact, "--set", "link.speed=3")
     assert "trace" in refuse("simulate", artifact, "--trace", tmp_path / "no" / "t.json")
+    assert "target 'trn1', not 'trn2'" in refuse("simulate", artifact, "--target", "trn2")
+    assert "precision 'fp32'" in refuse("simulate", artifact, "--precision", "bf16")
 
 
 def huge(folder: Path) -> Path:

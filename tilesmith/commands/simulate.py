@@ -58,10 +58,14 @@ def simulate(
     operator alone, its roofline, and how much of the model's latency it shows.
     """
     from tilesmith import api
+    from tilesmith.compiling import is_artifact
     from tilesmith.subjects import subject_of
 
+    subject = subject_of(model, operators)
+    if is_artifact(subject):
+        _check_asked(Path(str(subject)), target=target, precision=precision)
     result = api.simulate(
-        subject_of(model, operators),
+        subject,
         target=target,
         database=database,
         fidelity=fidelity,
@@ -76,6 +80,28 @@ def simulate(
     click.echo(_summary(result))
     for text in result.notes:
         note(text)
+
+
+def _check_asked(path: Path, **asked: str) -> None:
+    """Refuse an artifact that was made for other than what the command line asks for."""
+    from click.core import ParameterSource
+
+    from compiler.artifact import read_artifact
+    from search_space.errors import InputError
+
+    context = click.get_current_context()
+    given = {n: v for n, v in asked.items()
+             if context.get_parameter_source(n) == ParameterSource.COMMANDLINE}  # fmt: skip
+    if not given:
+        return
+    recipe = read_artifact(path)
+    made = {"target": recipe.target.name, "precision": recipe.report.precision}
+    for name, value in given.items():
+        if value != made[name]:
+            raise InputError(
+                f"'{path}' was compiled for {name} '{made[name]}', not '{value}'; compile the "
+                "model again"
+            )
 
 
 def _summary(result: SimulationResult) -> str:
