@@ -2,23 +2,29 @@
 
     python benchmarks/tuning.py                       matmul 512^3 from a cold start
     python benchmarks/tuning.py --op "conv2d ..."     another workload
+    python benchmarks/tuning.py --model resnet50 --seconds 90
 
 Prints one JSON object: what a hardware trial costs (median milliseconds, and how it is spent), the
 share of the time that went into choosing what to measure, the speed reached as a share of the FMA
 peak measured before and after, and when the search first passed 92 % of that peak. `--measure
-hardware` leaves the simulator out.
+hardware` leaves the simulator out. Of a whole model (a light one of onnx's, by name), tuned by both
+for so many seconds, it prints what its search cost and found.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import click
 import numpy as np
 
+import simulator
+import tilesmith
 from codegen.host import host_target
 from codegen.native.kernel import concrete_shape
 from codegen.native.memory import aligned_empty
@@ -26,8 +32,10 @@ from codegen.native.peak import peak_kernel
 from search_space.target import Target
 from search_space.template import template_of
 from search_space.workload import Workload
+from tilesmith.light_models import save_light_model
 from tuner.ledger import Entry, MemoryLedger
 from tuner.options import TuneOptions, TuningSummary
+from tuner.predictor import Judge
 from tuner.runner import RunnerOptions, runners
 from tuner.session import tune
 from tuner.strategy import Json
@@ -90,18 +98,48 @@ def figures(ledger: TimedLedger, summary: TuningSummary, flops: int, peak: float
     }
 
 
+def model_figures(name: str, seconds: float, seed: int) -> Json:
+    """What is printed of a whole model's job."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = save_light_model(name, Path(folder) / f"{name}.onnx")
+        database = Path(folder) / "tuning.db"
+        report = tilesmith.tune(path, database=database, time_limit=seconds, seed=seed)
+    found = report.to_json()
+    kept = (
+        "trials",
+        "simulated",
+        "default_us",
+        "best_us",
+        "steady",
+        "drift",
+        "in_model",
+        "failures",
+    )
+    return {
+        "model": name,
+        "wall_s": round(report.wall_s, 2),
+        "search_share": round(report.search_s / report.wall_s, 3),
+        **{key: found[key] for key in kept},
+    }
+
+
 @click.command()
 @click.option("--op", default="matmul m=512 n=512 k=512 const=b", show_default=True)
 @click.option("--trials", default=150, show_default=True)
 @click.option("--measure", type=click.Choice(["both", "hardware"]), default="both")
 @click.option("--strategy", default="evolutionary", show_default=True)
 @click.option("--seed", default=0, show_default=True)
-def main(op: str, trials: int, measure: str, strategy: str, seed: int) -> None:
-    """Tune one workload from a cold start and print what it cost."""
+@click.option("--model", help="A light model in place of a workload, such as resnet50.")
+@click.option("--seconds", default=90.0, show_default=True, help="For a model.")
+def main(
+    op: str, trials: int, measure: str, strategy: str, seed: int, model: str | None, seconds: float
+) -> None:
+    """Tune one workload (or model) from a cold start and print what it cost."""
+    if model is not None:
+        print(json.dumps(model_figures(model, seconds, seed), indent=2))
+        return
     target, workload = host_target(), Workload.parse(op)
-    judge = None
-    if measure == "both":
-        from simulator import judge
+    judge: Judge | None = simulator.judge if measure == "both" else None
     names = ["simulator", "hardware"] if measure == "both" else ["hardware"]
     opened = [runners[name](RunnerOptions(target, judge=judge)) for name in names]
     before, ledger = measured_peak(target), TimedLedger()

@@ -118,7 +118,8 @@ class TuningSummary:
     Attributes:
         trials: measurements by its last runner.
         simulated: judgements recorded on the way there.
-        wall_s: seconds from start to end; `search_s` of them went into choosing what to measure.
+        wall_s: seconds from start to end; `search_s` of them went into the search itself: choosing
+            what to measure, learning from it, committing it.
         ending: "cancelled" if a token ended it early.
         reason: one phrase, why it ended.
         tasks: one report for each task.

@@ -152,6 +152,7 @@ class _Memory:
     priors: list[float] = field(default_factory=list)
     knobs: list[NDArray[np.float32]] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
+    """Seconds at the machine's pace when the job began."""
     scores: list[float] = field(default_factory=list)
     trained: bool = False
     trusted: bool = True
@@ -188,6 +189,7 @@ class Predictor:
         self._new_model = new_model
         self._memories: dict[str, _Memory] = {}
         self._groups: dict[str, int] = {}
+        self._order: list[tuple[_Memory, int]] = []
         self.seen = 0
         """Trials remembered."""
         self.fitted = 0
@@ -224,8 +226,12 @@ class Predictor:
         )
         return Joint(mean, deviation, joint.covariance)
 
-    def remember(self, state: TuningState, trials: Sequence[Trial]) -> None:
-        """Add measured trials, without training yet."""
+    def remember(self, state: TuningState, trials: Sequence[Trial], pace: float = 1.0) -> None:
+        """Add measured trials, without training yet.
+
+        Args:
+            pace: how much longer everything took than at first; the latencies are learned without.
+        """
         usable = [trial for trial in trials if trial.config in state.space]
         if not usable:
             return
@@ -239,8 +245,15 @@ class Predictor:
         memory.groups += samples.groups.tolist()
         memory.priors += [] if samples.prior is None else samples.prior.tolist()
         memory.knobs += [] if samples.knobs is None else list(samples.knobs)
-        memory.latencies += [_label(trial.result) for trial in usable]
+        first = len(memory.latencies)
+        memory.latencies += [_label(trial.result) / pace for trial in usable]
+        self._order += [(memory, first + place) for place in range(len(usable))]
         self.seen += len(usable)
+
+    def repace(self, count: int, factor: float) -> None:
+        """The machine turned out to be slower by `factor` during the latest `count` trials."""
+        for memory, place in self._order[len(self._order) - count :]:
+            memory.latencies[place] /= factor
 
     def train_if_due(self) -> None:
         """Train anew if the trials have grown enough since the last time."""

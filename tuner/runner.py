@@ -37,6 +37,7 @@ class Runner(Protocol):
         drift: largest relative change seen of a baseline measured again and again; 0 if it
             cannot vary.
         looks: how often that baseline was looked at.
+        pace: its time at the last look, relative to the first; 1 before any.
         moved: how far it was at the last look from where it was at the one before, relative.
     """
 
@@ -45,6 +46,7 @@ class Runner(Protocol):
     batch: int
     drift: float
     looks: int
+    pace: float
     moved: float
 
     def measure(

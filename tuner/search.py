@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +26,7 @@ from tuner.cancel import Cancelled, CancelToken
 from tuner.cost_model import cost_models
 from tuner.ledger import Entry, Ledger
 from tuner.options import TaskReport, TuneOptions
+from tuner.pace import PaceLog
 from tuner.predictor import FeatureSource, JudgedFeatures, Predictor
 from tuner.pretrained import pretrained
 from tuner.runner import Runner
@@ -114,6 +116,7 @@ class Search:
         cancel: ends measuring at the next trial, choosing at the next question to the predictor.
 
     Attributes:
+        search_s: seconds spent on everything but measuring: choosing, learning, committing.
         deadline: choosing ends at the first question after this moment of `time.monotonic()`.
     """
 
@@ -143,6 +146,7 @@ class Search:
             learning=bool(model),
             prior=pretrained(target.family) if blind else None,
         )
+        self.pace = PaceLog(self.predictor)
         self._scheduler = schedulers[options.scheduler]()
         self._ledger = ledger
         self._save_all = save_all
@@ -156,7 +160,8 @@ class Search:
         Args:
             seeds: more starting points for each task.
         """
-        self._recall_earlier()
+        with self._choosing():
+            self._recall_earlier()
         for number, search in enumerate(self.tasks):
             state = search.state
             if state.is_new(state.default):
@@ -171,9 +176,12 @@ class Search:
         self._retrain_at(saved["fitted"])
         by_workload = {search.state.task.workload: search for search in self.tasks}
         mine = [e for e in entries if e.trial.result.measured_by == self.runner.measured_by]
+        looks = list(saved.get("looks", ()))
         for entry in mine:
             self._absorb(by_workload[entry.workload], [entry.trial])
+            self.pace.replay(looks)
             self._retrain_at(saved["fitted"])
+        self.pace.restart()
         for search in self.tasks if saved["tasks"] else ():
             search.load(saved["tasks"][search.state.task.workload.key])
         self.trials = saved["trials"]
@@ -185,6 +193,7 @@ class Search:
             "trials": self.trials,
             "fitted": self.predictor.fitted,
             "earlier": self._earlier,
+            "looks": self.pace.looks,
             "tasks": {} if finished else {key: search.save() for key, search in named.items()},
         }
 
@@ -203,20 +212,19 @@ class Search:
         Raises:
             Cancelled: the token was set or the deadline passed; only the generator has changed.
         """
-        start = time.perf_counter()
         state = search.state
         smallest = _SCREENING_BATCH if self._screening else 1
         count = min(self.runner.batch, max(smallest, search.strategy.batch_size(state)))
         count = count if limit is None else min(count, limit)
-        if search.strategy.guided:
-            self.predictor.train_if_due()
-        chosen = []
-        if not self._screening:
-            chosen = propose_for_strata(state, search.strata, -(-count // 2))
-        more = search.strategy.propose(state, count - len(chosen))
+        with self._choosing():
+            if search.strategy.guided:
+                self.predictor.train_if_due()
+            chosen = []
+            if not self._screening:
+                chosen = propose_for_strata(state, search.strata, -(-count // 2))
+            more = search.strategy.propose(state, count - len(chosen))
         search.pending = list(dict.fromkeys([*chosen, *more]))
         search.done = not search.pending
-        self.search_s += time.perf_counter() - start
 
     def measure(self, search: TaskSearch, limit: int | None) -> None:
         """Measure the next chunk of a task's pending batch and commit what came of it."""
@@ -229,15 +237,16 @@ class Search:
         if not trials:
             return
         best = search.state.best
-        with self._cancel.shielded():
+        with self._cancel.shielded(), self._choosing():
             self._absorb(search, trials)
+            self.pace.follow(self.runner)
             self._account(search, trials, best[1] if best else math.inf)
             self._ledger.commit([Entry(workload, trial) for trial in trials], self._save_all())
 
     def replace(self, search: TaskSearch, trials: Sequence[Trial]) -> None:
         """Let results of a second measurement take the place of the first, and commit them."""
         entries = [Entry(search.state.task.workload, trial) for trial in trials]
-        with self._cancel.shielded():
+        with self._cancel.shielded(), self._choosing():
             for trial in trials:
                 search.state.record(trial)
             self._ledger.commit(entries, self._save_all())
@@ -269,6 +278,15 @@ class Search:
         return found
 
     # -- inside -----------------------------------------------------------------------------------
+    @contextmanager
+    def _choosing(self) -> Iterator[None]:
+        """What runs inside counts as search, not as measuring, even where it is cut short."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.search_s += time.perf_counter() - start
+
     def _opened(self, task: TuningTask, target: Target) -> TaskSearch:
         workload = task.workload
         template = template_of(workload.operator)
@@ -334,7 +352,7 @@ class Search:
             state.record(trial)
         state.excluded |= {t.config for t in trials if t.result.status == "crash"}
         search.strategy.observe(state, trials)
-        self.predictor.remember(state, new)
+        self.predictor.remember(state, new, self.pace.now)
         if state.best is not None:
             self.runner.expect(state.task.workload, state.best[1])
 

@@ -36,7 +36,7 @@ from tuner.strategy import Json
 from tuner.task import TuningTask
 
 _STATE_VERSION = 1
-_SCREENING_TIME = 0.1
+_SCREENING_TIME = 0.08
 """Share of the time limit that screening on the simulator may take."""
 _SCREENED_SEEDS = 16
 _CONFIRMING_S = 0.25

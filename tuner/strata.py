@@ -22,7 +22,7 @@ from tuner.evolution import Evolution, evolve
 from tuner.strategy import new_random, pick_diverse
 from tuner.task import Layouts, TuningState
 
-_BREEDING = Evolution(population=192, generations=1, crossover=0.3, structures=6)
+_BREEDING = Evolution(population=128, generations=1, crossover=0.3, structures=4)
 _ALGORITHM_TRIALS = 2
 _CLOSE = 1.5
 """A layout pair whose best is within this factor of the best of all keeps getting trials."""

@@ -34,6 +34,7 @@ class ChangingMachine(SimulatorRunner):
         super().__init__(RunnerOptions(TARGET, judge=judge))
         self.trials = 0
         self.looks = 0
+        self.pace = 1.0
         self.moved = 0.0
         self.compared: list[int] = []
 
@@ -46,6 +47,7 @@ class ChangingMachine(SimulatorRunner):
             found.append(self._at(candidate, 1.3 if self.trials >= 20 else 1.0))
             if self.trials % 10 == 0:
                 self.looks += 1
+                self.pace = 1.3 if self.trials >= 20 else 1.0
                 self.moved = 0.3 if self.trials == 20 else 0.0
         return found
 

@@ -38,7 +38,7 @@ class HardwareRunner:
         self._folder = tempfile.mkdtemp(prefix="tilesmith-")
         self._best: dict[str, float] = {}
         self._baseline: tuple[Candidate, float] | None = None
-        self._pace = 1.0
+        self.pace = 1.0
         self._since_baseline = 0
         self.drift = 0.0
         self.looks = 0
@@ -84,16 +84,16 @@ class HardwareRunner:
         (workload, config), latency = self._baseline
         asked = {"workload": workload.key, "config": dict(config), "incumbent": None}
         paces: list[float] = []
-        while len(paces) < 2 and (not paces or abs(paces[0] / self._pace - 1) > DRIFT_LIMIT):
+        while len(paces) < 2 and (not paces or abs(paces[0] / self.pace - 1) > DRIFT_LIMIT):
             (again,) = self._ask({"measure": asked}, 1, cancel) or (None,)
             if again is None or again.latency is None:
                 return
             paces.append(again.latency / latency)
-        pace = min(paces, key=lambda found: abs(found / self._pace - 1))  # one may be disturbed
+        pace = min(paces, key=lambda found: abs(found / self.pace - 1))  # one may be disturbed
         self.looks += 1
-        self.moved = abs(pace / self._pace - 1)
+        self.moved = abs(pace / self.pace - 1)
         self.drift = max(self.drift, abs(pace - 1))
-        self._pace = pace
+        self.pace = pace
 
     def compare(
         self, batch: Sequence[Candidate], cancel: CancelToken | None = None

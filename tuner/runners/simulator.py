@@ -25,6 +25,7 @@ class SimulatorRunner:
     batch = 64
     drift = 0.0
     looks = 0
+    pace = 1.0
     moved = 0.0
 
     def __init__(self, options: RunnerOptions) -> None:
