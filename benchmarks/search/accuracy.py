@@ -53,14 +53,15 @@ def in_a_job(
 
 @click.command()
 @click.option("--family", type=click.Choice(["cpu", "trainium"]), default="cpu", show_default=True)
-@click.option("--workloads", default=120, show_default=True)
-@click.option("--samples", default=360, show_default=True, help="schedules of each")
+@click.option("--workloads", default=240, show_default=True)
+@click.option("--samples", default=240, show_default=True, help="schedules of each")
 @click.option("--trials", default=100, show_default=True)
 @click.option("--seed", default=1, show_default=True)
-def main(family: str, workloads: int, samples: int, trials: int, seed: int) -> None:
+@click.option("--jobs", default=2, show_default=True, help="processes that judge")
+def main(family: str, workloads: int, samples: int, trials: int, seed: int, jobs: int) -> None:
     """Print how well cost models rank held-out schedules."""
     rng = np.random.default_rng(seed)
-    data = corpus(family, workloads, samples, rng)
+    data = corpus(family, workloads, samples, seed, jobs)
     tested = rng.random(len(data.groups)) < 0.25
     unseen = data.groups % 6 == 5
     model = trained(data.of(~unseen))

@@ -15,7 +15,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -92,19 +94,15 @@ def targets_of(family: str) -> list[Target]:
     return [load_target("trn1"), load_target("trn2")]
 
 
-def corpus(family: str, workloads: int, samples: int, rng: np.random.Generator) -> Corpus:
-    """Schedules of `workloads` workloads, about `samples` of each."""
-    parts: list[Schedules] = []
-    numbers: list[int] = []
-    targets = targets_of(family)
-    for number in range(workloads):
-        target = targets[number % len(targets)]
-        workload, space = drawn(target, 1, rng)[0]
-        try:
-            parts.append(schedules(workload, space, target, samples, rng))
-        except TilesmithError:
-            continue
-        numbers.append(number)
+def corpus(family: str, workloads: int, samples: int, seed: int, jobs: int = 1) -> Corpus:
+    """Schedules of `workloads` workloads, about `samples` of each; whatever the number of `jobs`
+    (processes), the same.
+    """
+    asked = [(family, number, samples, seed) for number in range(workloads)]
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        found = list(pool.map(_of_one_workload, asked))
+    numbers = [number for number, part in enumerate(found) if part is not None]
+    parts = [part for part in found if part is not None]
     return Corpus(
         np.concatenate([part.features for part in parts]),
         [config for part in parts for config in part.configs],
@@ -112,6 +110,19 @@ def corpus(family: str, workloads: int, samples: int, rng: np.random.Generator) 
         np.repeat(np.array(numbers, np.int64), [len(part.configs) for part in parts]),
         {number: part.usually for number, part in zip(numbers, parts, strict=True)},
     )
+
+
+def _of_one_workload(asked: tuple[str, int, int, int]) -> Schedules | None:
+    """The schedules of workload `number` of a family; None if it cannot be simulated."""
+    family, number, samples, seed = asked
+    rng = np.random.default_rng([seed, number])
+    targets = targets_of(family)
+    target = targets[number % len(targets)]
+    workload, space = drawn(target, 1, rng)[0]
+    try:
+        return schedules(workload, space, target, samples, rng)
+    except TilesmithError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -197,12 +208,13 @@ def ranking_quality(
 @click.option("--family", type=click.Choice(["cpu", "trainium"]), required=True)
 @click.option("--out", required=True, type=click.Path(path_type=Path))
 @click.option("--workloads", default=240, show_default=True)
-@click.option("--samples", default=360, show_default=True, help="schedules of each")
+@click.option("--samples", default=240, show_default=True, help="schedules of each")
 @click.option("--seed", default=0, show_default=True)
-def main(family: str, out: Path, workloads: int, samples: int, seed: int) -> None:
+@click.option("--jobs", default=2, show_default=True, help="processes that judge")
+def main(family: str, out: Path, workloads: int, samples: int, seed: int, jobs: int) -> None:
     """Make one family's model and print how it ranks held-out workloads, as one JSON object."""
     start = time.perf_counter()
-    data = corpus(family, workloads, samples, np.random.default_rng(seed))
+    data = corpus(family, workloads, samples, seed, jobs)
     judged_s = time.perf_counter() - start
     held_out = data.groups % 6 == 5
     tested = quality(trained(data.of(~held_out)), data.of(held_out))

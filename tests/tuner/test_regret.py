@@ -1,0 +1,24 @@
+"""The regret benchmark's yardsticks: random search in closed form, and its summary of curves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import hypergeom
+
+from benchmarks.search.regret import padded, random_median, summary
+
+
+@pytest.mark.parametrize("size, good", [(50, 1), (1000, 7), (12_345, 40), (10, 10), (10, 9)])
+def test_half_of_all_random_searches_met_a_good_one_by_the_median(size: int, good: int) -> None:
+    median = random_median(size, good)
+    missed = [hypergeom(size, good, trials).pmf(0) for trials in (median - 1, median)]
+    assert missed[0] > 0.5 - 1e-9 and missed[1] <= 0.5 + 1e-9
+
+
+def test_a_summary_counts_trials_to_five_percent_and_who_gave_up() -> None:
+    curves = [np.array([2.0, 1.04, 1.0]), np.array([1.5, 1.5, 1.05]), np.array([3.0, 3.0, 3.0])]
+    found = summary(curves)
+    assert found["trials_to_5_percent"] == 3 and found["gave_up"] == 1
+    assert found["slowest_seed"] is None and found["regret_32"] == pytest.approx(0.05)
+    assert padded(curves, 5).shape == (3, 5) and padded(curves, 5)[1, -1] == 1.05
