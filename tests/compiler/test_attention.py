@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
+from onnx.reference import ReferenceEvaluator
 
 from compiler.build import build
 from compiler.onnx_import import import_model
@@ -104,3 +105,39 @@ def test_scores_are_left_out_by_addition() -> None:
         low=np.float32(-3.0),
     )
     assert operators(simplify(import_model(high)))["Add"] == 0, "-3 leaves nothing out"
+
+
+OPERATORS = {
+    "4d": ("float[2, 3, 10, 8] q, float[2, 3, 12, 8] k, float[2, 3, 12, 5] v",
+           "float[2, 3, 10, 5] y", "Attention(q, k, v)"),
+    "3d causal": ("float[1, 10, 24] q, float[1, 10, 24] k, float[1, 10, 24] v",
+                  "float[1, 10, 24] y",
+                  "Attention<is_causal = 1, q_num_heads = 3, kv_num_heads = 3>(q, k, v)"),
+    "grouped": ("float[2, 4, 10, 8] q, float[2, 2, 12, 8] k, float[2, 2, 12, 8] v",
+                "float[2, 4, 10, 8] y", "Attention<scale = 0.5>(q, k, v)"),
+    "truth": ("float[2, 3, 10, 8] q, float[2, 3, 12, 8] k, float[2, 3, 12, 8] v, "
+              "bool[2, 1, 10, 12] keep", "float[2, 3, 10, 8] y", "Attention(q, k, v, keep)"),
+    "added": ("float[1, 3, 10, 8] q, float[1, 3, 12, 8] k, float[1, 3, 12, 8] v, "
+              "float[10, 12] mask", "float[1, 3, 10, 8] y", "Attention(q, k, v, mask)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_the_operator_attention_is_one_kernel(name: str) -> None:
+    given_as, result, call = OPERATORS[name]
+    model = model_of(f"g ({given_as}) => ({result}) {{ y = {call} }}", opset=23)
+    inputs = given_to(model)
+    executable = build(import_model(model), TRN1)
+    kernels = [step.workload for step in executable.recipe.steps if getattr(step, "workload", "")]
+    assert [text.split()[0] for text in kernels].count("attention") == 1
+    (want,) = ReferenceEvaluator(model).run(None, inputs)
+    assert_close(executable.run(inputs), {"y": want}, 1e-5)
+
+
+def given_to(model: onnx.ModelProto) -> dict[str, NDArray[np.generic]]:
+    """Random inputs; truth values keep the first key."""
+    inputs = inputs_of(import_model(model))
+    if "keep" in inputs:
+        inputs["keep"] = np.random.default_rng(3).random(inputs["keep"].shape) < 0.7
+        inputs["keep"][..., 0] = True
+    return inputs
