@@ -47,6 +47,9 @@ PARTITIONS_APART = 32
 STACKERS = ("dma", "vector", "gpsimd")
 """What brings the rows of further kernel rows: DMA again, or an engine's copy of the first."""
 
+BLOCK_ROWS = 16
+"""Folded output rows of a block, untuned."""
+
 LOAD_PARTS = (1, 2, 2.6, 3, 4, 5, 6, 8, 12)
 """Candidate numbers of parts an image is loaded in (2.6: a last part of half the size)."""
 
@@ -256,6 +259,7 @@ class StackedSpace(ConvSpace):
         form = self._form(config)
         tall = form.rows(const(form.height)).constant or 1
         parts = -(-tall // config.integer("load_rows")) if "load_rows" in config else 0
+        rows = 4 if self.size == 4 else 2  # each pass of fp32 begins anew: longer ones pay
         return (
             -self.work(form),
             float(config["keep"] == "image"),
@@ -264,8 +268,8 @@ class StackedSpace(ConvSpace):
             float(config["evacuate"] == "scalar"),
             -abs(form.step - 1),
             -abs(parts - self.parts),
-            min(config.integer("rows"), 4),
-            -abs(config.integer("row_tiles") - 2),
+            -abs(config.integer("rows") - rows),
+            -abs(config.integer("row_tiles") - BLOCK_ROWS // rows),
         )
 
     def _form(self, config: Config) -> Form:

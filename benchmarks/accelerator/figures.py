@@ -78,7 +78,7 @@ STATIONARY = (
     "matmul m=130 n=2048 k=2048 ta=1",
     "matmul m=4096 n=128 k=4096 ta=1",
     "matmul m=1024 n=2048 k=1024",
-    "matmul m=2048 n=64 k=512 ta=1",
+    "matmul m=2048 n=2048 k=128 ta=1",
 )
 PLAYED = 6
 """Configurations of a large product that are played on the timeline."""

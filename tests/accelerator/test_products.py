@@ -70,7 +70,7 @@ def test_the_other_operand_moves(stationary, longest):
         ("matmul m=130 n=2048 k=2048 ta=1", "b"),  # rows fill 1 1/64 tiles of 128
         ("matmul m=4096 n=128 k=4096 ta=1", "b"),  # four fp32 passes over 128 columns, or over 512
         ("matmul m=1024 n=2048 k=1024", "a"),
-        ("matmul m=2048 n=64 k=512 ta=1", "a"),
+        ("matmul m=2048 n=2048 k=128 ta=1", "a"),
     ],
 )
 def test_each_choice_wins_somewhere(text, better):
