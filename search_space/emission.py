@@ -106,7 +106,7 @@ class Emitter:
 
     def _needs_memory(self, stage: Stage) -> bool:
         """Whether a root stage's tensor lives in memory (an epilogue may take all of it)."""
-        if self.plan.host(stage.name) is not None or stage.into:
+        if self.plan.host(stage.name) is not None or stage.into or stage.onto:
             return False
         consumed = any(r.producer == stage.name for r in self.plan.reverse_at.values())
         return not consumed or bool(self._outer_reduction(stage))

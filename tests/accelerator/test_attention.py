@@ -93,8 +93,8 @@ def test_any_engine_named_may_take_a_copy():
 
 @given(
     st.integers(1, 150), st.integers(1, 600), st.integers(1, 140), st.integers(1, 3),
-    st.sampled_from(["none", "row", "full", "shared", "heads", "each"]), st.sampled_from(["float32", "bfloat16"]),
-    st.integers(0, 999),
+    st.sampled_from(["none", "row", "full", "shared", "heads", "each"]),
+    st.sampled_from(["float32", "bfloat16"]), st.integers(0, 999),
 )  # fmt: skip
 @settings(max_examples=10, deadline=None)
 def test_any_shape(m, n, k, heads, mask, dtype, seed):

@@ -1,0 +1,63 @@
+"""Reductions that go on from another stage's sums, and tiles with places of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from search_space.compute import ComputeDefinition, Stage, Tensor, axis
+from search_space.lowering import lower
+from search_space.program import Allocate, Program, blocks, walk
+from search_space.scalar import Const, call, load
+from search_space.schedule import Schedule
+from tests.search_space.programs import result
+
+I, J, K, L = axis("i", 5), axis("j", 4), axis("k", 3), axis("l", 6)
+
+
+def two_products() -> ComputeDefinition:
+    """y = 2 (a @ b + c @ d), the second product on to the first's sums."""
+    first = call("multiply", load("a", I.var, K.var), load("b", K.var, J.var))
+    second = call("multiply", load("c", I.var, L.var), load("d", L.var, J.var))
+    whole = call("multiply", load("more", I.var, J.var), Const(2.0))
+    return ComputeDefinition(
+        "f",
+        (Tensor("a", (5, 3)), Tensor("b", (3, 4)), Tensor("c", (5, 6)), Tensor("d", (6, 4))),
+        (
+            Stage("sum", (I, J), first, (K,), "sum"),
+            Stage("more", (I, J), second, (L,), "sum", onto="sum"),
+            Stage("y", (I, J), whole),
+        ),
+    )
+
+
+def tiles(program: Program) -> dict[str, int]:
+    """Versions of each allocated tile."""
+    found = [s.buffer for s in walk(program.body) if isinstance(s, Allocate)]
+    return {buffer.name: buffer.versions for buffer in found}
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_a_reduction_goes_on_from_another(attached: bool) -> None:
+    schedule = Schedule(two_products())
+    if attached:
+        schedule = schedule.split("y", "i", 2, "io", "ii")
+        for name in ("sum", "more"):
+            schedule = schedule.compute_at(name, "y", "io")
+    program, rng = lower(schedule), np.random.default_rng(0)
+    arrays = {
+        name: rng.standard_normal(shape).astype(np.float32)
+        for name, shape in (("a", (5, 3)), ("b", (3, 4)), ("c", (5, 6)), ("d", (6, 4)))
+    }
+    want = 2 * (arrays["a"] @ arrays["b"] + arrays["c"] @ arrays["d"])
+    np.testing.assert_allclose(result(program, arrays), want, rtol=1e-5, atol=1e-6)
+    assert set(tiles(program)) == {"sum"}, "one tile holds both"
+    assert {block.buffer for block in blocks(program.body)} == {"sum", "y"}
+
+
+def test_a_tile_may_have_places_of_its_own() -> None:
+    schedule = Schedule(two_products()).split("y", "i", 2, "io", "ii").pipeline("y", "io", 2)
+    for name in ("sum", "more"):
+        schedule = schedule.compute_at(name, "y", "io")
+    assert tiles(lower(schedule)) == {"sum": 2}
+    assert tiles(lower(schedule.rotate("sum", 3))) == {"sum": 3}
