@@ -1,8 +1,8 @@
 """Judges schedules in place on an accelerator: links the whole model with them and simulates it.
 
 Fulfils the tuner's `ModelEvaluator` protocol without knowing the tuner. The model is compiled once,
-as it would be from the records; an alternative exchanges the code of some kernels in it, whose
-weights keep room but no values: enough to know how long the program takes, not to run it.
+with the best on record; an alternative exchanges the code of some kernels in it, whose weights keep
+room but no values: enough to know how long the program takes, not to run it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from codegen.accelerator.residency import Policy
 from compiler.backend import Compiled, backend_of
 from compiler.build import fastest_recipe
 from compiler.device_model import latency_of
@@ -24,6 +25,9 @@ from search_space.target import Target
 from search_space.workload import Workload
 
 Choices = Mapping[Workload, Config]
+
+POLICY = (Policy(),)
+"""One way to link, to know sooner; compiling tries others too: a model is no slower than told."""
 
 
 class DeviceEvaluator:
@@ -49,8 +53,10 @@ class DeviceEvaluator:
 
     @cached_property
     def _base(self) -> Recipe:
-        """The model as it is compiled from the records."""
-        return fastest_recipe(self._kernels, self._target, self._database, self._threads)
+        """The model with every kernel's best on record."""
+        return fastest_recipe(
+            self._kernels, self._target, self._database, self._threads, measured_only=True
+        )
 
     def latencies(self, alternatives: Sequence[Choices]) -> list[float]:
         """Seconds of the model under each alternative; inf where one cannot be built.
@@ -69,7 +75,7 @@ class DeviceEvaluator:
         )
         if changed not in self._known:
             try:
-                self._known[changed] = latency_of(self._with(dict(changed))) * 1e-9
+                self._known[changed] = latency_of(self._with(dict(changed)), POLICY) * 1e-9
             except (CodegenError, VerificationError):
                 self._known[changed] = float("inf")
         return self._known[changed]

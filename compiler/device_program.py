@@ -48,41 +48,44 @@ class Program:
     compulsory: int
 
 
-_programs: WeakKeyDictionary[Recipe, dict[int, Program]] = WeakKeyDictionary()
+Policies = tuple[Policy | None, ...]
+
+_programs: WeakKeyDictionary[Recipe, dict[tuple[int, Policies], Program]] = WeakKeyDictionary()
 
 
-def segments(recipe: Recipe) -> list[Program | HostStep]:
+def segments(recipe: Recipe, policies: Policies = POLICIES) -> list[Program | HostStep]:
     """What runs, in order: programs on the core and steps on the host."""
     found: list[Program | HostStep] = []
     for is_kernel, steps in groupby(recipe.steps, lambda step: isinstance(step, KernelStep)):
         if is_kernel:
-            found.append(linked(recipe, [s for s in steps if isinstance(s, KernelStep)]))
+            kernels = [s for s in steps if isinstance(s, KernelStep)]
+            found.append(linked(recipe, kernels, policies))
         else:
             found += [step for step in steps if isinstance(step, HostStep)]
     return found
 
 
-def linked(recipe: Recipe, steps: Sequence[KernelStep]) -> Program:
-    """The program of a run of kernel steps of a recipe.
+def linked(recipe: Recipe, steps: Sequence[KernelStep], policies: Policies = POLICIES) -> Program:
+    """The program of a run of kernel steps of a recipe; of several `policies` the fastest.
 
     Raises:
         ModelError: the recipe's code does not fit its arguments (a damaged artifact).
     """
     known = _programs.setdefault(recipe, {})
-    key = id(steps[0])
+    key = id(steps[0]), policies
     if key not in known:
-        known[key] = _link(recipe, tuple(steps))
+        known[key] = _link(recipe, tuple(steps), policies)
     return known[key]
 
 
-def _link(recipe: Recipe, steps: tuple[KernelStep, ...]) -> Program:
+def _link(recipe: Recipe, steps: tuple[KernelStep, ...], policies: Policies) -> Program:
     core = Core.of(recipe.target)
     codes = {n: from_bytes(recipe.codes[n].code, core) for n in {step.code for step in steps}}
     streams = tuple(codes[step.code] for step in steps)
     parts = [_part(step, stream) for step, stream in zip(steps, streams, strict=True)]
     mine = set(map(id, steps))
     outside = _outside(recipe, mine)
-    choices = [link(recipe.name, parts, core, outside, policy) for policy in POLICIES]
+    choices = [link(recipe.name, parts, core, outside, policy) for policy in policies]
     best = min(choices, key=lambda choice: timeline(choice.stream).makespan)
     return Program(steps, streams, best, _compulsory(steps, best, outside))
 
