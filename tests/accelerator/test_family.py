@@ -59,7 +59,7 @@ def test_analytical_ranks_as_the_timeline_does():
     workload, configs = sampled("matmul m=2048 n=2048 k=1024 dtype=bfloat16", 40)
     judged = judge(workload, TRN1, configs).latency
     played = measure(workload, TRN1, configs).latency
-    assert spearmanr(judged, played).statistic >= 0.85
+    assert spearmanr(judged, played).statistic >= 0.9
 
 
 def test_a_batch_is_judged_as_each_alone():
