@@ -259,11 +259,14 @@ class _Job:
             task.state.task.workload: contenders(task.state, evaluator.rivals, evaluator.luck)
             for task in heaviest
         }
-        return reranked(
-            evaluator,
-            candidates,
-            lambda done: self.cancel.cancelled or done >= most or time.monotonic() >= deadline,
-        )
+
+        def is_over(done: int) -> bool:
+            """Whether one more comparison as long as those before would end too late."""
+            at_end = time.monotonic()
+            at_end += (at_end - now) / done if done else 0.0
+            return self.cancel.cancelled or done >= most or at_end >= deadline
+
+        return reranked(evaluator, candidates, is_over)
 
     # -- reports ----------------------------------------------------------------------------------
     def _show(self, phase: _Phase) -> None:

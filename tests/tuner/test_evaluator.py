@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 
 import pytest
 from problems import TARGET, judge
@@ -117,6 +118,30 @@ def test_tuning_reports_what_the_evaluator_chose() -> None:
     assert set(found.choices) == {ONE, TWO}
     assert (found.before_s, found.after_s) == (1.0, 0.8)
     assert {task.workload: task.config for task in summary.tasks} == found.choices
+
+
+def test_no_comparison_begins_that_would_end_after_the_time_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Comparisons of four seconds in ten: two fit."""
+    clock = [0.0]
+    watch = SimpleNamespace(monotonic=lambda: clock[0], perf_counter=lambda: clock[0])
+    for module in ("tuner.session", "tuner.search"):
+        monkeypatch.setattr(f"{module}.time", watch)
+
+    class FourSeconds(Conversions):
+        rivals = 4
+        luck = 10.0
+
+        def latencies(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[float]:
+            clock[0] += 4.0
+            return [1.0 for _ in alternatives]
+
+    summary = tune(
+        [TuningTask(ONE), TuningTask(TWO)], TARGET, MemoryLedger(), [NoisyHardware()],
+        TuneOptions(trials=40, time_limit_s=10), judge=judge, evaluator=FourSeconds(),
+    )  # fmt: skip
+    assert summary.in_place.compared == 2
 
 
 def test_without_a_time_limit_trials_pay_for_comparisons_that_repeat() -> None:
