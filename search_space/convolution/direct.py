@@ -292,7 +292,6 @@ def width_space(g: Geometry, target: Target) -> Subspace:
     return Subspace(fixed, knobs, (limit, code))
 
 
-
 def width_schedule(
     template: Template, workload: Workload, target: Target, g: Geometry, structure: Config
 ) -> Schedule:
