@@ -12,21 +12,21 @@ from search_space.scalar import Const, call, load
 from search_space.schedule import Schedule
 from tests.search_space.programs import result
 
-I, J, K, L = axis("i", 5), axis("j", 4), axis("k", 3), axis("l", 6)  # noqa: E741
+ROW, COLUMN, DEPTH, OTHER = axis("i", 5), axis("j", 4), axis("k", 3), axis("l", 6)  # noqa: E741
 
 
 def two_products() -> ComputeDefinition:
     """y = 2 (a @ b + c @ d), the second product on to the first's sums."""
-    first = call("multiply", load("a", I.var, K.var), load("b", K.var, J.var))
-    second = call("multiply", load("c", I.var, L.var), load("d", L.var, J.var))
-    whole = call("multiply", load("more", I.var, J.var), Const(2.0))
+    first = call("multiply", load("a", ROW.var, DEPTH.var), load("b", DEPTH.var, COLUMN.var))
+    second = call("multiply", load("c", ROW.var, OTHER.var), load("d", OTHER.var, COLUMN.var))
+    whole = call("multiply", load("more", ROW.var, COLUMN.var), Const(2.0))
     return ComputeDefinition(
         "f",
         (Tensor("a", (5, 3)), Tensor("b", (3, 4)), Tensor("c", (5, 6)), Tensor("d", (6, 4))),
         (
-            Stage("sum", (I, J), first, (K,), "sum"),
-            Stage("more", (I, J), second, (L,), "sum", onto="sum"),
-            Stage("y", (I, J), whole),
+            Stage("sum", (ROW, COLUMN), first, (DEPTH,), "sum"),
+            Stage("more", (ROW, COLUMN), second, (OTHER,), "sum", onto="sum"),
+            Stage("y", (ROW, COLUMN), whole),
         ),
     )
 
