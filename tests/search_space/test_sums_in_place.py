@@ -12,7 +12,7 @@ from search_space.scalar import Const, call, load
 from search_space.schedule import Schedule
 from tests.search_space.programs import result
 
-ROW, COLUMN, DEPTH, OTHER = axis("i", 5), axis("j", 4), axis("k", 3), axis("l", 6)  # noqa: E741
+ROW, COLUMN, DEPTH, OTHER = axis("i", 5), axis("j", 4), axis("k", 3), axis("l", 6)
 
 
 def two_products() -> ComputeDefinition:
