@@ -39,25 +39,20 @@ class Case:
         return f"{self.target}: {self.workload}"
 
 
+_PRODUCT = (("block_order", "m,n,k"), ("tile_order", "nm"))
+_CONVOLUTION = (("block_order", "o,y,c"), ("reduction_order", "c,r,s"), ("c_unroll", 2))
+
 CASES = (
+    Case("cpu", "matmul m=59 n=67 k=11 const=b", _PRODUCT),
+    Case("cpu", "matmul m=99 n=316 k=8 batch=4 const=b", _PRODUCT),
+    Case("cpu", "conv2d c=286 h=7 w=7 oc=94 kh=3 kw=3 pad=1 const=weight", _CONVOLUTION),
+    Case("trn1", "conv2d c=5 h=40 w=40 oc=22 kh=7 kw=7 stride=2 pad=3 const=weight"),
     Case(
-        "cpu",
-        "matmul m=100 n=768 k=5 const=b",
-        (("block_order", "m,n,k"), ("tile_order", "nm")),
+        "trn1",
+        "conv2d c=8 h=64 w=64 oc=12 kh=5 kw=5 stride=2 pad=2 dtype=bfloat16 const=weight "
+        "epilogue=bias,relu",
     ),
-    Case(
-        "cpu",
-        "conv2d c=128 h=14 w=14 oc=512 kh=3 kw=3 pad=1 const=weight",
-        (("block_order", "o,y,c"), ("reduction_order", "c,r,s"), ("c_unroll", 2)),
-    ),
-    Case(
-        "cpu",
-        "conv2d c=96 h=7 w=7 oc=1000 kh=3 kw=3 pad=1 const=weight",
-        (("block_order", "o,y,c"), ("reduction_order", "c,r,s"), ("c_unroll", 2)),
-    ),
-    Case("trn1", "matmul m=1500 n=3000 k=1000 dtype=bfloat16"),
-    Case("trn1", "matmul m=1400 n=3100 k=2300 dtype=bfloat16"),
-    Case("trn1", "matmul m=3000 n=1100 k=3000 dtype=bfloat16"),
+    Case("trn1", "matmul m=5426 n=1295 k=200 dtype=bfloat16 epilogue=bias"),
 )
 
 

@@ -3,8 +3,8 @@
 Each round gathers candidates, cheap to score: a population bred for a few generations from the best
 measured configurations, the default, starting points carried over from similar workloads and random
 ones; every neighbour by a single knob of the best measured, then of what promises most, a few steps
-uphill; in a small space, all of it. What is measured comes from two orders in turns: by expected
-improvement, where the model states its doubt, and by predicted latency. Without doubt (the
+uphill; in a small space, all of it. What is measured is chosen by expected
+improvement, where the model states its doubt, one in eight by predicted latency. Without doubt (the
 hardware's model), neighbours of the very best get a share `_LOCAL` of the batch instead, because
 such a model cannot tell siblings apart.
 
@@ -44,12 +44,14 @@ _LOCAL = 0.15
 _MEASURED_SEEDS = 24
 _ELITE = 8
 """Best measured configurations all of whose neighbours are candidates."""
+_ALIKE = 2e-3
+"""Relative difference of latencies up to which configurations count as siblings."""
 _CLIMBERS, _STEPS = 6, 3
 """Candidates whose neighbours are looked at, and how many times over."""
 _INFORMED_ELITE = 3
 _NEIGHBOURS = 24
 """Neighbours drawn of each of the informed elite."""
-_GREEDY = 3
+_GREEDY = 8
 """Every how manieth pick goes by the score alone."""
 _WHOLE = 2048
 """Spaces up to this size are scored as a whole."""
@@ -80,7 +82,7 @@ class Evolutionary(Strategy):
 
 def _doubting(state: TuningState, count: int, taken: Sequence[Config]) -> list[Config]:
     """Up to `count` candidates, by expected improvement and by score in turns."""
-    ranked = [config for config, _ in state.ranked()]
+    ranked = _unlike(state)
     promise = _promise(state, ranked[:_ELITE])
     if state.space.size <= _WHOLE:
         candidates = list(state.space)
@@ -96,6 +98,19 @@ def _doubting(state: TuningState, count: int, taken: Sequence[Config]) -> list[C
         incumbent = float(state.predict(ranked[:_ELITE]).min())
         order = batch_by_improvement(joint, incumbent, 2 * count, _GREEDY)
     return pick_diverse(state, [candidates[place] for place in order], count, taken)
+
+
+def _unlike(state: TuningState) -> list[Config]:
+    """Measured configurations, fastest first, one of each latency: knobs that nothing depends on
+    would else fill the elite with siblings.
+    """
+    found: list[Config] = []
+    last = 0.0
+    for config, latency in state.ranked():
+        if latency > last * (1 + _ALIKE):
+            found.append(config)
+            last = latency
+    return found
 
 
 def _gathered(state: TuningState, ranked: Sequence[Config], promise: Predict) -> list[Config]:
