@@ -28,9 +28,9 @@ SBUF, column tiles are narrower.
 Of a batch of small products, a group has its tiles side by side: one copy takes the sums of all out
 of PSUM, and groups are interleaved.
 
-Knobs beside block sizes: copies of the operands' tiles (single, double, triple
-buffering), columns loaded in one DMA row, and the engines that carry results and transposed tiles
-out of PSUM. `accelerator_matmul_schedule` turns a choice into a schedule.
+Knobs beside block sizes: copies of the operands' tiles (single, double, triple buffering), columns
+loaded in one DMA row, the engines that carry results and transposed tiles out of PSUM, and the one
+that adds a bias along the columns. `accelerator_matmul_schedule` turns a choice into a schedule.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.accelerator_matmul_schedule import ProductSchedule, late_epilogue
+from search_space.accelerator_matmul_schedule import ProductSchedule, has_seed, late_epilogue
 from search_space.compute import ComputeDefinition
 from search_space.config import Config, KnobValue
 from search_space.dtypes import size_of
@@ -81,6 +81,8 @@ SPLIT_PENALTY = 1.15
 ENGINES = ("scalar", "vector")
 """Engines that carry tiles out of PSUM, the default first."""
 
+BIAS_ENGINES = ("tensor", "vector")
+"""Engines that add a bias along the columns: before the sums, or on their way out of PSUM."""
 
 Fixed = tuple[tuple[str, int | str], ...]
 Counts = NDArray[np.int64]
@@ -140,8 +142,9 @@ class MatmulSpace:
         """The subspaces of some copies and engines."""
         for copies_outer in (1, 2):
             for outer in ("m", "n"):
-                for group in self.groups if turns_operands else ():
-                    yield self._tiled("a", outer, copies_outer, fixed, group)
+                for bias in self._biases if turns_operands else ():
+                    for group in self.groups:
+                        yield self._tiled("a", outer, copies_outer, (*fixed, *bias), group)
                 yield self._tiled("b", outer, copies_outer, fixed)
         if self.k_blocks and turns_operands:
             yield self._split(fixed)
@@ -149,6 +152,11 @@ class MatmulSpace:
     def _turned(self) -> bool:
         """Whether an operand has to be transposed."""
         return not self.workload.integer("ta") or bool(self.workload.integer("tb"))
+
+    @property
+    def _biases(self) -> tuple[Fixed, ...]:
+        """Engines that add the bias, where it is a choice."""
+        return tuple((("bias", e),) for e in BIAS_ENGINES) if has_seed(self.workload) else ((),)
 
     @property
     def groups(self) -> tuple[int, ...]:
@@ -168,7 +176,9 @@ class MatmulSpace:
         a = self._operand("m", int(copies["m"]), None, stationary)
         a = a * group
         b = self._operand("n", int(copies["n"]), None, stationary) * group
-        limit = self._limit(a + b + self._results(0, stationary))
+        seeded = dict(fixed).get("bias") == "tensor"
+        seed = self._seed(int(copies["n"])) if seeded else as_expr(0)
+        limit = self._limit(a + b + seed + self._results(0, stationary, seeded))
         return Subspace(chosen, self._tiles(stationary), (limit,))
 
     def _split(self, fixed: Fixed) -> Subspace:
@@ -217,11 +227,15 @@ class MatmulSpace:
         strip = tiles * (self.rows * self.size * 2) if transposed else as_expr(0)
         return extent * tiles * (self.size * copies) + strip
 
-    def _results(self, sums: int, stationary: str = "a") -> Expr:
+    def _seed(self, copies: int) -> Expr:
+        """Bytes a partition of the bias's row, and of ones."""
+        return var("n_tiles") * (self.wide * self.size * copies) + self.cols * self.size
+
+    def _results(self, sums: int, stationary: str = "a", seeded: bool = False) -> Expr:
         """Bytes a partition of rows on their way out, and of partial sums of `sums` bytes each."""
         columns = var("n_tiles") * self.wide
         at_once = minimum(columns, LONGEST_PIECE) if sums else as_expr(self.wide)
-        kept = var("m_tiles") * columns * sums + at_once * self._epilogue()
+        kept = var("m_tiles") * columns * sums + at_once * self._epilogue(int(seeded))
         across = -(-self._height(stationary) // self.cols)
         turned = 0
         if stationary == "b":
@@ -229,9 +243,10 @@ class MatmulSpace:
             turned = -(-self.wide // self.cols) * self.tall * size * 2
         return kept + columns * (across * self.size * 2) + turned
 
-    def _epilogue(self) -> int:
-        """Bytes for each column of what an epilogue takes at once: temporaries, staged operands."""
-        steps, across = self.workload.epilogue, -(-self.n // self.wide)
+    def _epilogue(self, first: int) -> int:
+        """Bytes for each column of what an epilogue takes at once, from its step `first` on:
+        temporaries, staged operands."""
+        steps, across = self.workload.epilogue[first:], -(-self.n // self.wide)
         pieces = {"none": 0, "channel": across, "full": across * -(-self.m // self.cols)}
         staged = sum(min(STAGED_PIECES, pieces[s.kind.operand] * self.batch) for s in steps)
         return staged * self.size + (TEMPORARIES * 4 if steps else 0)
@@ -276,7 +291,8 @@ class MatmulSpace:
         turned_a = 0 if self.workload.integer("ta") else self.m * repeat_a
         turned_b = self.n * repeat_b if self.workload.integer("tb") else 0
         parts = -(-self.k // tiles["k_block"]) if split else 1
-        busy = self._engines(stationary, turned_a + turned_b, parts) * self.batch
+        bias = str(fixed.get("bias", ""))
+        busy = self._engines(stationary, turned_a + turned_b, parts, bias) * self.batch
         a, b = self._moved(tiles, stationary)
         stored = self._row_cost(np.minimum(tiles["n_tiles"] * self.wide, self.n)) * self.m
         moved = (a * repeat_a + b * repeat_b + stored * self.n / self._bandwidth) * self.batch
@@ -316,7 +332,9 @@ class MatmulSpace:
         together = tiles["load_tiles"] * self.wide if self.workload.integer("ta") else self.cols
         return np.asarray(1.0 - np.minimum(together, rows) / rows)
 
-    def _engines(self, stationary: str, turned: Counts | int, parts: Counts | int) -> Times:
+    def _engines(
+        self, stationary: str, turned: Counts | int, parts: Counts | int, bias: str
+    ) -> Times:
         """ns of the busiest engine for one product, `turned` columns of its operands turned."""
         number = self.target.number
         passes, extra = 1, 0.0
@@ -331,13 +349,15 @@ class MatmulSpace:
         tiles = -(-still // self.cols)
         least = number("tensor.min_ii")
         full, rest = divmod(moving, most)
-        cycles = tiles * self.depth * (full * (max(least, most) + extra))
-        cycles += tiles * self.depth * (max(least, rest) + extra) if rest else 0
+        depth = self.depth + (1 if bias == "tensor" else 0)
+        cycles = tiles * depth * (full * (max(least, most) + extra))
+        cycles += tiles * depth * (max(least, rest) + extra) if rest else 0
         own = -(-self.m // self.cols) * -(-self.n // self.cols) if stationary == "b" else 0
         turns = turned / self.cols * self.depth + own
         tensor = (cycles + turns * (self.cols + extra)) * passes / number("tensor.ghz")
         results = -(-self.m // self.cols) * self.n
         copied = turned * self.depth + (results if stationary == "b" else 0) + results * (parts - 1)
+        copied = copied + (results if bias == "vector" else 0)
         return np.asarray(np.maximum(tensor, copied / number("vector.ghz")), dtype=np.float64)
 
     def _moved(self, tiles: Mapping[str, Counts], stationary: str) -> tuple[Times, Times]:

@@ -9,6 +9,9 @@ of sums is as long as the moving operand's and as wide as the stationary one's:
 
 The second gives the result's columns on partitions: `columns` takes them out of PSUM (epilogue
 applied), and the tensor engine turns them, a bank at a time, into the rows that are stored.
+
+In the first, a bias along the columns can be where sums begin: `seed`, a product of a column of
+ones and the bias as one row. So it is loaded once, not for every partition, and no engine adds it.
 """
 
 from __future__ import annotations
@@ -16,11 +19,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from search_space.accelerator import in_parts, partitioned, with_store
-from search_space.compute import ComputeDefinition, Stage
+from search_space.compute import ComputeDefinition, Stage, axis
 from search_space.config import Config
+from search_space.epilogue import operand_name
 from search_space.expression import var
 from search_space.layout import Layout, LayoutDimension
-from search_space.scalar import Load, rewrite
+from search_space.scalar import Call, Const, Load, Scalar, call, rewrite
 from search_space.schedule import Schedule
 from search_space.workload import Workload
 
@@ -61,8 +65,11 @@ class ProductSchedule:
             compute = in_parts(compute, "c", "k", var("k_block"))
         compute = with_store(compute, self.workload.dtype)
         turned = structure.text("stationary") == "b"
+        seeded = structure.get("bias", "") == "tensor"
         if turned:
             compute = with_columns(compute, self.workload)
+        if seeded:
+            compute = with_seed(compute, self.workload, self.cols)
         schedule = self._blocks(Schedule(compute), self.tall if turned else self.cols, structure)
         schedule = self._turned(schedule, structure) if turned else schedule
         copies, turn = structure.integer("copies_inner"), structure.text("turn")
@@ -70,6 +77,8 @@ class ProductSchedule:
             return self._in_parts(schedule, copies, turn, structure.text("evacuate"))
         if not turned:
             schedule = self._whole(schedule, structure.text("evacuate"))
+        if seeded:
+            schedule = self._seeded(schedule)
         order = ("io", "jo") if structure.text("outer") == "m" else ("jo", "io")
         schedule = self._place(schedule, "a", "c", ("result", "io"), turn)
         schedule = self._place(schedule, "b", "c", ("result", "jo"), turn)
@@ -106,6 +115,15 @@ class ProductSchedule:
         if self.group > 1:
             schedule = schedule.unroll("c", "b")
         return self._reduction(schedule, "c", "k", ("i", "j"))
+
+    def _seeded(self, schedule: Schedule) -> Schedule:
+        """The bias's row on one partition, times ones, where c's sums begin."""
+        schedule = schedule.set_scope("ones", "sbuf")
+        schedule = schedule.compute_at("bias.strip", "result", "jo", "sbuf")
+        schedule = schedule.compute_at("seed", "row", "jt", "psum")
+        schedule = schedule.set_layout("seed", _on_partitions(self.rank, self.rank - 2))
+        schedule = schedule.reorder("seed", ("z", "i", "j"))
+        return schedule.assign_engine("seed", "tensor")
 
     def _turned(self, schedule: Schedule, structure: Config) -> Schedule:
         """c in PSUM, columns on partitions; `columns` in SBUF; `row` from them by transposes."""
@@ -226,6 +244,51 @@ def with_columns(compute: ComputeDefinition, workload: Workload) -> ComputeDefin
         for new in ((columns, replace(row, value=value)) if old is row else (old,))
     )
     return replace(compute, stages=stages)
+
+
+def has_seed(workload: Workload) -> bool:
+    """Whether a bias along the columns is the first that is done to sums of a single product."""
+    steps = workload.epilogue
+    return bool(steps) and steps[0].name == "bias" and workload.integer("batch") == 1
+
+
+def with_seed(compute: ComputeDefinition, workload: Workload, rows: int) -> ComputeDefinition:
+    """c begun with the bias: c[i, j] = sum_z ones[z, i] bias[z, j] + sum_k a b, z of one element.
+
+    Args:
+        rows: of a tile of c.
+    """
+    c, row = compute.stage("c"), compute.stage("row")
+    i, j = c.axes
+    z, u = axis("z", 1), axis("u", min(rows, workload.integer("m")))
+    dtype, bias = workload.dtype, operand_name(workload.epilogue[0], 0)
+    assert bias is not None
+    one = Load("ones", (z.var, i.var % rows if workload.integer("m") > rows else i.var))
+    product = call("multiply", one, Load("bias.strip", (z.var, j.var)))
+    added = (
+        Stage("ones", (z, u), Const(1.0), dtype=dtype),
+        Stage("bias.strip", (z, j), Load(bias, (j.var,)), dtype=dtype),
+        Stage("seed", c.axes, product, (z,), "sum"),
+        replace(c, onto="seed"),
+    )
+    rest = replace(row, value=_without(row.value, bias))
+    stages = tuple(
+        new
+        for old in compute.stages
+        for new in (added if old is c else (rest,) if old is row else (old,))
+    )
+    return replace(compute, stages=stages)
+
+
+def _without(value: Scalar, addend: str) -> Scalar:
+    """A value in which a tensor is not added."""
+    match value:
+        case Call("add", (Load() as sums, Load(name))) if name == addend:
+            return sums
+        case Call(function, arguments):
+            return Call(function, tuple(_without(argument, addend) for argument in arguments))
+        case _:
+            return value
 
 
 def late_epilogue(workload: Workload) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codegen.accelerator.costs import costs
 from codegen.accelerator.instructions import Op, Space
 from search_space.errors import ConfigError
 from search_space.target import load_target
@@ -81,6 +82,40 @@ def test_each_choice_wins_somewhere(text, better):
         order = np.argsort(judge(workload, TARGET, configs).latency)[:6]
         best[stationary] = measure(workload, TARGET, [configs[i] for i in order]).latency.min()
     assert min(best, key=best.__getitem__) == better, best
+
+
+BIASED = (
+    "matmul m=300 n=700 k=260 const=b,bias0 epilogue=bias,gelu",
+    "matmul m=64 n=520 k=130 dtype=bfloat16 ta=1 epilogue=bias",
+    "matmul m=129 n=40 k=70 tb=1 const=bias0 epilogue=bias,residual,relu",
+)
+
+
+@given(st.sampled_from(BIASED), st.sampled_from(["tensor", "vector"]), st.integers(0, 10_000))
+@settings(max_examples=8, deadline=None)
+def test_either_engine_may_add_the_bias(text, engine, seed):
+    workload = Workload.parse(text)
+    (config,) = some(workload, TARGET, seed, bias=engine)
+    check(workload, config, np.random.default_rng(seed))
+
+
+def test_a_bias_that_sums_begin_with_is_loaded_once():
+    """One row of it, where the vector engine adds a row for each of 128 partitions."""
+    workload = Workload.parse("matmul m=128 n=384 k=384 dtype=bfloat16 const=b,bias0 epilogue=bias")
+    usual = template_of("matmul").default(workload, TARGET)
+    moved, added = {}, {}
+    for engine in ("tensor", "vector"):
+        stream = instruction_stream(workload, TARGET, type(usual).of({**usual, "bias": engine}))
+        moved[engine] = costs(stream).total_bytes
+        added[engine] = int((stream.rows["op"] == Op.TENSOR_TENSOR).sum())
+    assert moved["vector"] - moved["tensor"] == 127 * 384 * 2
+    assert added == {"tensor": 0, "vector": 1} and usual["bias"] == "tensor"
+
+
+def test_a_bias_is_added_beside_a_busy_tensor_engine():
+    """One more pass of fp32 for every three, or none: the vector engine has the time."""
+    workload = Workload.parse("matmul m=2048 n=2048 k=384 const=b,bias0 epilogue=bias")
+    assert template_of("matmul").default(workload, TARGET)["bias"] == "vector"
 
 
 BATCHES = (
