@@ -141,14 +141,16 @@ class Bench:
         return fastest / min(reference for _, reference, _ in good) * self._cycles, fastest
 
     def _sample(self, call: Any) -> tuple[float, float, float]:
-        """(the slower FMA loop beside it, the faster one, processor seconds of one call)."""
+        """(the slower FMA loop beside it, the faster one, seconds of one call).
+
+        By the wall clock: processor time leaves out what a hypervisor says it took away, and it may
+        say more than it took.
+        """
         before = min(_seconds(self._reference) for _ in range(2))
-        busy = time.thread_time()
         seconds = _seconds(call)
-        busy = time.thread_time() - busy
         after = min(_seconds(self._reference) for _ in range(2))
         self._fastest = min(self._fastest, before, after)
-        return max(before, after), min(before, after), min(seconds, busy)
+        return max(before, after), min(before, after), seconds
 
     def _arrays(self, workload: Workload, kernel: NativeKernel, seed: int) -> dict[str, Any]:
         """Random inputs, packed constants and the output, physical layouts, fixed addresses."""
