@@ -15,6 +15,11 @@ from search_space.scalar import Load, rewrite
 FAMILY = "trainium"
 
 
+PARTITIONS_APART = 32
+"""Engines read and write partitions from multiples of this on: 128 from 0, 64 from 64, 32 from 32
+and 96."""
+
+
 def with_store(compute: ComputeDefinition, dtype: str) -> ComputeDefinition:
     """The same computation ending in a copy to HBM: `row` (in SBUF), then `result`."""
     *before, last = compute.stages

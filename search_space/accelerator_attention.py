@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from search_space.accelerator import PARTITIONS_APART
 from search_space.accelerator_attention_schedule import TURNED, AttentionSchedule
 from search_space.config import Config
 from search_space.expression import Expr, const, var
@@ -77,7 +78,7 @@ class AttentionSpace(AttentionSchedule):
 
     def pairs(self, group: int) -> tuple[int, ...]:
         """How many heads may be turned together, where a group has `group`."""
-        if 2 * self.k > self.rows or self.heads == 1:
+        if 2 * self.k > self.rows or self.k % PARTITIONS_APART or self.heads == 1:
             return (1,)
         return (1, 2) if group == 1 or group % 2 == 0 else (1,)
 

@@ -10,7 +10,8 @@ That takes `taps` times the loads, of rows as long, and saves as many matmuls.
 
 from __future__ import annotations
 
-from search_space.accelerator_stacked import Form, StackedSpace
+from search_space.accelerator_stacked import StackedSpace
+from search_space.accelerator_stacked_forms import Form
 from search_space.convolution.geometry import Geometry
 from search_space.expression import const
 from search_space.target import Target

@@ -5,9 +5,10 @@ layer of three channels three rows. Here partitions hold channels as several ker
 and columns hold several output rows:
 
     stacked[p*C + c, Y, x] = image[c, Y*step + p*dilation - pad, x - pad]
-    psum[d*O + o, y, x]    = sum of  packed[b, s, q, d*O + o] * stacked[q, Y(y, b), x + s]
+    psum[d*A + o, y, x]    = sum of  packed[b, s, q, d*A + o] * stacked[q, Y(y, b), x + s]
 
-over b, s, q. Output row y*fold + d needs input rows from (y*fold + d)*stride on; those that `fold`
+over b, s, q, where A is O or more: engines take the columns of each d out of PSUM, and begin where
+they can. Output row y*fold + d needs input rows from (y*fold + d)*stride on; those that `fold`
 outputs need together are `blocks` times `stack`: one matmul for each block and column of the
 kernel. Where an output row does not need an input row, the packed weight is zero.
 
@@ -20,17 +21,15 @@ those of p = 0 moved up, so an engine may copy them on chip instead of DMA loadi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 from search_space.accelerator_conv import EVACUATION, ROW_TILES, ConvSpace
+from search_space.accelerator_stacked_forms import Form, forms
 from search_space.compute import ComputeDefinition, Stage, axis
 from search_space.config import Config
 from search_space.convolution.geometry import Geometry
 from search_space.expression import Expr, ceildiv, const, var
-from search_space.knobs import Constraint, divisors, tile
+from search_space.knobs import Constraint, tile
 from search_space.layout import Layout, LayoutDimension
 from search_space.scalar import Const, Load, Scalar, Select, call, load, rewrite
 from search_space.schedule import Schedule
@@ -40,9 +39,6 @@ from search_space.workload import Workload
 
 ROW_BYTES = 16
 """Rows of the image in SBUF begin at multiples of this."""
-
-PARTITIONS_APART = 32
-"""Engines read and write partitions from multiples of this on."""
 
 STACKERS = ("dma", "vector", "gpsimd")
 """What brings the rows of further kernel rows: DMA again, or an engine's copy of the first."""
@@ -64,87 +60,6 @@ def applies(workload: Workload, g: Geometry, target: Target) -> bool:
         and g.out_channels <= target.integer("tensor.cols")
         and workload.is_constant("weight")
     )
-
-
-@dataclass(frozen=True)
-class Form:
-    """One way to stack a convolution. See the module's docstring.
-
-    Attributes:
-        stack: kernel rows on partitions; fold: output rows on columns; step: image rows between
-            two rows of the stacked image; taps: kernel columns on partitions.
-    """
-
-    g: Geometry
-    stack: int
-    fold: int
-    step: int
-    taps: int = 1
-
-    @cached_property
-    def partitions(self) -> int:
-        """Partitions of the stacked image."""
-        return self.taps * self.stack * self.g.channels
-
-    @cached_property
-    def across(self) -> int:
-        """Matmuls that bring all kernel columns."""
-        return -(-self.g.kernel[1] // self.taps)
-
-    @cached_property
-    def needed(self) -> int:
-        """Kernel rows (in units of the dilation) that `fold` output rows need together."""
-        return self.g.kernel[0] + (self.fold - 1) * self.g.stride[0]
-
-    @cached_property
-    def blocks(self) -> int:
-        """Matmuls that bring all of them."""
-        return -(-self.needed // self.stack)
-
-    @cached_property
-    def advance(self) -> int:
-        """Rows of the stacked image between two (folded) output rows."""
-        return self.fold * self.g.stride[0] // self.step
-
-    @cached_property
-    def skip(self) -> int:
-        """Rows of the stacked image between two blocks."""
-        return self.stack * self.g.dilation[0] // self.step if self.blocks > 1 else 0
-
-    @cached_property
-    def shifts(self) -> bool:
-        """Whether rows for later kernel rows are those of the first, so that engines may copy."""
-        whole = self.g.channels % PARTITIONS_APART == 0
-        single = self.stack > 1 and self.taps == 1
-        return single and whole and self.g.dilation[0] % self.step == 0
-
-    @cached_property
-    def height(self) -> int:
-        """Folded output rows."""
-        return self.g.out_height // self.fold
-
-    def rows(self, outputs: Expr) -> Expr:
-        """Rows of the stacked image that consecutive folded output rows read."""
-        return (outputs - 1) * self.advance + (self.blocks - 1) * self.skip + 1
-
-
-def forms(g: Geometry, rows: int, cols: int, taps: Sequence[int] = (1,)) -> tuple[Form, ...]:
-    """The forms worth trying, the one with the fewest matmuls first."""
-    found = []
-    folds = [f for f in divisors(g.out_height, 8) if f * g.out_channels <= cols]
-    for fold in folds if g.dilation[0] == 1 else [1]:
-        needed = g.kernel[0] + (fold - 1) * g.stride[0]
-        stack = min(needed, rows // g.channels)
-        stack = -(-needed // -(-needed // stack))
-        move = fold * g.stride[0]
-        most = move if stack == needed else math.gcd(move, stack * g.dilation[0])
-        found += [
-            Form(g, stack, fold, step, across)
-            for across in taps
-            for step in sorted({1, most})
-            if across * stack * g.channels <= rows
-        ]
-    return tuple(sorted(found, key=lambda f: (f.blocks * f.height * f.across, f.step)))
 
 
 class StackedSpace(ConvSpace):
@@ -213,8 +128,7 @@ class StackedSpace(ConvSpace):
     def stacked_bytes(self, form: Form, keep: str, copies: int) -> Expr:
         """Bytes a partition of everything in SBUF at once."""
         g = self.g
-        columns = min(form.fold * g.out_channels, self.cols)
-        weights = form.blocks * form.across * columns * self.size * 2
+        weights = form.blocks * form.across * form.columns * self.size * 2
         aligned = ROW_BYTES // self.size
         block = var("rows") * var("row_tiles")
         tall = block if keep == "rows" else ceildiv(form.height, block) * block
@@ -337,7 +251,7 @@ def stacked(compute: ComputeDefinition, form: Form, dtype: str) -> ComputeDefini
     def element(found: Load) -> Load:
         if found.buffer != "conv":
             return found
-        return Load("conv", (n.var, d.var * form.g.out_channels + o.var, y.var, x.var))
+        return Load("conv", (n.var, d.var * form.apart + o.var, y.var, x.var))
 
     value: Scalar = Load("conv", tuple(a.var for a in last.axes)) if last is old else last.value
     row_of = {last.axes[2].name: y.var * form.fold + d.var}
@@ -368,15 +282,17 @@ def _packed(form: Form, dtype: str) -> Stage:
     """`weight.packed`: by block, tap, partition and column; zero where a row is not needed."""
     g = form.g
     b, s = axis("wb", form.blocks), axis("ws", form.across)
-    q, m = axis("wq", form.partitions), axis("wm", form.fold * g.out_channels)
+    q, m = axis("wq", form.partitions), axis("wm", form.columns)
     kernel_row, column = q.var // g.channels, s.var
     inside: tuple[Expr, ...] = ()
+    if form.apart > g.out_channels:
+        inside = (const(g.out_channels - 1) - m.var % form.apart,)
     if form.taps > 1:
         kernel_row = kernel_row % form.stack
         column = s.var * form.taps + q.var // (form.stack * g.channels)
-        inside = (const(g.kernel[1] - 1) - column,)
-    r = b.var * form.stack + kernel_row - m.var // g.out_channels * g.stride[0]
-    element = load("weight", m.var % g.out_channels, q.var % g.channels, r, column)
+        inside += (const(g.kernel[1] - 1) - column,)
+    r = b.var * form.stack + kernel_row - m.var // form.apart * g.stride[0]
+    element = load("weight", m.var % form.apart, q.var % g.channels, r, column)
     value = Select((r, const(g.kernel[0] - 1) - r, *inside), element, Const(0.0))
     return Stage("weight.packed", (b, s, q, m), value, dtype=dtype)
 
@@ -386,7 +302,7 @@ def _product(compute: ComputeDefinition, form: Form) -> Stage:
     g = form.g
     old = compute.stage("conv")
     n, x = old.axes[0], old.axes[3]
-    m, y = axis("m", form.fold * g.out_channels), axis("y", form.height)
+    m, y = axis("m", form.columns), axis("y", form.height)
     b, s = axis("b", form.blocks), axis("s", form.across)
     q = axis("q", form.partitions)
     row = y.var * form.advance + b.var * form.skip

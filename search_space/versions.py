@@ -11,7 +11,7 @@ SPACE = "4"
 CODEGEN = "2"
 """Raise when the same program becomes other native code (LLVM's own version is kept apart)."""
 
-SIMULATOR = "7"
+SIMULATOR = "8"
 """Raise when a simulator gives the same program another latency."""
 
 FEATURES = "3"

@@ -23,7 +23,7 @@ import numpy as np
 from codegen.accelerator.builder import Kernel
 from codegen.accelerator.costs import outer_axes
 from codegen.accelerator.instructions import DIMENSIONS
-from codegen.accelerator.memory import HbmView, Tile
+from codegen.accelerator.memory import HbmView, Tile, from_reachable
 from codegen.accelerator.nests import (
     Environment,
     Evaluate,
@@ -226,6 +226,20 @@ class Copies:
         """A nest at one point of its outer loops; `sizes` are its free loops."""
         partition = self._partition(nest, sizes)
         cuts = [self._pieces(nest, env, sizes, name, name == partition) for name in sizes]
+        boxes = list(self._boxes(nest, env, sizes, cuts))
+        for fills in (True, False):  # fills may reach above their rows, which come afterwards
+            for source, box in boxes:
+                if isinstance(source, float) == fills:
+                    self._box(nest, source, box, partition)
+
+    def _boxes(
+        self,
+        nest: CopyNest,
+        env: Environment,
+        sizes: dict[str, int],
+        cuts: list[tuple[Piece, ...]],
+    ) -> Iterator[tuple[Source, _Box]]:
+        """Every combination of pieces, and what it copies."""
         for combination in product(*cuts):
             chosen = dict(zip(sizes, combination, strict=True))
             inner = {**env, **{name: piece.first for name, piece in chosen.items()}}
@@ -233,7 +247,7 @@ class Copies:
             dims = tuple((name, p.count) for name, p in chosen.items() if p.count > 1)
             steps = {name: p.step for name, p in chosen.items()}
             source = nest.source if inside else nest.otherwise
-            self._box(nest, source, _Box(dims, inner, steps), partition)
+            yield source, _Box(dims, inner, steps)
 
     def _partition(self, nest: CopyNest, sizes: dict[str, int]) -> str:
         """The loop along partitions: of the tile written, or of the tile stored."""
@@ -316,7 +330,9 @@ class Copies:
         if isinstance(source, float):
             if isinstance(out, HbmView):
                 raise CodegenError(f"stage '{nest.block.stage}' fills HBM with a number")
-            self.kernel.memset(out, source)
+            rows = compile_expression(nest.write.row)({**env, lead[0]: 0})
+            first = self.tiles[nest.write.buffer.name].partition + int(rows)
+            self.kernel.memset(from_reachable(out, first), source)
             return
         found = self._operand(source, box, env, lead, free)
         if isinstance(out, HbmView):

@@ -12,7 +12,7 @@ reference 2.26, A1 / A2 = NKI architecture guides for Trainium and Trainium2.
 - `lanes`, elements a cycle: 1, but for the vector engine's performance mode on Trainium2 (A2):
   copies and tensor-scalar operations on adjacent elements in SBUF run at the target's
   `vector.per_lane_bf16` or `per_lane_other`, in bf16 apart from each other or with PSUM at half of
-  that, as do tensor-tensor operations in bf16 in SBUF.
+  that, as do tensor-tensor operations in bf16 in SBUF. fp16 counts as bf16 here, not above.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 from codegen.accelerator.core import ENGINES, Core
 from codegen.accelerator.instructions import (
     DTYPE_BYTES,
+    DTYPES,
     OPERATIONS,
     Floats,
     InstructionStream,
@@ -64,15 +65,16 @@ def engine_cycles(stream: InstructionStream, core: Core) -> Floats:
     longest = np.where(rows["out"] >= 0, DTYPE_BYTES[dtype_of(stream, "out")], 0)
     size = np.where(longest > 4, 2 * size, size)  # as pairs of four bytes
     size = np.where(op == Op.LOCAL_GATHER, _gathered(stream), size)
-    half, apart = _all_half(stream), _apart(stream)
+    bf16, apart = _all_of(stream, "bfloat16"), _apart(stream)
+    half = _all_of(stream, "bfloat16", "float16")
     spaces = [_space(stream, operand) == Space.PSUM for operand in ("in0", "in1", "out")]
     factor = np.ones(len(stream))
     factor[np.isin(op, TWO_INPUTS)] = number("vector.tensor_tensor_factor")
-    factor[_single_rate(stream, half, apart, spaces)] = 1.0
+    factor[_single_rate(stream, bf16, apart, spaces)] = 1.0
     factor[op == Op.SCAN] = number("vector.scan_factor")
     factor[op == Op.RECIPROCAL] = number("vector.reciprocal_factor")
     factor[op == Op.BN_AGGR] = AGGREGATION
-    factor[_double_rate(stream, half)] = number("vector.bf16_reduce_factor")
+    factor[_double_rate(stream, bf16)] = number("vector.bf16_reduce_factor")
     factor[apart] *= 2.0
     size = size * factor
     size = np.where(queue == VECTOR, size / _lanes(stream, core, half, spaces), size)
@@ -87,26 +89,26 @@ def _space(stream: InstructionStream, operand: str) -> Ints:
     return np.where(index >= 0, stream.accesses["space"][index], -1)
 
 
-def _single_rate(stream: InstructionStream, half: Mask, apart: Mask, psum: list[Mask]) -> Mask:
+def _single_rate(stream: InstructionStream, bf16: Mask, apart: Mask, psum: list[Mask]) -> Mask:
     """Rows of two inputs that take one cycle an element."""
     op, function, function2 = (stream.rows[name] for name in ("op", "function", "function2"))
     add, subtract, multiply = map(OPERATIONS.index, ("add", "subtract", "multiply"))
     mixed = psum[0] != psum[1]
     simple = np.isin(function, (add, subtract, multiply)) & ~psum[0] & ~psum[1] & ~apart
-    pair = (op == Op.TENSOR_TENSOR) & (mixed | half & simple)
-    chain = (op == Op.SCALAR_TENSOR_TENSOR) & half & (function == subtract)
+    pair = (op == Op.TENSOR_TENSOR) & (mixed | bf16 & simple)
+    chain = (op == Op.SCALAR_TENSOR_TENSOR) & bf16 & (function == subtract)
     predicated = (op == Op.COPY_PREDICATED) & mixed
     single: Mask = pair | chain & (function2 == multiply) | predicated
     return single
 
 
-def _double_rate(stream: InstructionStream, half: Mask) -> Mask:
+def _double_rate(stream: InstructionStream, bf16: Mask) -> Mask:
     """Sums and maxima from bf16 to bf16, and bf16 zeros."""
     op, function = stream.rows["op"], stream.rows["function"]
     quick = (function == OPERATIONS.index("add")) | (function == OPERATIONS.index("max"))
-    narrow = DTYPE_BYTES[dtype_of(stream, "out")] <= 2
+    narrow = dtype_of(stream, "out") == DTYPES.index("bfloat16")
     zero = (op == Op.MEMSET) & (stream.immediates[:, 0] == 0.0)
-    double: Mask = half & narrow & ((op == Op.REDUCE) & quick | zero)
+    double: Mask = bf16 & narrow & ((op == Op.REDUCE) & quick | zero)
     return double
 
 
@@ -147,14 +149,14 @@ def _strided(stream: InstructionStream) -> Mask:
     return _any_operand(stream, (steps != 0) & (steps != 1))
 
 
-def _all_half(stream: InstructionStream) -> Mask:
-    """Whether all tensor operands are of two bytes or fewer."""
-    half = np.ones(len(stream), dtype=bool)
+def _all_of(stream: InstructionStream, *names: str) -> Mask:
+    """Whether all tensor operands are of dtypes `names`."""
+    wanted = [DTYPES.index(name) for name in names]
+    found = np.ones(len(stream), dtype=bool)
     for operand in ("out", "in0", "in1"):
-        dtype = dtype_of(stream, operand)
-        wide = np.where(dtype >= 0, DTYPE_BYTES[dtype], 0) > 2
-        half &= ~(wide & (elements(stream, operand) > 1))
-    return half
+        other = ~np.isin(dtype_of(stream, operand), (-1, *wanted))
+        found &= ~(other & (elements(stream, operand) > 1))
+    return found
 
 
 def _gathered(stream: InstructionStream) -> Floats:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from codegen.accelerator.instructions import DIMENSIONS, Space
+from codegen.accelerator.instructions import DIMENSIONS, QUARTER, Space
 from search_space.dtypes import size_of
 from search_space.errors import CodegenError
 
@@ -143,6 +143,18 @@ class Tile:
         """
         base = tuple(d for d in self.dims if d[0] != 1)
         return replace(self, dims=(*base, *((count, 0) for count in counts)))
+
+
+def from_reachable(tile: Tile, lowest: int) -> Tile:
+    """A tile begun further up, not above `lowest`, so that compute engines reach all of it: they
+    begin at multiples of 32 and take no more partitions than the largest power of two in these.
+    """
+    stop = tile.partition + tile.partitions
+    start = tile.partition // QUARTER * QUARTER
+    while start and start & -start < stop - start:
+        start -= QUARTER
+    start = max(start, lowest)
+    return replace(tile, partition=start, partitions=stop - start)
 
 
 def dense(shape: Sequence[int]) -> Dims:

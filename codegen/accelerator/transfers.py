@@ -13,7 +13,7 @@ from itertools import product
 
 from codegen.accelerator.costs import outer_axes
 from codegen.accelerator.instructions import DIMENSIONS
-from codegen.accelerator.memory import Tile
+from codegen.accelerator.memory import Tile, from_reachable
 from codegen.accelerator.nests import Environment, Nest, compile_expression, narrow
 from codegen.accelerator.operands import Operands
 from search_space.dtypes import size_of
@@ -220,8 +220,15 @@ class Transfers:
             pair = {**sizes, name: widths.pop(), "(side)": 2}
             strides = {**nest.write.strides, "(side)": nest.write.strides[name] * sides[1][0]}
             write = replace(nest.write, strides=strides)
-            self.initialise(replace(nest, write=write), env, pair, number)
+            self.fill(replace(nest, write=write), env, pair, number)
             return
         for start, stop in sides:
             at = {**env, name: env.get(name, 0) + start}
-            self.initialise(nest, at, {**sizes, name: stop - start}, number)
+            self.fill(nest, at, {**sizes, name: stop - start}, number)
+
+    def fill(self, nest: Nest, env: Environment, sizes: dict[str, int], number: float) -> None:
+        """One side of a frame, from a partition that engines begin at: frames of a nest come before
+        its loads, so what lies below may be filled, too, as far as the nest goes."""
+        view = self.begun(nest, env, sizes)
+        lowest = self.operands.tiles[nest.write.buffer.name].partition + nest.write.row(env)
+        self.operands.kernel.memset(from_reachable(view, lowest), number)

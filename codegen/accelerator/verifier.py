@@ -79,6 +79,7 @@ def verify_shapes(stream: InstructionStream) -> None:
     _tensor_engine(stream)
     _memories(stream)
     _reach(stream)
+    _starts(stream)
     _elementwise(stream)
     _special(stream)
     _live_ranges(stream)
@@ -270,6 +271,31 @@ def _reach(stream: InstructionStream) -> None:
             stream,
             mine & (column(stream, operand, "space") == Space.PSUM),
             lambda _, o=operand: f"{o} is in PSUM, which gpsimd cannot reach on any NeuronCore",  # type: ignore[misc]
+        )
+
+
+def _starts(stream: InstructionStream) -> None:
+    """Compute engines reach partitions by quarters: 128 from 0 on, 64 from 64, 32 from 32 and 96
+    (ISA: nc_stream_shuffle). DMA begins anywhere.
+    """
+    computing = stream.rows["queue"] < FIRST_DMA_QUEUE
+    for operand in OPERANDS:
+        start, count = column(stream, operand, "partition", 0), _partitions(stream, operand)
+        on_chip = computing & (column(stream, operand, "space") > Space.HBM)
+        fail(
+            stream,
+            on_chip & (start % QUARTER != 0),
+            lambda r, o=operand, s=start: (  # type: ignore[misc]
+                f"{o} begins at partition {s[r]}; compute engines begin at multiples of {QUARTER}"
+            ),
+        )
+        limit = start & -start  # the largest power of two that divides it
+        fail(
+            stream,
+            on_chip & (start > 0) & (count > limit),
+            lambda r, o=operand, s=start, c=count, m=limit: (  # type: ignore[misc]
+                f"{o} takes {c[r]} partitions from {s[r]} on, where compute engines reach {m[r]}"
+            ),
         )
 
 

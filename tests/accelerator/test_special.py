@@ -208,6 +208,20 @@ def test_issue_costs_are_those_of_the_instruction_reference(trn1, write, cycles)
 
 
 @pytest.mark.parametrize(
+    ("dtype", "cycles"),
+    [("bfloat16", [256, 512, 256]), ("float16", [512, 1024, 512]), ("float32", [512, 1024, 512])],
+)
+def test_only_bfloat16_has_the_quick_rates(trn1, dtype, cycles):
+    shapes = dict.fromkeys("xyz", ((P, 512), dtype)) | {"sum": ((P, 1), dtype)}
+    writes = (
+        lambda k, t: k.reduce(t["sum"], t["x"], "add"),
+        lambda k, t: k.tensor_tensor(t["x"], t["y"], "add", t["z"]),
+        lambda k, t: k.memset(t["x"], 0.0),
+    )
+    assert [issue(trn1, write, **shapes) for write in writes] == pytest.approx(cycles)
+
+
+@pytest.mark.parametrize(
     ("write", "cycles"),
     [
         (lambda k, t: k.copy(t["x"], t["y"]), 128),

@@ -52,6 +52,35 @@ def test_too_many_partitions(kernel):
 
 
 @pytest.mark.parametrize(
+    ("start", "stop", "message"),
+    [
+        (3, 6, "out begins at partition 3; compute engines begin at multiples of 32"),
+        (32, 65, "out takes 33 partitions from 32 on, where compute engines reach 32"),
+        (64, 128, ""),
+        (96, 128, ""),
+        (32, 128, "out takes 96 partitions from 32 on, where compute engines reach 32"),
+    ],
+)
+def test_partitions_that_engines_begin_at(kernel, start, stop, message):
+    kernel.memset(kernel.sbuf((128, 4))[start:stop], 0.0)
+    if message:
+        refused(kernel, rf"instruction 0 \(vector memset .*: {message}")
+    else:
+        kernel.finish()
+
+
+def test_operands_of_the_tensor_engine_begin_where_engines_do(kernel):
+    data, place = filled(kernel, (128, 16)), kernel.psum((16, 16))
+    kernel.matmul(place, data[16:32], data[16:32])
+    refused(kernel, "in0 begins at partition 16; compute engines begin at multiples of 32")
+
+
+def test_dma_begins_at_any_partition(kernel):
+    kernel.load(kernel.sbuf((128, 4))[3:90], kernel.input("x", (87, 4)))
+    kernel.finish()
+
+
+@pytest.mark.parametrize(
     ("stationary", "moving", "message"),
     [
         ((128, 129), (128, 512), "M = 129 stationary columns exceeds the array's 128"),
