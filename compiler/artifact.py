@@ -16,11 +16,9 @@ people you would run a program from. Invariant: `read_artifact(write_artifact(r)
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from codegen.native.memory import aligned_bytes
 from compiler.graph import TensorInfo
@@ -35,7 +33,8 @@ from compiler.program import (
     TensorRef,
 )
 from search_space.dtypes import NAMES, size_of
-from search_space.errors import JobError, ModelError, TargetError, TilesmithError
+from search_space.errors import ModelError, TargetError, TilesmithError
+from search_space.files import written
 from search_space.target import Target
 
 if TYPE_CHECKING:
@@ -52,33 +51,10 @@ def write_artifact(recipe: Recipe, path: Path) -> None:
     """Write a recipe; a file appears whole or not at all, a device or pipe is written into.
 
     Raises:
-        JobError: the file cannot be written.
+        InputError: the path cannot be written.
+        JobError: the disk is full.
     """
-    try:
-        if path.exists() and not path.is_file() and not path.is_dir():
-            with path.open("wb") as stream:
-                _write(recipe, stream)
-        else:
-            _write_whole(recipe, path)
-    except OSError as error:
-        raise JobError(f"artifact '{path}' cannot be written: {error.strerror}") from error
-
-
-def _write_whole(recipe: Recipe, path: Path) -> None:
-    handle, name = tempfile.mkstemp(dir=path.absolute().parent, suffix=".tmp")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            _write(recipe, stream)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException:  # Ctrl-C too leaves no half of a file behind
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _write(recipe: Recipe, stream: BinaryIO) -> None:
-    with zipfile.ZipFile(stream, "w") as archive:
+    with written(path) as stream, zipfile.ZipFile(stream, "w") as archive:
         _write_members(recipe, archive)
 
 

@@ -189,7 +189,7 @@ class Executable:
 
     # -- files ----------------------------------------------------------------------------------
     def save(self, path: str | Path) -> None:
-        """Write the executable as one file (`.tsm`); `JobError` if it cannot be written."""
+        """Write the executable as one file (`.tsm`); errors as `search_space.files.written`."""
         from compiler.artifact import write_artifact
 
         write_artifact(self.recipe, Path(path))

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from search_space.files import check_output
 from search_space.target import FactValue, Target
 from tilesmith.compiling import build_executable, is_artifact, parts_of, runs_models
 from tilesmith.subjects import is_model
@@ -177,6 +178,8 @@ def simulate(
     from tilesmith.simulation import Part, simulate_artifact, simulate_parts, simulate_whole
 
     path = None if trace is None else Path(trace)
+    if path is not None:
+        check_output(path, *([subject] if isinstance(subject, str | Path) else []))
     if is_artifact(subject):
         return simulate_artifact(Path(str(subject)), settings or {}, fidelity, path)
     resolved = resolve_target(target, settings, calibrate=True)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.errors import InputError
+from search_space.files import written
 
 
 def read_arrays(named: Sequence[tuple[str, str]]) -> dict[str, NDArray[Any]]:
@@ -47,7 +48,7 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
     As `numpy.savez`, which takes no array named `file`.
     """
-    with zipfile.ZipFile(path, "w") as archive:
+    with written(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
                 np.lib.format.write_array(stream, array, allow_pickle=False)

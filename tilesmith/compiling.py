@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import to_numpy
 from search_space.errors import InputError, ModelError
+from search_space.files import check_output
 from search_space.target import Target
 from search_space.workload import shape_text
 from tilesmith.in_model import Choices, pinned
@@ -204,16 +205,6 @@ def compile_to(
         precision=report.precision,
         simulated=simulated,
     )
-
-
-def check_output(path: Path, source: str | Path) -> None:
-    """Raise `InputError` for a file that cannot be written or is `source`, before any work."""
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"'{path}' cannot be written: its folder does not exist")
-    if path.is_dir():
-        raise InputError(f"'{path}' cannot be written: it is a folder; name a file in it")
-    if path.exists() and Path(source).exists() and path.samefile(source):
-        raise InputError(f"'{path}' is what would be read; give the output another name")
 
 
 def random_inputs(executable: Executable, seed: int = 0) -> dict[str, NDArray[Any]]:

@@ -5,7 +5,7 @@ Part of the group of `tilesmith.database_commands`, which lists them.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from search_space.errors import DatabaseError, InputError, JobError
+from search_space.files import check_output, written
 from tilesmith.database_options import filter_of, opened_at, subject_options, with_database_and_json
 from tilesmith.output import note, print_json
 
@@ -47,38 +48,20 @@ def export_trials(database: str, as_json: bool, output: Path | None, **asked: An
     """Write the trials as JSON Lines."""
     if as_json and output is None:
         raise click.UsageError("--json reports on a file; name one with -o")
+    if output is not None:
+        check_output(output, database)
     with opened_at(database) as opened:
         lines = opened.export_lines(filter_of(**asked))
         if output is None:
             for line in lines:
                 click.echo(line)
             return
-        count = _write_whole(output, lines)
+        with written(output) as file:
+            count = sum(1 for line in lines if file.write(f"{line}\n".encode())) - 1
     if as_json:
         print_json({"exported": count, "file": str(output)})
     else:
         note(f"{count} trials written to {output}")
-
-
-def _write_whole(path: Path, lines: Any) -> int:
-    """Write lines, the header first; the number of trials.
-
-    A file appears only when complete; a device or pipe is written into.
-    """
-    into_device = path.exists() and not path.is_file() and not path.is_dir()
-    partial = path if into_device else path.with_name(path.name + ".partial")
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            count = sum(1 for line in lines if file.write(f"{line}\n"))
-        if not into_device:
-            partial.replace(path)
-    except OSError as error:
-        raise JobError(f"'{path}' cannot be written: {error.strerror}") from error
-    finally:
-        if not into_device:
-            with suppress(OSError):
-                partial.unlink()
-    return count - 1
 
 
 @click.command(name="import")

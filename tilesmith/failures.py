@@ -6,7 +6,6 @@ traceback is shown only when asked for (`tilesmith --traceback COMMAND ...`).
 
 from __future__ import annotations
 
-import errno
 import signal
 import sys
 import threading
@@ -18,9 +17,7 @@ from types import FrameType
 import click
 
 from search_space.errors import TilesmithError
-
-_JOB_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EPIPE)
-"""Operating-system errors that no change of the input would mend."""
+from search_space.files import is_input_mistake
 
 
 class Terminated(KeyboardInterrupt):
@@ -88,7 +85,7 @@ def explain(error: BaseException) -> Failure:
 def _operating_system(error: OSError) -> Failure:
     reason = error.strerror or str(error)
     where = f": '{error.filename}'" if error.filename else ""
-    wrong_input = error.filename is not None and error.errno not in _JOB_ERRNOS
+    wrong_input = error.filename is not None and is_input_mistake(error)
     return Failure(_one_line(f"{reason}{where}"), 2 if wrong_input else 1)
 
 

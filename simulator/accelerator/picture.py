@@ -17,7 +17,7 @@ import numpy as np
 from codegen.accelerator.core import queue_name
 from codegen.accelerator.instructions import Op
 from codegen.accelerator.text import instruction_text
-from search_space.errors import InputError
+from search_space.files import written
 from simulator.accelerator.timeline import Timeline
 
 WIDTH, LANE, LABEL = 1200, 22, 90
@@ -47,13 +47,10 @@ def write_picture(played: Timeline, path: Path) -> None:
     """Write a timeline to `path` as HTML.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError, JobError: as `search_space.files.written`.
     """
-    try:
-        path.write_text(page(played), encoding="utf-8")
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"timeline '{path}' cannot be written: {reason}") from error
+    with written(path) as file:
+        file.write(page(played).encode())
 
 
 def page(played: Timeline) -> str:

@@ -12,6 +12,7 @@ that run side by side each begins where the one before ends.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ import numpy as np
 from codegen.accelerator.core import FIRST_DMA_QUEUE, queue_name
 from codegen.accelerator.instructions import OPERANDS, Floats, InstructionStream, Op, Space
 from codegen.accelerator.text import instruction_text
-from search_space.errors import InputError
+from search_space.files import written
 from simulator.accelerator.timeline import Timeline
 
 MAXIMUM_INSTRUCTIONS = 50_000
@@ -40,15 +41,11 @@ def write_trace(played: Timeline, path: Path, maximum: int = MAXIMUM_INSTRUCTION
     """Write a timeline to `path` as JSON; the notice if it was cut, else "".
 
     Raises:
-        InputError: the file cannot be written.
+        InputError, JobError: as `search_space.files.written`.
     """
     notice = cut_notice(len(played.stream), maximum)
-    try:
-        with path.open("w", encoding="utf-8") as out:
-            _stream(out, events(played, maximum), notice)
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"trace '{path}' cannot be written: {reason}") from error
+    with written(path) as file, io.TextIOWrapper(file, encoding="utf-8") as out:
+        _stream(out, events(played, maximum), notice)
     return notice
 
 

@@ -19,7 +19,7 @@ from compiler.executable import Executable
 from compiler.onnx_import import import_model
 from records import TuningRecord
 from records.database import Database
-from search_space.errors import JobError, ModelError, TargetError
+from search_space.errors import InputError, JobError, ModelError, TargetError
 from search_space.measure import MeasureResult
 from search_space.template import template_of
 from search_space.workload import Workload
@@ -199,10 +199,10 @@ def test_files_that_are_no_artifacts_are_refused(executable: Executable, tmp_pat
 def test_an_artifact_that_cannot_be_written_leaves_nothing(
     executable: Executable, tmp_path: Path
 ) -> None:
-    with pytest.raises(JobError, match="cannot be written"):
+    with pytest.raises(InputError, match="cannot be written"):
         executable.save(tmp_path / "no" / "folder.tsm")
     (tmp_path / "taken.tsm").mkdir()
-    with pytest.raises(JobError, match="cannot be written"):
+    with pytest.raises(InputError, match="cannot be written"):
         executable.save(tmp_path / "taken.tsm")
     assert [path.name for path in tmp_path.iterdir()] == ["taken.tsm"]
 

@@ -113,12 +113,38 @@ def test_a_wrong_shape_is_refused(model: Path) -> None:
 
 
 def test_an_output_that_cannot_be_written_is_refused(model: Path, tmp_path: Path) -> None:
-    before = model.read_bytes()
-    for command in (["compile", model, "-o"], ["run", model, "--output"]):
+    database, long = tmp_path / "tuning.db", "x" * 300
+    succeed("tune", "--op", SMALL, "--database", database, *TUNE)
+    for command, source in writing_commands(model, database):
+        before = None if source is None else source.read_bytes()
         assert "folder does not exist" in refuse(*command, tmp_path / "nowhere" / "out")
         assert "it is a folder" in refuse(*command, tmp_path)
-        assert "another name" in refuse(*command, model)
-    assert model.read_bytes() == before
+        assert "cannot be written" in refuse(*command, tmp_path / long)
+        if source is not None:
+            assert "another name" in refuse(*command, source)
+            assert source.read_bytes() == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_fails_the_job_in_every_command(model: Path, tmp_path: Path) -> None:
+    database = tmp_path / "tuning.db"
+    succeed("tune", "--op", SMALL, "--database", database, *TUNE)
+    for command, _ in writing_commands(model, database):
+        assert "No space left on device" in refuse(*command, "/dev/full", code=1)
+
+
+def writing_commands(model: Path, database: Path) -> list[tuple[list[str | Path], Path | None]]:
+    """Commands that want the path of their output as the next word, and what they read."""
+    array = model.with_suffix(".npy")
+    np.save(array, np.zeros((4, 8), np.float32))
+    on_core = ["--op", "matmul m=128 n=128 k=128", "--target", "trn1"]
+    return [
+        (["compile", model, "-o"], model),
+        (["run", model, "--input", f"x={array}", "--output"], model),
+        (["simulate", *on_core, "--trace"], None),
+        (["report", "--database", database, "-o"], database),
+        (["db", "export", "--database", database, "-o"], database),
+    ]
 
 
 def test_shapes_an_artifact_does_not_have_are_refused(model: Path, tmp_path: Path) -> None:

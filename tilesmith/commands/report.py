@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from search_space.errors import JobError
+from search_space.files import check_output, written
 from tilesmith.options import database_option, json_option
 from tilesmith.output import note, print_json
 
@@ -17,7 +17,7 @@ from tilesmith.output import note, print_json
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=click.Path(path_type=Path),
     default=Path("report.html"),
     show_default=True,
     help="Where to write the page.",
@@ -28,17 +28,14 @@ def report(database: str, job: int | None, output: Path, as_json: bool) -> None:
     went, and what it all was measured with.
     """
     from records.database import Database
-    from tilesmith.compiling import check_output
     from tilesmith.job_report import gather
     from tilesmith.report_page import page
 
     check_output(output, database)
     with Database.open(database, create=False) as opened:
         found = gather(opened, job)
-    try:
-        output.write_text(page(found), encoding="utf-8")
-    except OSError as error:
-        raise JobError(f"'{output}' cannot be written: {error.strerror}") from error
+    with written(output) as stream:
+        stream.write(page(found).encode())
     if as_json:
         print_json({**found.to_json(), "file": str(output)})
     else:

@@ -54,8 +54,9 @@ def run(
     as_json: bool,
 ) -> None:
     """Run MODEL once and print (or write) its outputs."""
+    from search_space.files import check_output
     from tilesmith.arrays import read_arrays, summary_of, write_arrays
-    from tilesmith.compiling import check_output, executable_of, random_inputs
+    from tilesmith.compiling import executable_of, random_inputs
     from tilesmith.targets import resolve_target
 
     if output is not None:

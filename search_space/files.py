@@ -1,0 +1,93 @@
+"""Files that jobs write: checked before the work, whole or absent after it.
+
+Invariants: a file appears under its name only when all of it is written; a device, a pipe or a
+terminal is written into as it is; what went wrong is one sentence that names the path.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from search_space.errors import InputError, JobError, TilesmithError
+
+_NOT_OF_THE_INPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EPIPE)
+
+
+def is_input_mistake(error: OSError) -> bool:
+    """Whether another path would mend it; a full disk or a closed pipe it would not."""
+    return error.errno not in _NOT_OF_THE_INPUT
+
+
+def check_output(path: Path, *sources: str | Path) -> None:
+    """Refuse a path that cannot be written, before any work is done for it.
+
+    Args:
+        sources: files that the job reads and that must outlast it.
+
+    Raises:
+        InputError: the folder is missing or read-only, or the path is a folder or a source.
+    """
+    try:
+        _check(path, sources)
+    except OSError as error:  # a name too long, a loop of links
+        raise unwritable(path, error) from error
+
+
+def _check(path: Path, sources: tuple[str | Path, ...]) -> None:
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise InputError(f"'{path}' cannot be written: it is a folder; name a file in it")
+    if not folder.is_dir():
+        raise InputError(f"'{path}' cannot be written: its folder does not exist")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise InputError(f"'{path}' cannot be written: it is read-only, or its folder is")
+    for source in map(Path, sources):
+        if path.exists() and source.exists() and path.samefile(source):
+            raise InputError(f"'{path}' is what would be read; give the output another name")
+
+
+@contextmanager
+def written(path: Path) -> Iterator[BinaryIO]:
+    """A stream for the contents of `path`, which appears when the block ends without an error.
+
+    Raises:
+        InputError: the path cannot be written.
+        JobError: the disk is full or failed, or a pipe's reader went away.
+    """
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            with path.open("wb") as stream:
+                yield stream
+        else:
+            with _replacing(path) as stream:
+                yield stream
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    final = path.resolve()  # a link stays one: what it points to is replaced
+    mode = final.stat().st_mode & 0o777 if final.exists() else 0o644
+    handle, name = tempfile.mkstemp(dir=final.parent, prefix=".", suffix=".partial")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
+        Path(name).chmod(mode)
+        Path(name).replace(final)
+    except BaseException:  # Ctrl-C too leaves no half of a file behind
+        with suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def unwritable(path: Path, error: OSError) -> TilesmithError:
+    """What to raise for a failed write: the user's mistake, or the machine's failure."""
+    sentence = f"'{path}' cannot be written: {error.strerror or error}"
+    return InputError(sentence) if is_input_mistake(error) else JobError(sentence)
