@@ -175,6 +175,13 @@ def measure(workload: Workload, target: Target, configs: Sequence[Config]) -> Ju
     return found
 
 
+def judges_as_measured(target: Target) -> bool:
+    """Whether `judge` gives the very latencies of `measure`: what learns those must then not see
+    them (`Judgement.verdict`); elsewhere they foretell them.
+    """
+    return not hasattr(simulators[target.family], "measure")
+
+
 def simulate(
     workload: Workload,
     target: Target,

@@ -15,7 +15,7 @@ from records.database import Database
 from search_space.errors import InputError, JobError
 from search_space.target import Target
 from search_space.template import template_of
-from simulator import judge, measure, simulators
+from simulator import judge, judges_as_measured, measure, simulators
 from tilesmith.compiling import Parts, Shapes, parts_of, runs_models
 from tilesmith.in_model import keep
 from tilesmith.replay import Recorded, recorded_results
@@ -180,6 +180,7 @@ def _tuned(
 ) -> TuningSummary:
     """The search itself, with its runners; they are closed at its end."""
     measuring = _runners(job, database)
+    simulated = job.target.family in simulators
     try:
         return tune(
             [TuningTask(found.workload, found.weight) for found in job.workloads],
@@ -187,7 +188,8 @@ def _tuned(
             ledger,
             measuring,
             options,
-            judge=judge if job.target.family in simulators else None,
+            judge=judge if simulated else None,
+            judge_is_label=not simulated or judges_as_measured(job.target),
             evaluator=_evaluator(job, database),
             on_progress=observer,
             cancel=token,

@@ -138,13 +138,16 @@ class Search:
         self.search_s = 0.0
         self.deadline: float | None = None
         self._screening = not model
-        self._informed = isinstance(source, JudgedFeatures) and source.analytical
-        blind = bool(model) and isinstance(source, JudgedFeatures) and not source.analytical
+        learner = cost_models[model or "residual"]
+        judged = isinstance(source, JudgedFeatures)
+        shown = isinstance(source, JudgedFeatures) and source.analytical
+        self._informed = shown and not learner.doubts()
+        simulated = judged and bool(model) and runner.measured_by == "simulator"
         self.predictor = Predictor(
             source,
-            cost_models[model or "residual"],
+            learner,
             learning=bool(model),
-            prior=pretrained(target.family) if blind else None,
+            prior=pretrained(target.family) if simulated else None,
         )
         self.pace = PaceLog(self.predictor)
         self._scheduler = schedulers[options.scheduler]()

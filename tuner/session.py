@@ -52,6 +52,7 @@ def tune(
     options: TuneOptions | None = None,
     *,
     judge: Judge | None = None,
+    judge_is_label: bool = True,
     evaluator: ModelEvaluator | None = None,
     on_progress: OnProgress | None = None,
     cancel: CancelToken | None = None,
@@ -63,6 +64,8 @@ def tune(
         ledger: results and state; if it holds a state, that job is resumed.
         runners: one, or the simulator before the hardware.
         judge: program features and analytical latencies; None: the cost model sees bare knobs.
+        judge_is_label: whether the judge's latency is what the simulator measures; it is hidden
+            from the model that learns it, and shown where the simulator measures otherwise.
         evaluator: judges the top candidates inside the whole model; its choices are reported.
         on_progress: called after every chunk of measurements.
         cancel: ends the job at the next trial.
@@ -75,7 +78,9 @@ def tune(
     if not merged or not runners:
         raise InputError("there is nothing to tune: give at least one task and one runner")
     token = cancel or CancelToken()
-    job = _Job(merged, target, ledger, runners, options or TuneOptions(), judge, token)
+    job = _Job(
+        merged, target, ledger, runners, options or TuneOptions(), judge, judge_is_label, token
+    )
     job.on_progress = on_progress
     job.share = 0.0 if evaluator is None else evaluator.share
     try:
@@ -129,6 +134,7 @@ class _Job:
         runners: Sequence[Runner],
         options: TuneOptions,
         judge: Judge | None,
+        judge_is_label: bool,
         cancel: CancelToken,
     ) -> None:
         self._start = time.monotonic()
@@ -139,7 +145,9 @@ class _Job:
         self.phases = []
         for position, runner in enumerate(runners):
             screening = position < len(runners) - 1
-            source, model = _learner(runner, screening, target, options, judge)
+            is_label = judge_is_label and runner.measured_by == "simulator"
+            features = None if judge is None else JudgedFeatures(judge, target, not is_label)
+            source, model = _learner(runner, screening, features, options.cost_model)
             search = Search(
                 tasks, target, runner, ledger, options, source, model, self.save, cancel
             )
@@ -310,20 +318,18 @@ class _Job:
 
 
 def _learner(
-    runner: Runner, screening: bool, target: Target, options: TuneOptions, judge: Judge | None
+    runner: Runner, screening: bool, features: JudgedFeatures | None, asked: str
 ) -> tuple[FeatureSource, str]:
     """Features and the cost model's name for one runner.
 
-    The simulator's latency is shown to a model that predicts hardware; where it is itself the
-    label, the model has to learn it, except when screening, where it is the score and nothing is
-    learned.
+    When screening, the judge's latency is the score and nothing is learned. A model of a simulator
+    says how sure it is, whether it starts from the judge's latency or must learn it.
     """
-    if judge is None:
-        return KnobFeatures(), options.cost_model or "blend"
-    if runner.measured_by == "simulator":
-        source = JudgedFeatures(judge, target, analytical=screening)
-        return source, "" if screening else options.cost_model or "blend"
-    return JudgedFeatures(judge, target), options.cost_model or "residual"
+    if features is None:
+        return KnobFeatures(), asked or "blend"
+    if screening:
+        return replace(features, analytical=True), ""
+    return features, asked or ("blend" if runner.measured_by == "simulator" else "residual")
 
 
 def _with_config(report: TaskReport, task: TaskSearch, config: Config | None) -> TaskReport:

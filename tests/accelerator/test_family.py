@@ -10,12 +10,13 @@ from scipy.stats import spearmanr
 
 from codegen.accelerator.costs import costs
 from codegen.accelerator.instructions import Op, Space
+from codegen.host import cpu_target
 from search_space.errors import ConfigError, TargetError, WorkloadError
 from search_space.space import SearchSpace
 from search_space.target import load_target
 from search_space.template import template_of
 from search_space.workload import Workload
-from simulator import judge, measure, simulate
+from simulator import judge, judges_as_measured, measure, simulate
 from simulator.accelerator.family import instruction_stream
 from simulator.accelerator.features import COLUMNS
 
@@ -60,6 +61,15 @@ def test_analytical_ranks_as_the_timeline_does():
     judged = judge(workload, TRN1, configs).latency
     played = measure(workload, TRN1, configs).latency
     assert spearmanr(judged, played).statistic >= 0.9
+
+
+@pytest.mark.parametrize("name, alike", [("trn1", False), ("cpu", True)])
+def test_a_family_says_whether_it_judges_as_it_measures(name, alike):
+    target = TRN1 if name == "trn1" else cpu_target("cpu", "avx512", "x86_64-unknown-linux-gnu")
+    workload = Workload.parse("matmul m=128 n=256 k=64")
+    configs = template_of("matmul").space(workload, target).sample(np.random.default_rng(0), 8)
+    judged, measured = (by(workload, target, configs).latency for by in (judge, measure))
+    assert judges_as_measured(target) == alike == np.array_equal(judged, measured)
 
 
 def test_a_batch_is_judged_as_each_alone():

@@ -11,6 +11,7 @@ from scipy.stats import spearmanr
 from search_space.errors import InputError
 from tuner.compression import Compression
 from tuner.cost_model import CostModel, Samples, centred_logs, cost_models, rank_agreement
+from tuner.cost_models.blend import Blend
 from tuner.cost_models.gaussian_process import GaussianProcess
 from tuner.cost_models.residual import DampedResidual
 from tuner.validity import ValidityClassifier
@@ -70,6 +71,21 @@ def test_uncertainty_grows_away_from_the_data(name: str) -> None:
     model.fit(samples, latencies)
     spread = model.uncertainty(samples)
     assert spread is not None and (spread >= 0).all() and spread.max() > 0
+
+
+def test_the_blend_starts_from_the_analytical_latency_where_it_is_shown() -> None:
+    """A dozen measurements: what they do not tell is taken from the analytical latency."""
+    held_out, latencies = data(1, 200)
+    few, measured = data(0, 12)
+    ranks = []
+    for shown in (True, False):
+        samples = [
+            s if shown else replace(s, analytical=s.analytical * np.nan) for s in (few, held_out)
+        ]
+        model = Blend()
+        model.fit(samples[0], measured)
+        ranks.append(rank_agreement(model.predict(samples[1]), latencies, held_out.groups))
+    assert ranks[0] > ranks[1] + 0.05
 
 
 def test_the_residual_starts_at_the_analytical_ranking_and_improves_on_it() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from problems import TARGET, Judged, judge
 
 from records.database import Database
@@ -20,6 +21,8 @@ from search_space.target import Target
 from search_space.template import template_of
 from search_space.workload import Workload
 from tuner.cancel import CancelToken, cancel_on_signals
+from tuner.cost_model import Samples
+from tuner.cost_models.blend import Blend
 from tuner.database_ledger import DatabaseLedger
 from tuner.ledger import Entry, MemoryLedger
 from tuner.options import Progress, TuneOptions
@@ -76,6 +79,39 @@ class NoisyHardware(SimulatorRunner):
 
 def configs(ledger: MemoryLedger) -> list[tuple[str, str]]:
     return [(e.workload.key, e.trial.config.key) for e in ledger.entries]
+
+
+class SlowerThanJudged(SimulatorRunner):
+    """Measures by a machine that is slower where the judge sees no reason."""
+
+    def __init__(self) -> None:
+        super().__init__(RunnerOptions(TARGET, judge=slower))
+
+
+def slower(workload: Workload, target: Target, configs: Sequence[Config]) -> Judged:
+    judged = judge(workload, target, configs)
+    tall = np.array([config.integer("m_tile") > 6 for config in configs])
+    return Judged(judged.latency * np.where(tall, 1.7, 1.0), judged.features, judged.bound)
+
+
+@pytest.mark.parametrize("is_label", [True, False])
+def test_the_judges_latency_is_shown_where_the_simulator_measures_otherwise(
+    is_label: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    fit = Blend.fit
+
+    def watching(self: Blend, samples: Samples, latencies: NDArray[np.float64]) -> None:
+        seen.append(bool(np.isfinite(samples.analytical).all()))
+        assert np.isfinite(samples.analytical).any() == seen[-1], "all of them or none"
+        fit(self, samples, latencies)
+
+    monkeypatch.setattr(Blend, "fit", watching)
+    runner = simulator() if is_label else SlowerThanJudged()
+    options = TuneOptions(trials=40, seed=1)
+    tune([TASKS[0]], TARGET, MemoryLedger(), [runner], options, judge=judge,
+         judge_is_label=is_label)  # fmt: skip
+    assert seen and set(seen) == {not is_label}
 
 
 def test_the_default_comes_first_and_the_best_is_never_worse() -> None:

@@ -4,9 +4,10 @@ The process extrapolates beyond the best seen and knows its doubt; the trees, of
 share what they learn between tasks. Both learn `compressed` log latencies, so their mean is one
 too. Its uncertainty is the process's, widened by how far the two disagree.
 
-With a pretrained model's prior p, both learn what is left after `slope * p`, compressed alike; the
-slope is fitted by least squares, shrunk towards 1 as if `_TRUST` samples had said so. The trees see
-p as one more feature.
+With a prior p both learn what is left after `slope * p`, compressed alike; the slope is fitted by
+least squares, shrunk towards 1 as if `_TRUST` samples had said so. The trees see p as one more
+feature. The prior is what a pretrained model says; without one, the logarithm of the analytical
+latency where that is shown.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ class Blend(CostModel):
     def fit(self, samples: Samples, latencies: Floats) -> None:
         self._compression = Compression.of(latencies, samples.groups)
         self._slope, self._usual = 0.0, {}
-        if samples.prior is not None:
-            logs, prior = centred_logs(latencies, samples.groups), samples.prior
+        prior = _prior(samples)
+        if prior is not None:
+            logs = centred_logs(latencies, samples.groups)
             numbers = np.unique(samples.groups).tolist()
             self._usual = {g: float(prior[samples.groups == g].mean()) for g in numbers}
             prior = centred(prior, samples.groups)
@@ -104,13 +106,23 @@ class Blend(CostModel):
 
     def _base(self, samples: Samples) -> Floats:
         """What the prior says, on the labels' scale; zeros without one."""
-        if samples.prior is None:
+        prior = _prior(samples)
+        if prior is None:
             return np.zeros(len(samples))
         usual = np.array([self._usual.get(g, 0.0) for g in samples.groups.tolist()])
-        return self._compression.compressed(self._slope * (samples.prior - usual), samples.groups)
+        return self._compression.compressed(self._slope * (prior - usual), samples.groups)
+
+
+def _prior(samples: Samples) -> Floats | None:
+    """What is known before anything is measured, log seconds; None where nothing is."""
+    if samples.prior is not None:
+        return samples.prior
+    known = np.isfinite(samples.analytical) & (samples.analytical > 0)
+    return np.log(np.where(known, samples.analytical, 1.0)) if known.any() else None
 
 
 def _with_prior(samples: Samples) -> NDArray[np.float32]:
     """Features, and the prior as one more column (zero without one)."""
-    prior = np.zeros(len(samples)) if samples.prior is None else samples.prior
+    prior = _prior(samples)
+    prior = np.zeros(len(samples)) if prior is None else prior
     return np.column_stack([samples.features, prior]).astype(np.float32)
