@@ -6,15 +6,19 @@ A zip archive, stored without compression:
     constants.bin      packed weights
     code/N.o           code objects
     host/N.onnx        host nodes
+    sha256             digest of the names, sizes and checksums of all of these
 
 Reading trusts nothing: members are read by the names above only (nothing is ever extracted to
-disk), every size is checked against the manifest, every offset against its region, and whatever
-does not fit is refused with a sentence. The code inside runs natively: load artifacts only from
-people you would run a program from. Invariant: `read_artifact(write_artifact(r))` equals `r`.
+disk), what was changed since it was written is refused by its digest, every size is checked against
+the manifest, every offset against its region, and whatever does not fit is refused with a sentence.
+The digest finds accidents and edits, not forgery: the code inside runs natively, so load artifacts
+only from people you would run a program from. Invariant: `read_artifact(write_artifact(r))` equals
+`r`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
 from pathlib import Path
@@ -22,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from codegen.native.memory import aligned_bytes
 from compiler.graph import TensorInfo
+from compiler.memory import ALIGNMENT
 from compiler.program import (
     CodeObject,
     HostStep,
@@ -40,7 +45,10 @@ from search_space.target import Target
 if TYPE_CHECKING:
     from compiler.executable import Executable
 
-FORMAT = 1
+DIGEST = "sha256"
+"""Name of the member that seals all others."""
+
+FORMAT = 2
 """Version of the layout described above."""
 
 _LIMIT = 1 << 36
@@ -67,6 +75,16 @@ def _write_members(recipe: Recipe, archive: zipfile.ZipFile) -> None:
         archive.writestr(zipfile.ZipInfo(f"code/{number}.o"), code.code)
     for number, step in enumerate(hosts):
         archive.writestr(zipfile.ZipInfo(f"host/{number}.onnx"), step.proto)
+    archive.writestr(zipfile.ZipInfo(DIGEST), digest(archive))
+
+
+def digest(archive: zipfile.ZipFile) -> str:
+    """Of every member by name, size and checksum (which reading a member verifies)."""
+    found = hashlib.sha256()
+    for member in archive.infolist():
+        if member.filename != DIGEST:
+            found.update(f"{member.filename} {member.file_size} {member.CRC:08x}\n".encode())
+    return found.hexdigest()
 
 
 def _manifest(recipe: Recipe) -> dict[str, Any]:
@@ -149,6 +167,8 @@ class _Reader:
                 f"artifact '{name}' has the format {version}; this version reads {FORMAT}; "
                 "compile the model again"
             )
+        if archive.read(DIGEST).decode("ascii", "replace") != digest(archive):
+            raise self._damaged("it was changed after it was written")
         self.arena = self._natural(self.manifest["arena_bytes"], "arena_bytes")
         self.constants = self._natural(self.manifest["constant_bytes"], "constant_bytes")
 
@@ -212,6 +232,13 @@ class _Reader:
             raise self._damaged(f"a tensor ends behind the {region}")
         return Place(region, offset)
 
+    def _argument(self, raw: Any) -> Place:
+        """The place of a kernel's tensor: none at all, or a cache line of the device's memory."""
+        place = self._place(raw, 0)
+        if place.region == "value" or place.offset % ALIGNMENT:
+            raise self._damaged(f"a kernel's tensor lies at {place.region} + {place.offset}")
+        return place
+
     def _ref(self, raw: Any) -> TensorRef:
         shape = raw["shape"]
         dims = None if shape is None else tuple(self._natural(s, "an extent") for s in shape)
@@ -232,7 +259,7 @@ class _Reader:
             code = self._natural(raw["code"], "a code number")
             if code >= codes:
                 raise self._damaged(f"it names the code object {code} of {codes}")
-            places = tuple(self._place(place, 0) for place in raw["arguments"])
+            places = tuple(self._argument(place) for place in raw["arguments"])
             name, workload, config = (str(raw[key]) for key in ("kernel", "workload", "config"))
             return KernelStep(name, workload, config, str(raw["origin"]), code, places)
         proto = self._member(f"host/{next(numbers)}.onnx", self._natural(raw["bytes"], "a size"))

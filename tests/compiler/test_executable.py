@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import zipfile
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from codegen.host import cpu_target, host_target
-from compiler.artifact import read_artifact, write_artifact
+from compiler.artifact import DIGEST, digest, read_artifact, write_artifact
 from compiler.build import build, extract_tasks
 from compiler.executable import Executable
 from compiler.onnx_import import import_model
@@ -138,8 +139,8 @@ def test_an_artifact_is_the_executable(
     np.testing.assert_array_equal(ours["constants"], theirs["constants"])
 
 
-def damaged(executable: Executable, path: Path, change: Any) -> None:
-    """Write an artifact whose manifest was changed by `change`."""
+def damaged(executable: Executable, path: Path, change: Any, sealed: bool = True) -> None:
+    """Write an artifact whose manifest was changed; its digest fits if it is sealed again."""
     whole = path.with_suffix(".whole")
     executable.save(whole)
     with zipfile.ZipFile(whole) as source, zipfile.ZipFile(path, "w") as target:
@@ -149,13 +150,15 @@ def damaged(executable: Executable, path: Path, change: Any) -> None:
                 manifest = json.loads(content)
                 change(manifest)
                 content = json.dumps(manifest).encode()
+            if name == DIGEST and sealed:
+                content = digest(target).encode()
             target.writestr(name, content)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(format=99), "has the format 99; this version reads 1"),
+        (lambda m: m.update(format=99), "has the format 99; this version reads 2"),
         (lambda m: m.update(arena_bytes=-1), "arena_bytes = -1 is out of range"),
         (lambda m: m.update(arena_bytes=1 << 60), "out of range"),
         (lambda m: m.update(arena_bytes=64), "ends behind the arena"),
@@ -167,6 +170,8 @@ def damaged(executable: Executable, path: Path, change: Any) -> None:
         (lambda m: m["inputs"][0].update(place=["moon", 0]), "region 'moon'"),
         (lambda m: m["inputs"][0].update(place=["arena", 1 << 30]), "ends behind the arena"),
         (lambda m: m["inputs"][0].update(shape=[-3, 8]), "an extent = -3"),
+        (lambda m: m["steps"][0]["arguments"].__setitem__(0, ["value", 0]), "value \\+ 0"),
+        (lambda m: m["steps"][0]["arguments"].__setitem__(0, ["arena", 4]), "arena \\+ 4"),
         (lambda m: m.pop("steps"), "not a compiled model, or it is damaged"),
         (lambda m: m["target"].update(facts={}), "artifact|target"),
     ],
@@ -178,6 +183,34 @@ def test_damaged_artifacts_are_refused(
     damaged(executable, path, change)
     with pytest.raises((ModelError, TargetError), match=message):
         Executable.load(path)
+
+
+def leaves(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every (container, key) of nested lists and dictionaries whose value is a number or text."""
+    for key in range(len(value)) if isinstance(value, list) else value:
+        if isinstance(value[key], list | dict):
+            yield from leaves(value[key])
+        else:
+            yield value, key
+
+
+def test_whatever_is_edited_is_refused(executable: Executable, tmp_path: Path) -> None:
+    """Each value of the manifest in turn: a kernel with a wrong argument would crash us."""
+    path = tmp_path / "edited.tsm"
+    executable.save(path)
+    with zipfile.ZipFile(path) as archive:
+        count = len(list(leaves(json.loads(archive.read("manifest.json")))))
+    assert count > 50
+
+    def edit(manifest: Any, number: int) -> None:
+        holder, key = list(leaves(manifest))[number]
+        value = holder[key]
+        holder[key] = value + 64 if isinstance(value, int | float) else f"{value}~"
+
+    for number in range(count):
+        damaged(executable, path, functools.partial(edit, number=number), sealed=False)
+        with pytest.raises(ModelError, match=r"changed after it was written|has the format"):
+            Executable.load(path)
 
 
 def test_files_that_are_no_artifacts_are_refused(executable: Executable, tmp_path: Path) -> None:
