@@ -13,10 +13,11 @@ import numpy as np
 from codegen.accelerator.instructions import DTYPE_BYTES, InstructionStream, Ints, Space
 
 PARTITION_GROUP = 32
-"""Partitions told apart together: engines begin at multiples of this many."""
+"""Partitions told apart together where those that accesses begin at are too many."""
 
-FEW_ACCESSES, MOST_CELLS = 1 << 12, 1 << 20
-"""Accesses, and cells of all groups, at most where groups are smaller than that."""
+MOST_CELLS, MOST_VISITS = 1 << 20, 1 << 23
+"""Cells of all groups, and cells that all accesses touch together, at most where groups are smaller
+than that."""
 
 SMALLEST_GRANULE = 16
 """Bytes: tiles closer than this are not told apart."""
@@ -64,21 +65,24 @@ def footprints(stream: InstructionStream) -> Footprints:
     psum_cells = -(-core.psum_bytes // granule)
     base = np.where(space == Space.PSUM, sbuf_cells, 0)
     chip = space != Space.HBM
-    width = _width(table["partition"][chip], core.sbuf_partitions, sbuf_cells + psum_cells)
-    groups = -(-core.sbuf_partitions // width)
+    first = np.where(chip, base + low // granule, low)
+    stop = np.where(chip, base + -(-high // granule), high)
     last = table["partition"] + table["count"][:, 0]
+    begins = _begins(
+        table["partition"][chip], last[chip], (stop - first)[chip], sbuf_cells + psum_cells
+    )
     pitch, column, column_stop = _columns(stream, low)
     return Footprints(
         tensor=np.where(chip, -1, table["tensor"]),
-        first=np.where(chip, base + low // granule, low),
-        stop=np.where(chip, base + -(-high // granule), high),
-        group=np.where(chip, table["partition"] // width, 0),
-        group_stop=np.where(chip, -(-last // width), 0),
+        first=first,
+        stop=stop,
+        group=np.where(chip, np.searchsorted(begins, table["partition"], side="right") - 1, 0),
+        group_stop=np.where(chip, np.searchsorted(begins, last), 0),
         pitch=pitch,
         column=column,
         column_stop=column_stop,
         cells=sbuf_cells + psum_cells,
-        groups=max(groups, 1),
+        groups=len(begins),
     )
 
 
@@ -91,15 +95,18 @@ def _granule(low: Ints, high: Ints, chip: np.ndarray) -> int:
     return min(4096, max(SMALLEST_GRANULE, common & -common if common else 4096))
 
 
-def _width(starts: Ints, partitions: int, cells: int) -> int:
-    """Partitions of a group: so few that transfers to neighbouring ones are told apart, if cells
-    stay few."""
-    if not starts.any():
-        return partitions
-    odd = starts[starts % PARTITION_GROUP != 0]
-    common = int(np.gcd.reduce(odd)) if len(odd) else PARTITION_GROUP
-    fine = len(starts) <= FEW_ACCESSES and -(-partitions // common) * cells <= MOST_CELLS
-    return common if fine else PARTITION_GROUP
+def _begins(start: Ints, stop: Ints, spans: Ints, cells: int) -> Ints:
+    """First partitions of groups, ascending: wherever an access begins, so that two which share no
+    partition share no group; coarser ones if that is too many to look at.
+
+    Args:
+        start, stop, spans: partitions and cells of each access on chip.
+    """
+    begins: Ints = np.unique(np.append(start, 0))
+    groups = np.searchsorted(begins, stop) - np.searchsorted(begins, start)
+    if len(begins) * cells > MOST_CELLS or int((groups * spans).sum()) > MOST_VISITS:
+        begins = np.unique(begins // PARTITION_GROUP * PARTITION_GROUP)
+    return begins
 
 
 def _columns(stream: InstructionStream, low: Ints) -> tuple[Ints, Ints, Ints]:

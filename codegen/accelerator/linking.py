@@ -19,9 +19,9 @@ from codegen.accelerator.core import Core
 from codegen.accelerator.dependences import with_semaphores
 from codegen.accelerator.draft import Draft, Part, Range, concatenate
 from codegen.accelerator.instructions import InstructionStream, Ints
-from codegen.accelerator.ordering import in_grant_order
+from codegen.accelerator.ordering import ending, in_grant_order
 from codegen.accelerator.residency import Policy, drop_resident_transfers, keep_on_chip
-from codegen.accelerator.scheduling import in_order, issue_order
+from codegen.accelerator.scheduling import RULES, Rule, scheduled
 from codegen.accelerator.synchronisation import verify
 from codegen.accelerator.verifier import verify_shapes
 from search_space.errors import CodegenError
@@ -56,6 +56,7 @@ def link(
     core: Core,
     external: Sequence[Range] = (),
     policy: Policy | None = None,
+    rules: Sequence[Rule] = RULES,
 ) -> Linked:
     """Link kernels into one program.
 
@@ -63,6 +64,7 @@ def link(
         external: what is read when the program has ended, by the caller or the host.
         policy: how far tensors stay on chip; None: none does. Where tiles and residents do not fit
             together, fewer stay.
+        rules: ways to order instructions, of which the one that ends first is taken.
 
     Raises:
         VerificationError: the program breaks a rule; an error of ours, not of the caller.
@@ -77,7 +79,7 @@ def link(
                 raise
             policy = policy.less()
             continue
-        return _finish(draft, residents)
+        return _finish(draft, residents, rules)
 
 
 def among_neighbours(part: Part, core: Core) -> InstructionStream:
@@ -96,11 +98,12 @@ def among_neighbours(part: Part, core: Core) -> InstructionStream:
     return in_grant_order(with_semaphores(draft.stream()))
 
 
-def _finish(draft: Draft, residents: tuple[Resident, ...]) -> Linked:
+def _finish(draft: Draft, residents: tuple[Resident, ...], rules: Sequence[Rule]) -> Linked:
     """Order, semaphores, verification and grant order for a draft whose tiles are placed."""
     whole = draft.stream()
     verify_shapes(whole)
-    stream = with_semaphores(in_order(whole, issue_order(whole)))
+    ordered = [with_semaphores(scheduled(whole, rule)) for rule in rules]
+    stream = min(ordered, key=ending) if len(ordered) > 1 else ordered[0]
     verify(stream)
     stream = in_grant_order(stream)
     owners = draft.owners[stream.rows["position"]]

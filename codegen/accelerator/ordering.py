@@ -210,22 +210,32 @@ def _grant(
 
 def grant_order(stream: InstructionStream) -> Ints:
     """Rows of the stream in the order the nominal machine grants them."""
+    return _granted(stream)[0]
+
+
+def ending(stream: InstructionStream) -> float:
+    """ns until the nominal machine shows the last result, but for what stationary tiles add."""
+    return float(_granted(stream)[1].max(initial=0.0))
+
+
+def _granted(stream: InstructionStream) -> tuple[Ints, Floats]:
+    """(rows in grant order, ns at which each shows its result)."""
     n = len(stream)
     cost = costs(stream)
     queue = stream.rows["queue"]
     head, following = _successors(queue)
     need = np.zeros(n, dtype=np.int64)
     _needed(n, FIRST_DMA_QUEUE, queue, stream.wait_start, stream.waits, need, following)
-    order = np.zeros(n, dtype=np.int64)
+    order, finish = np.zeros(n, dtype=np.int64), np.zeros(n)
     done = _grant(
         n, QUEUES, FIRST_DMA_QUEUE, stream.core.dma_engines, float(stream.core.semaphore_ns), queue,
         stream.rows["lock"], stream.wait_start, stream.waits, cost.issue, cost.latency,
         cost.dma_engines, cost.dma_work, need, head, following, np.zeros(QUEUES),
-        np.full(QUEUES, -1.0), np.zeros(n), np.zeros(n, dtype=np.int64),
+        np.full(QUEUES, -1.0), finish, np.zeros(n, dtype=np.int64),
         np.zeros(stream.core.dma_engines), np.zeros(2), order,
     )  # fmt: skip
     assert done == n, "waits name earlier rows only, so some queue can always go on"
-    return order
+    return order, finish
 
 
 def _successors(queue: Ints) -> tuple[Ints, Ints]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from codegen.accelerator.addresses import Resident, tile_bytes
+from codegen.accelerator.aliases import without_aliases
 from codegen.accelerator.draft import Draft, Range, element_bytes
 from codegen.accelerator.instructions import (
     Allocation,
@@ -110,7 +111,7 @@ def keep_on_chip(draft: Draft, external: Sequence[Range], policy: Policy) -> tup
         planner.fixed |= {*plan.tiles, residents[-1].allocation}
         gone += plan.dropped
     put(draft, gone, pieces, {resident.allocation for resident in residents})
-    return tuple(residents)
+    return without_aliases(draft, residents)
 
 
 def drop_resident_transfers(draft: Draft, tensors: Collection[int]) -> None:

@@ -4,11 +4,14 @@ Engines take their instructions in order, and a program joined from kernels has 
 kernel, step by step: the scalar engine waits for the vector engine's part of one tile before it
 empties the next, and nothing of the next kernel begins before the last of this one. Here they are
 put into the order in which a greedy machine would issue them: of all instructions whose operands
-are there, the one that can start first; of those, the one with the longest way to the end. It is
-what `interleaving` does for a loop of a kernel, for programs of any length, in compiled loops.
+are there, the one that can start first, unless it would hold up another with a longer way to the
+end (`_urgent`). A copy that any of several engines can make goes to the one that shows it first.
+It is what `interleaving` does for a loop of a kernel, for programs of any length, in compiled
+loops.
 
-Invariant: instructions that touch the same bytes, one of them writing, keep their order, so the
-program computes the same; what an order saves is up to how far apart tiles stand (`addresses`).
+Invariant: instructions that touch the same bytes, one of them writing, keep their order
+(`conflicts`), so the program computes the same; what an order saves is up to how far apart tiles
+stand (`addresses`).
 """
 
 from __future__ import annotations
@@ -18,213 +21,118 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from codegen.accelerator.compiled import Floats, Ints, compiled
-from codegen.accelerator.core import FIRST_DMA_QUEUE
+from codegen.accelerator.conflicts import Conflicts, conflicts
+from codegen.accelerator.core import ENGINES, FIRST_DMA_QUEUE
 from codegen.accelerator.costs import costs
-from codegen.accelerator.dependences import operand_tables
-from codegen.accelerator.footprints import footprints
-from codegen.accelerator.instructions import OPERANDS, InstructionStream, Op
+from codegen.accelerator.instructions import (
+    ENGINES_OF,
+    LOCK_PSUM,
+    LOCK_SBUF,
+    OPERANDS,
+    InstructionStream,
+    Op,
+    Space,
+)
 
 LOOK_AHEAD = 1024
 """Instructions that are ready, in program order, among which the next is chosen."""
 
+MOVABLE = (Op.COPY,)
+"""Operations that any engine that has them may take."""
+
+WAYS = 3
+"""Engines that an instruction may go to, at most."""
+
 
 @compiled
-def _note(
-    row: int,
+def _begin(
+    w: int, queue: Ints, lock: Ints, ready_at: Floats, free: Floats, ports: Floats, dma: int
+) -> float:
+    """When an instruction can start in way `w` (row * WAYS + which)."""
+    time = max(ready_at[w], free[min(queue[w], dma)])
+    if lock[w] % 2 == 1:
+        time = max(time, ports[0])
+    if lock[w] >= 2:
+        time = max(time, ports[1])
+    return float(time)
+
+
+@compiled
+def _way(
     i: int,
-    reads: int,
-    total: int,
-    capacity: int,
-    seen: Ints,
-    place: Ints,
-    earlier: Ints,
-    flow: Ints,
+    ways: int,
+    dma: int,
+    queue: Ints,
+    lock: Ints,
+    shown: Floats,
+    ready_at: Floats,
+    free: Floats,
+    ports: Floats,
 ) -> int:
-    """Row `i` must follow `row`; how many pairs there are now (they may exceed `capacity`)."""
-    if seen[row] != i and total < capacity:
-        seen[row] = i
-        place[row] = total
-        earlier[total] = row
-        flow[total] = 0
-        total += 1
-    elif seen[row] != i:
-        total = capacity + 1
-    if reads == 1 and seen[row] == i:
-        flow[place[row]] = 1
-    return total
+    """The way of row `i` that shows its result first."""
+    found = i * ways
+    best = _begin(found, queue, lock, ready_at, free, ports, dma) + shown[found]
+    for w in range(i * ways + 1, i * ways + ways):
+        if queue[w] >= 0:
+            time = _begin(w, queue, lock, ready_at, free, ports, dma) + shown[w]
+            if time < best:
+                best = time
+                found = w
+    return found
 
 
 @compiled
-def _meet_in_hbm(
-    i: int,
-    access: int,
-    reads: int,
-    total: int,
-    capacity: int,
-    box: Ints,
-    chain: Ints,
-    link: Ints,
-    seen: Ints,
-    place: Ints,
-    earlier: Ints,
-    flow: Ints,
+def _urgent(
+    w: int,
+    time: float,
+    rest: float,
+    other: int,
+    other_time: float,
+    other_rest: float,
+    dma: int,
+    queue: Ints,
+    lock: Ints,
+    busy: Floats,
 ) -> int:
-    """Pair row `i` with those whose bytes in HBM it touches. `box` holds six numbers an access:
-    first, stop, pitch, column, its stop, tensor; `link` four: next, row, access, whether it
-    writes."""
-    mine = access * 6
-    at = chain[box[mine + 5]]
-    while at >= 0:
-        their = link[at * 4 + 2] * 6
-        apart = box[mine] >= box[their + 1] or box[their] >= box[mine + 1]
-        alike = box[mine + 2] > 0 and box[mine + 2] == box[their + 2]
-        beside = box[mine + 3] >= box[their + 4] or box[their + 3] >= box[mine + 4]
-        row = link[at * 4 + 1]
-        writes = reads == 0 or link[at * 4 + 3] == 1
-        if not (apart or (alike and beside)) and row < i and writes:
-            total = _note(row, i, reads, total, capacity, seen, place, earlier, flow)
-        at = link[at * 4]
-    return total
-
-
-@compiled
-def _meet_on_chip(
-    i: int,
-    start: int,
-    stop: int,
-    reads: int,
-    total: int,
-    capacity: int,
-    writer: Ints,
-    readers: Ints,
-    node: Ints,
-    seen: Ints,
-    place: Ints,
-    earlier: Ints,
-    flow: Ints,
-) -> int:
-    """Pair row `i` with the writers of cells `start` to `stop`, and a write with their readers.
-    `node` holds two numbers for each reader of a cell: its row, the next."""
-    for c in range(start, stop):
-        if writer[c] >= 0:
-            total = _note(writer[c], i, reads, total, capacity, seen, place, earlier, flow)
-        at = readers[c]
-        while at >= 0 and reads == 0:
-            total = _note(node[at * 2], i, 0, total, capacity, seen, place, earlier, flow)
-            at = node[at * 2 + 1]
-    return total
-
-
-@compiled
-def _remember(
-    i: int, start: int, stop: int, reads: int, nodes: int, writer: Ints, readers: Ints, node: Ints
-) -> int:
-    """Row `i` is the writer of cells `start` to `stop`, or one more reader; readers so far."""
-    for c in range(start, stop):
-        if reads == 0:
-            writer[c] = i
-            readers[c] = -1
-        else:
-            node[nodes * 2] = i
-            node[nodes * 2 + 1] = readers[c]
-            readers[c] = nodes
-            nodes += 1
-    return nodes
-
-
-@compiled
-def _conflicts(
-    n: int,
-    cells: int,
-    capacity: int,
-    touched: Ints,
-    box: Ints,
-    group: Ints,
-    group_stop: Ints,
-    shared: Ints,
-    writer: Ints,
-    readers: Ints,
-    node: Ints,
-    chain: Ints,
-    link: Ints,
-    seen: Ints,
-    place: Ints,
-    start: Ints,
-    earlier: Ints,
-    flow: Ints,
-) -> int:
-    """Fill `start`, `earlier` and `flow`: the rows that each row must follow, and whether it reads
-    what they write. Returns how many, more than `capacity` if that is too little.
-
-    `touched` holds five accesses a row, three read and two written (-1: none).
-    """
-    total = 0
-    links = 0
-    nodes = 0
-    for i in range(n):
-        start[i] = total
-        for slot in range(5):
-            access = touched[i * 5 + slot]
-            reads = int(slot < 3)
-            if access < 0:
-                continue
-            t = box[access * 6 + 5]
-            if t >= 0:
-                if shared[t] == 1:
-                    total = _meet_in_hbm(
-                        i, access, reads, total, capacity, box, chain, link, seen, place, earlier,
-                        flow,
-                    )  # fmt: skip
-                continue
-            for g in range(group[access], group_stop[access]):
-                total = _meet_on_chip(
-                    i, g * cells + box[access * 6], g * cells + box[access * 6 + 1], reads, total,
-                    capacity, writer, readers, node, seen, place, earlier, flow,
-                )  # fmt: skip
-        for slot in range(5):
-            access = touched[i * 5 + slot]
-            if access < 0:
-                continue
-            t = box[access * 6 + 5]
-            if t >= 0:
-                link[links * 4] = chain[t]
-                link[links * 4 + 1] = i
-                link[links * 4 + 2] = access
-                link[links * 4 + 3] = int(slot >= 3)
-                chain[t] = links
-                links += 1
-                continue
-            for g in range(group[access], group_stop[access]):
-                low = g * cells + box[access * 6]
-                high = g * cells + box[access * 6 + 1]
-                nodes = _remember(i, low, high, int(slot < 3), nodes, writer, readers, node)
-        if total > capacity:
-            return total
-    start[n] = total
-    return total
+    """Whether way `other`, which could start later, had better go before way `w`: they need the
+    same engine or port, and what waits for either ends sooner so (`rest`: the way to the end)."""
+    both = int(min(queue[w], dma) == min(queue[other], dma))
+    if lock[w] % 2 == 1 and lock[other] % 2 == 1:
+        both = 1
+    if lock[w] >= 2 and lock[other] >= 2:
+        both = 1
+    usual = max(time + rest, max(other_time, time + busy[w]) + other_rest)
+    swapped = max(other_time + other_rest, other_time + busy[other] + rest)
+    return int(both == 1 and swapped < usual)
 
 
 @compiled
 def _issue(
     n: int,
+    ways: int,
     look_ahead: int,
-    resource: Ints,
+    dma: int,
+    swaps: int,
+    semaphore: float,
+    queue: Ints,
     lock: Ints,
     busy: Floats,
+    shown: Floats,
     after_start: Ints,
     after: Ints,
-    delay: Floats,
+    flow: Ints,
     missing: Ints,
     remaining: Floats,
     ready_at: Floats,
     free: Floats,
+    ports: Floats,
     ready: Ints,
+    begin: Floats,
+    way: Ints,
     order: Ints,
 ) -> int:
-    """Fill `order` by greedy list scheduling; the number of rows issued."""
+    """Fill `order` (ways of rows) by greedy list scheduling; the number of rows issued."""
     count = 0
-    lock0 = 0.0
-    lock1 = 0.0
     for i in range(n):
         if missing[i] == 0:
             ready[count] = i
@@ -232,36 +140,50 @@ def _issue(
     for step in range(n):
         if count == 0:
             return step
-        best = -1
         at = -1
-        best_time = 0.0
         for k in range(min(count, look_ahead)):
             i = ready[k]
-            time = max(ready_at[i], free[resource[i]])
-            if lock[i] % 2 == 1:
-                time = max(time, lock0)
-            if lock[i] >= 2:
-                time = max(time, lock1)
-            first = best < 0
-            if best >= 0:
-                first = time < best_time or (time == best_time and remaining[i] > remaining[best])
+            way[k] = _way(i, ways, dma, queue, lock, shown, ready_at, free, ports)
+            begin[k] = _begin(way[k], queue, lock, ready_at, free, ports, dma)
+            first = at < 0
+            if at >= 0:
+                first = begin[k] < begin[at] or (
+                    begin[k] == begin[at] and remaining[i] > remaining[ready[at]]
+                )
             if first:
-                best = i
                 at = k
-                best_time = time
-        order[step] = best
+        usual = at
+        for k in range(min(count, look_ahead) * swaps):
+            if k != at and begin[k] < begin[usual] + busy[way[usual]]:
+                urgent = _urgent(
+                    way[at], begin[at], remaining[ready[at]], way[k], begin[k],
+                    remaining[ready[k]], dma, queue, lock, busy,
+                )  # fmt: skip
+                if urgent == 1:
+                    at = k
+        best = ready[at]
+        w = way[at]
+        time = begin[at]
+        order[step] = w
         count -= 1
         for k in range(at, count):
             ready[k] = ready[k + 1]
-        done = best_time + busy[best]
-        free[resource[best]] = done
-        if lock[best] % 2 == 1:
-            lock0 = done
-        if lock[best] >= 2:
-            lock1 = done
+        done = time + busy[w]
+        free[min(queue[w], dma)] = done
+        if lock[w] % 2 == 1:
+            ports[0] = done
+        if lock[w] >= 2:
+            ports[1] = done
         for e in range(after_start[best], after_start[best + 1]):
             j = after[e]
-            ready_at[j] = max(ready_at[j], best_time + delay[e])
+            for v in range(j * ways, j * ways + ways):
+                late = shown[w]
+                if queue[v] == queue[w]:
+                    if queue[w] == 0 or (flow[e] == 0 and queue[w] < dma):
+                        late = busy[w]
+                elif queue[v] < dma:
+                    late = late + semaphore
+                ready_at[v] = max(ready_at[v], time + late)
             missing[j] -= 1
             if missing[j] == 0:
                 k = count
@@ -276,74 +198,101 @@ def _issue(
 
 
 @dataclass(frozen=True)
-class Conflicts:
-    """Pairs of rows that keep their order, sorted by the later.
+class Ways:
+    """How each row may be issued: engine or queue (-1: no such way), ports held, ns its engine is
+    busy and until its result shows; each of shape (n * WAYS,), a row's own way first."""
+
+    queue: Ints
+    lock: Ints
+    busy: Floats
+    shown: Floats
+
+
+def ways_of(stream: InstructionStream, movable: bool) -> Ways:
+    """All ways to issue each row; only its own unless `movable`."""
+    n, rows, core = len(stream), stream.rows, stream.core
+    queue, lock = np.full((n, WAYS), -1, dtype=np.int64), np.zeros((n, WAYS), dtype=np.int64)
+    busy, shown = np.zeros((n, WAYS)), np.zeros((n, WAYS))
+    queue[:, 0], lock[:, 0] = rows["queue"], rows["lock"]
+    cost = costs(stream)
+    dma = rows["queue"] >= FIRST_DMA_QUEUE
+    busy[:, 0] = np.where(dma, cost.dma_work * cost.dma_engines / core.dma_engines, cost.issue)
+    shown[:, 0] = cost.latency + np.where(dma, cost.dma_work, cost.issue)
+    for op in MOVABLE if movable else ():
+        mine = np.flatnonzero(rows["op"] == op)
+        used = np.ones(len(mine), dtype=np.int64)
+        sbuf, psum = (_touches(stream, mine, space) for space in (Space.SBUF, Space.PSUM))
+        for name in ENGINES_OF[op]:
+            number = ENGINES.index(name)
+            able = (rows["queue"][mine] != number) & ~(psum & (name == "gpsimd"))
+            row, place = mine[able], used[able]
+            there = costs(
+                replace(stream, rows={**rows, "queue": np.where(dma, rows["queue"], number)})
+            )
+            queue[row, place] = number
+            held = sbuf & core.exclusive_sbuf & (name in ("vector", "gpsimd"))
+            lock[row, place] = np.where(held, LOCK_SBUF, 0)[able]
+            held = psum & core.exclusive_psum & (name in ("vector", "scalar"))
+            lock[row, place] |= np.where(held, LOCK_PSUM, 0)[able]
+            busy[row, place] = there.issue[row]
+            shown[row, place] = there.issue[row] + there.latency[row]
+            used[able] += 1
+    return Ways(queue.reshape(-1), lock.reshape(-1), busy.reshape(-1), shown.reshape(-1))
+
+
+def _touches(stream: InstructionStream, rows: Ints, space: Space) -> np.ndarray:
+    """Whether each of some rows has an operand in a memory."""
+    spaces = np.append(stream.accesses["space"], -1)
+    found: np.ndarray = np.any([spaces[stream.rows[name][rows]] == space for name in OPERANDS], 0)
+    return found
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the greedy machine chooses.
 
     Attributes:
-        earlier, later: rows.
-        flow: 1 where the later reads what the earlier writes.
+        movable: copies go to whichever engine shows them first.
+        swaps: what could start first makes way for what is more urgent (`_urgent`).
+        drift: ns that a row is less urgent for each place it stands further back in the program:
+            with some, weights are loaded in the order in which they are used.
     """
 
-    earlier: Ints
-    later: Ints
-    flow: Ints
+    movable: bool = True
+    swaps: bool = True
+    drift: float = 0.0
 
 
-def conflicts(stream: InstructionStream) -> Conflicts:
-    """All pairs of rows that touch the same bytes, one of them writing, none in between writing."""
-    n = len(stream)
-    feet = footprints(stream)
-    reads, writes = operand_tables(stream)
-    touched = np.ascontiguousarray(np.concatenate([reads, writes], axis=1)).reshape(-1)
-    rows = stream.rows
-    shared = np.zeros(max(len(stream.tensors), 1), dtype=np.int64)
-    shared[stream.accesses["tensor"][rows["out"][rows["op"] == Op.STORE]]] = 1
-    size = feet.cells * feet.groups
-    spans = np.maximum(feet.stop - feet.first, 0) * np.maximum(feet.group_stop - feet.group, 0)
-    room = int(np.where(feet.tensor >= 0, 0, spans)[reads[reads >= 0]].sum()) + 1
-    columns = (feet.first, feet.stop, feet.pitch, feet.column, feet.column_stop, feet.tensor)
-    box = np.ascontiguousarray(np.stack(columns, axis=1)).reshape(-1)
-    capacity = 16 * n + 64
-    while True:
-        start = np.zeros(n + 1, dtype=np.int64)
-        earlier, flow = np.zeros(capacity, dtype=np.int64), np.zeros(capacity, dtype=np.int64)
-        total = _conflicts(
-            n, feet.cells, capacity, touched, box, feet.group, feet.group_stop, shared,
-            np.full(size, -1, dtype=np.int64), np.full(size, -1, dtype=np.int64),
-            np.zeros(2 * room, dtype=np.int64), np.full(len(shared), -1, dtype=np.int64),
-            np.zeros(4 * n * len(OPERANDS) + 4, dtype=np.int64), np.full(n, -1, dtype=np.int64),
-            np.zeros(n, dtype=np.int64), start, earlier, flow,
-        )  # fmt: skip
-        if total <= capacity:
-            later = np.repeat(np.arange(n, dtype=np.int64), np.diff(start))
-            return Conflicts(earlier[:total].copy(), later, flow[:total].copy())
-        capacity *= 4
+RULES = (Rule(), Rule(drift=8.0), Rule(swaps=False), Rule(movable=False, swaps=False))
+"""Rules that are worth trying, the best usually first."""
 
 
-def issue_order(stream: InstructionStream) -> Ints:
-    """The rows of a stream, which needs no semaphores yet, in a greedy machine's order."""
-    n = len(stream)
-    cost, rows, core = costs(stream), stream.rows, stream.core
-    found = conflicts(stream)
-    dma = rows["queue"] >= FIRST_DMA_QUEUE
-    busy = np.where(dma, cost.dma_work * cost.dma_engines / core.dma_engines, cost.issue)
-    shown = cost.latency + np.where(dma, cost.dma_work, cost.issue)
-    same = rows["queue"][found.earlier] == rows["queue"][found.later]
-    early = same & (found.flow == 0) & ~dma[found.earlier]
-    relaxed = same & (rows["queue"][found.later] == 0)
-    delay = np.where(early | relaxed, busy[found.earlier], shown[found.earlier])
-    delay = delay + np.where(same | dma[found.later], 0.0, core.semaphore_ns)
-    remaining = _remaining(n, found, busy, delay)
+def scheduled(stream: InstructionStream, rule: Rule = RULES[0]) -> InstructionStream:
+    """A stream, which needs no semaphores yet, as a greedy machine would issue it; `position` says
+    what rows were written as."""
+    ways, found, n = ways_of(stream, rule.movable), conflicts(stream), len(stream)
+    semaphore = float(stream.core.semaphore_ns)
+    remaining = _remaining(n, semaphore, found, ways) - rule.drift * np.arange(n)
+    order = _played(n, semaphore, found, ways, remaining, rule.swaps)
+    return _taken(stream, order, ways)
+
+
+def _played(
+    n: int, semaphore: float, found: Conflicts, ways: Ways, remaining: Floats, swaps: bool
+) -> Ints:
+    """Ways in the order of issue."""
     by_earlier = np.argsort(found.earlier, kind="stable")
     after_start = np.zeros(n + 1, dtype=np.int64)
     np.cumsum(np.bincount(found.earlier, minlength=n), out=after_start[1:])
     order = np.zeros(n, dtype=np.int64)
     done = _issue(
-        n, LOOK_AHEAD, np.minimum(rows["queue"], FIRST_DMA_QUEUE), rows["lock"], busy,
-        after_start, np.ascontiguousarray(found.later[by_earlier]),
-        np.ascontiguousarray(delay[by_earlier]),
-        np.bincount(found.later, minlength=n).astype(np.int64), remaining, np.zeros(n),
-        np.zeros(FIRST_DMA_QUEUE + 1), np.zeros(n + 1, dtype=np.int64), order,
+        n, WAYS, LOOK_AHEAD, FIRST_DMA_QUEUE, int(swaps), semaphore, ways.queue, ways.lock,
+        ways.busy, ways.shown, after_start, np.ascontiguousarray(found.later[by_earlier]),
+        np.ascontiguousarray(found.flow[by_earlier]),
+        np.bincount(found.later, minlength=n).astype(np.int64), remaining,
+        np.zeros(n * WAYS), np.zeros(FIRST_DMA_QUEUE + 1), np.zeros(2),
+        np.zeros(n + 1, dtype=np.int64), np.zeros(LOOK_AHEAD), np.zeros(LOOK_AHEAD, dtype=np.int64),
+        order,
     )  # fmt: skip
     assert done == n, "rows follow earlier ones only"
     return order
@@ -360,15 +309,24 @@ def _longest(m: int, earlier: Ints, later: Ints, delay: Floats, remaining: Float
     return m
 
 
-def _remaining(n: int, found: Conflicts, busy: Floats, delay: Floats) -> Floats:
-    """ns from the start of each row to the end of the program, if engines were never taken."""
+def _remaining(n: int, semaphore: float, found: Conflicts, ways: Ways) -> Floats:
+    """ns from the start of each row, issued in its own way, to the end of the program, if engines
+    were never taken."""
+    queue, busy, shown = ways.queue[::WAYS], ways.busy[::WAYS], ways.shown[::WAYS]
+    earlier, later = found.earlier, found.later
+    dma = queue >= FIRST_DMA_QUEUE
+    same = queue[earlier] == queue[later]
+    early = same & (((found.flow == 0) & ~dma[earlier]) | (queue[later] == 0))
+    delay = np.where(early, busy[earlier], shown[earlier])
+    delay = delay + np.where(same | dma[later], 0.0, semaphore)
     remaining = np.ascontiguousarray(busy, dtype=np.float64).copy()
-    _longest(len(found.earlier), found.earlier, found.later, np.ascontiguousarray(delay), remaining)
+    _longest(len(earlier), earlier, later, np.ascontiguousarray(delay), remaining)
     return remaining
 
 
-def in_order(stream: InstructionStream, order: Ints) -> InstructionStream:
-    """A stream without semaphores with its rows in another order; `position` says what they were
-    written as."""
-    rows = {name: np.ascontiguousarray(column[order]) for name, column in stream.rows.items()}
-    return replace(stream, rows=rows, immediates=np.ascontiguousarray(stream.immediates[order]))
+def _taken(stream: InstructionStream, order: Ints, ways: Ways) -> InstructionStream:
+    """The rows of a stream in an order of ways, each on its engine."""
+    picks = order // WAYS
+    rows = {name: np.ascontiguousarray(column[picks]) for name, column in stream.rows.items()}
+    rows["queue"], rows["lock"] = ways.queue[order], ways.lock[order]
+    return replace(stream, rows=rows, immediates=np.ascontiguousarray(stream.immediates[picks]))

@@ -113,6 +113,41 @@ def test_a_linked_program_computes_what_its_kernels_do(chain: Chain, policy: Pol
     assert set(program.owners.tolist()) == {0, 1, 2, 3}
 
 
+HEADS = (
+    "matmul m=128 n=96 k=64 dtype=float32 epilogue=bias",
+    "transpose shape=128x3x32 perm=1x0x2",
+    "transpose shape=3x128x32 perm=1x0x2",
+    "softmax shape=128x96",
+)
+"""Features split into heads and joined again: with rows on partitions nothing moves."""
+
+
+def test_a_resident_that_repeats_another_is_no_tensor_of_its_own() -> None:
+    streams = [stream_of(text) for text in HEADS]
+    rng, memory, offset, parts = np.random.default_rng(0), np.zeros(1 << 20, np.uint8), 0, []
+    last = Range("arena", 0, 0)
+    for number, stream in enumerate(streams):
+        places = []
+        for tensor in stream.tensors:
+            activation = number > 0 and tensor.role == "input"
+            if not activation:
+                last, offset = Range("arena", offset, 4 * tensor.elements), offset + (1 << 16)
+                if tensor.role == "input":
+                    values = rng.standard_normal(tensor.elements).astype(np.float32)
+                    memory[last.offset : last.stop] = values.view(np.uint8)
+            places.append(last)
+        parts.append(Part(f"k{number}", stream, tuple(places)))
+    results = {}
+    for policy in (None, Policy()):
+        program = link("heads", parts, Core.of(TARGET), (last,), policy)
+        copy = memory.copy()
+        execute_in(program.stream, [copy[r.offset : r.stop] for r in program.ranges])
+        results[policy] = copy[last.offset : last.stop].view(np.float32)
+    np.testing.assert_array_equal(results[None], results[Policy()])
+    assert set(program.owners.tolist()) == {0, 3} and len(program.residents) == 1
+    assert results[None].reshape(128, 96).sum(axis=1) == pytest.approx(1.0)
+
+
 def test_residents_save_exactly_the_traffic_that_is_gone(chain: Chain) -> None:
     plain, kept = chain.linked(None), chain.linked(Policy())
     moved = [timeline(program.stream).costs.total_bytes for program in (plain, kept)]
@@ -185,6 +220,7 @@ def test_constants_are_timed_as_a_model_has_them() -> None:
     """What tuning measures of an operator is its stream with weights laid out, as when linked."""
     workload = Workload.parse("matmul m=128 n=384 k=384 dtype=bfloat16 const=b,bias0 epilogue=bias")
     config = template_of(workload.operator).default(workload, TARGET)
+    config = type(config).of({**config, "bias": "vector"})
     stream = stage(instruction_stream(workload, TARGET, config), workload.constants).stream
     measured = TrainiumSimulator.measure(workload, TARGET, [config]).latency[0]
     assert measured == pytest.approx(timeline(stream).makespan * 1e-9)

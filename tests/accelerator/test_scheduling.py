@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codegen.accelerator.builder import Kernel
-from codegen.accelerator.core import Core
+from codegen.accelerator.conflicts import conflicts
+from codegen.accelerator.core import ENGINES, Core
 from codegen.accelerator.dependences import with_semaphores
 from codegen.accelerator.draft import Draft, Part, Range, concatenate
-from codegen.accelerator.instructions import InstructionStream, Space
-from codegen.accelerator.ordering import in_grant_order
-from codegen.accelerator.scheduling import conflicts, in_order, issue_order
+from codegen.accelerator.footprints import footprints
+from codegen.accelerator.instructions import InstructionStream, Op, Space
+from codegen.accelerator.ordering import ending, in_grant_order
+from codegen.accelerator.scheduling import RULES, Rule, scheduled
 from codegen.accelerator.spreading import Held, life, spread, stands_alone, units
 from codegen.accelerator.synchronisation import verify
 from search_space.target import load_target
@@ -77,20 +79,20 @@ def test_every_conflict_is_found(seed: int) -> None:
             assert before[earlier, later] or not common, (earlier, later)
 
 
-@given(SEEDS)
-@settings(max_examples=15, deadline=None)
-def test_another_order_computes_the_same(seed: int) -> None:
+@given(SEEDS, st.sampled_from(RULES))
+@settings(max_examples=20, deadline=None)
+def test_another_order_computes_the_same(seed: int, rule: Rule) -> None:
     kernel = unfinished(CORE, seed, 60)
     stream = kernel.draft()
-    order = issue_order(stream)
-    assert sorted(order.tolist()) == list(range(len(stream)))
-    scheduled = with_semaphores(in_order(stream, order))
-    verify(scheduled)
+    written = {**stream.rows, "position": np.arange(len(stream), dtype=np.int64)}
+    moved = with_semaphores(scheduled(replace(stream, rows=written), rule))
+    assert sorted(moved.rows["position"].tolist()) == list(range(len(stream)))
+    verify(moved)
     rng = np.random.default_rng(seed)
     x = {t.name: rng.standard_normal(t.shape).astype(np.float32)
          for t in stream.tensors if t.role == "input"}  # fmt: skip
     wanted = execute(with_semaphores(stream), x)
-    for name, array in execute(in_grant_order(scheduled), x).items():
+    for name, array in execute(in_grant_order(moved), x).items():
         np.testing.assert_array_equal(array, wanted[name])
 
 
@@ -108,6 +110,59 @@ def residual_kernel(tiles: int) -> InstructionStream:
         kernel.activation(out[:, part], "relu", place)
     kernel.store(y, out)
     return kernel.draft()
+
+
+def test_a_copy_goes_to_an_engine_that_is_free() -> None:
+    """Eight copies of one tile each: a vector engine alone makes them one after the other."""
+    kernel = Kernel("copies", CORE)
+    x = kernel.input("x", (128, 4096))
+    image, out = kernel.sbuf((128, 4096)), kernel.sbuf((128, 4096))
+    kernel.load(image, x)
+    for i in range(8):
+        part = slice(512 * i, 512 * (i + 1))
+        kernel.copy(out[:, part], image[:, part], engine="vector")
+    kernel.store(kernel.output("y", (128, 4096)), out)
+    stream = kernel.draft()
+    engines, ends = {}, {}
+    for movable in (False, True):
+        moved = scheduled(stream, Rule(movable=movable))
+        copies = moved.rows["queue"][moved.rows["op"] == Op.COPY]
+        engines[movable] = {ENGINES[queue] for queue in copies}
+        ends[movable] = ending(with_semaphores(moved))
+    assert engines[False] == {"vector"} and len(engines[True]) > 1
+    assert ends[True] < ends[False] - 1000  # of 3700 ns of copies
+
+
+def test_what_is_urgent_goes_before_what_is_there_already() -> None:
+    """A long copy nobody waits for is there when a chain's next step is 100 ns away."""
+    kernel = Kernel("urgent", CORE)
+    x, y = kernel.input("x", (128, 64)), kernel.output("y", (128, 64))
+    chain, other = kernel.sbuf((128, 64)), kernel.sbuf((128, 4096))
+    kernel.load(chain, x)
+    kernel.memset(other[:, :2048], 0.0, engine="gpsimd")
+    for _ in range(4):
+        kernel.tensor_scalar(chain, chain, "add", 1.0, engine="vector")
+        kernel.activation(chain, "relu", chain)
+    kernel.store(y, chain)
+    for _ in range(4):
+        kernel.tensor_scalar(other[:, 2048:], other[:, :2048], "add", 1.0, engine="vector")
+    kernel.store(kernel.output("z", (128, 2048)), other[:, 2048:])
+    ends = {
+        swaps: ending(with_semaphores(scheduled(kernel.draft(), Rule(False, swaps))))
+        for swaps in (False, True)
+    }
+    assert ends[True] <= ends[False]
+
+
+def test_neighbouring_partitions_are_told_apart_however_long_the_program() -> None:
+    kernel = Kernel("rows", CORE)
+    x = kernel.input("x", (6000, 64))
+    tile = kernel.sbuf((128, 64))
+    for row in range(6000):
+        kernel.load(tile[3 * (row % 18) : 3 * (row % 18) + 1], x[row : row + 1])
+    found = conflicts(kernel.draft())
+    np.testing.assert_array_equal(found.later - found.earlier, 18)
+    assert footprints(kernel.draft()).groups == 18
 
 
 def placed(draft: Draft) -> list[tuple[Space, int, int, tuple[int, ...]]]:
@@ -146,8 +201,8 @@ def test_engines_take_turns_and_spread_tiles_let_them() -> None:
         accesses={**stream.accesses, "offset": stream.accesses["offset"] + np.array(
             [shifts.get(int(a), 0) for a in stream.accesses["allocation"]])},
     )  # fmt: skip
-    usual, ordered_only = makespan(stream), makespan(in_order(stream, issue_order(stream)))
-    both = makespan(in_order(moved, issue_order(moved)))
+    usual, ordered_only = makespan(stream), makespan(scheduled(stream))
+    both = makespan(scheduled(moved))
     assert both < ordered_only < usual
 
 
