@@ -116,6 +116,22 @@ UNROLLED_LIMIT = 128
 the processors measured, the last percent of a register tile's speed is reached below 100)."""
 
 
+def register_limit(tile: Expr, operands: Expr, registers: int, formula: str) -> Constraint:
+    """The limit on accumulators: with their operands they stay in registers.
+
+    Wherever we measured the best tiles of either kind, with 16 and with 32 registers, those that
+    spill lost, by up to a factor of two and a half.
+
+    Args:
+        tile: accumulators, in vectors, over tile knobs.
+        operands: vectors held beside them; a broadcast takes one register more.
+        registers: vector registers of the target.
+        formula: the sum in words, for the message.
+    """
+    meaning = f"vector registers of the accumulator tile ({formula})"
+    return Constraint(tile + operands + 1, registers, meaning, "choose a smaller tile")
+
+
 def unrolled_limit(statements: Expr, formula: str) -> Constraint:
     """The limit on unrolled code.
 

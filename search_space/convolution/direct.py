@@ -19,11 +19,11 @@ from search_space.convolution.geometry import Geometry, layout_names, layout_of
 from search_space.expression import Expr, as_expr, var
 from search_space.fusion import epilogue_stage, epilogue_tensors
 from search_space.knobs import (
-    Constraint,
     Knob,
     choice,
     layout,
     order,
+    register_limit,
     tile,
     tile_sizes,
     unrolled_limit,
@@ -36,8 +36,6 @@ from search_space.target import Target
 from search_space.template import Template
 from search_space.workload import Workload
 
-SPILL_ALLOWANCE = 8
-"""Vector registers a tile may need beyond the target's."""
 X_TILE_LIMIT = 28
 """Most pixels of a tile's row: more would not fit any register file."""
 
@@ -126,11 +124,8 @@ def channels_space(g: Geometry, target: Target) -> Subspace:
         tile("c_block", _counts(-(-g.channels // lanes))),
     )
     tile_size = var("y_tile") * var("x_tile") * var("n_vectors")
-    limit = Constraint(
-        tile_size + var("n_vectors"),
-        registers + SPILL_ALLOWANCE,
-        "vector registers of the accumulator tile (y_tile*x_tile*n_vectors + n_vectors)",
-    )
+    formula = "y_tile*x_tile*n_vectors + n_vectors + 1"
+    limit = register_limit(tile_size, var("n_vectors"), registers, formula)
     code = unrolled_limit(tile_size * var("c_unroll"), "y_tile*x_tile*n_vectors*c_unroll")
     return Subspace((("algorithm", "channels"),), knobs, (limit, code))
 
@@ -281,13 +276,10 @@ def width_space(g: Geometry, target: Target) -> Subspace:
         tile("x_block", _counts(vectors)),
         tile("c_block", tile_sizes(g.channels, g.channels)),
     )
-    limit = Constraint(
-        var("o_tile") * var("n_vectors") + var("n_vectors"),
-        registers + SPILL_ALLOWANCE,
-        "vector registers of the accumulator tile (o_tile*n_vectors + n_vectors)",
-    )
-    unrolled = var("o_tile") * var("n_vectors") * var("c_unroll")
-    code = unrolled_limit(unrolled, "o_tile*n_vectors*c_unroll")
+    tile_size = var("o_tile") * var("n_vectors")
+    formula = "o_tile*n_vectors + n_vectors + 1"
+    limit = register_limit(tile_size, var("n_vectors"), registers, formula)
+    code = unrolled_limit(tile_size * var("c_unroll"), "o_tile*n_vectors*c_unroll")
     fixed = (("algorithm", "width"), ("input_layout", "NCHW"), ("output_layout", "NCHW"))
     return Subspace(fixed, knobs, (limit, code))
 

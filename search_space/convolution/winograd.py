@@ -27,7 +27,15 @@ from search_space.convolution.direct import pad_schedule
 from search_space.convolution.geometry import Geometry, layout_names, layout_of
 from search_space.expression import Expr, const, var
 from search_space.fusion import epilogue_tensors, epilogue_value
-from search_space.knobs import Constraint, Knob, choice, layout, tile, unrolled_limit
+from search_space.knobs import (
+    Constraint,
+    Knob,
+    choice,
+    layout,
+    register_limit,
+    tile,
+    unrolled_limit,
+)
 from search_space.layout import Layout, LayoutDimension
 from search_space.scalar import Const, Load, Scalar, Select, call, load
 from search_space.schedule import Schedule
@@ -40,8 +48,6 @@ SIZES = (2, 4)
 """Output tile sizes m on offer."""
 T_TILE_LIMIT = 28
 """Most tiles of an accumulator tile."""
-SPILL_ALLOWANCE = 8
-"""Vector registers a tile may need beyond the target's."""
 
 _MATRICES: dict[int, tuple[list[list[float]], list[list[float]], list[list[float]]]] = {
     2: (
@@ -211,14 +217,11 @@ def space(g: Geometry, target: Target, m: int) -> Subspace:
         tile("n_vectors", range(1, min(vectors, 6) + 1)),
         tile("c_unroll", [u for u in (1, 2, 4, 8) if u <= g.channels]),
     )
-    limit = Constraint(
-        var("t_tile") * var("n_vectors") + var("n_vectors"),
-        registers + SPILL_ALLOWANCE,
-        "vector registers of the accumulator tile (t_tile*n_vectors + n_vectors)",
-    )
+    tile_size = var("t_tile") * var("n_vectors")
+    formula = "t_tile*n_vectors + n_vectors + 1"
+    limit = register_limit(tile_size, var("n_vectors"), registers, formula)
     fits = Constraint(var("t_tile") - var("t_block"), 0, "t_tile beyond t_block")
-    unrolled = var("t_tile") * var("n_vectors") * var("c_unroll")
-    code = unrolled_limit(unrolled, "t_tile*n_vectors*c_unroll")
+    code = unrolled_limit(tile_size * var("c_unroll"), "t_tile*n_vectors*c_unroll")
     return Subspace((("algorithm", f"winograd{m}"),), knobs, (limit, fits, code))
 
 

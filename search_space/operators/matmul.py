@@ -22,7 +22,7 @@ from search_space.compute import ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
 from search_space.expression import var
 from search_space.fusion import epilogue_stage, epilogue_tensors
-from search_space.knobs import Constraint, choice, order, tile, unrolled_limit
+from search_space.knobs import choice, order, register_limit, tile, unrolled_limit
 from search_space.layout import Layout
 from search_space.scalar import call, load
 from search_space.schedule import Schedule
@@ -30,9 +30,6 @@ from search_space.space import SearchSpace, Subspace
 from search_space.target import Target
 from search_space.template import Operand, Parameter, Template, templates
 from search_space.workload import Workload
-
-SPILL_ALLOWANCE = 8
-"""Vector registers a tile may need beyond the target's: a few spills can pay for themselves."""
 
 
 @templates.register("matmul")
@@ -128,11 +125,8 @@ class Matmul(Template):
             tile("k_block", _block_counts(k)),
         )
         rows, columns = var("m_tile"), var("n_vectors")
-        limit = Constraint(
-            rows * columns + columns,
-            registers + SPILL_ALLOWANCE,
-            "vector registers of the accumulator tile (m_tile*n_vectors + n_vectors)",
-            "choose a smaller m_tile or n_vectors",
+        limit = register_limit(
+            rows * columns, columns, registers, "m_tile*n_vectors + n_vectors + 1"
         )
         code = unrolled_limit(rows * columns * var("k_unroll"), "m_tile*n_vectors*k_unroll")
         return SearchSpace((Subspace((("algorithm", "blocked"),), knobs, (limit, code)),))

@@ -131,12 +131,12 @@ def test_simulate_says_why(cpu: Target) -> None:
 
 
 def test_a_spilling_tile_says_so(cpu: Target) -> None:
-    workload = Workload.parse("matmul m=512 n=512 k=512 const=b")
-    good = template_of("matmul").default(workload, cpu)
-    config = Config.of({**good, "m_tile": 8, "n_vectors": 4, "k_unroll": 1})
-    result = simulate(workload, cpu, config)
-    assert result.ops[0].details["nests"][0]["registers"] > 32
-    assert result.ops[0].details["nests"][0]["terms"]["spills"] > 0
+    workload = Workload.parse("depthwise_conv2d c=96 h=112 w=112 kh=3 kw=3 pad=1 const=weight")
+    good = template_of("depthwise_conv2d").default(workload, cpu)
+    nests = simulate(workload, cpu, Config.of({**good, "x_tile": 17})).ops[0].details["nests"]
+    (conv,) = [nest for nest in nests if nest["stages"] == ["conv"]]
+    assert conv["registers"] > 32
+    assert conv["terms"]["spills"] > 0
 
 
 def test_roofline_ignores_the_schedule(cpu: Target) -> None:
