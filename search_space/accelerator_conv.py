@@ -2,8 +2,8 @@
 
 Channels stand on partitions. The image lies padded in SBUF, so that a tap of the kernel is the same
 image seen through a shifted window: each tap and each 128 input channels are one matmul whose
-    moving
-operand is that window, all accumulating into one PSUM tile of output channels x pixels.
+moving operand is that window, all accumulating into one PSUM tile of output channels x pixels. A
+residual can be where these sums begin (`accelerator_sums`).
 
     for images and output channels (either outside), blocks of output rows:
       image (or the block's rows with their halo) and weights in SBUF
@@ -19,6 +19,7 @@ from itertools import product
 from typing import ClassVar
 
 from search_space.accelerator import partitioned, with_store
+from search_space.accelerator_sums import leading, with_residual
 from search_space.compute import ComputeDefinition, Stage
 from search_space.config import Config
 from search_space.convolution.geometry import Geometry
@@ -33,6 +34,9 @@ from search_space.workload import Workload
 
 EVACUATION = ("scalar", "vector")
 """Engines that may carry results out of PSUM, the default first."""
+
+ADDERS = ("tensor", "vector")
+"""Engines that may add a residual: before the sums, or on their way out of PSUM."""
 
 ROW_TILES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 28)
 """Candidate numbers of row tiles in a block of output rows."""
@@ -74,17 +78,18 @@ class ConvSpace:
             "rows of a block before its last tile",
         )
         spaces = []
-        for outer, keep, copies, engine in product(
-            ("n",) if self.g.groups > 1 else ("n", "o"), self.keeps(), (1, 2), EVACUATION
-        ):
+        for outer, keep, copies, engine, adder in product(
+            ("n",) if self.g.groups > 1 else ("n", "o"), self.keeps(), (1, 2), EVACUATION,
+            self.adders(),
+        ):  # fmt: skip
             limit = Constraint(
-                self.bytes(keep, copies),
+                self.bytes(keep, copies) + self._residual(adder, copies),
                 self.capacity,
                 "bytes of SBUF a partition that the tiles take",
             )
             fixed = (
                 ("algorithm", self.algorithm), ("copies", copies), ("evacuate", engine),
-                ("keep", keep), ("outer", outer),
+                ("keep", keep), ("outer", outer), *((("residual", adder),) if adder else ()),
             )  # fmt: skip
             knobs = (tile("rows", rows), tile("row_tiles", blocks))
             spaces.append(Subspace(fixed, knobs, (limit, whole)))
@@ -94,6 +99,19 @@ class ConvSpace:
     def keeps(self) -> tuple[str, ...]:
         """What of the input may stay in SBUF: the whole image, or the rows of one block."""
         return ("image", "rows")
+
+    def adders(self) -> tuple[str, ...]:
+        """Engines that may add the residual; one without a name where that is no choice."""
+        free = self.g.groups == 1 and leading(self.workload, "residual") is not None
+        return ADDERS if free else ("",)
+
+    def _residual(self, adder: str, copies: int) -> Expr:
+        """Bytes a partition of a residual that sums begin with, and of ones."""
+        if adder != "tensor":
+            return const(0)
+        wide = -(-self.g.out_width // self.columns) * self.columns
+        block = var("rows") * var("row_tiles") * (wide * self.size * copies)
+        return block + self.cols * self.size
 
     def bytes(self, keep: str, copies: int) -> Expr:
         """Bytes a partition of everything in SBUF at once."""
@@ -127,11 +145,12 @@ class ConvSpace:
         if not found:
             space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
         wanted = {"outer": "n" if self.g.batch == 1 or self.g.groups > 1 else "o", "keep": "image"}
+        adder = ADDERS[0 if self.size < 4 else 1]  # four passes of fp32 are no gain
         return max(
             found,
             key=lambda c: (
                 sum(c[name] == value for name, value in wanted.items()),
-                c["evacuate"] == EVACUATION[0],
+                c["evacuate"] == EVACUATION[0], c.get("residual", "") in ("", adder),
                 c.integer("rows"), c.integer("copies"), min(c.integer("row_tiles"), 4), c.key,
             ),
         )  # fmt: skip
@@ -139,7 +158,11 @@ class ConvSpace:
     # -- schedule -----------------------------------------------------------------------------
     def schedule(self, structure: Config) -> Schedule:
         """The schedule of a structural configuration; `rows` and `row_tiles` stay symbols."""
-        schedule = Schedule(self.compute)
+        seeded = structure.get("residual", "") == "tensor"
+        compute = self.compute
+        if seeded:
+            compute = with_residual(compute, self.workload, "conv", 1, self.cols)
+        schedule = Schedule(compute)
         schedule = schedule.split("result", "o", self.cols, "oo", "oi")
         block = var("rows") * var("row_tiles")
         schedule = schedule.split("result", "y", block, "yo", "yi")
@@ -155,11 +178,24 @@ class ConvSpace:
         schedule = schedule.compute_at("conv", "row", "xt", "psum").pipeline("row", "xt", 4)
         schedule = schedule.set_layout("conv", _layout(1, 0, 2, 3))
         schedule = self._reduction(schedule).assign_engine("conv", "tensor")
+        schedule = self._seeded(schedule) if seeded else schedule
         where = "yo" if structure.text("keep") == "rows" else "n"
         schedule = self._image(schedule, "conv", ("result", where))
         schedule = self._weights(schedule, "conv", ("result", "oo"))
         schedule = schedule.pipeline("result", "yo", copies)
         return schedule.pipeline("result", "n", copies).pipeline("result", "oo", 2)
+
+    def _seeded(self, schedule: Schedule) -> Schedule:
+        """The block's residual in SBUF, times a diagonal of ones, where sums begin."""
+        residual, strip = leading(self.workload, "residual"), "residual.strip"
+        assert residual is not None
+        schedule = schedule.set_scope("unit", "sbuf").cache_read(residual, "seed", strip, "sbuf")
+        schedule = schedule.compute_at(strip, "result", "yo", "sbuf")
+        schedule = schedule.set_layout(strip, partitioned(4, 1, self.rows, 0, 2, 3))
+        schedule = schedule.compute_at("seed", "row", "xt", "psum")
+        schedule = schedule.set_layout("seed", _layout(1, 0, 2, 3))
+        schedule = schedule.reorder("seed", ("u", "n", "o", "y", "x"))
+        return schedule.assign_engine("seed", "tensor")
 
     def _reduction(self, schedule: Schedule) -> Schedule:
         """Taps and 128 channels at a time, one matmul each."""

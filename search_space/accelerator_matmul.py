@@ -40,7 +40,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.accelerator_matmul_schedule import ProductSchedule, has_seed, late_epilogue
+from search_space.accelerator_matmul_schedule import ProductSchedule, late_epilogue
+from search_space.accelerator_sums import leading
 from search_space.compute import ComputeDefinition
 from search_space.config import Config, KnobValue
 from search_space.dtypes import size_of
@@ -156,7 +157,9 @@ class MatmulSpace:
     @property
     def _biases(self) -> tuple[Fixed, ...]:
         """Engines that add the bias, where it is a choice."""
-        return tuple((("bias", e),) for e in BIAS_ENGINES) if has_seed(self.workload) else ((),)
+        if self.batch > 1 or leading(self.workload, "bias") is None:
+            return ((),)
+        return tuple((("bias", engine),) for engine in BIAS_ENGINES)
 
     @property
     def groups(self) -> tuple[int, ...]:

@@ -10,8 +10,7 @@ of sums is as long as the moving operand's and as wide as the stationary one's:
 The second gives the result's columns on partitions: `columns` takes them out of PSUM (epilogue
 applied), and the tensor engine turns them, a bank at a time, into the rows that are stored.
 
-In the first, a bias along the columns can be where sums begin: `seed`, a product of a column of
-ones and the bias as one row. So it is loaded once, not for every partition, and no engine adds it.
+In the first, sums can begin with a bias along the columns (`accelerator_sums`).
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from search_space.accelerator import in_parts, partitioned, with_store
-from search_space.compute import ComputeDefinition, Stage, axis
+from search_space.accelerator_sums import with_bias
+from search_space.compute import ComputeDefinition, Stage
 from search_space.config import Config
-from search_space.epilogue import operand_name
 from search_space.expression import var
 from search_space.layout import Layout, LayoutDimension
-from search_space.scalar import Call, Const, Load, Scalar, call, rewrite
+from search_space.scalar import Load, rewrite
 from search_space.schedule import Schedule
 from search_space.workload import Workload
 
@@ -69,7 +68,7 @@ class ProductSchedule:
         if turned:
             compute = with_columns(compute, self.workload)
         if seeded:
-            compute = with_seed(compute, self.workload, self.cols)
+            compute = with_bias(compute, self.workload, self.cols)
         schedule = self._blocks(Schedule(compute), self.tall if turned else self.cols, structure)
         schedule = self._turned(schedule, structure) if turned else schedule
         copies, turn = structure.integer("copies_inner"), structure.text("turn")
@@ -244,51 +243,6 @@ def with_columns(compute: ComputeDefinition, workload: Workload) -> ComputeDefin
         for new in ((columns, replace(row, value=value)) if old is row else (old,))
     )
     return replace(compute, stages=stages)
-
-
-def has_seed(workload: Workload) -> bool:
-    """Whether a bias along the columns is the first that is done to sums of a single product."""
-    steps = workload.epilogue
-    return bool(steps) and steps[0].name == "bias" and workload.integer("batch") == 1
-
-
-def with_seed(compute: ComputeDefinition, workload: Workload, rows: int) -> ComputeDefinition:
-    """c begun with the bias: c[i, j] = sum_z ones[z, i] bias[z, j] + sum_k a b, z of one element.
-
-    Args:
-        rows: of a tile of c.
-    """
-    c, row = compute.stage("c"), compute.stage("row")
-    i, j = c.axes
-    z, u = axis("z", 1), axis("u", min(rows, workload.integer("m")))
-    dtype, bias = workload.dtype, operand_name(workload.epilogue[0], 0)
-    assert bias is not None
-    one = Load("ones", (z.var, i.var % rows if workload.integer("m") > rows else i.var))
-    product = call("multiply", one, Load("bias.strip", (z.var, j.var)))
-    added = (
-        Stage("ones", (z, u), Const(1.0), dtype=dtype),
-        Stage("bias.strip", (z, j), Load(bias, (j.var,)), dtype=dtype),
-        Stage("seed", c.axes, product, (z,), "sum"),
-        replace(c, onto="seed"),
-    )
-    rest = replace(row, value=_without(row.value, bias))
-    stages = tuple(
-        new
-        for old in compute.stages
-        for new in (added if old is c else (rest,) if old is row else (old,))
-    )
-    return replace(compute, stages=stages)
-
-
-def _without(value: Scalar, addend: str) -> Scalar:
-    """A value in which a tensor is not added."""
-    match value:
-        case Call("add", (Load() as sums, Load(name))) if name == addend:
-            return sums
-        case Call(function, arguments):
-            return Call(function, tuple(_without(argument, addend) for argument in arguments))
-        case _:
-            return value
 
 
 def late_epilogue(workload: Workload) -> bool:

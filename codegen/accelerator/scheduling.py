@@ -37,7 +37,7 @@ from codegen.accelerator.instructions import (
 LOOK_AHEAD = 1024
 """Instructions that are ready, in program order, among which the next is chosen."""
 
-MOVABLE = (Op.COPY,)
+MOVABLE = (Op.COPY, Op.TENSOR_SCALAR)
 """Operations that any engine that has them may take."""
 
 WAYS = 3

@@ -1,4 +1,4 @@
-"""Choices of matrix products: the stationary operand, sums in parts, small memories."""
+"""Choices of products: the stationary operand, what sums begin with, parts, small memories."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DEEP = (
 
 def some(workload, target, seed, count=1, **wanted):
     """Configurations that have some knob values."""
-    space = template_of("matmul").space(workload, target)
+    space = template_of(workload.operator).space(workload, target)
     drawn = space.sample(np.random.default_rng(seed), 64 * count)
     return [c for c in drawn if all(c.get(n) == v for n, v in wanted.items())][:count]
 
@@ -116,6 +116,34 @@ def test_a_bias_is_added_beside_a_busy_tensor_engine():
     """One more pass of fp32 for every three, or none: the vector engine has the time."""
     workload = Workload.parse("matmul m=2048 n=2048 k=384 const=b,bias0 epilogue=bias")
     assert template_of("matmul").default(workload, TARGET)["bias"] == "vector"
+
+
+RESIDUALS = (
+    "conv2d c=24 h=9 w=11 oc=40 kh=1 kw=1 epilogue=bias,residual,relu",
+    "conv2d n=2 c=20 h=8 w=8 oc=140 kh=3 kw=3 pad=1 epilogue=residual",
+    "conv2d c=130 h=7 w=7 oc=260 kh=1 kw=1 dtype=bfloat16 epilogue=bias,residual,relu",
+)
+
+
+@given(st.sampled_from(RESIDUALS), st.sampled_from(["tensor", "vector"]), st.integers(0, 10_000))
+@settings(max_examples=8, deadline=None)
+def test_either_engine_may_add_the_residual(text, engine, seed):
+    workload = Workload.parse(text)
+    (config,) = some(workload, TARGET, seed, algorithm="shifted", residual=engine)
+    check(workload, config, np.random.default_rng(seed))
+
+
+def test_sums_that_begin_with_the_residual_leave_psum_once():
+    """In bf16 bias and activation are one instruction then, and the vector engine has no part."""
+    text = "conv2d c=64 h=56 w=56 oc=256 kh=1 kw=1 const=weight epilogue=bias,residual,relu"
+    workload = Workload.parse(f"{text} dtype=bfloat16")
+    usual = template_of("conv2d").default(workload, TARGET)
+    found = {e: type(usual).of({**usual, "residual": e}) for e in ("tensor", "vector")}
+    assert usual == found["tensor"]
+    latency = {e: simulate(workload, TARGET, c, "timeline").latency_us for e, c in found.items()}
+    assert latency["tensor"] < 0.75 * latency["vector"]
+    wide = template_of("conv2d").default(Workload.parse(text), TARGET)
+    assert wide["residual"] == "vector", "four passes of fp32 take longer"
 
 
 BATCHES = (
