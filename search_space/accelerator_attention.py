@@ -7,6 +7,7 @@ reduced at once, how many places tiles have in SBUF and PSUM, and which engines 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from search_space.accelerator import PARTITIONS_APART
 from search_space.accelerator_attention_schedule import TURNED, AttentionSchedule
@@ -145,23 +146,36 @@ class AttentionSpace(AttentionSchedule):
     def default(self) -> Config:
         """Many chains under way, two heads at once, copies by whichever engine is free."""
         space = self.space()
-        found = [config for subspace in space.subspaces for config in self._candidates(subspace)]
+        found = [best for subspace in space.subspaces if (best := self._usual(subspace))]
         if not found:
             space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
+        return min(found, key=lambda one: one[0])[1]
 
-        def rank(config: Config) -> tuple[int, ...]:
-            number = config.integer
-            away = self.ways().index((config.text("turn"), config.text("scores")))
-            places, turning, strips = map(number, ("places", "turning", "strips"))
-            least = min(places, turning)
-            most = -min(least, 3), -number("pair"), abs(number("group") - 2)
-            rest = -places - turning - strips, -strips, -number("copies")
-            return (-min(least, number("copies"), 2), away, *most, *rest)
-
-        return min(found, key=rank)
-
-    def _candidates(self, subspace: Subspace) -> list[Config]:
-        """Legal configurations with the first value of every knob that is not a number."""
+    def _usual(self, subspace: Subspace) -> tuple[tuple[int, ...], Config] | None:
+        """The best legal configuration with the first value of every knob that is not a number, and
+        its rank (lower is better)."""
         free = [len(knob.values) if knob.ordered else 1 for knob in subspace.knobs]
         rows = np.array(list(np.ndindex(*free)), dtype=np.int64)
-        return [subspace.config(row) for row in rows[subspace.legal(rows)]]
+        rows = rows[subspace.legal(rows)]
+        if not len(rows):
+            return None
+        first = subspace.config(rows[0])
+        at = {knob.name: place for place, knob in enumerate(subspace.knobs) if knob.ordered}
+
+        def number(name: str) -> NDArray[np.int64]:
+            if name not in at:
+                return np.full(len(rows), first.integer(name))
+            return np.array(subspace.knobs[at[name]].values)[rows[:, at[name]]].astype(np.int64)
+
+        places, turning, strips, copies = map(number, ("places", "turning", "strips", "copies"))
+        away = self.ways().index((first.text("turn"), first.text("scores")))
+        least = np.minimum(places, turning)
+        ranks = np.stack(
+            [
+                -np.minimum(np.minimum(least, copies), 2), np.full(len(rows), away),
+                -np.minimum(least, 3), -number("pair"), abs(number("group") - 2),
+                -places - turning - strips, -strips, -copies,
+            ]
+        )  # fmt: skip
+        best = int(np.lexsort(ranks[::-1])[0])
+        return tuple(ranks[:, best].tolist()), subspace.config(rows[best])
