@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from codegen.accelerator.residency import Policy
 from compiler.backend import Compiled, backend_of
 from compiler.build import fastest_recipe
 from compiler.device_model import latency_of
+from compiler.device_program import QUICK
 from compiler.graph import Graph
 from compiler.memory import ALIGNMENT
 from compiler.program import CodeObject, KernelStep, Place, Recipe, Step
@@ -22,12 +22,10 @@ from compiler.recorded import Records
 from search_space.config import Config
 from search_space.errors import CodegenError, VerificationError
 from search_space.target import Target
+from search_space.template import template_of
 from search_space.workload import Workload
 
 Choices = Mapping[Workload, Config]
-
-POLICY = (Policy(),)
-"""One way to link, to know sooner; compiling tries others too: a model is no slower than told."""
 
 
 class DeviceEvaluator:
@@ -42,6 +40,7 @@ class DeviceEvaluator:
     rivals = 6
     luck = 1.5
     trials_each = 10
+    varies = True
 
     def __init__(
         self, kernels: Graph, target: Target, database: Records | None, threads: int = 1
@@ -50,6 +49,8 @@ class DeviceEvaluator:
         self._database, self._threads = database, threads
         self._compiled: dict[tuple[str, str], Compiled] = {}
         self._known: dict[frozenset[tuple[str, str]], float] = {}
+        workloads = (node.workload for node in kernels.nodes)
+        self._workloads = tuple(dict.fromkeys(w for w in workloads if w is not None))
 
     @cached_property
     def _base(self) -> Recipe:
@@ -57,6 +58,11 @@ class DeviceEvaluator:
         return fastest_recipe(
             self._kernels, self._target, self._database, self._threads, measured_only=True
         )
+
+    def starts(self) -> Sequence[Choices]:
+        """Every kernel's default: what a database without records comes to."""
+        usual = {w: template_of(w.operator).default(w, self._target) for w in self._workloads}
+        return (usual,)
 
     def latencies(self, alternatives: Sequence[Choices]) -> list[float]:
         """Seconds of the model under each alternative; inf where one cannot be built.
@@ -75,7 +81,7 @@ class DeviceEvaluator:
         )
         if changed not in self._known:
             try:
-                self._known[changed] = latency_of(self._with(dict(changed)), POLICY) * 1e-9
+                self._known[changed] = latency_of(self._with(dict(changed)), QUICK) * 1e-9
             except (CodegenError, VerificationError):
                 self._known[changed] = float("inf")
         return self._known[changed]

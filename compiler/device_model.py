@@ -25,7 +25,7 @@ from codegen.accelerator.core import Core
 from codegen.accelerator.dependences import with_semaphores
 from codegen.accelerator.instructions import InstructionStream
 from codegen.accelerator.ordering import in_grant_order
-from compiler.device_program import POLICIES, Policies, Program, segments
+from compiler.device_program import THOROUGH, Effort, Program, segments
 from compiler.host_costs import compute_time, host_time, transfer_time
 from compiler.program import HostStep, KernelStep, Recipe
 from search_space.errors import InputError
@@ -104,14 +104,14 @@ def simulate_model(
     return _result(recipe, core, total, kernels, programs, notes)
 
 
-def latency_of(recipe: Recipe, policies: Policies = POLICIES) -> float:
-    """ns of a compiled model, nothing else; with fewer `policies` it is known sooner."""
+def latency_of(recipe: Recipe, effort: Effort = THOROUGH) -> float:
+    """ns of a compiled model, nothing else; with less `effort` it is known sooner."""
     core = Core.of(recipe.target)
     return sum(
         timeline(part.linked.stream, core).makespan
         if isinstance(part, Program)
         else host_time(part, core.target)
-        for part in segments(recipe, policies)
+        for part in segments(recipe, effort)
     )
 
 

@@ -19,8 +19,9 @@ import numpy as np
 from codegen.accelerator.core import Core
 from codegen.accelerator.draft import Part, Range
 from codegen.accelerator.instructions import InstructionStream, Space
-from codegen.accelerator.linking import Linked, link
+from codegen.accelerator.linking import Linked, links
 from codegen.accelerator.residency import Policy
+from codegen.accelerator.scheduling import RULES, Rule
 from codegen.accelerator.storage import from_bytes
 from compiler.program import HostStep, KernelStep, Place, Recipe, TensorRef
 from search_space.dtypes import size_of
@@ -29,8 +30,23 @@ from search_space.template import template_of
 from search_space.workload import Workload
 from simulator.accelerator.timeline import timeline
 
-POLICIES = (None, Policy(), Policy(share=0.6))
-"""How far tensors may stay on chip: all are linked, and the fastest on the timeline is taken."""
+
+@dataclass(frozen=True)
+class Effort:
+    """What linking tries: the fastest on the timeline is taken.
+
+    Attributes:
+        policies: how far tensors may stay on chip, the first rule each.
+        rules: how instructions are ordered, under the best of these policies.
+    """
+
+    policies: tuple[Policy | None, ...]
+    rules: tuple[Rule, ...]
+
+
+THOROUGH = Effort((None, Policy(), Policy(share=0.6)), RULES)
+QUICK = Effort((Policy(),), RULES[:1])
+"""To know sooner; thoroughly linked, a model is no slower."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,45 +64,56 @@ class Program:
     compulsory: int
 
 
-Policies = tuple[Policy | None, ...]
-
-_programs: WeakKeyDictionary[Recipe, dict[tuple[int, Policies], Program]] = WeakKeyDictionary()
+_programs: WeakKeyDictionary[Recipe, dict[tuple[int, Effort], Program]] = WeakKeyDictionary()
 
 
-def segments(recipe: Recipe, policies: Policies = POLICIES) -> list[Program | HostStep]:
+def segments(recipe: Recipe, effort: Effort = THOROUGH) -> list[Program | HostStep]:
     """What runs, in order: programs on the core and steps on the host."""
     found: list[Program | HostStep] = []
     for is_kernel, steps in groupby(recipe.steps, lambda step: isinstance(step, KernelStep)):
         if is_kernel:
             kernels = [s for s in steps if isinstance(s, KernelStep)]
-            found.append(linked(recipe, kernels, policies))
+            found.append(linked(recipe, kernels, effort))
         else:
             found += [step for step in steps if isinstance(step, HostStep)]
     return found
 
 
-def linked(recipe: Recipe, steps: Sequence[KernelStep], policies: Policies = POLICIES) -> Program:
-    """The program of a run of kernel steps of a recipe; of several `policies` the fastest.
+def linked(recipe: Recipe, steps: Sequence[KernelStep], effort: Effort = THOROUGH) -> Program:
+    """The program of a run of kernel steps of a recipe.
 
     Raises:
         ModelError: the recipe's code does not fit its arguments (a damaged artifact).
     """
     known = _programs.setdefault(recipe, {})
-    key = id(steps[0]), policies
+    key = id(steps[0]), effort
     if key not in known:
-        known[key] = _link(recipe, tuple(steps), policies)
+        known[key] = _link(recipe, tuple(steps), effort)
     return known[key]
 
 
-def _link(recipe: Recipe, steps: tuple[KernelStep, ...], policies: Policies) -> Program:
+def _link(recipe: Recipe, steps: tuple[KernelStep, ...], effort: Effort) -> Program:
     core = Core.of(recipe.target)
     codes = {n: from_bytes(recipe.codes[n].code, core) for n in {step.code for step in steps}}
     streams = tuple(codes[step.code] for step in steps)
     parts = [_part(step, stream) for step, stream in zip(steps, streams, strict=True)]
     mine = set(map(id, steps))
     outside = _outside(recipe, mine)
-    choices = [link(recipe.name, parts, core, outside, policy) for policy in policies]
-    best = min(choices, key=lambda choice: timeline(choice.stream).makespan)
+    found: list[Linked] = []
+
+    def ending(made: Linked) -> float:
+        return timeline(made.stream).makespan
+
+    def tried(policy: Policy | None, rules: Sequence[Rule]) -> Linked:
+        """The fastest program under a policy, which joins those found."""
+        made = links(recipe.name, parts, core, outside, policy, rules)
+        found.append(min(made, key=ending))
+        return found[-1]
+
+    policy = min(effort.policies, key=lambda policy: ending(tried(policy, effort.rules[:1])))
+    if len(effort.rules) > 1:
+        tried(policy, effort.rules[1:])
+    best = min(found, key=ending)
     return Program(steps, streams, best, _compulsory(steps, best, outside))
 
 

@@ -45,6 +45,7 @@ class GraphEvaluator:
     rivals = 2
     luck = 1.1
     trials_each = 0
+    varies = False
 
     def __init__(
         self,
@@ -62,6 +63,10 @@ class GraphEvaluator:
         rng = np.random.default_rng(0)
         self._inputs = {info.name: _input(info, rng) for info in kernels.inputs}
         self._built: dict[Settlement, Executable] = {}
+
+    def starts(self) -> Sequence[Mapping[Workload, Config]]:
+        """None: a kernel costs in a model what it costs alone, but for layouts."""
+        return ()
 
     def latencies(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[float]:
         """Seconds of the model under each alternative, measured in turns.

@@ -12,6 +12,7 @@ that failed; messages are sentences for people.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,6 +87,7 @@ def tune(
         InputError: as the class says: model, workload, target, database, or an option.
         JobError: interrupted (all finished trials are kept), no worker, a full disk.
     """
+    started = time.monotonic()
     from tilesmith.tuning import run_job, tuning_job
     from tuner.options import TuneOptions
 
@@ -97,6 +99,7 @@ def tune(
         strategy=strategy,
         scheduler=scheduler,
         cost_model=cost_model,
+        started=started,
     )
     resolved = resolve_target(target, settings, calibrate=True)
     job = tuning_job(

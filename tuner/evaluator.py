@@ -10,7 +10,7 @@ more schedule pinned: only a pin that makes the whole model faster is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -30,6 +30,7 @@ class ModelEvaluator(Protocol):
             what factor of the best alone.
         trials_each: where results repeat exactly, trials of a job without time limit that pay for
             one comparison, so that the job repeats too; 0: its clock decides.
+        varies: whether it is exact and quick enough to try what no trial has measured.
     """
 
     near_tie: float
@@ -37,6 +38,11 @@ class ModelEvaluator(Protocol):
     rivals: int
     luck: float
     trials_each: int
+    varies: bool
+
+    def starts(self) -> Sequence[Choices]:
+        """Whole assignments to compare with the best on record before single schedules are."""
+        ...
 
     def latencies(self, alternatives: Sequence[Choices]) -> list[float]:
         """Seconds of the model under each alternative, measured in turns.
@@ -64,25 +70,69 @@ class InPlace:
     compared: int = 0
 
 
+Variants = Callable[[Workload, Choices], Sequence[Config]]
+"""Neighbours of the schedule that a workload has under some choices."""
+
+
 def reranked(
     evaluator: ModelEvaluator,
     candidates: Mapping[Workload, Sequence[Config]],
     is_over: Callable[[int], bool] = lambda _: False,
+    variants: Variants | None = None,
 ) -> InPlace:
     """The candidate of each workload that makes the model fastest, one workload after another.
 
     Args:
         candidates: the top few of each workload; workloads that matter most first.
         is_over: asked before each comparison with how many there were; ends it with what is known.
+        variants: what to try after all candidates, until nothing makes the model faster.
     """
     found = InPlace()
+    for start in evaluator.starts():
+        if is_over(found.compared):
+            break
+        found = _tried(evaluator, found, dict(start))
     for workload, rival in ((w, rival) for w, rivals in candidates.items() for rival in rivals):
         if is_over(found.compared):
             break
         found = _tried(evaluator, found, {**found.choices, workload: rival})
+    if variants is not None:
+        found = _climbed(evaluator, found, list(candidates), is_over, variants)
     if not found.choices:
         return replace(found, after_s=found.before_s)
     return _settled(evaluator, found)
+
+
+def _climbed(
+    evaluator: ModelEvaluator,
+    found: InPlace,
+    workloads: Sequence[Workload],
+    is_over: Callable[[int], bool],
+    variants: Variants,
+) -> InPlace:
+    """What is known after rounds over the neighbours of all workloads' schedules, taking turns."""
+    tried: set[tuple[Workload, Config]] = set()
+    while True:
+        before = found.choices
+        waiting = {
+            workload: [c for c in variants(workload, before) if (workload, c) not in tried]
+            for workload in workloads
+        }
+        for workload, rival in _in_turns(waiting):
+            if is_over(found.compared):
+                return found
+            tried.add((workload, rival))
+            found = _tried(evaluator, found, {**found.choices, workload: rival})
+        if found.choices == before:
+            return found
+
+
+def _in_turns(waiting: Mapping[Workload, Sequence[Config]]) -> Iterator[tuple[Workload, Config]]:
+    """The first of each, then the second of each, and so on."""
+    for turn in range(max(map(len, waiting.values()), default=0)):
+        for workload, rivals in waiting.items():
+            if turn < len(rivals):
+                yield workload, rivals[turn]
 
 
 def _tried(evaluator: ModelEvaluator, known: InPlace, tried: dict[Workload, Config]) -> InPlace:

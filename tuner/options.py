@@ -34,6 +34,8 @@ class TuneOptions:
         screening_trials: simulated trials a task gets before hardware measures it.
         layout_trials: trials every promising layout pair of a task gets at least.
         rivals: top candidates measured again in turns before one is published.
+        started: when the caller began to prepare the job (`time.monotonic`), which its time limit
+            counts from, though half of it is left at least; None: when it is handed over.
     """
 
     trials: int | None = 1000
@@ -46,6 +48,7 @@ class TuneOptions:
     screening_trials: int = 64
     layout_trials: int = 3
     rivals: int = 4
+    started: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("trials", "time_limit_s", "early_stopping"):

@@ -17,17 +17,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from search_space.config import Config
 from search_space.errors import InputError, TilesmithError
 from search_space.target import Target
+from search_space.workload import Workload
 from tuner.cancel import Cancelled, CancelToken, Interrupted
 from tuner.drift import DriftWatch
 from tuner.evaluator import InPlace, ModelEvaluator, reranked
 from tuner.ledger import JobEnd, Ledger
 from tuner.options import OnProgress, Progress, TaskReport, TuneOptions, TuningSummary
+from tuner.population import Breeder
 from tuner.predictor import FeatureSource, Judge, JudgedFeatures, KnobFeatures
 from tuner.publish import NEAR_TIE, canonical_best, confirm, contenders
 from tuner.runner import Runner
@@ -137,7 +141,7 @@ class _Job:
         judge_is_label: bool,
         cancel: CancelToken,
     ) -> None:
-        self._start = time.monotonic()
+        self._start = _started(options)
         self._ledger = ledger
         self._options = options
         self._reason = ""
@@ -274,7 +278,18 @@ class _Job:
             at_end += (at_end - now) / done if done else 0.0
             return self.cancel.cancelled or done >= most or at_end >= deadline
 
-        return reranked(evaluator, candidates, is_over)
+        variants = self._variants if evaluator.varies else None
+        return reranked(evaluator, candidates, is_over, variants)
+
+    def _variants(self, workload: Workload, choices: Mapping[Workload, Config]) -> list[Config]:
+        """Schedules that differ in one knob from what a workload has under `choices`, shuffled."""
+        tasks = self.phases[self._active].search.tasks
+        (state,) = (t.state for t in tasks if t.state.task.workload == workload)
+        usual = choices.get(workload) or (state.best[0] if state.best else state.default)
+        breeder = Breeder(state.space)
+        near = breeder.decode(breeder.neighbours(breeder.encode([usual])))
+        order = np.random.default_rng(self._options.seed).permutation(len(near))
+        return list(dict.fromkeys(near[place] for place in order))
 
     # -- reports ----------------------------------------------------------------------------------
     def _show(self, phase: _Phase) -> None:
@@ -315,6 +330,17 @@ class _Job:
             last.runner.drift,
             in_place,
         )
+
+
+def _started(options: TuneOptions) -> float:
+    """When a job began, as its time limit counts."""
+    now = time.monotonic()
+    if options.started is None:
+        return now
+    prepared = now - options.started
+    if options.time_limit_s is not None:
+        prepared = min(prepared, options.time_limit_s / 2)
+    return now - prepared
 
 
 def _learner(

@@ -19,7 +19,7 @@ from codegen.accelerator.core import Core
 from codegen.accelerator.dependences import with_semaphores
 from codegen.accelerator.draft import Draft, Part, Range, concatenate
 from codegen.accelerator.instructions import InstructionStream, Ints
-from codegen.accelerator.ordering import ending, in_grant_order
+from codegen.accelerator.ordering import in_grant_order
 from codegen.accelerator.residency import Policy, drop_resident_transfers, keep_on_chip
 from codegen.accelerator.scheduling import RULES, Rule, scheduled
 from codegen.accelerator.synchronisation import verify
@@ -50,21 +50,21 @@ class Linked:
         return sum(resident.saved for resident in self.residents)
 
 
-def link(
+def links(
     name: str,
     parts: Sequence[Part],
     core: Core,
     external: Sequence[Range] = (),
     policy: Policy | None = None,
-    rules: Sequence[Rule] = RULES,
-) -> Linked:
-    """Link kernels into one program.
+    rules: Sequence[Rule] = RULES[:1],
+) -> list[Linked]:
+    """Link kernels into one program, once for each rule.
 
     Args:
         external: what is read when the program has ended, by the caller or the host.
         policy: how far tensors stay on chip; None: none does. Where tiles and residents do not fit
             together, fewer stay.
-        rules: ways to order instructions, of which the one that ends first is taken.
+        rules: how instructions are ordered.
 
     Raises:
         VerificationError: the program breaks a rule; an error of ours, not of the caller.
@@ -79,7 +79,18 @@ def link(
                 raise
             policy = policy.less()
             continue
-        return _finish(draft, residents, rules)
+        return [_finish(draft, residents, rule) for rule in rules]
+
+
+def link(
+    name: str,
+    parts: Sequence[Part],
+    core: Core,
+    external: Sequence[Range] = (),
+    policy: Policy | None = None,
+) -> Linked:
+    """As `links`, by the usual rule."""
+    return links(name, parts, core, external, policy)[0]
 
 
 def among_neighbours(part: Part, core: Core) -> InstructionStream:
@@ -98,12 +109,11 @@ def among_neighbours(part: Part, core: Core) -> InstructionStream:
     return in_grant_order(with_semaphores(draft.stream()))
 
 
-def _finish(draft: Draft, residents: tuple[Resident, ...], rules: Sequence[Rule]) -> Linked:
+def _finish(draft: Draft, residents: tuple[Resident, ...], rule: Rule) -> Linked:
     """Order, semaphores, verification and grant order for a draft whose tiles are placed."""
     whole = draft.stream()
     verify_shapes(whole)
-    ordered = [with_semaphores(scheduled(whole, rule)) for rule in rules]
-    stream = min(ordered, key=ending) if len(ordered) > 1 else ordered[0]
+    stream = with_semaphores(scheduled(whole, rule))
     verify(stream)
     stream = in_grant_order(stream)
     owners = draft.owners[stream.rows["position"]]

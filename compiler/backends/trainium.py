@@ -24,7 +24,7 @@ from codegen.accelerator.staging import SUFFIX, Staged, constants_of, stage
 from codegen.accelerator.storage import to_bytes
 from codegen.structures import lowered
 from compiler.backend import Backend, Compiled, backends
-from compiler.device_model import simulate_model
+from compiler.device_model import latency_of
 from compiler.device_program import Program, linked
 from compiler.program import CodeObject, KernelStep, Recipe
 from search_space.config import Config
@@ -94,7 +94,7 @@ class TrainiumBackend(Backend):
 
     def predict(self, recipe: Recipe) -> float | None:
         """Programs on the timeline, transfers to and from the host."""
-        return simulate_model(recipe).latency_us * 1e-6
+        return latency_of(recipe) * 1e-9
 
     def link(
         self,

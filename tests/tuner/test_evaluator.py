@@ -32,9 +32,13 @@ class Conversions:
     rivals = 2
     luck = 1.1
     trials_each = 0
+    varies = False
 
     def __init__(self) -> None:
         self.asked: list[dict[Workload, Config]] = []
+
+    def starts(self) -> Sequence[Mapping[Workload, Config]]:
+        return ()
 
     def latencies(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[float]:
         self.asked += [dict(choices) for choices in alternatives]
@@ -86,6 +90,36 @@ def test_pins_that_do_not_help_together_are_dropped() -> None:
 
     found = reranked(EachHelpsAlone(), {ONE: [B], TWO: [B]})
     assert found == InPlace({}, 1.0, 1.0, 2)
+
+
+def test_neighbours_are_tried_until_none_makes_the_model_faster() -> None:
+    """Each kernel's knob x is best at 3; records speak for 0 and neighbours are one step away."""
+
+    class Bowl(Conversions):
+        def _latency(self, choices: Mapping[Workload, Config]) -> float:
+            found = [choices.get(w, Config.of(x=0)).integer("x") for w in (ONE, TWO)]
+            return 1.0 + sum((x - 3) ** 2 for x in found)
+
+    def neighbours(workload: Workload, choices: Mapping[Workload, Config]) -> list[Config]:
+        at = choices.get(workload, Config.of(x=0)).integer("x")
+        return [Config.of(x=at - 1), Config.of(x=at + 1)]
+
+    best = {ONE: Config.of(x=3), TWO: Config.of(x=3)}
+    found = reranked(Bowl(), {ONE: [], TWO: []}, variants=neighbours)
+    assert found.choices == best and (found.before_s, found.after_s) == (19.0, 1.0)
+    few = reranked(Bowl(), {ONE: [], TWO: []}, lambda done: done >= 4, neighbours)
+    assert few.compared == 4 and 1.0 < (few.after_s or 0.0) < 19.0
+
+
+def test_whole_assignments_come_first() -> None:
+    class Together(Conversions):
+        def starts(self) -> Sequence[Mapping[Workload, Config]]:
+            return ({ONE: B, TWO: B},)
+
+        def _latency(self, choices: Mapping[Workload, Config]) -> float:
+            return 1.0 if len(choices) == 2 else 2.0
+
+    assert reranked(Together(), {}) == InPlace({ONE: B, TWO: B}, 2.0, 1.0, 1)
 
 
 def test_contenders_are_the_best_of_each_close_layout_pair() -> None:
