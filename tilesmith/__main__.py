@@ -1,6 +1,6 @@
 """`python -m tilesmith` is the command `tilesmith`."""
 
-from tilesmith.command_line import main
+from tilesmith.entry import main
 
 if __name__ == "__main__":
     main()

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
-from tilesmith.failures import explain, termination_as_exception
+from tilesmith.failures import explain, signals_as_exceptions
 from tilesmith.stopping import explained, leave
 
 _COMMANDS = {
@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was named; whatever goes wrong in it is reported here."""
         try:
-            with termination_as_exception():
+            with signals_as_exceptions():
                 super().invoke(ctx)
                 sys.stdout.flush()
         except (click.exceptions.Exit, click.exceptions.NoArgsIsHelpError, SystemExit):
@@ -89,7 +89,7 @@ def command_line(show_traceback: bool) -> None:
 
 
 def main() -> NoReturn:
-    """Entry point of the console script and of `python -m tilesmith`."""
+    """Run the command that the process was started with, and exit."""
     try:
         command_line.main(prog_name="tilesmith")
     except SystemExit as end:

@@ -33,9 +33,9 @@ class Failure:
 
 
 @contextmanager
-def termination_as_exception() -> Iterator[None]:
-    """Within the block SIGTERM raises `Terminated` (in the main thread; elsewhere nothing
-    changes).
+def signals_as_exceptions() -> Iterator[None]:
+    """Within the block SIGTERM raises `Terminated` and Ctrl-C `KeyboardInterrupt` (in the main
+    thread; elsewhere nothing changes).
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -44,11 +44,13 @@ def termination_as_exception() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise Terminated
 
-    previous = signal.signal(signal.SIGTERM, stop)
+    handlers = {signal.SIGTERM: stop, signal.SIGINT: signal.default_int_handler}
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def explain(error: BaseException) -> Failure:
@@ -74,6 +76,8 @@ def explain(error: BaseException) -> Failure:
             return _operating_system(error)
     if _is_database_error(error):
         return Failure(f"the database failed: {_one_line(str(error.__cause__ or error))}", 1)
+    if _caused_by_interrupt(error):
+        return Failure("interrupted", 1)
     kind = type(error).__name__
     return Failure(
         f"internal error, please report it: {kind}: {_one_line(str(error))} "
@@ -93,6 +97,14 @@ def _is_database_error(error: BaseException) -> bool:
     """Whether SQLAlchemy raised it (asked without importing SQLAlchemy)."""
     module = sys.modules.get("sqlalchemy.exc")
     return module is not None and isinstance(error, module.SQLAlchemyError)
+
+
+def _caused_by_interrupt(error: BaseException) -> bool:
+    """Whether Ctrl-C is at the root, as where it hit a library in the middle of its import."""
+    before = error.__cause__ or error.__context__
+    return before is not None and (
+        isinstance(before, KeyboardInterrupt) or _caused_by_interrupt(before)
+    )
 
 
 def _one_line(text: str) -> str:

@@ -47,6 +47,28 @@ def test_a_signal_in_the_middle_of_tuning_loses_no_trial(
     assert more["trials"] == kept + 1
 
 
+def test_an_interrupt_before_everything_is_imported_is_one_sentence() -> None:
+    script = """
+import sys, time
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tilesmith.command_line":
+            print("importing", flush=True)
+            time.sleep(60)
+sys.meta_path.insert(0, Slow())
+from tilesmith.entry import main
+main()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    assert one_sentence(process) == "tilesmith: interrupted"
+    assert process.returncode == 1
+
+
 def test_a_job_that_does_not_come_to_an_end_is_torn_out_of(tmp_path: Path) -> None:
     """A cost model in training polls nothing; the exception finds it, and the trials stay."""
     script = """

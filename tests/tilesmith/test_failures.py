@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy.exc
 
 from search_space.errors import CodegenError, JobError, ModelError, TilesmithError
-from tilesmith.failures import Terminated, explain, termination_as_exception
+from tilesmith.failures import Terminated, explain, signals_as_exceptions
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,22 @@ def test_explain(error: BaseException, message: str, exit_code: int) -> None:
     assert failure.exit_code == exit_code
 
 
+def test_an_interrupt_that_a_library_wrapped_is_one() -> None:
+    try:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as cause:
+            raise RuntimeError("Error calling __set_name__") from cause
+    except RuntimeError as error:
+        assert explain(error).message == "interrupted"
+
+
 def test_sigterm_unwinds_like_an_interrupt_and_the_handler_is_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Terminated), termination_as_exception():
+    with pytest.raises(Terminated), signals_as_exceptions():
         os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+    with pytest.raises(KeyboardInterrupt), signals_as_exceptions():
+        os.kill(os.getpid(), signal.SIGINT)
         signal.pause()
     assert signal.getsignal(signal.SIGTERM) is before
