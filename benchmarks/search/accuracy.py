@@ -39,9 +39,9 @@ def in_a_job(
         if len(part.groups) < 2 * trials:
             continue
         prior = part.predicted(model)
-        unknown = np.full(len(prior), np.nan)
         knobs = KnobColumns.met(part.configs).rows(part.configs)
-        samples = Samples(part.features, unknown, np.zeros(len(prior), np.int64), prior, knobs)
+        groups = np.zeros(len(prior), np.int64)
+        samples = Samples(part.features, part.analytical, groups, prior, knobs)
         order = rng.permutation(len(prior))
         measured, left = order[:trials], order[trials:]
         learner = Blend()

@@ -4,10 +4,12 @@
     python -m benchmarks.search.pretrain --family trainium \\
         --out tuner/cost_models/pretrained/trainium.ubj
 
-Draws workloads of all sizes, judges schedules of each by the family's simulator (evenly from all
+Draws workloads of all sizes, measures schedules of each as a tuning job does (evenly from all
 algorithms, and mutants of the best, so that the good ones are told apart too), and trains boosted
-trees to predict ranks among the schedules of a workload. A share of the workloads is held out; how
-well the model ranks those is printed. Takes some minutes on one core. Deterministic in `--seed`.
+trees to predict ranks among the schedules of a workload. Where the simulator measures by another
+fidelity than it judges by (accelerators), the trees see the judge's latency. A share of the
+workloads is held out; how well the model ranks those is printed. Takes some minutes on one core.
+Deterministic in `--seed`.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from search_space.errors import TilesmithError
 from search_space.space import SearchSpace
 from search_space.target import Target, load_target
 from search_space.workload import Workload
-from simulator import judge
+from simulator import Judgement, judge, judges_as_measured, measure
 from tuner.cost_model import centred, centred_logs, rank_agreement
 from tuner.knob_features import KnobColumns
 from tuner.population import Breeder, Population
@@ -60,7 +62,8 @@ class Corpus:
     Attributes:
         features: shape (n, f).
         configs: the schedules, n.
-        latencies: seconds, shape (n,).
+        latencies: as measured, seconds, shape (n,).
+        analytical: as judged, where a model may see that, else NaN, shape (n,).
         groups: number of the workload, ascending, shape (n,).
         usually: what features are compared with, shape (2, f), by group.
     """
@@ -68,14 +71,15 @@ class Corpus:
     features: NDArray[np.float32]
     configs: Sequence[Config]
     latencies: NDArray[np.float64]
+    analytical: NDArray[np.float64]
     groups: NDArray[np.int64]
     usually: Mapping[int, NDArray[np.float32]]
 
     def of(self, chosen: NDArray[np.bool_]) -> Corpus:
         configs = [config for config, taken in zip(self.configs, chosen, strict=True) if taken]
         return Corpus(
-            self.features[chosen], configs, self.latencies[chosen], self.groups[chosen],
-            self.usually,
+            self.features[chosen], configs, self.latencies[chosen], self.analytical[chosen],
+            self.groups[chosen], self.usually,
         )  # fmt: skip
 
     def by_workload(self) -> Iterator[Corpus]:
@@ -107,6 +111,7 @@ def corpus(family: str, workloads: int, samples: int, seed: int, jobs: int = 1) 
         np.concatenate([part.features for part in parts]),
         [config for part in parts for config in part.configs],
         np.concatenate([part.latencies for part in parts]),
+        np.concatenate([part.analytical for part in parts]),
         np.repeat(np.array(numbers, np.int64), [len(part.configs) for part in parts]),
         {number: part.usually for number, part in zip(numbers, parts, strict=True)},
     )
@@ -132,6 +137,7 @@ class Schedules:
     features: NDArray[np.float32]
     configs: Sequence[Config]
     latencies: NDArray[np.float64]
+    analytical: NDArray[np.float64]
     usually: NDArray[np.float32]
 
 
@@ -141,27 +147,44 @@ def schedules(
     """Schedules of a workload, a third near the best."""
     breeder = Breeder(space)
     first = _distinct(breeder, breeder.sample(rng, 2 * samples // 3, balanced=True))
-    rows, seconds = _judged(workload, target, breeder, first)
+    rows, shown, seconds = _measured(workload, target, breeder, first)
     best = first.take(np.argsort(seconds, kind="stable")[:16])
     family = best.take(rng.integers(0, len(best), samples // 3))
     more = _distinct(breeder, breeder.mutate(family, rng))
-    near, faster = _judged(workload, target, breeder, more)
-    others, _ = _judged(workload, target, breeder, reference(space, workload))
+    near, told, faster = _measured(workload, target, breeder, more)
     found, times = np.concatenate([rows, near]), np.concatenate([seconds, faster])
+    analytical = np.concatenate([shown, told])
+    others = judge(workload, target, breeder.decode(reference(space, workload)))
     configs = breeder.decode(first.joined(more))
     good = np.flatnonzero(np.isfinite(times))
-    return Schedules(found[good], [configs[i] for i in good], times[good], usual(others))
+    return Schedules(
+        found[good],
+        [configs[i] for i in good],
+        times[good],
+        analytical[good],
+        usual(_features(others, target)),
+    )
 
 
 def _distinct(breeder: Breeder, population: Population) -> Population:
     return breeder.encode(list(dict.fromkeys(breeder.decode(population))))
 
 
-def _judged(
+def _measured(
     workload: Workload, target: Target, breeder: Breeder, population: Population
-) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    judged = judge(workload, target, breeder.decode(population))
-    return np.delete(judged.features, list(judged.verdict), axis=1), judged.latency
+) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.float64]]:
+    """Features and analytical latencies as a job's model sees them, and measured latencies."""
+    configs = breeder.decode(population)
+    judged = judge(workload, target, configs)
+    if judges_as_measured(target):
+        return _features(judged, target), np.full(len(configs), np.nan), judged.latency
+    return judged.features, judged.latency, measure(workload, target, configs).latency
+
+
+def _features(judged: Judgement, target: Target) -> NDArray[np.float32]:
+    """Columns that a job's model sees."""
+    hidden = list(judged.verdict) if judges_as_measured(target) else []
+    return np.delete(judged.features, hidden, axis=1)
 
 
 def trained(data: Corpus) -> Pretrained:

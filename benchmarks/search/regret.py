@@ -6,9 +6,11 @@ For each space and strategy, over several seeds: how far the best schedule found
 exhaustive optimum after 32, 100 and 200 trials (median), and how many trials it takes to come
 within 5 % (median over the seeds). Strategies search on until they do, or for `--most` trials;
 random search is carried to its end, since drawing from a table costs nothing, and its median over
-all possible seeds is stated in closed form. The cost model sees program features and knobs only:
-what tells the simulated latency, which is the label here, is hidden. Writes `regret.json` and, with
-the extra `plots`, one PNG and SVG a space; a space's table is judged once and kept in the folder.
+all possible seeds is stated in closed form. Cost models see what they see in a job, whatever the
+strategy: program features, knobs and, where the truth is another fidelity (the timeline, on
+accelerators), the analytical latency; where that is itself the truth, all that tells it is hidden.
+Writes `regret.json` and, with the extra `plots`, one PNG and SVG a space; a space's table is
+measured once and kept in the folder.
 """
 
 from __future__ import annotations
@@ -26,10 +28,11 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.search.spaces import CASES, Case, Table, judged_table
+from benchmarks.search.spaces import CASES, Case, Table, measured_table
 from search_space.measure import MeasureResult
 from search_space.target import Target
 from search_space.workload import Workload
+from simulator import judges_as_measured
 from tuner.cost_model import cost_models
 from tuner.predictor import JudgedFeatures, Predictor
 from tuner.pretrained import pretrained
@@ -72,7 +75,8 @@ def search(
     name, _, mode = name.partition("+")
     model = cost_models[_MODELS.get(name, "blend")]
     prior = pretrained(target.family) if mode == "pretrained" else None
-    predictor = Predictor(JudgedFeatures(table, target, analytical=False), model, prior=prior)
+    source = JudgedFeatures(table, target, analytical=not judges_as_measured(target))
+    predictor = Predictor(source, model, prior=prior)
     state.predict = lambda configs: predictor.score(state, configs)
     state.estimate = lambda configs: predictor.estimate(state, configs)
     state.joint = lambda configs: predictor.joint(state, configs)
@@ -84,16 +88,19 @@ def search(
         configs = strategy.propose(state, strategy.batch_size(state))
         if not configs:
             break
-        latencies = table(workload, target, configs).latency.tolist()
-        batch = [
-            Trial(config, MeasureResult("ok", "simulator", (latency,)))
-            for config, latency in zip(configs, latencies, strict=True)
-        ]
+        latencies = table.measured(configs)
+        batch = [Trial(c, _result(s)) for c, s in zip(configs, latencies, strict=True)]
         state.add(batch)
         strategy.observe(state, batch)
         predictor.remember(state, batch)
         found += latencies
     return np.asarray(np.minimum.accumulate(found) / table.best)
+
+
+def _result(latency: float) -> MeasureResult:
+    if np.isinf(latency):
+        return MeasureResult("constraint", "simulator", message="it cannot run")
+    return MeasureResult("ok", "simulator", (latency,))
 
 
 def random_search(table: Table, seed: int) -> Floats:
@@ -148,13 +155,13 @@ def runs(case: Case, folder: Path, name: str, seeds: Sequence[int], limits: Limi
 
 @lru_cache(maxsize=1)
 def _table(case: Case, folder: Path) -> tuple[Workload, Target, Table]:
-    return judged_table(case, folder)
+    return measured_table(case, folder)
 
 
 def compared(case: Case, names: Sequence[str], seeds: int, limits: Limits, folder: Path,
-             pool: Executor) -> tuple[dict[str, Any], dict[str, Floats]]:  # fmt: skip
+             pool: Executor, jobs: int) -> tuple[dict[str, Any], dict[str, Floats]]:  # fmt: skip
     """A space's report, and the curves of each strategy, shape (seeds, trials)."""
-    _, _, table = _table(case, folder)
+    _, _, table = measured_table(case, folder, jobs)
     good = int((table.latency <= _WITHIN * table.best).sum())
     rows: dict[str, Any] = {}
     curves: dict[str, Floats] = {}
@@ -199,7 +206,9 @@ def main(
         if (only and case.target != only) or (numbers and str(number) not in numbers.split(",")):
             continue
         with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-            found, curves = compared(case, names.split(","), seeds, (trials, most), output, pool)
+            found, curves = compared(
+                case, names.split(","), seeds, (trials, most), output, pool, jobs
+            )
         report["spaces"][case.name] = found
         _draw(case.name, curves, output / f"{case.target}-{Workload.parse(case.workload).digest}")
         (output / "regret.json").write_text(json.dumps(report, indent=2))

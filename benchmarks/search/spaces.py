@@ -1,15 +1,20 @@
-"""Search spaces whose every configuration has been judged: what regret is measured against.
+"""Search spaces whose every configuration has been measured: what regret is measured against.
 
 A space is a workload's space on a target, some knobs held fixed so that it has 10,000 to 200,000
-configurations. Judging all of them takes the simulator a while; the result is kept in a file.
+configurations. The truth is what a tuning job measures: on accelerators every instruction stream
+played on the timeline, which takes minutes; the result is kept in a file.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +26,9 @@ from search_space.target import Target, load_target
 from search_space.template import template_of
 from search_space.versions import FEATURES, SIMULATOR, SPACE
 from search_space.workload import Workload
-from simulator import judge
+from simulator import judge, judges_as_measured, measure
 
-_CHUNK = 4096
+_CHUNK = 2048
 
 
 @dataclass(frozen=True)
@@ -54,12 +59,7 @@ CASES = (
     # Odd sizes everywhere: no tile fits.
     Case("cpu", "matmul m=59 n=67 k=11 const=b", _PRODUCT),
     Case("trn1", "conv2d c=5 h=40 w=40 oc=22 kh=7 kw=7 stride=2 pad=3 const=weight"),
-    Case(
-        "trn1",
-        "conv2d c=8 h=64 w=64 oc=12 kh=5 kw=5 stride=2 pad=2 dtype=bfloat16 const=weight "
-        "epilogue=bias,relu",
-    ),
-    Case("trn1", "matmul m=5426 n=1295 k=200 dtype=bfloat16 epilogue=bias"),
+    Case("trn1", "matmul m=1800 n=1100 k=384 dtype=bfloat16"),
 )
 
 
@@ -74,17 +74,25 @@ class Judged:
 
 
 class Table:
-    """All legal configurations of a space with latencies and features; itself a judge."""
+    """All legal configurations of a space, as measured and as judged; itself a judge.
+
+    Args:
+        latency: as measured, seconds, shape (n,); infinite for what cannot run.
+        judged: as judged, seconds, shape (n,).
+        features: shape (n, f); `verdict` are the columns that tell `judged`.
+    """
 
     def __init__(
         self,
         space: SearchSpace,
         latency: NDArray[np.float64],
+        judged: NDArray[np.float64],
         features: NDArray[np.float32],
         verdict: tuple[int, ...],
     ) -> None:
         self.space = space
         self.latency = latency
+        self._judged = judged
         self._features = features
         self._verdict = verdict
         self._places = {config: place for place, config in enumerate(space)}
@@ -96,9 +104,17 @@ class Table:
         return float(np.min(self.latency[np.isfinite(self.latency)]))
 
     def __call__(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judged:
-        found = np.array([self._places[config] for config in configs], np.int64)
+        found = self._found(configs)
         bound = [""] * len(found)
-        return Judged(self.latency[found], self._features[found], bound, self._verdict)
+        return Judged(self._judged[found], self._features[found], bound, self._verdict)
+
+    def measured(self, configs: Sequence[Config]) -> list[float]:
+        """What a trial of each would record, seconds."""
+        found: list[float] = self.latency[self._found(configs)].tolist()
+        return found
+
+    def _found(self, configs: Sequence[Config]) -> NDArray[np.int64]:
+        return np.array([self._places[config] for config in configs], np.int64)
 
 
 def narrowed(space: SearchSpace, fixed: Mapping[str, KnobValue]) -> SearchSpace:
@@ -126,28 +142,46 @@ def described(name: str) -> Target:
     return load_target(name)
 
 
-def judged_table(case: Case, folder: Path) -> tuple[Workload, Target, Table]:
-    """A case's workload, target and table, from `folder` if it was judged before."""
-    target = described(case.target)
-    workload = Workload.parse(case.workload)
-    space = template_of(workload.operator).space(workload, target)
-    space = narrowed(space, dict(case.fixed)) if case.fixed else space
+def measured_table(case: Case, folder: Path, jobs: int = 1) -> tuple[Workload, Target, Table]:
+    """A case's workload, target and table, from `folder` if it was measured before; else measured
+    by `jobs` processes.
+    """
+    workload, target, space = _space(case)
     digest = hashlib.sha256(
         f"{case}{target.to_json()}{SPACE}{SIMULATOR}{FEATURES}".encode()
     ).hexdigest()[:12]
     path = folder / f"{digest}.npz"
     if not path.exists():
-        configs = list(space)
-        parts = [
-            judge(workload, target, configs[i : i + _CHUNK]) for i in range(0, len(configs), _CHUNK)
-        ]
+        asked = [(case, start) for start in range(0, sum(1 for _ in space), _CHUNK)]
+        with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+            parts = list(pool.map(_measured_part, asked))
         folder.mkdir(parents=True, exist_ok=True)
-        np.savez(
-            path,
-            latency=np.concatenate([part.latency for part in parts]),
-            features=np.concatenate([part.features for part in parts]),
-            verdict=np.array(parts[0].verdict, np.int64),
-        )
+        names = ("latency", "judged", "features")
+        columns = {n: np.concatenate([part[n] for part in parts]) for n in names}
+        np.savez(path, verdict=parts[0]["verdict"], **columns)
     with np.load(path) as stored:
         verdict = tuple(stored["verdict"].tolist())
-        return workload, target, Table(space, stored["latency"], stored["features"], verdict)
+        columns = {name: stored[name] for name in ("latency", "judged", "features")}
+        return workload, target, Table(space, verdict=verdict, **columns)
+
+
+def _space(case: Case) -> tuple[Workload, Target, SearchSpace]:
+    target = described(case.target)
+    workload = Workload.parse(case.workload)
+    space = template_of(workload.operator).space(workload, target)
+    return workload, target, narrowed(space, dict(case.fixed)) if case.fixed else space
+
+
+def _measured_part(asked: tuple[Case, int]) -> dict[str, NDArray[Any]]:
+    """One chunk of a case's space, as measured and as judged."""
+    case, start = asked
+    workload, target, space = _space(case)
+    configs = list(islice(space, start, start + _CHUNK))
+    judged = judge(workload, target, configs)
+    measured = judged if judges_as_measured(target) else measure(workload, target, configs)
+    return {
+        "latency": measured.latency,
+        "judged": judged.latency,
+        "features": judged.features,
+        "verdict": np.array(judged.verdict, np.int64),
+    }

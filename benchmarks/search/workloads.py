@@ -82,8 +82,20 @@ def _depthwise(suffix: str) -> Maker:
     return make
 
 
+def _attention(suffix: str) -> Maker:
+    def make(rng: np.random.Generator) -> str:
+        m = _size(rng, 32, 512)
+        n = m if rng.random() < 0.7 else _size(rng, 32, 512)
+        head, heads = int(rng.choice([32, 64, 128])), int(rng.choice([1, 2, 4]))
+        return f"attention m={m} n={n} k={head} heads={heads}{suffix}"
+
+    return make
+
+
 _SIDES = (7, 13, 14, 17, 27, 28, 31, 35, 56, 112)
 _CPU_VARIANTS = ("", " const=b", " ta=1", " tb=1", " batch=12", " batch=8 tb=1")
+_TRAINIUM_SIDES = (14, 28, 35, 40, 56)
+_TRAINIUM_VARIANTS = ("", " const=b", " ta=1", " tb=1", " epilogue=bias")
 _BF16 = " dtype=bfloat16"
 
 _MAKERS: Mapping[str, Mapping[str, tuple[float, Maker]]] = {
@@ -93,9 +105,14 @@ _MAKERS: Mapping[str, Mapping[str, tuple[float, Maker]]] = {
         "depthwise_conv2d": (0.1, _depthwise("")),
     },
     "trainium": {
-        "matmul": (0.6, _matmul(1e8, 2e11, 8200, _BF16, ("", " const=b", " ta=1", " tb=1"))),
-        "conv2d": (0.3, _conv(_BF16, (14, 28, 35, 56, 112), 512)),
-        "depthwise_conv2d": (0.1, _depthwise(_BF16)),
+        "matmul": (0.3, _matmul(2e6, 1.5e9, 8200, _BF16, _TRAINIUM_VARIANTS)),
+        "matmul float32": (0.15, _matmul(2e6, 1.5e9, 8200, "", _TRAINIUM_VARIANTS)),
+        "conv2d": (0.2, _conv(_BF16, _TRAINIUM_SIDES, 256)),
+        "conv2d float32": (0.15, _conv("", _TRAINIUM_SIDES, 256)),
+        "attention": (0.15, _attention(_BF16)),
+        "depthwise_conv2d": (0.05, _depthwise(_BF16)),
     },
 }
-"""By target family: operators with their shares and makers."""
+"""By target family: operators with their shares and makers. Those of accelerators are of a size
+whose instruction streams are played in milliseconds.
+"""
