@@ -13,7 +13,6 @@ from __future__ import annotations
 from search_space.accelerator_stacked import StackedSpace
 from search_space.accelerator_stacked_forms import Form
 from search_space.convolution.geometry import Geometry
-from search_space.expression import const
 from search_space.target import Target
 
 COLUMNS = (2, 3, 4)
@@ -45,10 +44,4 @@ class PackedSpace(StackedSpace):
 
     def work(self, form: Form) -> float:
         """ns of the tensor engine and DMA, whichever is longer, roughly."""
-        number, g = self.target.number, self.g
-        passes = self.target.integer("tensor.fp32_factor") if self.size == 4 else 1
-        columns = form.blocks * form.height * form.across * g.out_width * g.batch
-        rows = form.partitions * (form.rows(const(form.height)).constant or 1) * g.batch
-        run = max(number("dma.row_floor_bytes"), g.width * self.size)
-        moved = rows * run / (number("dma.gbps_practical") * number("dma.engines"))
-        return max(columns * passes / number("tensor.ghz"), moved)
+        return self.time(form)

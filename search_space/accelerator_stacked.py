@@ -169,6 +169,20 @@ class StackedSpace(ConvSpace):
         """What a form takes most of: matmuls."""
         return form.blocks * form.height * form.across
 
+    def time(self, form: Form) -> float:
+        """ns that a form takes of the tensor engine or of DMA, whichever is more, roughly."""
+        number, g = self.target.number, self.g
+        passes = self.target.integer("tensor.fp32_factor") if self.size == 4 else 1
+        columns = form.blocks * form.height * form.across * g.out_width * g.batch
+        rows = form.partitions * (form.rows(const(form.height)).constant or 1) * g.batch
+        run = max(number("dma.row_floor_bytes"), g.width * self.size)
+        moved = rows * run / (number("dma.gbps_practical") * number("dma.engines"))
+        return max(columns * passes / number("tensor.ghz"), moved)
+
+    def quickest(self) -> float:
+        """ns of the form that takes least."""
+        return min(map(self.time, self.forms))
+
     def _rank(self, config: Config) -> tuple[float, ...]:
         form = self._form(config)
         tall = form.rows(const(form.height)).constant or 1

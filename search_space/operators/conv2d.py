@@ -50,11 +50,14 @@ class Conv2d(Convolution):
         """The algorithms of an accelerator that apply, by name, the preferred one first."""
         g = Geometry.of(workload).view()
         compute = direct.compute(self, workload, g)
-        kinds: list[type[ConvSpace]] = []
+        kinds: list[type[StackedSpace]] = []
         if stacks(workload, g, target):
             kinds = [PackedSpace, StackedSpace] if packs(g, target) else [StackedSpace]
-        kinds += [ConvSpace, PartsSpace] if g.groups == 1 else [ConvSpace]
-        return {kind.algorithm: kind(workload, target, g, compute) for kind in kinds}
+        stacked = [kind(workload, target, g, compute) for kind in kinds]
+        stacked.sort(key=lambda found: found.quickest())
+        usual = (ConvSpace, PartsSpace) if g.groups == 1 else (ConvSpace,)
+        others = [kind(workload, target, g, compute) for kind in usual]
+        return {found.algorithm: found for found in (*stacked, *others)}
 
     def _fitting(self, workload: Workload, target: Target) -> list[SearchSpace]:
         """The spaces of algorithms on a core whose tiles fit; sums in parts where channels are many

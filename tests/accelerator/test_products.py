@@ -146,6 +146,14 @@ def test_sums_that_begin_with_the_residual_leave_psum_once():
     assert wide["residual"] == "vector", "four passes of fp32 take longer"
 
 
+def test_a_first_layer_is_packed_where_matmuls_take_longest():
+    """Two kernel columns on partitions halve the matmuls and double the loads: fp32 has four passes
+    for each matmul, bf16 one."""
+    for dtype, algorithm in (("float32", "packed"), ("bfloat16", "stacked")):
+        text = f"conv2d c=3 h=224 w=224 oc=64 kh=7 kw=7 stride=2 pad=3 const=weight dtype={dtype}"
+        assert template_of("conv2d").default(Workload.parse(text), TARGET)["algorithm"] == algorithm
+
+
 BATCHES = (
     "matmul m=128 n=128 k=64 batch=12 tb=1 dtype=bfloat16",
     "matmul m=130 n=60 k=300 batch=5 epilogue=bias,residual",
