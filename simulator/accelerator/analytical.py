@@ -42,6 +42,7 @@ from search_space.program import (
     walk,
 )
 from search_space.scalar import loads
+from simulator.accelerator.chains import Chains, accesses
 from simulator.accelerator.estimate import (
     DMA,
     SCALAR,
@@ -89,6 +90,7 @@ class Analysis:
     rebuilt: dict[tuple[int, str], Loop] = field(default_factory=dict)
     compiled: dict[int, Evaluate] = field(default_factory=dict)
     nests: dict[int, tuple[tuple[Loop, ...], Block] | None] = field(default_factory=dict)
+    touched: dict[int, tuple[bool, frozenset[str], frozenset[str]]] = field(default_factory=dict)
     parts: dict[int, tuple[list[Allocate], list[Statement], list[Statement]]] = field(
         default_factory=dict
     )
@@ -99,6 +101,8 @@ class Analysis:
             if isinstance(statement, Allocate):
                 self.buffers[statement.buffer.name] = statement.buffer
         self.places = list(_places(self.program.body, 1))
+        self.begun = frozenset(_begun(self.program.body))
+        self.around = dict(_around(self.program.body, ()))
 
     def evaluate(self, tiles: Mapping[str, Any], n: int) -> Estimate:
         """Estimate for `n` configurations whose tile sizes are arrays of n integers."""
@@ -189,24 +193,38 @@ class Analysis:
         return total
 
     def interleaved(self, total: Estimate, loop: Loop, values: Values) -> None:
-        """Chains under way at once, as many as their tiles have copies, instead of one by one."""
-        chains, copies = self.chains(loop, values)
-        chain = total.span / np.maximum(chains, 1)
-        share = np.maximum(total.step / np.maximum(chains, 1), chain / copies)
-        total.span = chain + np.maximum(chains - 1, 0) * share
+        """Chains under way at once, as many as their tiles have places, instead of one by one.
+
+        What they wait for shows in full (see `shown`).
+        """
+        chains = Chains(self, loop, values)
+        least = total.step + ENDS * self.core.dma_start_ns
+        beyond = np.maximum(chains.chain + chains.waiting - least, 0.0)
+        total.span = np.minimum(chains.chain + chains.waiting, least) + beyond / SHOWN
         total.steady = total.span
 
+    def times(self, block: Block, loops: tuple[Loop, ...], values: Values) -> Any:
+        """How often a nest is run, of which `loops` are the innermost."""
+        around = self.around[id(block)][: -len(loops) or None]
+        known = {**{loop.variable: 0 for loop in around}, **values}
+        count: Any = 1
+        for loop in around:
+            count = count * np.maximum(self.value(loop.extent, known), 1)
+        return count
+
+    def accesses(self, statement: Statement) -> tuple[bool, frozenset[str], frozenset[str]]:
+        """`chains.accesses`, remembered."""
+        if id(statement) not in self.touched:
+            self.touched[id(statement)] = accesses(statement)
+        return self.touched[id(statement)]
+
     def chains(self, statement: Statement, values: Values) -> tuple[Any, int]:
-        """Iterations of the pipelined loops nested in an interleaved one, and their copies."""
+        """Iterations of a loop whose tiles have copies, and how many."""
         while isinstance(statement, Allocate):
             statement = statement.body
-        if isinstance(statement, Sequence):
-            return self.chains(statement.statements[-1], values)
         if not isinstance(statement, Loop) or match_nest(statement) is not None:
-            return 1, 1
-        count, copies = self.chains(statement.body, {**values, statement.variable: 0})
-        extent = self.value(statement.extent, values)
-        return count * np.maximum(extent, 1), max(copies, statement.stages)
+            return 1.0, 1
+        return np.maximum(self.value(statement.extent, values), 1), statement.stages
 
     def further(self, loop: Loop, part: Estimate, values: Values) -> Array:
         """ns that one more iteration of a loop adds.
@@ -228,8 +246,12 @@ class Analysis:
         if produced and count is None:
             tiles = self.sweeps(makers[-1], values)
             return self.alone(part, made, used, 1 if tiles is None else tiles)
-        if produced:  # sums leave tile by tile while the next block's are made
-            return np.asarray(np.maximum(part.step, made.repeated + used.repeated / count))
+        if produced:  # sums leave tile by tile while the next block's are made, or loaded for
+            left = used.repeated / count
+            rounds, copies = self.chains(makers[-1], values)
+            loaded = made.occupied[DMA] * np.minimum(1.0, copies / rounds)
+            left = np.maximum(left - loaded, 0.0)
+            return np.asarray(np.maximum(part.step, made.repeated + left))
         sweep = used.repeated / (1 if count is None else count)
         hidden = 2 * sweep
         if count is None or np.any(
@@ -250,8 +272,16 @@ class Analysis:
         key = (id(loop), *known)
         if key not in self.pairs:
             _, makers, users = self.split(loop.body)
-            self.pairs[key] = self.total(makers, values), self.total(users, values)
+            made = self.total(makers, values)
+            made.span = np.minimum(made.span, self.together(makers, values))
+            self.pairs[key] = made, self.total(users, values)
         return self.pairs[key]
+
+    def together(self, makers: list[Statement], values: Values) -> Array:
+        """ns until tiles are made that do not depend on each other: only their transfers queue."""
+        parts = [self.statement(maker, values) for maker in makers]
+        rest = [part.span - part.occupied[DMA] for part in parts]
+        return np.asarray(np.max(rest, axis=0) + sum(part.occupied[DMA] for part in parts))
 
     def ahead(self, loop: Loop, values: Values) -> Array:
         """ns by which use begins before all of the first tiles are made, which come in parts."""
@@ -359,7 +389,11 @@ class Analysis:
         apart = {loop.variable: sizes.pop(loop.variable) for loop in loops if loop.kind == "unroll"}
         known = (id(block), *(_key(size) for size in (*sizes.values(), *apart.values())))
         if known not in self.memo:
-            cost = NestCost(self.core, self.buffers, self.n, block, sizes, self.constants)
+            cost = NestCost(
+                self.core, self.buffers, self.n, block, sizes, self.constants, self.begun
+            )
+            if cost.stages():
+                cost.times = self.times(block, loops, values)
             self.memo[known] = cost.repeated(apart) if apart else cost.estimate()
         return self.memo[known]
 
@@ -375,6 +409,27 @@ def _places(statement: Statement, depth: int) -> Iterator[tuple[Buffer, int]]:
     inner = statement.stages if isinstance(statement, Loop) else depth
     for child in children(statement):
         yield from _places(child, inner)
+
+
+def _begun(statement: Statement) -> Iterator[str]:
+    """Stages that single instructions reduce: what these begin from need not be written."""
+    for inner in walk(statement):
+        found = match_nest(inner) if isinstance(inner, Loop) else None
+        if found and found[1].reducer is not None:
+            written = {name for index in found[1].write.indices for name in index.variables()}
+            if any(loop.variable not in written for loop in found[0]):
+                yield found[1].stage
+
+
+def _around(
+    statement: Statement, loops: tuple[Loop, ...]
+) -> Iterator[tuple[int, tuple[Loop, ...]]]:
+    """Every block, by identity, and the loops around it."""
+    if isinstance(statement, Block):
+        yield id(statement), loops
+    inner = (*loops, statement) if isinstance(statement, Loop) else loops
+    for child in children(statement):
+        yield from _around(child, inner)
 
 
 def _kind(loop: Loop) -> LoopKind:

@@ -16,6 +16,7 @@ import numpy as np
 
 from codegen.accelerator.core import Core
 from codegen.accelerator.costs import transfer_time
+from codegen.accelerator.engine_costs import FULL_RATE_BYTES
 from codegen.accelerator.patterns import absorbed, calls, combination, simplify, squared
 from codegen.accelerator.pointwise import MAX_ELEMENTS
 from codegen.accelerator.staging import SMALL
@@ -48,7 +49,12 @@ _ENGINES = {"scalar": SCALAR, "gpsimd": GPSIMD}
 
 @dataclass
 class NestCost:
-    """A rectangular nest: which instructions it becomes, at what cost (as the generator)."""
+    """A rectangular nest: which instructions it becomes, at what cost (as the generator).
+
+    Attributes:
+        begun: stages whose first reduction writes what it works on.
+        times: how often the nest is run; only where it `stages`.
+    """
 
     core: Core
     buffers: Mapping[str, Buffer]
@@ -56,6 +62,8 @@ class NestCost:
     block: Block
     sizes: dict[str, Any]
     constants: AbstractSet[str] = frozenset()
+    begun: AbstractSet[str] = frozenset()
+    times: Any = 1
 
     def estimate(self) -> Estimate:
         block, value, core = self.block, self.block.value, self.core
@@ -64,9 +72,13 @@ class NestCost:
         if isinstance(value, Const):
             if scope == "psum" and value.value == 0.0:
                 return total
-            if np.all(self.product(set(self.sizes) - self.partition(block.write)) <= 1):
+            if block.stage in self.begun:
                 return total  # the reduction's first step writes instead
             return self.pointwise(total)
+        if isinstance(value, Select) and not any(loads(value)):
+            count = 1.0 + len(value.condition)  # `positions`
+            cycles = core.minimums[GPSIMD] + self.elements()
+            return self.engine(total, GPSIMD, count, cycles)
         sources = {self.scope(found.buffer) for found in loads(value)}
         if isinstance(value, Load) and self.is_dma(sources):
             return self.dma(total, value)
@@ -101,7 +113,7 @@ class NestCost:
         total.add(one, rest if copied else rest * high)
         total.span = one.span + (0.0 if copied else one.occupied[DMA] * (high - 1))
         if copied:
-            elements = self.product(set(self.sizes) - self.partition(self.block.write))
+            elements = self.elements()
             engine = VECTOR if self.block.engine == "vector" else GPSIMD
             each = np.minimum(elements, COPY_ELEMENTS)
             start = core.minimums[engine]
@@ -277,17 +289,18 @@ class NestCost:
         """Instructions of an expression, in the generator's order of cuts."""
         core, block = self.core, self.block
         rows = self.partition(block.write)
-        elements = self.product(set(self.sizes) - rows)
+        elements = self.elements()
         present = self.product(rows) > 0
         pieces = np.maximum(self.boxes(), np.ceil(elements / MAX_ELEMENTS)) * present
         each = elements / np.maximum(pieces, 1)
         several = [_ENGINES.get(name, VECTOR) for name in block.engine.split("|")]
         touched = {block.buffer, *(found.buffer for found in loads(block.value))}
         psum = any(self.scope(name) == "psum" for name in touched)
+        rate = 2.0 if self.strided() else 1.0
         for place, (engine, factor) in enumerate(self.instructions(block.value, several[0])):
             for one in several if engine == several[0] else [engine]:
                 minimum = core.minimums[one]
-                size = each * factor
+                size = each * (factor * rate)
                 cycles = size + minimum if one == GPSIMD else np.maximum(minimum, size)
                 part = 1 / len(several) if engine == several[0] else 1.0
                 self.engine(total, one, pieces, cycles, part, psum and place == 0)
@@ -297,6 +310,38 @@ class NestCost:
             later = pieces if again else np.maximum(pieces - 1, 0)
             self.engine(total, VECTOR, later, np.maximum(core.minimums[VECTOR], each))
         return self.staged(total, block.value, rows)
+
+    def strided(self) -> bool:
+        """Whether instructions read or write elements more than `FULL_RATE_BYTES` apart."""
+        block = self.block
+        rows, written = self.partition(block.write), self.used(block.write)
+        names = [n for n in self.sizes if n not in rows and np.any(self.sizes[n] > 1)]
+        kept = [n for n in names if n in written]
+        summed = [n for n in names if n not in written]
+        again = isinstance(block.value, Call) and kept
+        inner = kept if again or not summed else summed
+        return bool(inner) and any(
+            self.apart(found, inner[-1])
+            for found in (block.write, *loads(block.value))
+            if self.scope(found.buffer) != "hbm"
+        )
+
+    def apart(self, found: Load, name: str) -> bool:
+        """Whether one step of a loop moves an access by more than `FULL_RATE_BYTES`."""
+        buffer = self.buffers[found.buffer]
+        step = size_of(buffer.dtype)
+        for index, extent in reversed(list(zip(found.indices, buffer.shape, strict=True))[1:]):
+            moved = index.coefficient(name)
+            if moved is None:
+                return False
+            if moved.constant != 0:
+                return step * abs(moved.constant or 1) > FULL_RATE_BYTES
+            step *= extent.constant or FULL_RATE_BYTES
+        return False
+
+    def elements(self) -> Any:
+        """Elements a partition that the nest writes or goes over."""
+        return self.product(set(self.sizes) - self.partition(self.block.write))
 
     def boxes(self) -> int:
         """Instructions of a copy whose indices divide, clamp or choose (`copies`), at the most."""
@@ -317,10 +362,20 @@ class NestCost:
             if found.buffer in self.constants:
                 run = self.laid_out(found, elements, size, rows)
             engines, time = _vector_transfer(elements / run, run * size, core)
-            total.occupied[DMA] += engines * time / core.dma_engines
-            total.span += time + core.dma_start_ns
-            self.transferred(total, elements * size, 1, elements / run)
+            share = 1 / self.times if self.unmoved(found) else 1.0
+            total.occupied[DMA] += engines * time / core.dma_engines * share
+            total.span += (time + core.dma_start_ns) * share
+            self.transferred(total, elements * size * share, share, elements / run * share)
         return total
+
+    def stages(self) -> bool:
+        """Whether instructions read an operand from HBM that is the same in every run."""
+        found = loads(self.block.value)
+        return any(self.scope(f.buffer) == "hbm" and self.unmoved(f) for f in found)
+
+    def unmoved(self, found: Load) -> bool:
+        """Whether no loop outside the nest moves an access: it is staged once."""
+        return all(index.variables() <= set(self.sizes) for index in found.indices)
 
     def instructions(self, value: Scalar, own: int) -> list[tuple[int, float]]:
         """(engine, cycles an element) of each instruction of an expression."""
@@ -344,7 +399,8 @@ class NestCost:
                 own_engine = function in ("reciprocal", "negate")
                 found.append((own if own_engine else SCALAR, 1.0))
             elif function == "where":
-                found += [(own, two)] * 3
+                numbers = sum(isinstance(a, Const) for a in arguments[1:2])
+                found += [(own, 1.0)] * (1 + numbers) + [(VECTOR, two)]
             else:
                 both = all(self.full(a) for a in arguments)
                 pace = min(self.pace(a, two) for a in arguments)
@@ -364,7 +420,8 @@ class NestCost:
         if isinstance(value, Const):
             return False
         if isinstance(value, Load):
-            return bool(self.used(value) - self.partition(self.block.write))
+            free = self.used(value) - self.partition(self.block.write)
+            return any(np.any(self.sizes[name] > 1) for name in free)
         return True
 
 
