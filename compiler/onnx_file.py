@@ -64,8 +64,10 @@ def _load(model: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | 
         raise ModelError(f"model file '{path}' cannot be read: {error.strerror}") from error
     except Exception as error:  # whatever protobuf raises for bytes it cannot read
         raise ModelError(f"'{path}' is not an ONNX model, or it is truncated") from error
-    if not proto.HasField("graph") or not proto.opset_import or not proto.graph.node:
+    if not proto.HasField("graph") or not proto.opset_import:
         raise ModelError(f"'{path}' is not an ONNX model, or it is truncated (no graph in it)")
+    if not proto.graph.node:
+        raise ModelError(f"'{path}' has no operators, so there is nothing to compile")
     return proto, path.resolve().parent, path.name
 
 

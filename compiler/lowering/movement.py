@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compiler.graph import Node
 from compiler.lower import is_computable, make_kernel, rules
 from compiler.onnx_access import integers, scalar
 from compiler.rewrite import Rewriter
+from search_space.errors import ModelError
 from search_space.workload import ParameterValue, shape_text
 
 Dims = tuple[int, ...]
@@ -120,6 +123,7 @@ def lower_gather(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     if not is_computable(source) or not indices.known or indices.dtype not in ("int64", "int32"):
         return None
     axis = int(node.attribute("axis", 0)) % len(source.dims)
+    _check_indices(rewriter.constant(node.inputs[1]), source.dims[axis], node)
     before, after = math.prod(source.dims[:axis]), math.prod(source.dims[axis + 1 :])
     lead = (before,) if before > 1 else ()
     parameters: dict[str, ParameterValue] = {
@@ -129,6 +133,18 @@ def lower_gather(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
         "index": indices.dtype,
     }
     return [make_kernel(rewriter, "gather", parameters, node.inputs, node)]
+
+
+def _check_indices(indices: NDArray[Any] | None, extent: int, node: Node) -> None:
+    """Raise `ModelError` for constant indices beyond the extent; those of a run are clamped."""
+    if indices is None or not indices.size:
+        return
+    for index in (int(indices.min()), int(indices.max())):
+        if not -extent <= index < extent:
+            raise ModelError(
+                f"{node.describe()} takes index {index} of an axis with {extent} entries; "
+                f"indices run from {-extent} to {extent - 1}"
+            )
 
 
 @rules.register("Upsample")

@@ -174,6 +174,10 @@ def test_missing_truncated_and_foreign_files(tmp_path: Path, light_resnet50: Pat
         path.write_bytes(whole[:length])
         with pytest.raises(ModelError, match=r"truncated|not a valid ONNX model"):
             import_model(path)
+    path = tmp_path / "empty.onnx"
+    onnx.save(model_of("g (float[2] x) => (float[2] x) { }"), path)
+    with pytest.raises(ModelError, match="has no operators"):
+        import_model(path)
     path = tmp_path / "text.onnx"
     path.write_text("this is no model at all\n" * 100)
     with pytest.raises(ModelError, match="not an ONNX model"):

@@ -9,6 +9,7 @@ import pytest
 from codegen.host import host_target
 from compiler.build import build
 from compiler.onnx_import import import_model
+from search_space.errors import ModelError
 from tests.compiler.lowering_checks import check_both, model_without_output_shape, whole
 from tests.compiler.model_builder import assert_close, check, expected, model_of, operators, random
 
@@ -118,3 +119,12 @@ def test_embeddings_are_gathered_natively() -> None:
     assert executable.report.host == 0
     assert_close(executable.run(ids), expected(model, ids))
     assert graph.nodes[0].workload.operator == "gather"
+
+
+@pytest.mark.parametrize("index", [5, -6])
+def test_an_index_beyond_the_axis_is_refused(index: int) -> None:
+    model = model_of(
+        "g (float[5, 3] x) => (float[1, 3] y) { y = Gather(x, i) }", i=np.array([index])
+    )
+    with pytest.raises(ModelError, match=f"takes index {index} of an axis with 5 entries"):
+        whole(import_model(model))

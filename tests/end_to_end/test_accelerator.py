@@ -98,7 +98,8 @@ def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path) -> None:
     succeed("compile", model, *TRN1, "-o", artifact)
     assert "not in this machine" in refuse("bench", artifact)
     assert "link.speed" in refuse("simulate", artifact, "--set", "link.speed=3")
-    assert "trace" in refuse("simulate", artifact, "--trace", tmp_path / "no" / "t.json")
+    unwritable = refuse("simulate", artifact, "--trace", tmp_path / "no" / "t.json")
+    assert "folder does not exist" in unwritable
     assert "target 'trn1', not 'trn2'" in refuse("simulate", artifact, "--target", "trn2")
     assert "precision 'fp32'" in refuse("simulate", artifact, "--precision", "bf16")
 

@@ -64,7 +64,7 @@ def run(
     given = read_arrays(inputs)
     resolved = resolve_target(target, dict(settings))
     executable = executable_of(model, resolved, database, dict(shapes), threads, precision)
-    if not given:
+    if not given and executable.inputs:
         given = random_inputs(executable)
         note(f"no --input given: seeded random numbers for {', '.join(given)}")
     outputs = executable.run(given)
