@@ -228,10 +228,11 @@ class StackedSpace(ConvSpace):
         if structure.text("stacker") != "dma":
             schedule = schedule.assign_engine("stacked", structure.text("stacker"))
         schedule = schedule.compile_time("weight.packed")
+        schedule = schedule.set_layout("weight.packed", _layout(0, 2, 1, 3))
         schedule = schedule.cache_read("weight.packed", "conv", "weight.block", "sbuf")
         schedule = schedule.compute_at("weight.block", "result", "oo", "sbuf")
         schedule = schedule.set_layout("weight.block", _layout(2, 0, 1, 3))
-        schedule = schedule.unroll("weight.block", "weight.block.0", "weight.block.1")
+        schedule = schedule.unroll("weight.block", "weight.block.0")
         copies = structure.integer("copies")
         schedule = schedule.pipeline("result", "yo", copies)
         return schedule.pipeline("result", "n", copies).pipeline("result", "oo", 2)
