@@ -38,14 +38,16 @@ class Effort:
     Attributes:
         policies: how far tensors may stay on chip, the first rule each.
         rules: how instructions are ordered, under the best of these policies.
+        checked: whether programs are verified, as those have to be that run.
     """
 
     policies: tuple[Policy | None, ...]
     rules: tuple[Rule, ...]
+    checked: bool = True
 
 
 THOROUGH = Effort((None, Policy(), Policy(share=0.6)), RULES)
-QUICK = Effort((Policy(),), RULES[:1])
+QUICK = Effort((Policy(),), RULES[:1], checked=False)
 """To know sooner; thoroughly linked, a model is no slower."""
 
 
@@ -106,7 +108,7 @@ def _link(recipe: Recipe, steps: tuple[KernelStep, ...], effort: Effort) -> Prog
 
     def tried(policy: Policy | None, rules: Sequence[Rule]) -> Linked:
         """The fastest program under a policy, which joins those found."""
-        made = links(recipe.name, parts, core, outside, policy, rules)
+        made = links(recipe.name, parts, core, outside, policy, rules, effort.checked)
         found.append(min(made, key=ending))
         return found[-1]
 

@@ -271,11 +271,15 @@ class _Job:
             task.state.task.workload: contenders(task.state, evaluator.rivals, evaluator.luck)
             for task in heaviest
         }
+        begun: list[float] = []
+        building = 1 if evaluator.varies else 0  # the first builds what the others have then
 
         def is_over(done: int) -> bool:
             """Whether one more comparison as long as those before would end too late."""
             at_end = time.monotonic()
-            at_end += (at_end - now) / done if done else 0.0
+            begun.append(at_end)
+            if done > building:
+                at_end += (at_end - begun[building]) / (done - building)
             return self.cancel.cancelled or done >= most or at_end >= deadline
 
         variants = self._variants if evaluator.varies else None

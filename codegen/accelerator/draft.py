@@ -120,15 +120,17 @@ class Draft:
 
     def users(self) -> dict[int, list[tuple[int, str]]]:
         """(row, operand) pairs of each allocation."""
-        found: dict[int, list[tuple[int, str]]] = {}
-        for operand in OPERANDS:
-            index = self.rows[operand]
-            rows = np.flatnonzero(index >= 0)
-            owner = self.accesses["allocation"][index[rows]]
-            for row, tile in zip(rows.tolist(), owner.tolist(), strict=True):
-                if tile >= 0:
-                    found.setdefault(tile, []).append((row, operand))
-        return found
+        index = np.stack([self.rows[operand] for operand in OPERANDS])
+        operands, rows = np.nonzero(index >= 0)
+        tiles = self.accesses["allocation"][index[operands, rows]]
+        order = np.argsort(tiles, kind="stable")
+        order = order[np.searchsorted(tiles[order], 0) :]
+        names = [OPERANDS[number] for number in operands[order].tolist()]
+        pairs = list(zip(rows[order].tolist(), names, strict=True))
+        known, firsts = np.unique(tiles[order], return_index=True)
+        stops = [*firsts[1:].tolist(), len(pairs)]
+        bounds = zip(known.tolist(), firsts.tolist(), stops, strict=True)
+        return {tile: pairs[start:stop] for tile, start, stop in bounds}
 
     def transfers(self) -> dict[int, tuple[list[int], list[int]]]:
         """Rows that store to, and rows that load from, each HBM tensor that none gathers from."""

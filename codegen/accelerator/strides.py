@@ -34,6 +34,14 @@ def refactored(table: Ints, elements: Ints) -> list[tuple[int, int]] | None:
     places = table[elements]
     if (places < 0).any():
         return None
+    found = _axes((places - places[0]).tobytes())
+    return None if found is None else list(found)
+
+
+@lru_cache(maxsize=4096)
+def _axes(sequence: bytes) -> tuple[tuple[int, int], ...] | None:
+    """The axes of a sequence of places, counted from its first (int64); see `refactored`."""
+    places = np.frombuffer(sequence, dtype=np.int64)
     dims: list[tuple[int, int]] = []
     while len(places) > 1:
         count, stride = _innermost(places)
@@ -43,7 +51,7 @@ def refactored(table: Ints, elements: Ints) -> list[tuple[int, int]] | None:
         places = places[::count]
         if len(dims) > DIMENSIONS - 1:
             return None
-    return dims or [(1, 1)]
+    return tuple(dims) or ((1, 1),)
 
 
 def _innermost(places: Ints) -> tuple[int, int]:
