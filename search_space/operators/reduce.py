@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space import accelerator
-from search_space.accelerator_rows import RowsSpace
+from search_space.accelerator_short_rows import ShortRowsSpace
 from search_space.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
 from search_space.errors import WorkloadError
@@ -135,8 +135,8 @@ class Reduce(Template):
         return ComputeDefinition("reduce", tensors, tuple(stages))
 
     # -- accelerators -------------------------------------------------------------------------
-    def _rows_space(self, workload: Workload, target: Target) -> RowsSpace:
-        return RowsSpace(self.compute(workload), workload.dtype, target)
+    def _rows_space(self, workload: Workload, target: Target) -> ShortRowsSpace:
+        return ShortRowsSpace(self.compute(workload), workload.dtype, target)
 
     # -- CPU ----------------------------------------------------------------------------------
     def space(self, workload: Workload, target: Target) -> SearchSpace:
