@@ -18,14 +18,21 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from search_space.accelerator_pieces import Piece, contiguous_run, extent_of, longest, piece_of
+from search_space.accelerator_pieces import (
+    Piece,
+    contiguous_run,
+    extent_of,
+    longest,
+    missed,
+    piece_of,
+)
 from search_space.compute import Axis, ComputeDefinition, Stage, axis
 from search_space.config import Config
 from search_space.dtypes import size_of
 from search_space.expression import Expr, as_expr, const, maximum, minimum, var
 from search_space.knobs import Constraint, tile
 from search_space.layout import Layout
-from search_space.scalar import Load, rewrite
+from search_space.scalar import Load, Scalar, Select, rewrite
 from search_space.schedule import Schedule
 from search_space.space import SearchSpace, Subspace
 from search_space.strides import boxes
@@ -312,6 +319,8 @@ class MovementSpace:
         if way != "direct":
             found.append(self._source(piece))
             value = rewrite(value, lambda index: index, lambda f: self._moved(piece, f))
+            if isinstance(value, Load):
+                value = self._whole(piece, value)
         found.append(Stage(f"{piece.name}.tile", piece.axes, value, dtype=piece.dtype))
         element = Load(f"{piece.name}.tile", tuple(a.var for a in piece.axes))
         into = "" if piece.name == output else output
@@ -349,6 +358,19 @@ class MovementSpace:
                 index = minimum(maximum(index, 0), extent - 1)
             indices.append(index)
         return Load(f"{piece.name}.source", (piece.lead.var, *indices))
+
+    def _whole(self, piece: Piece, found: Load) -> Scalar:
+        """A strided load of rows on chip, with a second one beside it that is never taken: rows are
+        loaded as far as either reaches, so that they are whole where strides leave out their ends.
+        """
+        skipped = piece.partition_index()
+        extents = [e for d, e in enumerate(self.shapes[piece.loads[0].buffer]) if d != skipped]
+        reached = [found.indices[0]]
+        for index, extent in zip(found.indices[1:], extents, strict=True):
+            reached.append(index + missed(index, extent, {a.name: a for a in piece.free}))
+        if tuple(reached) == found.indices:
+            return found
+        return Select((piece.lead.var,), found, Load(found.buffer, tuple(reached)))
 
     def _placed(self, schedule: Schedule, piece: Piece, way: str, at: int, copies: int) -> Schedule:
         name, lead = piece.name, piece.lead.name

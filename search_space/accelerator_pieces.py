@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -123,3 +124,20 @@ def contiguous_run(
         if covered < extent or apart:
             break
     return run
+
+
+def missed(index: Expr, extent: int, axes: Mapping[str, Axis]) -> int:
+    """Elements from the last that a strided index reaches to the end, or from its first back to the
+    beginning; 0 where that is a stride or more, or it is not strided."""
+    names = sorted(index.variables())
+    step = index.coefficient(names[0]) if len(names) == 1 and names[0] in axes else None
+    if step is None or step.constant is None or abs(step.constant) < 2:
+        return 0
+    ends = [index.substitute({names[0]: n}).constant for n in (0, extent_of(axes[names[0]]) - 1)]
+    if ends[0] is None or ends[1] is None:
+        return 0
+    first, last = min(ends[0], ends[1]), max(ends[0], ends[1])
+    after = extent - 1 - last
+    if 0 < after < abs(step.constant):
+        return after
+    return -first if 0 < first < abs(step.constant) else 0
