@@ -82,7 +82,7 @@ def _candidates(compute: ComputeDefinition) -> list[int]:
         for other in (*stage.axes[1:], *stage.reduce_axes):
             length *= other.extent.constant or PIECE
         longest = max(longest, length)
-    return divisors(rows.extent.constant or 1, max(1, PIECE // longest))
+    return list(divisors(rows.extent.constant or 1, max(1, PIECE // longest)))
 
 
 def _uses(indices: tuple[Expr, ...], name: str) -> bool:
