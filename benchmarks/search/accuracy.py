@@ -35,7 +35,7 @@ def in_a_job(
 ) -> dict[str, float]:
     """Quality of the default model after some trials, on each workload's other schedules."""
     found = []
-    for part in data.by_workload():
+    for part in data.drawn().by_workload():
         if len(part.groups) < 2 * trials:
             continue
         prior = part.predicted(model)
