@@ -43,17 +43,32 @@ class AttentionSpace(AttentionSchedule):
         scores are copied to SBUF: the identity would multiply its infinities by 0.
 
         Where scores are turned, blocks of queries must be whole: each is a row of the diagonal. In
-        fp32 products are dear, so that powers are turned instead. Where vector and scalar engine
-        share PSUM, many scores are copied to SBUF by one to be reduced beside the other.
+        fp32 products are dear, so that powers are turned instead, and so they are of many keys
+        unless vector and scalar engine share PSUM: copies are divided between them while the tensor
+        engine is busiest. Where they share it, many scores are copied to SBUF by one engine, to be
+        reduced beside it by the other.
         """
         powers = (("powers", "psum"), ("powers", "sbuf"))
         if self.mask != "none":
             return powers if self.mask == "row" else powers[1:]
         whole = self.m <= self.cols or self.m % self.cols == 0
-        shared = bool(self.target.fact("exclusive.vector_scalar_psum").value)
-        first, other = ("sbuf", "psum") if shared and self.n > 2 * self.cols else ("psum", "sbuf")
+        many = self.n > 2 * self.cols
+        first, other = ("sbuf", "psum") if self.shared and many else ("psum", "sbuf")
         again = (("scores", first), ("scores", other)) if whole else ()
+        if many and not self.shared:
+            return (*powers[::-1], *again)
         return (*again, *powers) if self.size == 2 else (*powers, *again)
+
+    @property
+    def shared(self) -> bool:
+        """Whether vector and scalar engine cannot use PSUM at once."""
+        return bool(self.target.fact("exclusive.vector_scalar_psum").value)
+
+    @property
+    def reducers(self) -> tuple[str, ...]:
+        """`REDUCERS`, the best first: gpsimd helps where it does not keep vector from SBUF."""
+        together = bool(self.target.fact("exclusive.vector_gpsimd_sbuf").value)
+        return REDUCERS if together else REDUCERS[::-1]
 
     def space(self) -> SearchSpace:
         """What is turned, where scores stand, heads together, places of tiles, engines."""
@@ -99,7 +114,7 @@ class AttentionSpace(AttentionSchedule):
             count("strips", PLACES),
             choice("keys", COPIERS), choice("queries", COPIERS[1:] + COPIERS[:1]),
             *((choice("powers", COPIERS),) if turn == "powers" else ()),
-            *((choice("passing", COPIERS), choice("top", REDUCERS)) if scores == "sbuf" else ()),
+            *((choice("passing", COPIERS), choice("top", self.reducers)) if scores == "sbuf" else ()),
         )  # fmt: skip
         return Subspace(fixed, knobs, limits)
 
