@@ -36,7 +36,7 @@ def transfer_time(step: HostStep, target: Target) -> float:
 def compute_time(step: HostStep, target: Target) -> float:
     """ns that the host computes: operations or bytes, whichever take longer."""
     refs = (*step.inputs, *step.outputs)
-    wide = sum(ref.info.elements * size_of(ref.info.dtype) for ref in refs)
+    wide = sum(_elements(ref) * size_of(ref.info.dtype) for ref in refs if ref.info.dtype)
     return max(
         operations(step) / target.number("host.gflops"), wide / target.number("host.memory_gbps")
     )
@@ -49,7 +49,12 @@ def operations(step: HostStep) -> int:
         (text,) = (a.s.decode() for a in node.attribute if a.name == "workload")
         workload = Workload.parse(text)
         return template_of(workload.operator).flops(workload)
-    return sum(ref.info.elements for ref in (*step.inputs, *step.outputs))
+    return sum(_elements(ref) for ref in (*step.inputs, *step.outputs))
+
+
+def _elements(ref: TensorRef) -> int:
+    """Elements of a tensor; none where they are only known once it is computed."""
+    return ref.info.elements if ref.info.known else 0
 
 
 def _bytes(ref: TensorRef) -> int:

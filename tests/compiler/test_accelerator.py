@@ -184,6 +184,14 @@ def test_what_has_no_kernel_runs_on_the_host_and_is_costed() -> None:
     assert any("CumSum" in note for note in result.notes)
 
 
+def test_tensors_whose_size_only_a_run_tells_cost_nothing_before_it() -> None:
+    model = model_of("g (float[2, 3] x) => (int64[2, n] y) { r = Relu(x) y = NonZero(r) }")
+    executable = built(model)
+    assert simulate_model(executable.recipe).details["host_us"] > 0
+    inputs = {"x": np.array([[1, -1, 0], [2, 0, 3]], np.float32)}
+    assert_close(executable.run(inputs), expected(model, inputs))
+
+
 def test_a_kernel_without_schedule_falls_back_to_its_reference(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -275,6 +283,7 @@ def test_schedules_are_judged_in_place_as_they_will_run() -> None:
     recipe = fastest_recipe(kernels, TRN1, None, 1, {workload: other}, True, narrowed)
     assert changed == pytest.approx(latency_of(recipe, QUICK) * 1e-9)
     assert latency_of(recipe) <= latency_of(recipe, QUICK), "compiling tries more"
+    assert sum(evaluator.shown().values()) == pytest.approx(base), "kernels account for all of it"
 
 
 MEANS = {
