@@ -114,7 +114,8 @@ class AttentionSpace(AttentionSchedule):
             count("strips", PLACES),
             choice("keys", COPIERS), choice("queries", COPIERS[1:] + COPIERS[:1]),
             *((choice("powers", COPIERS),) if turn == "powers" else ()),
-            *((choice("passing", COPIERS), choice("top", self.reducers)) if scores == "sbuf" else ()),
+            *((choice("passing", COPIERS),) if scores == "sbuf" else ()),
+            *((choice("top", self.reducers),) if scores == "sbuf" else ()),
         )  # fmt: skip
         return Subspace(fixed, knobs, limits)
 
