@@ -13,8 +13,8 @@ from functools import cached_property
 
 from compiler.backend import Compiled, backend_of
 from compiler.build import fastest_recipe
-from compiler.device_model import latency_of
-from compiler.device_program import QUICK
+from compiler.device_model import latency_of, shown_times
+from compiler.device_program import QUICK, Program, segments
 from compiler.graph import Graph
 from compiler.memory import ALIGNMENT
 from compiler.program import CodeObject, KernelStep, Place, Recipe, Step
@@ -24,6 +24,7 @@ from search_space.errors import CodegenError, VerificationError
 from search_space.target import Target
 from search_space.template import template_of
 from search_space.workload import Workload
+from simulator.accelerator.timeline import timeline
 
 Choices = Mapping[Workload, Config]
 
@@ -36,7 +37,7 @@ class DeviceEvaluator:
     """
 
     near_tie = 1e-4
-    share = 0.4
+    share = 0.7
     rivals = 6
     luck = 1.5
     trials_each = 10
@@ -58,6 +59,16 @@ class DeviceEvaluator:
         return fastest_recipe(
             self._kernels, self._target, self._database, self._threads, measured_only=True
         )
+
+    def shown(self) -> Mapping[Workload, float]:
+        """How much later each workload's kernels end than all before them, in the linked model."""
+        times: dict[str, float] = {}
+        for part in segments(self._base, QUICK):
+            if isinstance(part, Program):
+                shown = shown_times(part, timeline(part.linked.stream))
+                for step, time in zip(part.steps, shown.tolist(), strict=True):
+                    times[step.workload] = times.get(step.workload, 0.0) + time * 1e-9
+        return {workload: times.get(workload.key, 0.0) for workload in self._workloads}
 
     def starts(self) -> Sequence[Choices]:
         """Every kernel's default: what a database without records comes to."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from codegen.accelerator.core import Core
 from codegen.accelerator.dependences import with_semaphores
-from codegen.accelerator.instructions import InstructionStream
+from codegen.accelerator.instructions import Floats, InstructionStream
 from codegen.accelerator.ordering import in_grant_order
 from compiler.device_program import THOROUGH, Effort, Program, segments
 from compiler.host_costs import compute_time, host_time, transfer_time
@@ -145,10 +145,7 @@ def _add_kernels(
     kernels: dict[tuple[str, str], _Kernel], program: Program, played: Timeline, core: Core
 ) -> None:
     """Kernels of a program alone, and what each of them shows in it."""
-    ends = np.zeros(len(program.steps))
-    np.maximum.at(ends, program.linked.owners, played.end)
-    front = np.maximum.accumulate(ends)
-    shown = np.diff(front, prepend=0.0)
+    shown = shown_times(program, played)
     for step, stream, time in zip(program.steps, program.streams, shown, strict=True):
         key = (step.workload, step.config)
         if key not in kernels:
@@ -156,6 +153,13 @@ def _add_kernels(
             kernels[key] = _Kernel(step, _alone(stream, core), roofline(workload, core).latency)
         kernels[key].weight += 1
         kernels[key].shown += float(time)
+
+
+def shown_times(program: Program, played: Timeline) -> Floats:
+    """ns from the last result before each step to its own, shape (steps,)."""
+    ends = np.zeros(len(program.steps))
+    np.maximum.at(ends, program.linked.owners, played.end)
+    return np.diff(np.maximum.accumulate(ends), prepend=0.0)
 
 
 def _alone(stream: InstructionStream, core: Core) -> Timeline:

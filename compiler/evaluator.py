@@ -64,6 +64,10 @@ class GraphEvaluator:
         self._inputs = {info.name: _input(info, rng) for info in kernels.inputs}
         self._built: dict[Settlement, Executable] = {}
 
+    def shown(self) -> Mapping[Workload, float]:
+        """Nothing: kernels run one after another."""
+        return {}
+
     def starts(self) -> Sequence[Mapping[Workload, Config]]:
         """None: a kernel costs in a model what it costs alone, but for layouts."""
         return ()

@@ -40,6 +40,11 @@ class ModelEvaluator(Protocol):
     trials_each: int
     varies: bool
 
+    def shown(self) -> Mapping[Workload, float]:
+        """Seconds of the model that each workload accounts for in it; empty where it is not known
+        better than by its latency alone."""
+        ...
+
     def starts(self) -> Sequence[Choices]:
         """Whole assignments to compare with the best on record before single schedules are."""
         ...

@@ -263,10 +263,14 @@ class _Job:
             deadline = self._start + limit
         elif evaluator.trials_each:  # nothing may depend on the clock
             deadline, most = float("inf"), search.trials // evaluator.trials_each
-        heaviest = sorted(
-            (task for task in search.tasks if task.state.best is not None),
-            key=lambda task: -task.state.task.weight * (task.state.best or (None, 0.0))[1],
-        )
+        shown = evaluator.shown()
+
+        def weight(task: TaskSearch) -> float:
+            alone = task.state.task.weight * (task.state.best or (None, 0.0))[1]
+            return shown.get(task.state.task.workload, 0.0) if shown else alone
+
+        measured = [task for task in search.tasks if task.state.best is not None]
+        heaviest = sorted(measured, key=lambda task: -weight(task))
         candidates = {
             task.state.task.workload: contenders(task.state, evaluator.rivals, evaluator.luck)
             for task in heaviest

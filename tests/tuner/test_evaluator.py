@@ -37,6 +37,9 @@ class Conversions:
     def __init__(self) -> None:
         self.asked: list[dict[Workload, Config]] = []
 
+    def shown(self) -> Mapping[Workload, float]:
+        return {}
+
     def starts(self) -> Sequence[Mapping[Workload, Config]]:
         return ()
 
