@@ -53,9 +53,10 @@ CASES = (
     Case("cpu", "matmul m=128 n=768 k=8 const=b", _PRODUCT),
     # Self-attention scores over a 32 x 32 map reduced to 8 channels, four images.
     Case("cpu", "matmul m=1024 n=1024 k=8 ta=1 batch=4", _PRODUCT),
-    # ResNet-50's last two stages.
+    # ResNet-50's last stage but one.
     Case("cpu", "conv2d c=256 h=14 w=14 oc=256 kh=3 kw=3 pad=1 const=weight", _CONVOLUTION),
-    Case("cpu", "conv2d c=512 h=7 w=7 oc=512 kh=3 kw=3 pad=1 const=weight", _CONVOLUTION),
+    # The middle of a diffusion model's network.
+    Case("cpu", "conv2d c=1280 h=8 w=8 oc=1280 kh=3 kw=3 pad=1 const=weight", _CONVOLUTION),
     # Odd sizes everywhere: no tile fits.
     Case("cpu", "matmul m=59 n=67 k=11 const=b", _PRODUCT),
     Case("trn1", "conv2d c=5 h=40 w=40 oc=22 kh=7 kw=7 stride=2 pad=3 const=weight"),
