@@ -68,6 +68,10 @@ SHOWN = 0.68
 ALIKE = 6
 """Exponent of the norm that combines span and occupancy: more than either where they are alike."""
 
+SWEEPS, TURNED_SWEEPS = 2.0, 0.5
+"""Sweeps over a tile in one place that hide the making of the next: the last two; less where tiles
+are turned on the way, which all of a block's products wait for."""
+
 AHEAD_IN_PSUM = 4
 """Tiles of sums in PSUM at once, as schedules have them."""
 
@@ -253,15 +257,17 @@ class Analysis:
             left = np.maximum(left - loaded, 0.0)
             return np.asarray(np.maximum(part.step, made.repeated + left))
         sweep = used.repeated / (1 if count is None else count)
-        hidden = 2 * sweep
-        if count is None or np.any(
-            count == 1
-        ):  # one sweep frees a place bit by bit, as it was made
+        several = 0.0 if count is None else np.asarray(count) > 1
+        turned = (made.occupied[TENSOR] > 0) * several
+        hidden, span = np.where(turned, TURNED_SWEEPS, SWEEPS) * sweep, made.span
+        if count is None or np.any(count == 1):
+            # one sweep frees a place bit by bit, as it was made
             pieces = np.maximum(made.data[TRANSFERS] / len(makers), 1.0)
             once = True if count is None else count == 1
             hidden = np.where(once, hidden * (1 - 1 / pieces), hidden)
-        bare: Array = np.maximum(0.0, made.span - hidden)
-        chain = made.span - made.occupied[DMA] - self.core.dma_start_ns
+            span = np.where(once, np.minimum(span, self.together(makers, values)), span)
+        bare: Array = np.maximum(0.0, span - hidden)
+        chain = span - made.occupied[DMA] - self.core.dma_start_ns
         bare = np.where(made.occupied[TENSOR] > 0, np.maximum(bare, chain), bare)
         return np.asarray(np.maximum(part.step, used.repeated + bare))
 
@@ -272,9 +278,7 @@ class Analysis:
         key = (id(loop), *known)
         if key not in self.pairs:
             _, makers, users = self.split(loop.body)
-            made = self.total(makers, values)
-            made.span = np.minimum(made.span, self.together(makers, values))
-            self.pairs[key] = made, self.total(users, values)
+            self.pairs[key] = self.total(makers, values), self.total(users, values)
         return self.pairs[key]
 
     def together(self, makers: list[Statement], values: Values) -> Array:
