@@ -1,7 +1,7 @@
 """Make the cost models that come with the package.
 
     python -m benchmarks.search.pretrain --family cpu --out tuner/cost_models/pretrained/cpu.ubj
-    python -m benchmarks.search.pretrain --family trainium \\
+    python -m benchmarks.search.pretrain --family trainium --workloads 200 --samples 60 \\
         --out tuner/cost_models/pretrained/trainium.ubj
 
 Draws workloads of all sizes, measures schedules of each as a tuning job does (evenly from all

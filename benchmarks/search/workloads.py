@@ -105,8 +105,8 @@ _MAKERS: Mapping[str, Mapping[str, tuple[float, Maker]]] = {
         "depthwise_conv2d": (0.1, _depthwise("")),
     },
     "trainium": {
-        "matmul": (0.3, _matmul(2e6, 1.5e9, 8200, _BF16, _TRAINIUM_VARIANTS)),
-        "matmul float32": (0.15, _matmul(2e6, 1.5e9, 8200, "", _TRAINIUM_VARIANTS)),
+        "matmul": (0.3, _matmul(2e6, 8e8, 8200, _BF16, _TRAINIUM_VARIANTS)),
+        "matmul float32": (0.15, _matmul(2e6, 8e8, 8200, "", _TRAINIUM_VARIANTS)),
         "conv2d": (0.2, _conv(_BF16, _TRAINIUM_SIDES, 256)),
         "conv2d float32": (0.15, _conv("", _TRAINIUM_SIDES, 256)),
         "attention": (0.15, _attention(_BF16)),
