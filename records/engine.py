@@ -11,6 +11,7 @@ Every failure of the driver is translated to one sentence: what the file is or l
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import time
@@ -76,6 +77,8 @@ def check_file(path: Path, create: bool) -> None:
         if not os.access(path.parent, os.W_OK):
             raise DatabaseError(f"database '{path}' cannot be made: '{path.parent}' is read-only")
         return
+    if not path.is_file():
+        raise DatabaseError(f"database '{path}' is a device or a pipe; name a file")
     try:
         with path.open("rb") as file:
             start = file.read(len(_SQLITE_MAGIC))
@@ -204,16 +207,17 @@ def translated(name: str) -> Iterator[None]:
         raise _translation(name, cause) from error
     except SQLAlchemyError as error:
         raise DatabaseError(f"database '{name}': {_first_line(error)}") from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:  # bytes that nobody wrote
+        raise DatabaseError(f"database '{name}' {_DAMAGED}") from error
     except OverflowError as error:  # sqlite3's own, for what no server could hold either
         raise DatabaseError(f"database '{name}' holds no numbers beyond 64 bits") from error
 
 
+_DAMAGED = "is damaged; restore a copy, or save what can be read with 'sqlite3 FILE .recover'"
+
 _SENTENCES: dict[str, tuple[type[DatabaseError] | type[JobError], str]] = {
     "SQLITE_NOTADB": (DatabaseError, "is not a tuning database (it is not an SQLite file)"),
-    "SQLITE_CORRUPT": (
-        DatabaseError,
-        "is damaged; restore a copy, or save what can be read with 'sqlite3 FILE .recover'",
-    ),
+    "SQLITE_CORRUPT": (DatabaseError, _DAMAGED),
     "SQLITE_READONLY": (DatabaseError, "is read-only; make it writable or name another file"),
     "SQLITE_CANTOPEN": (
         DatabaseError,
@@ -236,6 +240,8 @@ _SENTENCES: dict[str, tuple[type[DatabaseError] | type[JobError], str]] = {
 
 
 def _translation(name: str, cause: BaseException | None) -> DatabaseError | JobError:
+    if str(cause).startswith("Could not decode to UTF-8"):  # sqlite3's own, without a code
+        return DatabaseError(f"database '{name}' {_DAMAGED}")
     kind, sentence = _SENTENCES.get(_code(cause), (DatabaseError, f"failed: {_first_line(cause)}"))
     return kind(f"database '{name}' {sentence}")
 

@@ -19,7 +19,7 @@ from tilesmith.database_options import (
     with_database_and_json,
 )
 from tilesmith.database_upkeep import export_trials, import_trials, merge, prune, verify
-from tilesmith.options import database_option, json_option
+from tilesmith.options import Quantity, database_option, json_option
 from tilesmith.output import note, print_json
 
 _SORTS = ("newest", "oldest", "fastest", "slowest", "workload")
@@ -65,8 +65,8 @@ def top(workload: str | None, database: str, as_json: bool, limit: int, **asked:
 @click.option("--message", default="", help="Part of the error text.")
 @click.option("--host", default="", help="Part of the host name.")
 @click.option("--job", type=int, help="Number of the job.")
-@click.option("--faster-than", type=float, metavar="US", help="Microseconds, at most.")
-@click.option("--slower-than", type=float, metavar="US", help="Microseconds, at least.")
+@click.option("--faster-than", type=Quantity(), metavar="US", help="Microseconds, at most.")
+@click.option("--slower-than", type=Quantity(), metavar="US", help="Microseconds, at least.")
 @click.option("--since", type=click.DateTime(), help="Measured at that time (UTC) or later.")
 @click.option("--until", type=click.DateTime(), help="Measured at that time (UTC) or before.")
 @click.option("--latest", is_flag=True, help="Only the last word on each configuration.")

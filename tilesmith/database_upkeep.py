@@ -5,20 +5,21 @@ Part of the group of `tilesmith.database_commands`, which lists them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from search_space.errors import DatabaseError, InputError, JobError
 from search_space.files import check_output, written
 from tilesmith.database_options import filter_of, opened_at, subject_options, with_database_and_json
+from tilesmith.options import Quantity
 from tilesmith.output import note, print_json
 
-if TYPE_CHECKING:
-    from records import Database
+_NATURAL = click.IntRange(min=0, max=2**63 - 1)
 
 
 @click.command()
@@ -28,8 +29,9 @@ def merge(sources: tuple[str, ...], database: str, as_json: bool) -> None:
     """Bring the trials of every database in SOURCES into --database."""
     from tilesmith import database_tables as tables
 
-    with opened_at(database, create=True) as into, ExitStack() as stack:
+    with ExitStack() as stack:
         opened = [stack.enter_context(opened_at(source)) for source in sources]
+        into = stack.enter_context(opened_at(database, create=True))
         reports = [into.merge(source) for source in opened]
     if as_json:
         values = [tables.report_values(report) for report in reports]
@@ -77,7 +79,9 @@ def import_trials(files: tuple[Path, ...], database: str, as_json: bool, skip_ba
         opened = {path: stack.enter_context(_text_file(path)) for path in files}
         into = stack.enter_context(opened_at(database, create=True))
         for path, lines in opened.items():
-            reports[str(path)] = _import(into, path, lines, skip_bad)
+            reports[str(path)] = into.import_lines(
+                _lines(path, lines), name=str(path), skip_bad=skip_bad
+            )
     if as_json:
         print_json({"files": {name: tables.report_values(r) for name, r in reports.items()}})
         return
@@ -93,20 +97,28 @@ def _text_file(path: Path) -> Any:
         raise InputError(f"'{path}' cannot be read: {error.strerror}") from error
 
 
-def _import(into: Database, path: Path, lines: Any, skip_bad: bool) -> Any:
+def _lines(path: Path, file: Iterable[str]) -> Iterator[str]:
     try:
-        return into.import_lines(lines, name=str(path), skip_bad=skip_bad)
+        yield from file
     except UnicodeDecodeError as error:
         raise DatabaseError(f"'{path}' is not an export of tuning records: not UTF-8") from error
 
 
 @click.command()
 @with_database_and_json
-@click.option("--count", default=10, show_default=True, help="Records to measure; 0 takes all.")
+@click.option(
+    "--count", type=_NATURAL, default=10, show_default=True, help="Records to measure; 0 takes all."
+)
 @click.option("--target", help="Only this target (name or identity).")
-@click.option("--tolerance", default=0.05, show_default=True, help="Drift that is still well.")
+@click.option(
+    "--tolerance",
+    type=Quantity(),
+    default=0.05,
+    show_default=True,
+    help="Drift that is still well.",
+)
 @click.option("--heal", is_flag=True, help="Keep what was measured as the last word.")
-@click.option("--seed", default=0, show_default=True, help="Of the sample.")
+@click.option("--seed", type=_NATURAL, default=0, show_default=True, help="Of the sample.")
 @click.option("--only-check", is_flag=True, help="Check the file; measure nothing.")
 def verify(
     database: str,

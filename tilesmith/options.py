@@ -6,6 +6,7 @@ decorators carry the help texts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -50,6 +51,23 @@ class Setting(click.ParamType["tuple[str, str]"]):
         if not equals or not key or not text:
             self.fail(f"'{value}' is not of the form {self.name}", param, ctx)
         return key, text
+
+
+class Quantity(click.FloatRange):
+    """A finite number that is not negative, or at least `min`."""
+
+    name = "number"
+
+    def __init__(self, min: float = 0.0) -> None:
+        super().__init__(min=min)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found = float(super().convert(value, param, ctx))
+        if not math.isfinite(found):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return found
 
 
 class NamedFile(Setting):

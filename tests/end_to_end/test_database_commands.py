@@ -235,6 +235,17 @@ def test_a_damaged_database_fails_its_check(database: Path) -> None:
     assert "no last word" in refuse("verify", "--database", database, code=1)
 
 
+def test_bytes_that_nobody_wrote_are_damage(database: Path) -> None:
+    from sqlalchemy import text
+
+    with Database.open(str(database)) as opened, opened.writing() as connection:
+        connection.execute(text("UPDATE trials SET samples = '[1.0, 2.' WHERE id = 1"))
+    assert "is damaged" in refuse("export", "--database", database)
+    with Database.open(str(database)) as opened, opened.writing() as connection:
+        connection.execute(text("UPDATE trials SET message = CAST(x'ff' AS TEXT)"))
+    assert "is damaged" in refuse("query", "--limit", "0", "--database", database)
+
+
 def test_prune(database: Path) -> None:
     assert succeed("prune", "--keep", 1, "--database", database) == {"removed": 1, "trials": 3}
     assert "say what to remove" in refuse("prune", "--database", database)
@@ -256,6 +267,13 @@ def test_wrong_usage_is_one_sentence(database: Path, tmp_path: Path) -> None:
     assert "cannot be written" in refuse(
         "export", "-o", tmp_path / "no" / "x.jsonl", "--database", database
     )
+    for option, value in (("count", "-1"), ("seed", "-1"), ("tolerance", "nan")):
+        assert f"--{option}" in refuse("verify", f"--{option}", value, "--database", database)
+    assert "not a finite number" in refuse("query", "--faster-than", "inf", "--database", database)
+    made = tmp_path / "made.db"
+    assert "does not exist" in refuse("merge", tmp_path / "absent.db", "--database", made)
+    assert not made.exists()
+    assert "a device or a pipe" in refuse("stats", "--database", "/dev/null")
     text = tmp_path / "notes.txt"
     text.write_text("not a database at all, but long enough to be read")
     assert "not a tuning database" in refuse("stats", "--database", text)

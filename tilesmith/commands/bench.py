@@ -8,6 +8,7 @@ import click
 
 from tilesmith.options import (
     NameList,
+    Quantity,
     Shape,
     database_option,
     json_option,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0.1),
+    type=Quantity(min=0.1),
     default=3.0,
     show_default=True,
     help="How long to measure.",
