@@ -16,7 +16,7 @@ the one with it ranks the latest quarter worse, it is left out until the next te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -83,6 +83,10 @@ class FeatureSource(Protocol):
         """Equal for tasks whose feature columns mean the same."""
         ...
 
+    def behaviour(self, state: TuningState, configs: Sequence[Config]) -> Sequence[Hashable]:
+        """Equal for configurations that measure the same, as far as features tell."""
+        ...
+
 
 @dataclass(frozen=True)
 class JudgedFeatures:
@@ -126,6 +130,12 @@ class JudgedFeatures:
     def schema(self, state: TuningState) -> str:
         return "judged"
 
+    def behaviour(self, state: TuningState, configs: Sequence[Config]) -> Sequence[Hashable]:
+        """The features where the judge is who measures: it sees nothing else."""
+        if self.analytical or not configs:
+            return configs
+        return [row.tobytes() for row in self.describe(state, configs)[0]]
+
 
 class KnobFeatures:
     """The knobs as numbers: for targets no simulator covers, and to study search by itself."""
@@ -138,6 +148,9 @@ class KnobFeatures:
 
     def schema(self, state: TuningState) -> str:
         return state.task.workload.key
+
+    def behaviour(self, state: TuningState, configs: Sequence[Config]) -> Sequence[Hashable]:
+        return configs
 
 
 @dataclass

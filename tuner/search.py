@@ -143,6 +143,7 @@ class Search:
         shown = isinstance(source, JudgedFeatures) and source.analytical
         self._informed = shown and not learner.doubts()
         simulated = judged and bool(model) and runner.measured_by == "simulator"
+        self._source = source
         self.predictor = Predictor(
             source,
             learner,
@@ -308,6 +309,7 @@ class Search:
         state.predict = lambda configs: self._estimate(state, configs)[0]
         state.estimate = lambda configs: self._estimate(state, configs)
         state.joint = lambda configs: self.predictor.joint(state, configs)
+        state.behaviour = lambda configs: self._source.behaviour(state, configs)
         carried = (
             carried_over(config, space)
             for config in self._ledger.similar(workload, self.runner.measured_by)

@@ -8,7 +8,7 @@ in the order they were measured; nothing in `results` or `excluded` is ever prop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,6 +25,9 @@ Layouts = tuple[str, str]
 
 Predict = Callable[[Sequence[Config]], NDArray[np.float64]]
 """Scores of configurations, shape (n,), lower is better; usually a logarithm of seconds."""
+
+Behaviour = Callable[[Sequence[Config]], Sequence[Hashable]]
+"""What configurations come to: those of equal behaviour measure the same, as far as is known."""
 
 Estimate = Callable[[Sequence[Config]], tuple[NDArray[np.float64], NDArray[np.float64]]]
 """Scores as `Predict` gives them, and their standard deviations (zero: unknown), each (n,)."""
@@ -61,6 +64,11 @@ def no_joint(configs: Sequence[Config]) -> Joint:
     return Joint.independent(*no_estimate(configs))
 
 
+def own_behaviour(configs: Sequence[Config]) -> Sequence[Hashable]:
+    """Each configuration by itself."""
+    return configs
+
+
 def plain_layouts(config: Config) -> Layouts:
     """Layouts named by the knobs `input_layout` and `output_layout`, as `Template.layouts`."""
     return str(config.get("input_layout", "")), str(config.get("output_layout", ""))
@@ -82,6 +90,7 @@ class TuningState:
         predict: scores from the cost model in force.
         estimate: the same with their deviations.
         joint: the same as one distribution, of at least one configuration.
+        behaviour: what configurations come to.
         informed: whether scores rank well before anything is measured.
         layouts: the layout pair of a configuration.
     """
@@ -97,6 +106,7 @@ class TuningState:
     predict: Predict = no_prediction
     estimate: Estimate = no_estimate
     joint: Callable[[Sequence[Config]], Joint] = no_joint
+    behaviour: Behaviour = own_behaviour
     informed: bool = False
     layouts: Callable[[Config], Layouts] = plain_layouts
     _ranked: list[tuple[Config, float]] | None = field(default=None, repr=False)

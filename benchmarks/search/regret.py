@@ -80,6 +80,7 @@ def search(
     state.predict = lambda configs: predictor.score(state, configs)
     state.estimate = lambda configs: predictor.estimate(state, configs)
     state.joint = lambda configs: predictor.joint(state, configs)
+    state.behaviour = lambda configs: source.behaviour(state, configs)
     strategy = strategies[name]()
     found: list[float] = []
     while len(found) < (trials if found and min(found) <= _WITHIN * table.best else most):

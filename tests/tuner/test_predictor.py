@@ -54,6 +54,16 @@ def test_scores_start_as_the_logarithm_of_the_analytical_latency() -> None:
     assert len(informed.score(searched, [])) == 0
 
 
+def test_equal_features_are_equal_behaviour_only_where_the_judge_measures() -> None:
+    searched = state()
+    configs = searched.space.sample(np.random.default_rng(1), 200)
+    features = judge(WORKLOAD, TARGET, configs).features
+    met = JudgedFeatures(judge, TARGET, analytical=False).behaviour(searched, configs)
+    assert len(set(met)) == len(np.unique(features, axis=0)) < len(set(configs))
+    for source in (JudgedFeatures(judge, TARGET), KnobFeatures()):
+        assert len(set(source.behaviour(searched, configs))) == len(set(configs))
+
+
 def test_features_that_tell_the_label_are_hidden() -> None:
     def telling(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         judged = judge(workload, target, configs)

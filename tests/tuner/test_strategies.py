@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,13 @@ from tuner.strategy import generator_state, pick_diverse, restored_generator, st
 from tuner.task import Trial
 
 SEEDS = (0, 1, 2, 3, 4)
+
+
+class NoExploring(np.random.Generator):
+    """Never gives a share of a batch to chance."""
+
+    def binomial(self, *args: Any, **kwargs: Any) -> Any:
+        return 0
 
 
 @cache
@@ -104,6 +112,23 @@ def test_batches_postpone_near_duplicates() -> None:
     far = next(c for c in rest if len(c) == len(first) and sum(c[k] != first[k] for k in c) > 3)
     assert pick_diverse(searched, [first, near, far], 2) == [first, far]
     assert pick_diverse(searched, [first, near, far], 3) == [first, far, near]
+
+
+def test_the_default_measures_one_of_those_that_come_to_the_same_and_all_where_none_is_left() -> (
+    None
+):
+    tiles = (tile("x", (1, 2, 3, 4)), tile("idle", range(1, 9)), tile("y", (1, 2, 3)))
+    searched = state(0, SearchSpace((Subspace((("algorithm", "a"),), tiles),)))
+    searched.behaviour = lambda configs: [(c["x"], c["y"]) for c in configs]
+    searched.rng = NoExploring(searched.rng.bit_generator)
+    strategy = strategies["evolutionary"]()
+    while len(searched.results) < 12:
+        proposed = strategy.propose(searched, 4)
+        searched.add([Trial(config, ok(1.0 + config.integer("x"))) for config in proposed])
+    assert len({(c["x"], c["y"]) for c in searched.results}) == 12
+    while proposed := strategy.propose(searched, 12):
+        searched.add([Trial(config, ok(1.0 + config.integer("x"))) for config in proposed])
+    assert len(searched.results) == 12 * 8
 
 
 def test_an_unknown_strategy_is_refused_with_the_known_names() -> None:

@@ -3,10 +3,11 @@
 Each round gathers candidates, cheap to score: a population bred for a few generations from the best
 measured configurations, the default, starting points carried over from similar workloads and random
 ones; every neighbour by a single knob of the best measured, then of what promises most, a few steps
-uphill; in a small space, all of it. What is measured is chosen by expected
-improvement, where the model states its doubt, one in eight by predicted latency. Without doubt (the
-hardware's model), neighbours of the very best get a share `_LOCAL` of the batch instead, because
-such a model cannot tell siblings apart.
+uphill; in a small space, all of it. Of those that come to the same, as far as the judge sees, one
+is a candidate, and none if one was measured: knobs that nothing depends on would else take most of
+the trials. What is measured is chosen by expected improvement, where the model states its doubt,
+one in eight by predicted latency. Without doubt (the hardware's model), neighbours of the very best
+get a share `_LOCAL` of the batch instead, because such a model cannot tell siblings apart.
 
 A share of each batch is random, so that a wrong model is found out: `_EPSILON` at first, fading as
 results come in. Batches are small: what a batch teaches should serve the next.
@@ -14,7 +15,7 @@ results come in. Batches are small: what a batch teaches should serve the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import numpy as np
 
@@ -88,7 +89,7 @@ def _doubting(state: TuningState, count: int, taken: Sequence[Config]) -> list[C
         candidates = list(state.space)
     else:
         candidates = _gathered(state, ranked, lambda c: promise(*state.estimate(c)))
-    candidates = [config for config in candidates if state.is_new(config)]
+    candidates = _telling(state, candidates)
     if not candidates:
         return []
     joint = state.joint(candidates)
@@ -98,6 +99,19 @@ def _doubting(state: TuningState, count: int, taken: Sequence[Config]) -> list[C
         incumbent = float(state.predict(ranked[:_ELITE]).min())
         order = batch_by_improvement(joint, incumbent, 2 * count, _GREEDY)
     return pick_diverse(state, [candidates[place] for place in order], count, taken)
+
+
+def _telling(state: TuningState, configs: Iterable[Config]) -> list[Config]:
+    """New configurations, one of each behaviour that was not measured yet; where there is none,
+    all new ones.
+    """
+    new = [config for config in configs if state.is_new(config)]
+    met = set(state.behaviour(list(state.results)))
+    first: dict[Hashable, Config] = {}
+    for config, behaviour in zip(new, state.behaviour(new), strict=True):
+        if behaviour not in met:
+            first.setdefault(behaviour, config)
+    return list(first.values()) or new
 
 
 def _unlike(state: TuningState) -> list[Config]:
@@ -119,14 +133,14 @@ def _gathered(state: TuningState, ranked: Sequence[Config], promise: Predict) ->
     breeder = Breeder(state.space)
     known = dict.fromkeys(evolve(state, list(seeds), _BREEDING, promise))
     near = breeder.decode(breeder.neighbours(breeder.encode(ranked[:_ELITE])))
-    candidates, best = list(known), [c for c in known if state.is_new(c)][: 4 * _CLIMBERS]
+    candidates, best = list(known), _telling(state, known)[: 4 * _CLIMBERS]
     known.update(dict.fromkeys(near))
     scores = dict(zip(best, promise(best).tolist(), strict=True)) if best else {}
     for step in range(_STEPS):
         climbers = sorted(scores, key=scores.__getitem__)[:_CLIMBERS]
         found = near if not step else []
         found += breeder.decode(breeder.neighbours(breeder.encode(climbers)))
-        new = [c for c in dict.fromkeys(found) if c not in scores and state.is_new(c)]
+        new = [c for c in _telling(state, dict.fromkeys(found)) if c not in scores]
         if not new:
             break
         scores.update(zip(new, promise(new).tolist(), strict=True))
