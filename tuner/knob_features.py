@@ -20,6 +20,10 @@ from search_space.config import Config, KnobValue
 from search_space.space import SearchSpace
 
 _ABSENT = -1.0
+_UNMET = (-1, 0.0)
+
+_Cell = tuple[int, float]
+"""A column and its value."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +59,20 @@ class KnobColumns:
 
     def rows(self, configs: Sequence[Config]) -> NDArray[np.float32]:
         """The columns of configurations, shape (n, width)."""
-        start, places, numbers = self._layout
-        found = np.tile(start, (len(configs), 1))
-        for row, config in zip(found, configs, strict=True):
+        start, known = self._layout[0], self._cells
+        places: list[int] = []
+        values: list[float] = []
+        for number, config in enumerate(configs):
+            first = number * len(start)
             for item in config.items_:
-                if (place := places.get(item)) is not None:
-                    row[place] = 1.0
-                elif (place := numbers.get(item[0])) is not None and isinstance(item[1], int):
-                    row[place] = np.log2(1.0 + abs(item[1]))
-        return found
+                if (cell := known.get(item, _UNMET)) is _UNMET:
+                    cell = known[item] = self._cell(item)
+                if cell is not None:
+                    places.append(first + cell[0])
+                    values.append(cell[1])
+        found = np.tile(start, len(configs))
+        found[places] = values
+        return found.reshape(len(configs), len(start))
 
     def to_json(self) -> str:
         return json.dumps(self.parts)
@@ -76,6 +85,20 @@ class KnobColumns:
         except (AttributeError, TypeError) as error:
             raise ValueError(f"not knob columns: {text[:40]!r}") from error
         return cls(parts)
+
+    @cached_property
+    def _cells(self) -> dict[tuple[str, KnobValue], _Cell | None]:
+        """Columns and values of names with values met before: the same few come again."""
+        return {}
+
+    def _cell(self, item: tuple[str, KnobValue]) -> _Cell | None:
+        _, places, numbers = self._layout
+        if (place := places.get(item)) is not None:
+            return place, 1.0
+        name, value = item
+        if (place := numbers.get(name)) is not None and isinstance(value, int):
+            return place, float(np.log2(1.0 + abs(value)))
+        return None
 
     @cached_property
     def _layout(

@@ -222,21 +222,17 @@ class Predictor:
             return np.zeros(0), np.zeros(0)
         features, analytical = self._source.describe(state, configs)
         memory = self._memory(state)
-        scores, doubt = _raw(memory, self._samples(state, configs, features, analytical))
-        scores = scores + _FAILURE_PENALTY * memory.validity.failure_probability(features)
-        rejected = ~np.isfinite(scores) | np.isposinf(analytical)
-        return np.where(rejected, _UNPREDICTABLE, scores), np.where(rejected, 0.0, doubt)
+        samples = self._samples(state, configs, features, analytical)
+        return _usable(memory, samples, *_raw(memory, samples))
 
     def joint(self, state: TuningState, configs: Sequence[Config]) -> Joint:
         """As `estimate`, as one distribution; at least one configuration."""
-        features, analytical = self._source.describe(state, configs)
         memory = self._memory(state)
-        mean, deviation = self.estimate(state, configs)
         if not memory.trained:
-            return Joint.independent(mean, deviation)
-        joint = memory.model.joint(
-            _seen(memory, self._samples(state, configs, features, analytical))
-        )
+            return Joint.independent(*self.estimate(state, configs))
+        samples = self._samples(state, configs, *self._source.describe(state, configs))
+        joint = memory.model.joint(_seen(memory, samples))
+        mean, deviation = _usable(memory, samples, joint.mean, joint.deviation)
         return Joint(mean, deviation, joint.covariance)
 
     def remember(self, state: TuningState, trials: Sequence[Trial], pace: float = 1.0) -> None:
@@ -343,6 +339,15 @@ def _raw(memory: _Memory, samples: Samples) -> tuple[Floats, Floats]:
         return samples.prior, np.zeros(len(samples))
     known = np.isfinite(samples.analytical) & (samples.analytical > 0)
     return np.log(np.where(known, samples.analytical, 1.0)), np.zeros(len(samples))
+
+
+def _usable(
+    memory: _Memory, samples: Samples, scores: Floats, doubt: Floats
+) -> tuple[Floats, Floats]:
+    """Scores with what probably fails put off, and their deviations; what cannot run, last."""
+    scores = scores + _FAILURE_PENALTY * memory.validity.failure_probability(samples.features)
+    rejected = ~np.isfinite(scores) | np.isposinf(samples.analytical)
+    return np.where(rejected, _UNPREDICTABLE, scores), np.where(rejected, 0.0, doubt)
 
 
 def _accuracy(memory: _Memory) -> float | None:
