@@ -17,32 +17,26 @@ Costs of instructions are those of the timeline (`codegen.accelerator.costs`), i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from codegen.accelerator.core import Core
-from codegen.accelerator.nests import Evaluate, compile_expression, match_nest, split_pipeline
+from codegen.accelerator.nests import match_nest
 from search_space.dtypes import size_of
-from search_space.expression import Expr
 from search_space.program import (
     Allocate,
     Block,
-    Buffer,
     If,
     Intrinsic,
     Loop,
     LoopKind,
-    Program,
     Sequence,
     Statement,
-    children,
-    walk,
 )
 from search_space.scalar import loads
-from simulator.accelerator.chains import Chains, accesses
+from simulator.accelerator.chains import Chains
 from simulator.accelerator.estimate import (
     DMA,
     SCALAR,
@@ -53,8 +47,7 @@ from simulator.accelerator.estimate import (
     Estimate,
 )
 from simulator.accelerator.nest_costs import NestCost
-
-Values = dict[str, Any]
+from simulator.accelerator.structure import Structure, Values
 
 AHEAD = 0.75
 """Share of the first tiles' making that use of them overlaps with, at most."""
@@ -79,34 +72,8 @@ SCOPES = ("sbuf", "psum")
 
 
 @dataclass
-class Analysis:
-    """A symbolic program, ready to be evaluated on batches.
-
-    Attributes:
-        constants: parameters that are laid out as they are loaded (`codegen.accelerator.staging`).
-    """
-
-    program: Program
-    core: Core
-    constants: frozenset[str] = frozenset()
-    mentioned: dict[int, frozenset[str]] = field(default_factory=dict)
-    buffers: dict[str, Buffer] = field(default_factory=dict)
-    rebuilt: dict[tuple[int, str], Loop] = field(default_factory=dict)
-    compiled: dict[int, Evaluate] = field(default_factory=dict)
-    nests: dict[int, tuple[tuple[Loop, ...], Block] | None] = field(default_factory=dict)
-    touched: dict[int, tuple[bool, frozenset[str], frozenset[str]]] = field(default_factory=dict)
-    parts: dict[int, tuple[list[Allocate], list[Statement], list[Statement]]] = field(
-        default_factory=dict
-    )
-
-    def __post_init__(self) -> None:
-        self.buffers = {b.name: b for b in self.program.parameters}
-        for statement in walk(self.program.body):
-            if isinstance(statement, Allocate):
-                self.buffers[statement.buffer.name] = statement.buffer
-        self.places = list(_places(self.program.body, 1))
-        self.begun = frozenset(_begun(self.program.body))
-        self.around = dict(_around(self.program.body, ()))
+class Analysis(Structure):
+    """A symbolic program, ready to be evaluated on batches."""
 
     def evaluate(self, tiles: Mapping[str, Any], n: int) -> Estimate:
         """Estimate for `n` configurations whose tile sizes are arrays of n integers."""
@@ -206,29 +173,6 @@ class Analysis:
         beyond = np.maximum(chains.chain + chains.waiting - least, 0.0)
         total.span = np.minimum(chains.chain + chains.waiting, least) + beyond / SHOWN
         total.steady = total.span
-
-    def times(self, block: Block, loops: tuple[Loop, ...], values: Values) -> Any:
-        """How often a nest is run, of which `loops` are the innermost."""
-        around = self.around[id(block)][: -len(loops) or None]
-        known = {**{loop.variable: 0 for loop in around}, **values}
-        count: Any = 1
-        for loop in around:
-            count = count * np.maximum(self.value(loop.extent, known), 1)
-        return count
-
-    def accesses(self, statement: Statement) -> tuple[bool, frozenset[str], frozenset[str]]:
-        """`chains.accesses`, remembered."""
-        if id(statement) not in self.touched:
-            self.touched[id(statement)] = accesses(statement)
-        return self.touched[id(statement)]
-
-    def chains(self, statement: Statement, values: Values) -> tuple[Any, int]:
-        """Iterations of a loop whose tiles have copies, and how many."""
-        while isinstance(statement, Allocate):
-            statement = statement.body
-        if not isinstance(statement, Loop) or match_nest(statement) is not None:
-            return 1.0, 1
-        return np.maximum(self.value(statement.extent, values), 1), statement.stages
 
     def further(self, loop: Loop, part: Estimate, values: Values) -> Array:
         """ns that one more iteration of a loop adds.
@@ -336,12 +280,6 @@ class Analysis:
         shown = used.span + np.maximum(carried, behind) + self.core.semaphore_ns
         return np.asarray(np.maximum(part.step, np.maximum(shown, loaded)))
 
-    def split(self, body: Statement) -> tuple[list[Allocate], list[Statement], list[Statement]]:
-        """`split_pipeline` of a body, remembered."""
-        if id(body) not in self.parts:
-            self.parts[id(body)] = split_pipeline(body)
-        return self.parts[id(body)]
-
     def total(self, statements: list[Statement], values: Values) -> Estimate:
         total, steady = Estimate.zero(self.n), np.zeros(self.n)
         for statement in statements:
@@ -351,33 +289,6 @@ class Analysis:
             steady = steady + found.repeated
         total.steady = np.minimum(steady, total.span)
         return total
-
-    def sweeps(self, statement: Statement, values: Values) -> Any:
-        """How often the users of a tile go over it: the iterations of their outermost loop.
-
-        None where they are a single nest.
-        """
-        while isinstance(statement, Allocate):
-            statement = statement.body
-        if isinstance(statement, Loop) and match_nest(statement) is None:
-            return np.maximum(self.value(statement.extent, values), 1)
-        return None
-
-    def variables(self, body: Statement) -> frozenset[str]:
-        """Variables that extents inside a statement depend on."""
-        if id(body) not in self.mentioned:
-            names: set[str] = set()
-            for inner in walk(body):
-                if isinstance(inner, Loop):
-                    names |= inner.extent.variables()
-            self.mentioned[id(body)] = frozenset(names)
-        return self.mentioned[id(body)]
-
-    def value(self, expression: Expr, values: Values) -> Any:
-        key = id(expression)
-        if key not in self.compiled:
-            self.compiled[key] = compile_expression(expression, True)
-        return self.compiled[key](values)
 
     # -- nests --------------------------------------------------------------------------------
     def nest(self, loops: tuple[Loop, ...], block: Block, values: Values) -> Estimate:
@@ -404,36 +315,6 @@ class Analysis:
 
 def _key(value: Any) -> Any:
     return value if isinstance(value, int) else value.tobytes()
-
-
-def _places(statement: Statement, depth: int) -> Iterator[tuple[Buffer, int]]:
-    """Every tile and the places it has, `depth` being those of the loop around."""
-    if isinstance(statement, Allocate):
-        yield statement.buffer, depth
-    inner = statement.stages if isinstance(statement, Loop) else depth
-    for child in children(statement):
-        yield from _places(child, inner)
-
-
-def _begun(statement: Statement) -> Iterator[str]:
-    """Stages that single instructions reduce: what these begin from need not be written."""
-    for inner in walk(statement):
-        found = match_nest(inner) if isinstance(inner, Loop) else None
-        if found and found[1].reducer is not None:
-            written = {name for index in found[1].write.indices for name in index.variables()}
-            if any(loop.variable not in written for loop in found[0]):
-                yield found[1].stage
-
-
-def _around(
-    statement: Statement, loops: tuple[Loop, ...]
-) -> Iterator[tuple[int, tuple[Loop, ...]]]:
-    """Every block, by identity, and the loops around it."""
-    if isinstance(statement, Block):
-        yield id(statement), loops
-    inner = (*loops, statement) if isinstance(statement, Loop) else loops
-    for child in children(statement):
-        yield from _around(child, inner)
 
 
 def _kind(loop: Loop) -> LoopKind:

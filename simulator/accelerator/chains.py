@@ -21,7 +21,8 @@ from search_space.scalar import loads
 from simulator.accelerator.estimate import Array
 
 if TYPE_CHECKING:
-    from simulator.accelerator.analytical import Analysis, Values
+    from simulator.accelerator.analytical import Analysis
+    from simulator.accelerator.structure import Values
 
 
 @dataclass

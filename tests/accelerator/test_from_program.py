@@ -156,7 +156,8 @@ def test_means_of_uneven_windows_are_refused():
 
 def test_repeated_parts_of_an_epilogue_are_computed_once():
     workload = Workload.parse("matmul m=128 n=512 k=128 ta=1 epilogue=bias,gelu")
-    stream = instruction_stream(workload, TARGET, template_of("matmul").default(workload, TARGET))
+    default = template_of("matmul").default(workload, TARGET)
+    stream = instruction_stream(workload, TARGET, Config.of({**default, "bias": "vector"}))
     ops = [instruction.op for instruction in stream]
     assert ops.count(Op.TENSOR_TENSOR) == 1  # the bias, though gelu reads its sum twice
     assert ops.count(Op.ACTIVATION) == 1
@@ -301,3 +302,41 @@ def test_means_of_narrow_elements_are_rounded_once() -> None:
     (found,) = execute(stream, {t.name: x.reshape(t.shape) for t in stream.tensors[:1]}).values()
     wanted = x.astype(np.float64).mean(axis=(2, 3)).astype(to_numpy("bfloat16"))
     np.testing.assert_array_equal(found.reshape(-1), wanted.reshape(-1))
+
+
+SHORT_ROWS = [
+    "reduce shape=2048x49 kind=mean axes=1",
+    "reduce shape=300x7 kind=max axes=1 dtype=bfloat16",
+    "reduce shape=96x5 axes=1",
+    "reduce shape=64x40 axes=1 keepdims=0 epilogue=bias",
+]
+
+
+@pytest.mark.parametrize("text", SHORT_ROWS)
+def test_short_rows_stand_beside_each_other(text):
+    workload = Workload.parse(text)
+    template = template_of("reduce")
+    beside = {c.integer("beside"): c for c in template.space(workload, TARGET)}
+    assert len(beside) > 3
+    for config in beside.values():
+        check(workload, config)
+    least = [simulate(workload, TARGET, c, "timeline").latency_us for c in beside.values()]
+    default = simulate(workload, TARGET, None, "timeline").latency_us
+    assert default <= 1.1 * min(least)
+
+
+def test_rows_that_use_their_number_stay_apart():
+    workload = Workload.parse("reduce shape=2x11x40 axes=2 keepdims=0 epilogue=bias")
+    space = template_of("reduce").space(workload, TARGET)
+    assert {config["beside"] for config in space} == {1}
+
+
+def test_few_channels_of_results_begin_where_engines_do():
+    """20 filters folded: each output row's results begin at a multiple of 32 columns."""
+    workload = Workload.parse("conv2d c=5 h=12 w=11 oc=20 kh=3 kw=3 pad=1 const=weight")
+    space = template_of("conv2d").space(workload, TARGET)
+    folded = [s for s in space.subspaces if int(dict(s.fixed).get("fold", 1)) > 1]
+    assert folded
+    for subspace in folded[:: max(1, len(folded) // 4)]:
+        (config,) = type(space)((subspace,)).sample(np.random.default_rng(0))
+        check(workload, config)

@@ -153,3 +153,19 @@ def test_indices_outside_fp32_are_refused():
     config = template_of("gather").default(workload, TARGET)
     with pytest.raises(CodegenError, match="picks from 17000000 rows"):
         instruction_stream(workload, TARGET, config)
+
+
+@pytest.mark.parametrize("text", [
+    "slice shape=1x64x56x56 starts=0x0x0x0 sizes=1x64x28x28 steps=1x1x2x2",
+    "slice shape=1x64x56x56 starts=0x0x1x1 sizes=1x64x28x28 steps=1x1x2x2",
+])  # fmt: skip
+def test_strided_slices_load_whole_rows(text):
+    """In full rows, not in one for each row of the image, whose ends strides leave out."""
+    workload = Workload.parse(text)
+    default = template_of("slice").default(workload, TARGET)
+    assert default["algorithm"] != "direct"
+    stream = instruction_stream(workload, TARGET, default)
+    loads = stream.rows["op"] == Op.LOAD
+    assert costs(stream).bytes[loads].sum() >= 0.95 * 4 * np.prod(workload.shape("shape"))
+    found = simulate(workload, TARGET, None, "timeline")
+    assert found.latency_us <= 3 * found.details["roofline_us"]
