@@ -49,7 +49,7 @@ class Resident:
 
 
 @dataclass(frozen=True)
-class _Group:
+class Group:
     """Tiles of one part that share bytes, as one: bytes `start` to `stop` of a memory."""
 
     part: int
@@ -59,8 +59,11 @@ class _Group:
     tiles: tuple[int, ...]
 
 
-def place_tiles(draft: Draft, residents: Iterable[Resident]) -> None:
+def place_tiles(draft: Draft, residents: Iterable[Resident], shared: bool = False) -> None:
     """Give every tile of a draft its address, in place.
+
+    Args:
+        shared: whether several parts may use one tile, which then has to be spread.
 
     Raises:
         CodegenError: residents and a kernel's tiles do not fit together.
@@ -73,6 +76,8 @@ def place_tiles(draft: Draft, residents: Iterable[Resident]) -> None:
     try:
         found = _spread(draft, residents, moved)
     except CodegenError:
+        if shared:
+            raise
         found = _by_part(draft, residents, moved)
     shifts[list(found)] = list(found.values())
     _shift(draft, shifts)
@@ -89,7 +94,7 @@ def _spread(
     ]
     groups = [
         (group.space, group.start, group.stop, group.tiles)
-        for groups in _groups(draft, {r.allocation for r in residents})
+        for groups in byte_groups(draft, {r.allocation for r in residents})
         for group in groups
     ]
     return spread(draft, units(draft, groups), held)
@@ -101,7 +106,7 @@ def _by_part(
     """Every place of a part as far from its neighbours' as there is room; tiles stay in theirs."""
     shifts: dict[int, int] = {}
     homes: list[dict[Space, list[tuple[int, int]]]] = []
-    for part, groups in enumerate(_groups(draft, {r.allocation for r in residents})):
+    for part, groups in enumerate(byte_groups(draft, {r.allocation for r in residents})):
         alive = [moved[r.allocation] for r in residents if r.first <= part <= r.last]
         home: dict[Space, list[tuple[int, int]]] = {Space.SBUF: [], Space.PSUM: []}
         for group in sorted(groups, key=lambda g: g.start - g.stop):
@@ -119,7 +124,7 @@ def tile_bytes(draft: Draft) -> Ints:
         sum(
             -(-(g.stop - g.start) // ALIGNMENT) * ALIGNMENT for g in groups if g.space == Space.SBUF
         )
-        for groups in _groups(draft, set())
+        for groups in byte_groups(draft, set())
     ]
     return np.array(sizes, dtype=np.int64)
 
@@ -145,21 +150,23 @@ def _place_residents(draft: Draft, residents: tuple[Resident, ...]) -> dict[int,
     return {resident.allocation: (start, stop) for resident, start, stop in placed}
 
 
-def _groups(draft: Draft, without: set[int]) -> list[list[_Group]]:
-    """Tiles in use of every part, those that share bytes together."""
+def byte_groups(draft: Draft, without: set[int]) -> list[list[Group]]:
+    """Tiles of every part, those that share bytes together; one that several parts use is of the
+    first."""
     found: list[set[int]] = [set() for _ in draft.parts]
+    parts = np.full(len(draft.allocations) + 1, len(draft.parts), dtype=np.int64)
     for operand in OPERANDS:
         index = draft.rows[operand]
         used = index >= 0
-        tiles = draft.accesses["allocation"][index[used]]
-        for part, tile in set(zip(draft.owners[used].tolist(), tiles.tolist(), strict=True)):
-            if tile >= 0 and tile not in without:
-                found[part].add(tile)
+        np.minimum.at(parts, draft.accesses["allocation"][index[used]], draft.owners[used])
+    for tile in np.flatnonzero(parts[:-1] < len(draft.parts)).tolist():
+        if tile not in without:
+            found[parts[tile]].add(tile)
     return [_merge(draft, part, tiles) for part, tiles in enumerate(found)]
 
 
-def _merge(draft: Draft, part: int, tiles: set[int]) -> list[_Group]:
-    groups: list[_Group] = []
+def _merge(draft: Draft, part: int, tiles: set[int]) -> list[Group]:
+    groups: list[Group] = []
     known = draft.allocations
     for tile in sorted(tiles, key=lambda t: (known[t].space, known[t].offset)):
         place = known[tile]
@@ -169,13 +176,13 @@ def _merge(draft: Draft, part: int, tiles: set[int]) -> list[_Group]:
             merged = replace(last, stop=max(stop, last.stop), tiles=(*last.tiles, tile))
             groups[-1] = merged
         else:
-            groups.append(_Group(part, place.space, place.offset, stop, (tile,)))
+            groups.append(Group(part, place.space, place.offset, stop, (tile,)))
     return groups
 
 
 def _find(
     draft: Draft,
-    group: _Group,
+    group: Group,
     own: list[tuple[int, int]],
     residents: list[tuple[int, int]],
     homes: list[dict[Space, list[tuple[int, int]]]],

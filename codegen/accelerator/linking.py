@@ -20,6 +20,7 @@ from codegen.accelerator.dependences import with_semaphores
 from codegen.accelerator.draft import Draft, Part, Range, concatenate
 from codegen.accelerator.instructions import InstructionStream, Ints
 from codegen.accelerator.ordering import in_grant_order
+from codegen.accelerator.repeats import without_repeats
 from codegen.accelerator.residency import Policy, drop_resident_transfers, keep_on_chip
 from codegen.accelerator.scheduling import RULES, Rule, scheduled
 from codegen.accelerator.synchronisation import verify
@@ -71,15 +72,20 @@ def links(
     Raises:
         VerificationError: the program breaks a rule; an error of ours, not of the caller.
     """
+    shared = True
     while True:
         draft = concatenate(name, parts, core)
         residents = keep_on_chip(draft, external, policy) if policy is not None else ()
+        if shared:
+            without_repeats(draft, residents)
         try:
-            place_tiles(draft, residents)
+            place_tiles(draft, residents, shared)
         except CodegenError:
-            if policy is None:
-                raise
-            policy = policy.less()
+            if not shared:
+                if policy is None:
+                    raise
+                policy = policy.less()
+            shared = False
             continue
         return [_finish(draft, residents, rule, checked) for rule in rules]
 

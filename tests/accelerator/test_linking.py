@@ -148,6 +148,32 @@ def test_a_resident_that_repeats_another_is_no_tensor_of_its_own() -> None:
     assert results[None].reshape(128, 96).sum(axis=1) == pytest.approx(1.0)
 
 
+def test_what_two_kernels_prepare_alike_is_prepared_once() -> None:
+    """Three products of one x turn it once, and fill a tile with ones once."""
+    stream = stream_of("matmul m=128 n=96 k=128 const=b,bias0 epilogue=bias dtype=bfloat16")
+    rng, memory, parts = np.random.default_rng(0), np.zeros(1 << 20, np.uint8), []
+    x, results = Range("arena", 0, 1 << 15), []
+    for number in range(3):
+        places = []
+        for place, tensor in enumerate(stream.tensors):
+            start = (1 << 15) * (1 + 4 * number + place)
+            home = x if tensor.name == "a" else Range("arena", start, 2 * tensor.elements)
+            if tensor.role == "input":
+                values = rng.standard_normal(tensor.elements).astype(to_numpy("bfloat16"))
+                memory[home.offset : home.stop] = values.view(np.uint8)
+            places.append(home)
+        results.append(places[-1])
+        parts.append(Part(f"k{number}", stream, tuple(places)))
+    wanted, found = memory.copy(), memory.copy()
+    for part in parts:
+        execute_in(part.stream, [wanted[p.offset : p.stop] for p in part.places if p])
+    program = link("three", parts, Core.of(TARGET), results, Policy())
+    execute_in(program.stream, [found[r.offset : r.stop] for r in program.ranges])
+    np.testing.assert_array_equal(found, wanted)
+    counts = {op: int((program.stream.rows["op"] == op).sum()) for op in (Op.TRANSPOSE, Op.MEMSET)}
+    assert counts == {Op.TRANSPOSE: 1, Op.MEMSET: 1}
+
+
 def test_residents_save_exactly_the_traffic_that_is_gone(chain: Chain) -> None:
     plain, kept = chain.linked(None), chain.linked(Policy())
     moved = [timeline(program.stream).costs.total_bytes for program in (plain, kept)]
