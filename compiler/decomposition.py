@@ -35,10 +35,6 @@ class Composer:
     def dims(self, name: str) -> tuple[int, ...]:
         return self._rewriter.info(name).dims
 
-    def computable(self, name: str) -> bool:
-        """Whether a kernel can read it."""
-        return is_computable(self._rewriter.info(name))
-
     def dtype(self, name: str) -> str:
         return self._rewriter.info(name).dtype
 

@@ -88,19 +88,20 @@ def make_kernel(
 
 def as_image(rewriter: Rewriter, name: str) -> tuple[list[Node], str]:
     """(views needed, tensor of four axes): a tensor of one spatial axis gets a height of one."""
-    info = rewriter.info(name)
-    if len(info.dims) == 4:
-        return [], name
-    batch, channels, width = info.dims
-    image = rewriter.add_tensor(name, info.dtype, (batch, channels, 1, width))
-    return [view(name, image)], image
+    image = _image(rewriter, name)
+    return ([], name) if image == name else ([view(name, image)], image)
 
 
 def from_image(rewriter: Rewriter, name: str) -> tuple[list[Node], str]:
     """(views needed, tensor of four axes to write) so that `name` comes of it."""
+    image = _image(rewriter, name)
+    return ([], name) if image == name else ([view(image, name)], image)
+
+
+def _image(rewriter: Rewriter, name: str) -> str:
+    """The tensor, or a new one of four axes for one of three."""
     info = rewriter.info(name)
     if len(info.dims) == 4:
-        return [], name
+        return name
     batch, channels, width = info.dims
-    image = rewriter.add_tensor(name, info.dtype, (batch, channels, 1, width))
-    return [view(image, name)], image
+    return rewriter.add_tensor(name, info.dtype, (batch, channels, 1, width))

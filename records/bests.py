@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, ScalarSelect, and_, bindparam, case, exists, select
 from sqlalchemy.orm import aliased
 
-from records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, WorkloadRow
-from records.reading import SELECT_BY_NUMBER, TOOLCHAIN_COLUMNS, Rows, to_record, to_toolchain
+from records.models import SeriesRow, TargetRow, TrialRow, WorkloadRow
+from records.reading import SELECT_BY_NUMBER, Rows, select_series, to_record, to_toolchain
 from records.record import Best
 from records.toolchain import Toolchain
 from search_space.measure import MeasuredBy
@@ -114,24 +114,7 @@ def candidates(
 @lru_cache
 def _candidates(names: tuple[str, ...]) -> Rows:
     """The statement behind `candidates`; built once, as building costs more than running it."""
-    return (
-        select(
-            SeriesRow.id,
-            WorkloadRow.key,
-            TargetRow.identity,
-            SeriesRow.threads,
-            SeriesRow.measured_by,
-            SeriesRow.input_layout,
-            SeriesRow.output_layout,
-            SeriesRow.calibration,
-            *TOOLCHAIN_COLUMNS,
-            _fastest(SeriesRow.id).label("fastest"),
-        )
-        .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
-        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
-        .join(ToolchainRow, ToolchainRow.id == SeriesRow.toolchain_id)
-        .where(*in_scope(names))
-    )
+    return select_series(_fastest(SeriesRow.id).label("fastest")).where(*in_scope(names))
 
 
 def pick(

@@ -16,7 +16,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -168,27 +168,26 @@ def use_write_ahead_log(engine: Engine) -> None:
     """Put an SQLite file into WAL mode for good (a property of the file; a dump loses it)."""
     if engine.dialect.name != "sqlite":
         return
-    raw = engine.raw_connection()
-    try:
-        driver = raw.driver_connection
-        assert isinstance(driver, sqlite3.Connection)
+    with _driver(engine) as driver:
         if driver.execute("PRAGMA journal_mode").fetchone()[0] == "delete":
             _patiently(driver, "PRAGMA journal_mode = WAL")
-    finally:
-        raw.close()
 
 
 def compact(engine: Engine) -> None:
     """Give the space of removed rows back to the disk (SQLite; servers do it by themselves)."""
     if engine.dialect.name != "sqlite":
         return
-    raw = engine.raw_connection()
-    try:
+    with _driver(engine) as driver:
+        _patiently(driver, "VACUUM")
+
+
+@contextmanager
+def _driver(engine: Engine) -> Iterator[sqlite3.Connection]:
+    """SQLite's own connection, outside any transaction."""
+    with closing(engine.raw_connection()) as raw:
         driver = raw.driver_connection
         assert isinstance(driver, sqlite3.Connection)
-        _patiently(driver, "VACUUM")
-    finally:
-        raw.close()
+        yield driver
 
 
 def _code(error: BaseException | None) -> str:

@@ -26,9 +26,9 @@ from typing import Any, get_args
 
 from sqlalchemy import Connection, select
 
-from records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, WorkloadRow
+from records.models import TargetRow, TrialRow
 from records.queries import Filter, conditions
-from records.reading import TOOLCHAIN_COLUMNS, to_toolchain
+from records.reading import select_series, to_toolchain
 from records.record import config_digest
 from records.toolchain import Toolchain
 from records.writing import BATCH, Conflict, Incoming, SeriesKey, Writer, samples_text, storable
@@ -328,23 +328,7 @@ def stored(
     Trials are dictionaries of the columns of `trials`, as `Incoming.values`.
     """
     about_series, about_trials = conditions(where)
-    rows = connection.execute(
-        select(
-            SeriesRow.id,
-            WorkloadRow.key,
-            TargetRow.identity,
-            SeriesRow.threads,
-            SeriesRow.measured_by,
-            SeriesRow.input_layout,
-            SeriesRow.output_layout,
-            *TOOLCHAIN_COLUMNS,
-            SeriesRow.calibration,
-        )
-        .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
-        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
-        .join(ToolchainRow, ToolchainRow.id == SeriesRow.toolchain_id)
-        .where(*about_series)
-    ).mappings()
+    rows = connection.execute(select_series().where(*about_series)).mappings()
     found = [
         (
             SeriesKey(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, TypeAlias
 
-from sqlalchemy import RowMapping, Select, bindparam, select
+from sqlalchemy import ColumnElement, RowMapping, Select, bindparam, select
 
 from records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, WorkloadRow
 from records.record import TuningRecord
@@ -45,13 +45,33 @@ RECORD_COLUMNS = (
 )
 
 
+SERIES_COLUMNS = (
+    SeriesRow.id,
+    WorkloadRow.key,
+    TargetRow.identity,
+    SeriesRow.threads,
+    SeriesRow.measured_by,
+    SeriesRow.input_layout,
+    SeriesRow.output_layout,
+    SeriesRow.calibration,
+    *TOOLCHAIN_COLUMNS,
+)
+
+
+def select_series(*more: ColumnElement[Any]) -> Rows:
+    """Every series with all it points to, and `more` columns; narrow it with `where`."""
+    return _with_subjects(select(*SERIES_COLUMNS, *more))
+
+
 def select_records() -> Rows:
     """Every trial with all it points to; narrow it with `where`."""
+    trials = select(*RECORD_COLUMNS).select_from(TrialRow)
+    return _with_subjects(trials.join(SeriesRow, SeriesRow.id == TrialRow.series_id))
+
+
+def _with_subjects(series: Rows) -> Rows:
     return (
-        select(*RECORD_COLUMNS)
-        .select_from(TrialRow)
-        .join(SeriesRow, SeriesRow.id == TrialRow.series_id)
-        .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
+        series.join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
         .join(TargetRow, TargetRow.id == SeriesRow.target_id)
         .join(ToolchainRow, ToolchainRow.id == SeriesRow.toolchain_id)
     )

@@ -78,10 +78,6 @@ class Layout:
         assert len(outer) == rank
         return cls((*outer, LayoutDimension(axis, "inner", factor)))
 
-    @property
-    def is_plain(self) -> bool:
-        return all(d.part == "whole" and d.axis == i for i, d in enumerate(self.dimensions))
-
     def shape(self, logical: Sequence[ExprLike]) -> tuple[Expr, ...]:
         """Physical shape; a split axis is padded up to a multiple of its factor."""
         found = []

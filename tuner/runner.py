@@ -97,8 +97,23 @@ RunnerFactory = Callable[[RunnerOptions], Runner]
 runners: Registry[RunnerFactory] = Registry("runner", "tuner.runners", InputError)
 
 
-def deterministic_compare(
-    runner: Runner, batch: Sequence[Candidate], cancel: CancelToken | None
-) -> list[MeasureResult]:
-    """`compare` of a runner whose results never vary."""
-    return runner.measure(batch, cancel)
+class DeterministicRunner(Runner):
+    """What runners share whose results never vary: nothing drifts, nothing is aborted or held."""
+
+    deterministic = True
+    batch = 64
+    drift = 0.0
+    looks = 0
+    pace = 1.0
+    moved = 0.0
+
+    def compare(
+        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
+    ) -> list[MeasureResult]:
+        return self.measure(batch, cancel)
+
+    def expect(self, workload: Workload, latency: float) -> None:
+        """Nothing to abort."""
+
+    def close(self) -> None:
+        """Nothing to free."""

@@ -162,13 +162,6 @@ class TuningState:
         aborted = min(result.samples) if result.status == "slow" and result.samples else None
         return result.latency if result.ok else aborted
 
-    def best_by_layouts(self) -> dict[Layouts, tuple[Config, float]]:
-        """The fastest configuration of each layout pair measured so far."""
-        best: dict[Layouts, tuple[Config, float]] = {}
-        for config, latency in self.ranked():
-            best.setdefault(self.layouts(config), (config, latency))
-        return best
-
     def within(self, space: SearchSpace) -> TuningState:
         """This state seen through a smaller space (results, randomness and predictor shared)."""
         return replace(self, space=space)

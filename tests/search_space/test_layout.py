@@ -63,8 +63,7 @@ def test_nchw16c_is_what_numpy_says() -> None:
 def test_blocked_puts_the_inner_part_last() -> None:
     layout = Layout.blocked(2, 1, var("f"), [1, 0])
     assert [str(e) for e in layout.shape([5, 8])] == ["((7) // (f)) + 1", "5", "f"]
-    assert Layout.plain(3).is_plain
-    assert not layout.is_plain
+    assert layout != Layout.plain(3)
 
 
 @pytest.mark.parametrize("text", ["NCH", "NCHW16", "NCHWX", "NCHWW", "nchw", "NCHW-16c", ""])

@@ -12,22 +12,15 @@ from search_space.errors import InputError
 from search_space.measure import MeasuredBy, MeasureResult
 from search_space.workload import Workload
 from tuner.cancel import CancelToken
-from tuner.runner import Candidate, Runner, RunnerOptions, deterministic_compare, runners
+from tuner.runner import Candidate, DeterministicRunner, Runner, RunnerOptions, runners
 
 
-class ReplayRunner:
+class ReplayRunner(DeterministicRunner):
     """Looks results up in `RunnerOptions.recorded`, all of one way of measuring.
 
     Raises:
         InputError: nothing is recorded, or results of both ways are mixed.
     """
-
-    deterministic = True
-    batch = 64
-    drift = 0.0
-    looks = 0
-    pace = 1.0
-    moved = 0.0
 
     def __init__(self, options: RunnerOptions) -> None:
         self._recorded = options.recorded
@@ -42,17 +35,6 @@ class ReplayRunner:
         self, batch: Sequence[Candidate], cancel: CancelToken | None = None
     ) -> list[MeasureResult]:
         return [self._lookup(workload, config) for workload, config in batch]
-
-    def compare(
-        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
-    ) -> list[MeasureResult]:
-        return deterministic_compare(self, batch, cancel)
-
-    def expect(self, workload: Workload, latency: float) -> None:
-        """Nothing to abort."""
-
-    def close(self) -> None:
-        """Nothing to free."""
 
     def _lookup(self, workload: Workload, config: Config) -> MeasureResult:
         known = self._recorded.get(workload.key, {}).get(config)

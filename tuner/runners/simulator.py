@@ -14,19 +14,13 @@ from search_space.measure import MeasuredBy, MeasureResult
 from search_space.workload import Workload
 from tuner.cancel import CancelToken
 from tuner.predictor import Judge
-from tuner.runner import Candidate, Runner, RunnerOptions, deterministic_compare, runners
+from tuner.runner import Candidate, DeterministicRunner, Runner, RunnerOptions, runners
 
 
-class SimulatorRunner:
+class SimulatorRunner(DeterministicRunner):
     """Calls the judge once for each workload of a batch."""
 
     measured_by: MeasuredBy = "simulator"
-    deterministic = True
-    batch = 64
-    drift = 0.0
-    looks = 0
-    pace = 1.0
-    moved = 0.0
 
     def __init__(self, options: RunnerOptions) -> None:
         self._target = options.target
@@ -41,17 +35,6 @@ class SimulatorRunner:
             judged = self._judged(workload, [batch[i][1] for i in positions])
             results.update(zip(positions, judged, strict=True))
         return [results[i] for i in range(len(batch))]
-
-    def compare(
-        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
-    ) -> list[MeasureResult]:
-        return deterministic_compare(self, batch, cancel)
-
-    def expect(self, workload: Workload, latency: float) -> None:
-        """Nothing to abort."""
-
-    def close(self) -> None:
-        """Nothing to free."""
 
     def _judged(self, workload: Workload, configs: list[Config]) -> list[MeasureResult]:
         start = time.perf_counter()
