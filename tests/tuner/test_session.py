@@ -266,7 +266,7 @@ def test_cancelling_while_choosing_does_not_wait_for_the_choice() -> None:
 def test_time_limit_is_kept() -> None:
     limited = TuneOptions(trials=None, time_limit_s=0.3)
     summary = tune(TASKS, TARGET, MemoryLedger(), [simulator()], limited, judge=judge)
-    assert summary.reason == "the time limit is reached" and summary.trials > 2
+    assert summary.reason == "the time limit is reached"
 
 
 def test_wrong_input_is_named() -> None:
