@@ -57,6 +57,7 @@ MOVEMENT = (
     "layout_transform shape=1x64x56x56 src=NCHW dst=NHWC",
     "concat shape=1x256x28x28 axis=1 parts=128x128",
     "slice shape=1x128x56x56 starts=0x64x0x0 sizes=1x64x56x56",
+    "slice shape=1x64x56x56 starts=0x0x0x0 sizes=1x64x28x28 steps=1x1x2x2",
     "pad shape=1x64x56x56 before=0x0x1x1 after=0x0x1x1",
     "resize shape=1x64x28x28 sizes=1x64x56x56",
     "gather shape=30522x384 indices=1x128",
@@ -152,7 +153,7 @@ def tuned() -> None:
 
 def fidelities() -> None:
     """Rank correlation over sampled configurations, and the roofline below both."""
-    for text in SAMPLED:
+    for text in (*SAMPLED, ATTENTION[0][0]):
         workload = Workload.parse(text)
         space = template_of(workload.operator).space(workload, TARGET)
         floor = simulate(workload, TARGET, None, "roofline").latency_us
