@@ -162,16 +162,29 @@ def _phase(
     for member in members:
         parts = parts + member.parts
     core = _overlapped(members, parts, overhead, machine)
-    rows = [i for i, block in enumerate(traffic.blocks) if block in blocks]
     share = imbalance / threads
+    moved = _moved(blocks, traffic, conflicts, threads, machine)
+    transfer, stall, waiting = (cycles * share for cycles in moved)
+    core, overhead, parts = core * share, overhead * share, parts * share
+    cycles = (core**OVERLAP + waiting**OVERLAP) ** (1.0 / OVERLAP)
+    terms = np.concatenate([parts, overhead[None], transfer, stall[None]])
+    return PhaseCost(blocks, cycles, terms, core, waiting, tuple(members))
+
+
+def _moved(
+    blocks: tuple[int, ...], traffic: Traffic, conflicts: Floats, threads: Floats, machine: Machine
+) -> tuple[Floats, Floats, Floats]:
+    """Cycles of what blocks move: by bandwidth from each level, (3, n), stalls, both, (n,)."""
+    rows = [i for i, block in enumerate(traffic.blocks) if block in blocks]
     private = np.array([1.0, 0.0, 0.0])[:, None]
     common = np.minimum(threads, machine.shared) / threads
     cycles_a_line = machine.line / np.array(machine.bandwidth)[:, None]
     cycles_a_line = cycles_a_line * (private + (1.0 - private) / common)
-    transfer, stall, waiting = np.zeros((3, shape)), np.zeros(shape), np.zeros(shape)
+    shape = threads.shape
+    transfer, stall, waiting = np.zeros((3, *shape)), np.zeros(shape), np.zeros(shape)
     for row in rows:
         moved = traffic.moved[:, row] * (WRITE_BACK if traffic.back[row] else 1.0)
-        own = np.maximum(moved - np.append(moved[1:], np.zeros((1, shape)), axis=0), 0.0)
+        own = np.maximum(moved - np.append(moved[1:], np.zeros((1, *shape)), axis=0), 0.0)
         own = own * cycles_a_line
         transfer += own
         waits = np.maximum(own.sum(axis=0), conflicts[row])
@@ -181,11 +194,7 @@ def _phase(
             waits = waits + (STARTS[0] * near + STARTS[1] * far) / run
         waiting += waits
         stall += waits - own.sum(axis=0)
-    transfer, stall, waiting = transfer * share, stall * share, waiting * share
-    core, overhead, parts = core * share, overhead * share, parts * share
-    cycles = (core**OVERLAP + waiting**OVERLAP) ** (1.0 / OVERLAP)
-    terms = np.concatenate([parts, overhead[None], transfer, stall[None]])
-    return PhaseCost(blocks, cycles, terms, core, waiting, tuple(members))
+    return transfer, stall, waiting
 
 
 def _rounds(skeleton: Skeleton, facts: Facts, node: Node) -> Floats:
