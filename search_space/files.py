@@ -47,7 +47,7 @@ def _check(path: Path, sources: tuple[str | Path, ...]) -> None:
         raise InputError(f"'{path}' cannot be written: its folder does not exist")
     if not os.access(path if path.exists() else folder, os.W_OK):
         raise InputError(f"'{path}' cannot be written: it is read-only, or its folder is")
-    for source in map(Path, sources):
+    for source in map(Path, sources):  # a database may be a URL, which is no file
         if path.exists() and source.exists() and path.samefile(source):
             raise InputError(f"'{path}' is what would be read; give the output another name")
 

@@ -182,7 +182,7 @@ def simulate(
 
     path = None if trace is None else Path(trace)
     if path is not None:
-        check_output(path, *([subject] if isinstance(subject, str | Path) else []))
+        check_output(path, *(p for p in (subject, database) if isinstance(p, str | Path)))
     if is_artifact(subject):
         return simulate_artifact(Path(str(subject)), settings or {}, fidelity, path)
     resolved = resolve_target(target, settings, calibrate=True)

@@ -180,7 +180,7 @@ def compile_to(
     precision: str = "fp32",
 ) -> CompileReport:
     """Compile a model and write the artifact; says what became of each operator."""
-    check_output(artifact, model)
+    check_output(artifact, model, *([] if database is None else [database]))
     start = time.perf_counter()
     executable = build_executable(
         model, target, database, shapes, threads, require_tuned, precision

@@ -124,6 +124,10 @@ def test_an_output_that_cannot_be_written_is_refused(model: Path, tmp_path: Path
         if source is not None:
             assert "another name" in refuse(*command, source)
             assert source.read_bytes() == before
+    compile_it = ["compile", model, "--database", database, "-o"]
+    assert "another name" in refuse(*compile_it, database)
+    array = model.with_suffix(".npy")
+    assert "another name" in refuse("run", model, "--input", f"x={array}", "--output", array)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")

@@ -60,7 +60,8 @@ def run(
     from tilesmith.targets import resolve_target
 
     if output is not None:
-        check_output(output, model)
+        read = [model, *(path for _, path in inputs), *([] if database is None else [database])]
+        check_output(output, *read)
     given = read_arrays(inputs)
     resolved = resolve_target(target, dict(settings))
     executable = executable_of(model, resolved, database, dict(shapes), threads, precision)
