@@ -140,8 +140,8 @@ class Search:
         self._screening = not model
         learner = cost_models[model or "residual"]
         judged = isinstance(source, JudgedFeatures)
-        shown = isinstance(source, JudgedFeatures) and source.analytical
-        self._informed = shown and not learner.doubts()
+        self._shown = isinstance(source, JudgedFeatures) and source.analytical
+        self._informed = self._shown and not learner.doubts()
         simulated = judged and bool(model) and runner.measured_by == "simulator"
         self._source = source
         self.predictor = Predictor(
@@ -317,7 +317,7 @@ class Search:
         state.seeds = tuple(dict.fromkeys(c for c in carried if c is not None))[:_CARRIED_OVER]
         state.excluded = {c for c in self._ledger.quarantined(workload) if c in space}
         parts = strata(space, state.layouts, self.options.layout_trials)
-        state.informed = self._informed
+        state.shown, state.informed = self._shown, self._informed
         strategy = strategies[self.options.strategy]()
         return TaskSearch(state, strategy, parts, template.flops(workload))
 

@@ -91,6 +91,7 @@ class TuningState:
         estimate: the same with their deviations.
         joint: the same as one distribution, of at least one configuration.
         behaviour: what configurations come to.
+        shown: whether scores know the analytical latency.
         informed: whether scores rank well before anything is measured.
         layouts: the layout pair of a configuration.
     """
@@ -107,6 +108,7 @@ class TuningState:
     estimate: Estimate = no_estimate
     joint: Callable[[Sequence[Config]], Joint] = no_joint
     behaviour: Behaviour = own_behaviour
+    shown: bool = False
     informed: bool = False
     layouts: Callable[[Config], Layouts] = plain_layouts
     _ranked: list[tuple[Config, float]] | None = field(default=None, repr=False)

@@ -81,6 +81,7 @@ def search(
     state.estimate = lambda configs: predictor.estimate(state, configs)
     state.joint = lambda configs: predictor.joint(state, configs)
     state.behaviour = lambda configs: source.behaviour(state, configs)
+    state.shown = source.analytical
     strategy = strategies[name]()
     found: list[float] = []
     while len(found) < (trials if found and min(found) <= _WITHIN * table.best else most):

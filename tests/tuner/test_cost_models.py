@@ -88,6 +88,23 @@ def test_the_blend_starts_from_the_analytical_latency_where_it_is_shown() -> Non
     assert ranks[0] > ranks[1] + 0.05
 
 
+@pytest.mark.parametrize("noise, believed", [(0.02, True), (3.0, False)])
+def test_the_blend_believes_a_pretrained_model_where_labels_are_likelier_with_it(
+    noise: float, believed: bool
+) -> None:
+    samples, latencies = data(0, 60, groups=1)
+    unknown = np.full(len(samples), np.nan)
+    chance = np.random.default_rng(2).normal(size=len(samples))
+    prior = np.log(latencies) + noise * chance
+    model = Blend()
+    model.fit(replace(samples, analytical=unknown, prior=prior), latencies)
+    other = replace(samples, analytical=unknown, prior=prior + chance)
+    moved = model.predict(other) - model.predict(replace(other, prior=prior))
+    assert (np.abs(moved).max() > 1e-3) == believed
+    loaded = Blend.load(model.save())
+    np.testing.assert_allclose(loaded.predict(other), model.predict(other))
+
+
 def test_the_residual_starts_at_the_analytical_ranking_and_improves_on_it() -> None:
     held_out, latencies = data(1, 300, groups=1)
     analytical = spearmanr(held_out.analytical, latencies).statistic

@@ -9,8 +9,9 @@ the trials. What is measured is chosen by expected improvement, where the model 
 one in eight by predicted latency. Without doubt (the hardware's model), neighbours of the very best
 get a share `_LOCAL` of the batch instead, because such a model cannot tell siblings apart.
 
-A share of each batch is random, so that a wrong model is found out: `_EPSILON` at first, fading as
-results come in. Batches are small: what a batch teaches should serve the next.
+A share of each batch is random, so that a wrong model is found out: `_FIRST_RANDOM` of the first
+where no latency is known, then `_EPSILON`, fading as results come in. Batches are small: what a
+batch teaches should serve the next.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tuner.acquisition import batch_by_improvement, log_expected_improvement
 from tuner.cost_model import Floats
 from tuner.evolution import Evolution, evolve
 from tuner.population import Breeder
-from tuner.strategy import Strategy, new_random, pick_diverse, strategies
+from tuner.strategy import SMALLEST_BATCH, Strategy, new_random, pick_diverse, strategies
 from tuner.task import Predict, TuningState
 
 _BREEDING = Evolution(population=320, generations=3, crossover=0.3)
@@ -36,6 +37,10 @@ large generations costs little more than small ones."""
 _BATCH = 16
 """Most at a time while the model learns from nothing but the measurements."""
 _EPSILON = 0.1
+_FIRST_RANDOM = 0.5
+"""Random share of the first batch where no latency is known: a model that learned only where a
+pretrained one looked would stay there.
+"""
 _FADING = 100
 """Trials after which the random share is halved."""
 _SCREENED = 12
@@ -72,6 +77,8 @@ class Evolutionary(Strategy):
         trusted = state.informed and len(state.results) < _SCREENED
         picked = pick_diverse(state, state.seeds, count if trusted else count // 2)
         share = _EPSILON * _FADING / (_FADING + len(state.results))
+        if not state.shown and len(state.results) < SMALLEST_BATCH:
+            share = _FIRST_RANDOM
         exploring = int(state.rng.binomial(count - len(picked), share))
         guided = count - len(picked) - exploring
         if not guided:
