@@ -1,6 +1,6 @@
 """The linker: kernels that run one after another become one program for the core.
 
-    kernels (streams) ─ concatenate ─► draft ─ keep tensors on chip ─ place tiles ─ order ─► stream
+    kernels (streams) ─ concatenate ─► draft ─ keep on chip ─ drop repeats ─ place ─ order ─► stream
 
 One program is faster than its kernels one by one: weights are loaded as far ahead as there is room
 for them, tensors that fit stay in SBUF instead of going to HBM and back, and no engine waits for
