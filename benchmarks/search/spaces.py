@@ -60,7 +60,6 @@ CASES = (
     # Odd sizes everywhere: no tile fits.
     Case("cpu", "matmul m=59 n=67 k=11 const=b", _PRODUCT),
     Case("trn1", "conv2d c=5 h=24 w=24 oc=22 kh=7 kw=7 stride=2 pad=3 const=weight"),
-    Case("trn1", "matmul m=1800 n=1100 k=384 dtype=bfloat16"),
 )
 
 
