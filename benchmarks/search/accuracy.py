@@ -48,6 +48,8 @@ def in_a_job(
         learner.fit(samples.take(measured), part.latencies[measured])
         scores = learner.predict(samples.take(left))
         found.append((scores, part.latencies[left]))
+    if not found:
+        raise click.UsageError(f"no held-out workload has {2 * trials} schedules: lower --trials")
     return ranking_quality(found)
 
 
