@@ -101,9 +101,14 @@ class ConvSpace:
         return ("image", "rows")
 
     def adders(self) -> tuple[str, ...]:
-        """Engines that may add the residual; one without a name where that is no choice."""
+        """Engines that may add the residual; one without a name where that is no choice.
+
+        Sums begin with whole blocks of it only: the last of a ragged number of channels would be
+        multiplied with what the partitions below it held before.
+        """
+        whole = self.g.out_channels <= self.cols or self.g.out_channels % self.cols == 0
         free = self.g.groups == 1 and leading(self.workload, "residual") is not None
-        return ADDERS if free else ("",)
+        return ADDERS if free and whole else ("",)
 
     def _residual(self, adder: str, copies: int) -> Expr:
         """Bytes a partition of a residual that sums begin with, and of ones."""

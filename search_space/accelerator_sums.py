@@ -64,7 +64,7 @@ def with_residual(
     """A stage of `sums` that begin with the residual.
 
     Args:
-        axis_at: the axis of sums that is on partitions, in blocks of `size` (or all of it).
+        axis_at: the axis of sums that is on partitions, in whole blocks of `size` (or all of it).
     """
     name = leading(workload, "residual")
     assert name is not None
@@ -73,6 +73,7 @@ def with_residual(
     whole = on.extent.constant
     assert whole is not None
     size = min(size, whole)
+    assert whole % size == 0
     u, row, column = axis("u", size), axis("ui", size), axis("uj", size)
     first, place = (on.var // size * size, on.var % size) if whole > size else (const(0), on.var)
     diagonal = (row.var - column.var, column.var - row.var)
