@@ -33,9 +33,9 @@ from search_space.target import Target
 from search_space.template import template_of
 from search_space.workload import Workload
 from tilesmith.light_models import save_light_model
+from tuner.feature_source import Judge
 from tuner.ledger import Entry, MemoryLedger
 from tuner.options import TuneOptions, TuningSummary
-from tuner.predictor import Judge
 from tuner.runner import RunnerOptions, runners
 from tuner.session import tune
 from tuner.strategy import Json

@@ -16,17 +16,14 @@ the one with it ranks the latest quarter worse, it is left out until the next te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search_space.config import Config
 from search_space.measure import MeasureResult
-from search_space.target import Target
-from search_space.workload import Workload
 from tuner.cost_model import (
     CostModel,
     CostModelFactory,
@@ -35,6 +32,7 @@ from tuner.cost_model import (
     Samples,
     rank_agreement,
 )
+from tuner.feature_source import FeatureSource, KnobFeatures
 from tuner.knob_features import KnobColumns
 from tuner.population import Breeder
 from tuner.pretrained import Pretrained, reference, usual
@@ -47,8 +45,6 @@ _FAILURE_PENALTY = 3.0
 """Log-latency penalty of a certain failure: as if it ran e^3 = 20 times as long."""
 _UNPREDICTABLE = 50.0
 """Score of what the feature source rejects; worse than any latency's logarithm."""
-_REMEMBERED = 8192
-"""Configurations of a task whose features are kept: a search meets the same ones again."""
 _RECENT = 64
 """Trials over which the accuracy of the scores is told."""
 _FIRST_TEST = 24
@@ -56,101 +52,6 @@ _FIRST_TEST = 24
 _HELD_OUT = 0.25
 _WORSE = 0.02
 """Pairwise accuracy a pretrained model may cost before it is left out."""
-
-
-class Judgement(Protocol):
-    """What a judge says of n configurations (`simulator.Judgement` fulfils it)."""
-
-    @property
-    def latency(self) -> NDArray[np.float64]: ...
-    @property
-    def features(self) -> NDArray[np.float32]: ...
-
-
-Judge = Callable[[Workload, Target, Sequence[Config]], Judgement]
-
-
-class FeatureSource(Protocol):
-    """Turns configurations of a task into samples for a cost model."""
-
-    def describe(
-        self, state: TuningState, configs: Sequence[Config]
-    ) -> tuple[NDArray[np.float32], Floats]:
-        """Features (n, f) and analytical latencies in seconds (n,), NaN where there is none."""
-        ...
-
-    def schema(self, state: TuningState) -> str:
-        """Equal for tasks whose feature columns mean the same."""
-        ...
-
-    def behaviour(self, state: TuningState, configs: Sequence[Config]) -> Sequence[Hashable]:
-        """Equal for configurations that measure the same, as far as features tell."""
-        ...
-
-
-@dataclass(frozen=True)
-class JudgedFeatures:
-    """Program features and analytical latency from a judge.
-
-    Args:
-        judge: e.g. `simulator.judge`.
-        target: what to judge for.
-        analytical: whether the latency, and features that tell it (`Judgement.verdict`), are shown
-            to the cost model; not when it is also the label.
-    """
-
-    judge: Judge
-    target: Target
-    analytical: bool = True
-    _known: dict[str, dict[Config, tuple[NDArray[np.float32], float]]] = field(
-        default_factory=dict, compare=False
-    )
-
-    def describe(
-        self, state: TuningState, configs: Sequence[Config]
-    ) -> tuple[NDArray[np.float32], Floats]:
-        known = self._known.setdefault(state.task.workload.key, {})
-        new = [config for config in dict.fromkeys(configs) if config not in known]
-        if len(known) + len(new) > _REMEMBERED:
-            known.clear()
-            new = list(dict.fromkeys(configs))
-        if new:
-            judged = self.judge(state.task.workload, self.target, new)
-            features = np.asarray(judged.features, np.float32)
-            if not self.analytical:
-                features = np.delete(features, list(getattr(judged, "verdict", ())), axis=1)
-            latencies = np.asarray(judged.latency, np.float64).tolist()
-            known.update(zip(new, zip(features, latencies, strict=True), strict=True))
-        rows = [known[config] for config in configs]
-        latency = np.array([seconds for _, seconds in rows])
-        if not self.analytical:
-            latency = np.where(np.isfinite(latency), np.nan, latency)
-        return np.stack([row for row, _ in rows]), latency
-
-    def schema(self, state: TuningState) -> str:
-        return "judged"
-
-    def behaviour(self, state: TuningState, configs: Sequence[Config]) -> Sequence[Hashable]:
-        """The features where the judge is who measures: it sees nothing else."""
-        if self.analytical or not configs:
-            return configs
-        return [row.tobytes() for row in self.describe(state, configs)[0]]
-
-
-class KnobFeatures:
-    """The knobs as numbers: for targets no simulator covers, and to study search by itself."""
-
-    def describe(
-        self, state: TuningState, configs: Sequence[Config]
-    ) -> tuple[NDArray[np.float32], Floats]:
-        columns = KnobColumns.of(state.space)
-        return columns.rows(configs), np.full(len(configs), np.nan)
-
-    def schema(self, state: TuningState) -> str:
-        return state.task.workload.key
-
-    def behaviour(self, state: TuningState, configs: Sequence[Config]) -> Sequence[Hashable]:
-        return configs
 
 
 @dataclass

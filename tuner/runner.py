@@ -21,7 +21,7 @@ from search_space.workload import Workload
 from tuner.cancel import CancelToken
 
 if TYPE_CHECKING:
-    from tuner.predictor import Judge
+    from tuner.feature_source import Judge
 
 Candidate = tuple[Workload, Config]
 

@@ -24,10 +24,11 @@ from search_space.transfer import carried_over
 from search_space.workload import Workload
 from tuner.cancel import Cancelled, CancelToken
 from tuner.cost_model import cost_models
+from tuner.feature_source import FeatureSource, JudgedFeatures
 from tuner.ledger import Entry, Ledger
 from tuner.options import TaskReport, TuneOptions
 from tuner.pace import PaceLog
-from tuner.predictor import FeatureSource, JudgedFeatures, Predictor
+from tuner.predictor import Predictor
 from tuner.pretrained import pretrained
 from tuner.runner import Runner
 from tuner.scheduler import RECENT, TaskProgress, schedulers

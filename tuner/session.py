@@ -29,10 +29,10 @@ from search_space.workload import Workload
 from tuner.cancel import Cancelled, CancelToken, Interrupted
 from tuner.drift import DriftWatch
 from tuner.evaluator import InPlace, ModelEvaluator, reranked
+from tuner.feature_source import FeatureSource, Judge, JudgedFeatures, KnobFeatures
 from tuner.ledger import JobEnd, Ledger
 from tuner.options import OnProgress, Progress, TaskReport, TuneOptions, TuningSummary
 from tuner.population import Breeder
-from tuner.predictor import FeatureSource, Judge, JudgedFeatures, KnobFeatures
 from tuner.publish import NEAR_TIE, canonical_best, confirm, contenders
 from tuner.runner import Runner
 from tuner.search import Search, TaskSearch

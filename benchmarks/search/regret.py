@@ -34,7 +34,8 @@ from search_space.target import Target
 from search_space.workload import Workload
 from simulator import judges_as_measured
 from tuner.cost_model import cost_models
-from tuner.predictor import JudgedFeatures, Predictor
+from tuner.feature_source import JudgedFeatures
+from tuner.predictor import Predictor
 from tuner.pretrained import pretrained
 from tuner.strategy import strategies
 from tuner.task import Trial, TuningState, TuningTask

@@ -18,7 +18,8 @@ from search_space.space import SearchSpace, Subspace
 from search_space.target import Target
 from search_space.workload import Workload
 from tuner.cost_models.xgboost_squared import XgboostSquared
-from tuner.predictor import KnobFeatures, Predictor
+from tuner.feature_source import KnobFeatures
+from tuner.predictor import Predictor
 from tuner.strategy import strategies
 from tuner.task import Trial, TuningState, TuningTask
 

@@ -12,8 +12,9 @@ from problems import TARGET, state
 
 from search_space.measure import MeasureResult
 from tuner.cost_model import CostModel, Floats, Samples
+from tuner.feature_source import KnobFeatures
 from tuner.pace import PaceLog
-from tuner.predictor import KnobFeatures, Predictor
+from tuner.predictor import Predictor
 from tuner.runner import RunnerOptions
 from tuner.runners.simulator import SimulatorRunner
 from tuner.task import Trial

@@ -15,7 +15,8 @@ from search_space.template import template_of
 from search_space.workload import Workload
 from simulator import Judgement
 from tuner.cost_models.residual import DampedResidual
-from tuner.predictor import JudgedFeatures, KnobFeatures, Predictor
+from tuner.feature_source import JudgedFeatures, KnobFeatures
+from tuner.predictor import Predictor
 from tuner.task import Trial, TuningState, TuningTask
 
 WORKLOAD = Workload.parse("matmul m=128 n=128 k=128 const=b")

@@ -18,8 +18,9 @@ from search_space.template import template_of
 from search_space.workload import Workload
 from tuner import pretrained as module
 from tuner.cost_models.blend import Blend
+from tuner.feature_source import JudgedFeatures
 from tuner.knob_features import KnobColumns
-from tuner.predictor import JudgedFeatures, Predictor
+from tuner.predictor import Predictor
 from tuner.pretrained import FOLDER, Pretrained, reference, relative, usual
 from tuner.task import Trial, TuningState, TuningTask
 

@@ -13,7 +13,7 @@ from search_space.errors import TilesmithError
 from search_space.measure import MeasuredBy, MeasureResult
 from search_space.workload import Workload
 from tuner.cancel import CancelToken
-from tuner.predictor import Judge
+from tuner.feature_source import Judge
 from tuner.runner import Candidate, DeterministicRunner, Runner, RunnerOptions, runners
 
 
