@@ -17,7 +17,7 @@ Costs of instructions are those of the timeline (`codegen.accelerator.costs`), i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,9 +32,9 @@ from search_space.program import (
     Intrinsic,
     Loop,
     LoopKind,
-    Sequence,
     Statement,
 )
+from search_space.program import Sequence as Statements
 from search_space.scalar import loads
 from simulator.accelerator.chains import Chains
 from simulator.accelerator.estimate import (
@@ -75,14 +75,22 @@ SCOPES = ("sbuf", "psum")
 class Analysis(Structure):
     """A symbolic program, ready to be evaluated on batches."""
 
-    def evaluate(self, tiles: Mapping[str, Any], n: int) -> Estimate:
-        """Estimate for `n` configurations whose tile sizes are arrays of n integers."""
-        self.n = n
+    def evaluate(
+        self, tiles: Mapping[str, Any], n: int, settings: Sequence[Any] = ()
+    ) -> tuple[Estimate, Array]:
+        """Estimate for `n` configurations, and the bytes of SBUF and PSUM a partition that their
+        tiles take in all their places, shape (2, n).
+
+        Args:
+            tiles: tile sizes, arrays of n integers.
+            settings: those that the program leaves open: each one for all, or an array of n.
+        """
+        self.n, self.settings = n, settings
         self.memo: dict[tuple[Any, ...], Estimate] = {}
         self.pairs: dict[tuple[Any, ...], tuple[Estimate, Estimate]] = {}
         self.tiles = frozenset(tiles)
         whole = self.statement(self.program.body, dict(tiles))
-        return replace(whole, span=self.shown(whole))
+        return replace(whole, span=self.shown(whole)), self.memory(tiles)
 
     def shown(self, whole: Estimate) -> Array:
         """ns that all takes: its span, and never less than the longest occupancy between the first
@@ -93,12 +101,13 @@ class Analysis(Structure):
         powers = (span / peak) ** ALIKE + (least / peak) ** ALIKE
         return np.asarray(peak * powers ** (1 / ALIKE))
 
-    def memory(self, tiles: Mapping[str, Any], n: int) -> Array:
+    def memory(self, tiles: Mapping[str, Any]) -> Array:
         """Bytes of SBUF and PSUM a partition that tiles take in all their places, shape (2, n)."""
-        taken = np.zeros((2, n))
-        for buffer, places in self.places:
+        taken = np.zeros((2, self.n))
+        for buffer, depth in self.places:
             if buffer.scope in SCOPES and buffer.shape[1:]:
-                size = size_of(buffer.dtype) * max(places, buffer.versions)
+                places = np.maximum(self.number(depth), self.number(buffer.versions))
+                size = size_of(buffer.dtype) * places
                 for extent in buffer.shape[1:]:
                     size = size * self.value(extent, dict(tiles))
                 taken[SCOPES.index(buffer.scope)] += size
@@ -125,7 +134,7 @@ class Analysis(Structure):
         match statement:
             case Loop():
                 return self.loop(statement, values)
-            case Sequence(statements):
+            case Statements(statements):
                 return self.total(list(statements), values)
             case Allocate(_, body) | Intrinsic(_, body):
                 return self.statement(body, values)
@@ -182,14 +191,24 @@ class Analysis(Structure):
         tile's load follows the last sweep over the present one, and the first sweep follows the
         load: what is longer than these two sweeps shows.
         """
-        allocations, makers, users = self.split(loop.body)
+        allocations, _, users = self.split(loop.body)
         if not allocations:
             return part.step
+        stages = self.number(loop.stages)
+        if not np.any(stages > 1):
+            return self.in_turns(loop, part, values)
+        share = np.maximum(part.step, part.span / stages)
+        if self.sweeps(users[0], values) is not None:
+            share = np.maximum(share, self.halves(loop, values)[1].repeated)
+        if np.all(stages > 1):
+            return np.asarray(share)
+        return np.where(stages > 1, share, self.in_turns(loop, part, values))
+
+    def in_turns(self, loop: Loop, part: Estimate, values: Values) -> Array:
+        """`further` where a loop's tiles have one place."""
+        _, makers, users = self.split(loop.body)
         made, used = self.halves(loop, values)
         count = self.sweeps(users[0], values)
-        if loop.stages > 1:
-            share = np.maximum(part.step, part.span / loop.stages)
-            return share if count is None else np.asarray(np.maximum(share, used.repeated))
         produced = np.any(made.occupied[TENSOR] > 0) and not np.any(used.occupied[TENSOR] > 0)
         if produced and count is None:
             tiles = self.sweeps(makers[-1], values)
@@ -243,7 +262,7 @@ class Analysis(Structure):
         that has several."""
         if isinstance(statement, Allocate):
             return self.pieces(statement.body, values)
-        if isinstance(statement, Sequence):
+        if isinstance(statement, Statements):
             return self.pieces(statement.statements[0], values)
         if not isinstance(statement, Loop):
             return 1
@@ -304,13 +323,32 @@ class Analysis(Structure):
         apart = {loop.variable: sizes.pop(loop.variable) for loop in loops if loop.kind == "unroll"}
         known = (id(block), *(_key(size) for size in (*sizes.values(), *apart.values())))
         if known not in self.memo:
+            self.memo[known] = self.on_engines(loops, block, sizes, apart, values)
+        return self.memo[known]
+
+    def on_engines(
+        self,
+        loops: tuple[Loop, ...],
+        block: Block,
+        sizes: dict[str, Any],
+        apart: dict[str, Any],
+        values: Values,
+    ) -> Estimate:
+        """A rectangular nest, `apart` its unrolled loops, on the engines of each configuration."""
+        engines = self.engines(block)
+        ways = [engines] if isinstance(engines, str) else sorted(set(engines.tolist()))
+        found = []
+        for way in ways:
+            assigned = self.assigned(block, way)
             cost = NestCost(
-                self.core, self.buffers, self.n, block, sizes, self.constants, self.begun
+                self.core, self.buffers, self.n, assigned, sizes, self.constants, self.begun
             )
             if cost.stages():
                 cost.times = self.times(block, loops, values)
-            self.memo[known] = cost.repeated(apart) if apart else cost.estimate()
-        return self.memo[known]
+            found.append(cost.repeated(apart) if apart else cost.estimate())
+        for way, other in zip(ways[1:], found[1:], strict=True):
+            found[0].replace(engines == way, other)
+        return found[0]
 
 
 def _key(value: Any) -> Any:

@@ -79,7 +79,8 @@ class Chains:
             buffer = statement.buffer
             tile = self.tiles[buffer.name] = _Tile()
             self.body(statement.body, values, count)
-            turns = np.maximum(count / buffer.versions - 1, 0)
+            places = self.analysis.number(buffer.versions)
+            turns = np.maximum(count / places - 1, 0)
             self.waiting = np.maximum(self.waiting, turns * tile.life)
         elif isinstance(statement, Sequence):
             for part in statement.statements:

@@ -63,6 +63,12 @@ class Estimate:
         self.data += other.data * times
         self.combined = None
 
+    def replace(self, which: NDArray[np.bool_], other: Estimate) -> None:
+        """Take another's estimate for some configurations; neither has a `steady` of its own."""
+        self.data[:, which] = other.data[:, which]
+        self.span = np.where(which, other.span, self.span)
+        self.combined = None
+
     @property
     def occupied(self) -> Array:
         """ns of each resource, shape (5, n)."""

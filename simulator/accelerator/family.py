@@ -4,12 +4,14 @@
 - analytical: the symbolic program of the configuration's structure, evaluated for whole batches;
 - timeline: the instruction stream of one configuration, played instruction by instruction.
 
-Programs are lowered once for each structure and kept for the latest workloads.
+Programs are lowered once for each skeleton (`search_space.skeleton`), whose configurations are
+judged together, and kept for the latest workloads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,8 @@ from search_space.errors import (
     WorkloadError,
 )
 from search_space.lowering import lower
-from search_space.program import Program
+from search_space.schedule import Schedule
+from search_space.skeleton import Settings, filled, parted
 from search_space.space import SearchSpace
 from search_space.target import Target
 from search_space.template import template_of
@@ -50,12 +53,19 @@ from simulator.dispatch import (
 )
 
 KEPT = 256
-"""Structures kept lowered."""
+"""Skeletons kept lowered."""
+
+STRUCTURES_KEPT = 8192
+"""Structures whose skeleton is known."""
 
 
-@lru_cache(maxsize=KEPT)
-def _program(workload: Workload, target: Target, structure: Config) -> Program:
-    return lower(template_of(workload.operator).schedule(workload, target, structure))
+@lru_cache(maxsize=STRUCTURES_KEPT)
+def _parted(workload: Workload, target: Target, structure: Config) -> tuple[Analysis, Settings]:
+    """A structure's skeleton, ready to be evaluated, and its settings."""
+    skeleton, settings = parted(
+        template_of(workload.operator).schedule(workload, target, structure)
+    )
+    return _analysis(workload, target, skeleton), settings
 
 
 @lru_cache(maxsize=KEPT)
@@ -102,8 +112,8 @@ def _check_dtype(workload: Workload, target: Target) -> None:
 
 
 @lru_cache(maxsize=KEPT)
-def _analysis(workload: Workload, target: Target, structure: Config) -> Analysis:
-    program = _program(workload, target, structure)
+def _analysis(workload: Workload, target: Target, skeleton: Schedule) -> Analysis:
+    program = lower(skeleton)
     return Analysis(program, Core.of(target), constants_of(program, workload))
 
 
@@ -116,15 +126,33 @@ def instruction_stream(workload: Workload, target: Target, config: Config) -> In
     """
     space = _space(workload, target)
     space.validate(config)
-    program = _program(workload, target, space.structure(config)).bind(space.tiles(config))
+    analysis, settings = _parted(workload, target, space.structure(config))
+    program = filled(analysis.program, settings).bind(space.tiles(config))
     return generate(program, Core.of(target))
 
 
 def staged_stream(workload: Workload, target: Target, config: Config) -> InstructionStream:
     """The same with constants laid out as they are loaded, as a model has them: what is timed."""
     stream = instruction_stream(workload, target, config)
-    program = _program(workload, target, _space(workload, target).structure(config))
-    return stage(stream, constants_of(program, workload)).stream
+    analysis, _ = _parted(workload, target, _space(workload, target).structure(config))
+    return stage(stream, analysis.constants).stream
+
+
+@dataclass
+class _Group:
+    """Configurations of one skeleton: their places in a batch, settings and tile sizes."""
+
+    analysis: Analysis
+    members: list[int] = field(default_factory=list)
+    settings: list[Settings] = field(default_factory=list)
+    tiles: list[dict[str, int]] = field(default_factory=list)
+
+    def evaluate(self) -> tuple[Estimate, Array]:
+        """Estimates, and memory taken."""
+        columns = {name: np.array([t[name] for t in self.tiles]) for name in self.tiles[0]}
+        settings = [column[0] if len(set(column)) == 1 else np.array(column)
+                    for column in zip(*self.settings, strict=True)]  # fmt: skip
+        return self.analysis.evaluate(columns, len(self.members), settings)
 
 
 def _estimates(
@@ -132,19 +160,21 @@ def _estimates(
 ) -> tuple[Estimate, Array, list[int]]:
     """Estimates of all configurations, what memory they take, and the place of each in them."""
     space = _space(workload, target)
-    groups: dict[Config, list[int]] = {}
+    groups: dict[int, _Group] = {}
     for index, config in enumerate(configs):
-        groups.setdefault(space.structure(config), []).append(index)
+        analysis, settings = _parted(workload, target, space.structure(config))
+        group = groups.setdefault(id(analysis), _Group(analysis))
+        group.members.append(index)
+        group.settings.append(settings)
+        group.tiles.append(space.tiles(config))
     parts: list[Estimate] = []
     memory: list[Array] = []
     order: list[int] = []
-    for structure, members in groups.items():
-        tiles = [space.tiles(configs[i]) for i in members]
-        columns = {name: np.array([t[name] for t in tiles]) for name in tiles[0]}
-        analysis = _analysis(workload, target, structure)
-        parts.append(analysis.evaluate(columns, len(members)))
-        memory.append(analysis.memory(columns, len(members)))
-        order += members
+    for group in groups.values():
+        estimate, taken = group.evaluate()
+        parts.append(estimate)
+        memory.append(taken)
+        order += group.members
     whole = Estimate(
         np.concatenate([p.data for p in parts], axis=1), np.concatenate([p.span for p in parts])
     )

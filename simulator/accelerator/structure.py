@@ -1,4 +1,5 @@
-"""`Structure`: what the analytical model knows of a symbolic program, whatever its tile sizes are.
+"""`Structure`: what the analytical model knows of a skeleton's program, whatever tile sizes and
+settings are (`search_space.skeleton`).
 
 Everything is found once and remembered: which loops are single nests, what a loop's body makes and
 what uses that, which variables extents depend on, which buffers a statement touches.
@@ -6,8 +7,8 @@ what uses that, which variables extents depend on, which buffers a statement tou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from search_space.program import (
     children,
     walk,
 )
+from search_space.skeleton import open_engine, open_number
 from simulator.accelerator.chains import accesses
 
 Values = dict[str, Any]
@@ -32,18 +34,21 @@ Values = dict[str, Any]
 
 @dataclass
 class Structure:
-    """A symbolic program.
+    """A symbolic program, settings left open.
 
     Attributes:
         constants: parameters that are laid out as they are loaded (`codegen.accelerator.staging`).
+        settings: of the batch that is evaluated: each one value for all, or an array of shape (n,).
     """
 
     program: Program
     core: Core
     constants: frozenset[str] = frozenset()
+    settings: Sequence[Any] = ()
     mentioned: dict[int, frozenset[str]] = field(default_factory=dict)
     buffers: dict[str, Buffer] = field(default_factory=dict)
     rebuilt: dict[tuple[int, str], Loop] = field(default_factory=dict)
+    blocks: dict[tuple[int, str], Block] = field(default_factory=dict)
     compiled: dict[int, Evaluate] = field(default_factory=dict)
     nests: dict[int, tuple[tuple[Loop, ...], Block] | None] = field(default_factory=dict)
     touched: dict[int, tuple[bool, frozenset[str], frozenset[str]]] = field(default_factory=dict)
@@ -77,6 +82,24 @@ class Structure:
             self.compiled[key] = compile_expression(expression, True)
         return self.compiled[key](values)
 
+    def number(self, number: int) -> Any:
+        """A number of the skeleton for a batch: of places, or how deep a loop is pipelined."""
+        place = open_number(number)
+        return number if place is None else self.settings[place]
+
+    def engines(self, block: Block) -> Any:
+        """Engines of a block for a batch: a text for all, or an array of texts of shape (n,)."""
+        place = open_engine(block.engine)
+        return block.engine if place is None else self.settings[place]
+
+    def assigned(self, block: Block, engine: str) -> Block:
+        """A block with an engine, the same object each time."""
+        if block.engine == engine:
+            return block
+        if (id(block), engine) not in self.blocks:
+            self.blocks[id(block), engine] = replace(block, engine=engine)
+        return self.blocks[id(block), engine]
+
     def split(self, body: Statement) -> tuple[list[Allocate], list[Statement], list[Statement]]:
         """`split_pipeline` of a body, remembered."""
         if id(body) not in self.parts:
@@ -94,13 +117,13 @@ class Structure:
             return np.maximum(self.value(statement.extent, values), 1)
         return None
 
-    def chains(self, statement: Statement, values: Values) -> tuple[Any, int]:
+    def chains(self, statement: Statement, values: Values) -> tuple[Any, Any]:
         """Iterations of a loop whose tiles have copies, and how many."""
         while isinstance(statement, Allocate):
             statement = statement.body
         if not isinstance(statement, Loop) or match_nest(statement) is not None:
             return 1.0, 1
-        return np.maximum(self.value(statement.extent, values), 1), statement.stages
+        return np.maximum(self.value(statement.extent, values), 1), self.number(statement.stages)
 
     def times(self, block: Block, loops: tuple[Loop, ...], values: Values) -> Any:
         """How often a nest is run, of which `loops` are the innermost."""

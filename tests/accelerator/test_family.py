@@ -72,6 +72,16 @@ def test_a_family_says_whether_it_judges_as_it_measures(name, alike):
     assert judges_as_measured(target) == alike == np.array_equal(judged, measured)
 
 
+def test_engines_and_places_are_judged_together_as_each_alone():
+    workload, configs = sampled("attention m=128 n=256 k=64 heads=4 dtype=bfloat16", 60)
+    together = judge(workload, TRN1, configs)
+    assert len(set(together.latency)) > 40
+    for index, config in enumerate(configs):
+        alone = judge(workload, TRN1, [config])
+        assert alone.latency[0] == together.latency[index]
+        assert np.array_equal(alone.features[0], together.features[index])
+
+
 def test_a_batch_is_judged_as_each_alone():
     workload, configs = sampled(PRODUCTS[1], 20)
     together = judge(workload, TRN1, configs)
