@@ -27,6 +27,7 @@ allow, and copies go to whichever of the engines named is free.
 
 from __future__ import annotations
 
+from search_space.attention_masks import MASKS
 from search_space.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
 from search_space.dtypes import size_of
@@ -34,9 +35,6 @@ from search_space.expression import const, minimum
 from search_space.scalar import Const, Load, Scalar, Select, call
 from search_space.target import Target
 from search_space.workload import Workload
-
-MASKS = {"row": "bn", "full": "bmn", "shared": "mn", "heads": "hmn", "each": "bhmn"}
-"""Axes of a mask by its kind: sequences, heads, queries, keys."""
 
 EIGHTH = 8.0
 """Greatest scores are rounded to 11 bits (fp16) where they are subtracted by the tensor engine. A

@@ -91,14 +91,16 @@ def simplify(statement: Statement, bounds: Bounds | None = None) -> Statement:
 
 
 def resolve(expression: Expr, bounds: Bounds) -> Expr:
-    """Decide each `min` at the top level of an expression whose sides' order is certain."""
+    """Decide each `min` of an expression, in quotients too, whose sides' order is certain."""
     return expression.map_atoms(lambda atom: _resolve_atom(atom, bounds))
 
 
 def _resolve_atom(atom: Atom, bounds: Bounds) -> Expr:
-    if atom.kind != "min" or atom.left is None or atom.right is None:
+    if atom.kind in ("var", "element") or atom.left is None or atom.right is None:
         return Expr((((atom,), 1),))
     left, right = resolve(atom.left, bounds), resolve(atom.right, bounds)
+    if atom.kind != "min":
+        return apply(atom.kind, left, right)
     difference = left - right
     if _at_most(difference, bounds, 0):
         return left

@@ -5,8 +5,8 @@
 
 A mask is added to the scores: for each sequence one row for all queries (`row`) or a row for each
 (`full`); or rows for all sequences alike (`shared`), for each head (`heads`), for each head of each
-sequence (`each`). There is a schedule for Trainium-like cores only; on CPUs the parts are operators
-of their own.
+sequence (`each`). On Trainium-like cores scores never leave the chip; on CPUs those of a block of
+queries stay in the caches of the thread that made them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from search_space import accelerator
 from search_space.accelerator_attention import AttentionSpace
-from search_space.accelerator_attention_stages import MASKS
+from search_space.attention_masks import MASKS
 from search_space.config import Config
+from search_space.cpu_attention import CpuAttentionSpace
 from search_space.errors import TargetError, WorkloadError
 from search_space.schedule import Schedule
 from search_space.space import SearchSpace
@@ -38,7 +39,7 @@ class Attention(Template):
 
     operator = "attention"
     summary = "scaled dot-product attention, fused"
-    families = (accelerator.FAMILY,)
+    families = (accelerator.FAMILY, "cpu")
     parameters = (
         Parameter("m", "queries"),
         Parameter("n", "keys"),
@@ -118,15 +119,23 @@ class Attention(Template):
         weights = powers / powers.sum(axis=-1, keepdims=True)
         return np.asarray(weights @ inputs["v"])
 
-    # -- accelerators -------------------------------------------------------------------------
-    def _space(self, workload: Workload, target: Target) -> AttentionSpace:
-        if target.family != accelerator.FAMILY:
+    # -- targets ------------------------------------------------------------------------------
+    def _space(self, workload: Workload, target: Target) -> AttentionSpace | CpuAttentionSpace:
+        if target.family not in self.families:
             raise TargetError(
                 f"operator 'attention' has no schedule for target '{target.name}' of family "
-                f"'{target.family}'; it is for family '{accelerator.FAMILY}', elsewhere use "
-                "matmul and softmax"
+                f"'{target.family}'; it is for families {' and '.join(self.families)}, elsewhere "
+                "use matmul and softmax"
             )
-        return AttentionSpace(workload, target, self.width(workload), self.scale(workload))
+        width, scale = self.width(workload), self.scale(workload)
+        if target.family == accelerator.FAMILY:
+            return AttentionSpace(workload, target, width, scale)
+        if workload.dtype != "float32":
+            raise TargetError(
+                f"operator 'attention' has no schedule for dtype={workload.dtype} on target "
+                f"'{target.name}'; only for float32"
+            )
+        return CpuAttentionSpace(workload, target, self.inputs(workload), width, scale)
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         return self._space(workload, target).space()

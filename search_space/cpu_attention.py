@@ -1,0 +1,113 @@
+"""Fused attention on CPUs: the space of its schedules.
+
+The product of two register tiles (scores, results), how many queries a block has, what is turned,
+and how many rows or vectors of scores become powers at once (`cpu_attention_schedule`).
+"""
+
+from __future__ import annotations
+
+from search_space.config import Config
+from search_space.cpu_attention_schedule import CpuAttentionSchedule
+from search_space.expression import var
+from search_space.knobs import (
+    Constraint,
+    Knob,
+    choice,
+    count,
+    register_limit,
+    tile,
+    unrolled_limit,
+)
+from search_space.space import SearchSpace, Subspace
+
+ROWS = 16
+"""Most rows of a register tile."""
+VECTORS = 6
+"""Most vectors of one."""
+BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Register tiles of results in a block of queries."""
+
+
+class CpuAttentionSpace(CpuAttentionSchedule):
+    """Space of one attention."""
+
+    def space(self) -> SearchSpace:
+        return SearchSpace((self._keys(), self._queries()))
+
+    def _keys(self) -> Subspace:
+        vectors = -(-self.n // self.lanes)
+        knobs = (
+            choice("pack", ("head", "all")),
+            *self._tiles(min(self.m, ROWS), vectors),
+            count("row_vectors", [t for t in (1, 2, 4) if t <= vectors]),
+        )
+        return Subspace((("turn", "keys"),), knobs, self._limits())
+
+    def _queries(self) -> Subspace:
+        vectors = -(-self.m // self.lanes)
+        knobs = (
+            *self._tiles(min(self.n, ROWS), vectors),
+            tile("p_vectors", [t for t in (1, 2, 4) if t <= vectors]),
+        )
+        return Subspace((("turn", "queries"),), knobs, self._limits())
+
+    def _tiles(self, s_rows: int, s_vectors: int) -> tuple[Knob, ...]:
+        """Both register tiles and the block."""
+        o_vectors = -(-self.width // self.lanes)
+        return (
+            choice("s_order", ("mn", "nm")),
+            choice("o_order", ("mn", "nm")),
+            tile("s_rows", range(1, s_rows + 1)),
+            tile("s_vectors", range(1, min(s_vectors, VECTORS) + 1)),
+            tile("s_unroll", [u for u in (1, 2, 4, 8) if u <= self.k]),
+            tile("o_rows", range(1, min(self.m, ROWS) + 1)),
+            tile("o_vectors", range(1, min(o_vectors, VECTORS) + 1)),
+            tile("o_unroll", [u for u in (1, 2, 4, 8) if u <= self.n]),
+            tile("m_block", [b for b in BLOCKS if b <= self.m]),
+        )
+
+    def _limits(self) -> tuple[Constraint, ...]:
+        """Both tiles stay in registers, scores and powers of a block in the second cache (unless a
+        register tile's do not)."""
+        registers = self.target.integer("vector.registers")
+        found = []
+        for name in "so":
+            rows, columns = var(f"{name}_rows"), var(f"{name}_vectors")
+            formula = f"{name}_rows*{name}_vectors + {name}_vectors + 1"
+            found.append(register_limit(rows * columns, columns, registers, formula))
+            unroll = var(f"{name}_unroll")
+            formula = f"{name}_rows*{name}_vectors*{name}_unroll"
+            found.append(unrolled_limit(rows * columns * unroll, formula))
+        block = var("o_rows") * var("m_block")
+        return (
+            *found,
+            Constraint(block, self._most(), "queries of a block", "choose a smaller one"),
+        )
+
+    def _most(self) -> int:
+        """Queries whose scores and powers fit the second cache, all at most."""
+        fitting = self.target.integer("l2.kib") * 1024 // (8 * self.n)
+        return max(min(self.m + ROWS, fitting), ROWS)
+
+    def default(self) -> Config:
+        """Two vectors wide, as many rows as the registers hold; some 32 queries at a time."""
+        registers = self.target.integer("vector.registers")
+        vectors = min(2, -(-self.n // self.lanes))
+        columns = min(2, -(-self.width // self.lanes))
+        s_rows = min(self.m, (registers - vectors - 1) // vectors, 12)
+        o_rows = min(self.m, (registers - columns - 1) // columns, 12)
+        blocks = [b for b in BLOCKS if b <= self.m and b * o_rows <= min(self._most(), 48)]
+        return Config.of(
+            turn="keys",
+            pack="head",
+            s_order="nm",
+            o_order="nm",
+            s_rows=s_rows,
+            s_vectors=vectors,
+            s_unroll=max(u for u in (1, 2, 4) if u <= self.k),
+            o_rows=o_rows,
+            o_vectors=columns,
+            o_unroll=max(u for u in (1, 2, 4) if u <= self.n),
+            m_block=blocks[-1],
+            row_vectors=max(t for t in (1, 2, 4) if t <= -(-self.n // self.lanes)),
+        )

@@ -1,0 +1,81 @@
+"""Random configurations of attention, every mask, odd and prime shapes, down to native output."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codegen.host import cpu_target, host_target
+from codegen.native.kernel import NativeKernel, compile_program
+from codegen.structures import lowered, space_of, structure_program
+from search_space.attention_masks import MASKS
+from search_space.interpreter import interpret
+from search_space.simplification import finish
+from search_space.template import template_of
+from search_space.verifier import verify
+from search_space.workload import Workload
+
+HOST = host_target()
+NARROW = cpu_target("cpu", "avx2", "x86_64-unknown-linux-gnu")
+
+
+def workloads(largest: int) -> st.SearchStrategy[Workload]:
+    """Every mask, scales of either sign, values narrower and wider than keys."""
+    extent = st.integers(1, largest)
+    return st.builds(
+        lambda m, n, k, v, heads, batch, mask, scale: Workload.parse(
+            f"attention m={m} n={n} k={k} v={v} heads={heads} batch={batch} mask={mask} {scale}"
+        ),
+        extent, extent, extent, st.integers(0, largest), st.integers(1, 2), st.integers(1, 2),
+        st.sampled_from(("none", *MASKS)), st.sampled_from(("", "scale=-0.5", "scale=2")),
+    )  # fmt: skip
+
+
+def inputs_and_output(
+    workload: Workload, rng: np.random.Generator
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Masks shut out a third of the keys, but never all of a query's."""
+    template = template_of("attention")
+    arrays = {
+        o.name: rng.standard_normal(o.shape).astype(np.float32) for o in template.operands(workload)
+    }
+    if "mask" in arrays:
+        shut = rng.random(arrays["mask"].shape) < 0.3
+        shut[..., 0] = False
+        arrays["mask"][shut] = -np.inf
+    return arrays, template.reference(workload, arrays)
+
+
+@given(workloads(67), st.integers(0, 2**32 - 1))
+def test_native_output_equals_numpy(workload: Workload, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    arrays, expected = inputs_and_output(workload, rng)
+    for config in space_of(workload, HOST).sample(rng, 2):
+        program = lowered(workload, HOST, config)
+        verify(program, HOST)
+        found = NativeKernel(compile_program(program, HOST))(arrays)
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4, err_msg=str(config))
+
+
+@given(workloads(5), st.integers(0, 2**32 - 1))
+def test_lowering_is_right_before_and_after_the_passes(workload: Workload, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    arrays, expected = inputs_and_output(workload, rng)
+    (config,) = space_of(workload, NARROW).sample(rng)
+    bound = lowered(workload, NARROW, config)
+    for program in (bound, finish(bound)):
+        verify(program, NARROW)
+        found = interpret(program, arrays)[program.parameters[-1].name]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=str(config))
+
+
+@given(workloads(600), st.integers(0, 2**32 - 1))
+def test_every_configuration_verifies(workload: Workload, seed: int) -> None:
+    """Large shapes, without running them; the default is in the space of narrow cores, too."""
+    for target in (HOST, NARROW):
+        space = space_of(workload, target)
+        space.validate(template_of("attention").default(workload, target))
+        for config in space.sample(np.random.default_rng(seed), 2):
+            verify(structure_program(workload, target, space.structure(config)), target)
+            verify(lowered(workload, target, config), target)
