@@ -14,7 +14,7 @@ CODEGEN = "2"
 SIMULATOR = "8"
 """Raise when a simulator gives the same program another latency."""
 
-FEATURES = "3"
+FEATURES = "4"
 """Raise when a column of a simulator's features means something else: models learned from it are
 of no use any more.
 """

@@ -62,6 +62,8 @@ WINDOW_OPERATIONS = 3.0
 GATHER_OPERATIONS = 2.0
 """Operations that put one lane of a gather in its place (or take one out for a scatter)."""
 
+COUNTED = ("arithmetic", "issued", "loads", "stores", "steps")
+"""What a block's bodies are counted by: operations, those that load and store, reduction steps."""
 RESOURCES = ("compute", "l1", "stores", "frontend", "latency", "spills")
 
 
@@ -78,6 +80,7 @@ class BlockCost:
         operations: issued in one execution, (n,).
         steps: reduction steps in one execution, (n,).
         rounds: iterations of the loops around it, whether it is taken or not, (n,).
+        counts: `COUNTED` in the whole program, (len(COUNTED), n).
     """
 
     cycles: Floats
@@ -88,6 +91,7 @@ class BlockCost:
     operations: Floats
     steps: Floats
     rounds: Floats
+    counts: Floats
 
 
 _TOGETHER = 4096
@@ -117,11 +121,13 @@ def block_cost(
     model = _BlockModel(skeleton, facts, machine, block, rows, innermost)
     shape = executions.shape
     total, parts = np.zeros(shape), np.zeros((len(RESOURCES), *shape))
+    counts = np.zeros((len(COUNTED), *shape))
     registers, tile, operations, steps = (np.zeros(shape) for _ in range(4))
     for bodies in _variants(block, facts):
         found = model.cost(bodies.counts)
         total += (bodies.weight * found.cycles).sum(axis=0)
         parts += (bodies.weight * found.parts).sum(axis=1)
+        counts += (bodies.weight * found.counts).sum(axis=1)
         operations += (bodies.weight * found.operations).sum(axis=0)
         registers = np.maximum(registers, found.registers.max(axis=0))
         tile = np.maximum(tile, found.tile.max(axis=0))
@@ -135,6 +141,7 @@ def block_cost(
         operations,
         steps,
         rounds,
+        counts * executions,
     )
 
 
@@ -212,18 +219,21 @@ class _BlockModel:
         moved = self._evicted(points) if not block.accumulates else np.zeros_like(points)
         if self._innermost:
             issued = issued + LOOP_OPERATIONS
+        loads = memory.loads + stored + moved * self._register_reads
+        stores = memory.stores + moved * self._register_writes
         parts = np.stack(
             [
                 arithmetic / machine.fma_ports,
-                (memory.loads + stored + moved * self._register_reads) / machine.load_ports,
-                (memory.stores + moved * self._register_writes) / machine.store_ports,
+                loads / machine.load_ports,
+                stores / machine.store_ports,
                 issued / machine.width,
                 self._latency(steps, arithmetic, _trips(spills, steps, memory.held)),
                 SPILL_CYCLES * stored,
             ]
         )
         cycles = smooth(parts)
-        return BlockCost(cycles, parts, wanted, tile, points, issued, steps, points)
+        counts = np.stack([arithmetic, issued, loads, stores, steps])
+        return BlockCost(cycles, parts, wanted, tile, points, issued, steps, points, counts)
 
     def _evicted(self, points: Floats) -> Floats:
         """Vectors of register buffers that do not fit the registers, per access of the body."""

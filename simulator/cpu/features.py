@@ -1,8 +1,9 @@
 """What a cost model learns from: one row of fixed width for every configuration.
 
 The columns mean the same for every operator, structure and CPU: the terms of the analytical model
-as shares of its total, and, of the phase that takes longest, the shape of its nest (register tile,
-reduction, trip counts, footprints, runs). Sizes are base-2 logarithms.
+as shares of its total; of the phase that takes longest, the shape of its nest (register tile,
+reduction, trip counts, footprints, runs); and of the whole program, tails and copies included, what
+it executes for each arithmetic operation. Sizes are base-2 logarithms.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.cpu.core import COUNTED
 from simulator.cpu.facts import Facts, Floats
 from simulator.cpu.model import TERMS, PhaseCost, ProgramCost
 from simulator.cpu.skeleton import Skeleton
@@ -44,6 +46,7 @@ NAMES: tuple[str, ...] = (
     "rounds",
     *(f"moved.{level}" for level in ("l1", "l2", "l3")),
     *(f"moved.{level}.work" for level in ("l1", "l2", "l3")),
+    *(f"{name}.arithmetic" for name in (*COUNTED[1:], "tiles")),
 )
 """The columns, in order."""
 
@@ -63,9 +66,25 @@ def features(skeleton: Skeleton, facts: Facts, cost: ProgramCost) -> NDArray[np.
     described = np.stack([np.stack(_phase(skeleton, facts, cost, phase)) for phase in cost.phases])
     longest = np.argmax(np.stack([phase.cycles for phase in cost.phases]), axis=0)
     chosen = np.take_along_axis(described, longest[None, None, :], axis=0)[0]
-    found = np.concatenate([np.stack(rows), chosen]).T.astype(np.float32)
+    counted = _counted(skeleton, facts, cost)
+    found = np.concatenate([np.stack(rows), chosen, counted]).T.astype(np.float32)
     assert found.shape[1] == len(NAMES), (found.shape, len(NAMES))
     return found
+
+
+def _counted(skeleton: Skeleton, facts: Facts, cost: ProgramCost) -> Floats:
+    """Of the whole program: what is issued, and the register tiles begun, for each arithmetic
+    operation, (5, n).
+    """
+    blocks = [block for phase in cost.phases for block in phase.costs]
+    counts = sum((block.counts for block in blocks), np.zeros((len(COUNTED), *cost.cycles.shape)))
+    tiles = np.zeros_like(cost.cycles)
+    for number, block in enumerate(skeleton.blocks):
+        if block.accumulates and block.tile_depth >= 0:
+            outer = list(block.serial[: block.tile_depth])
+            tiles = tiles + facts.taken[number] * np.prod(facts.trips[outer], axis=0)
+    each = (np.vstack([counts[1:], tiles]) + 1.0) / (counts[0] + 1.0)
+    return np.asarray(np.log2(each))
 
 
 def _log(values: Floats) -> Floats:
