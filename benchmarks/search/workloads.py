@@ -40,9 +40,10 @@ def drawn(
 
 
 def _size(rng: np.random.Generator, low: int, high: int) -> int:
-    """Log-uniform, every second time rounded down to a multiple of 16."""
+    """Log-uniform, every second time rounded down to a multiple of 16, small ones of 4."""
     drawn = int(np.exp(rng.uniform(np.log(low), np.log(high + 1))))
-    return max(low, drawn // 16 * 16) if rng.random() < 0.5 else max(low, drawn)
+    step = 16 if drawn >= 32 else 4
+    return max(low, drawn // step * step) if rng.random() < 0.5 else max(low, drawn)
 
 
 def _matmul(low: float, high: float, largest: int, suffix: str, variants: tuple[str, ...]) -> Maker:
