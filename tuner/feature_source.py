@@ -7,6 +7,7 @@ task never changes during a job.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -20,6 +21,10 @@ from search_space.workload import Workload
 from tuner.cost_model import Floats
 from tuner.knob_features import KnobColumns
 from tuner.task import TuningState
+
+_FIRST_PIECE, _PIECE_S = 32, 0.4
+"""Configurations judged at first in a job that watches the clock, and seconds that a later piece
+takes, about."""
 
 _REMEMBERED = 8192
 """Configurations of a task whose features are kept: a search meets the same ones again."""
@@ -77,7 +82,7 @@ class JudgedFeatures:
         self, state: TuningState, configs: Sequence[Config]
     ) -> tuple[NDArray[np.float32], Floats]:
         known = self._known.setdefault(state.task.workload.key, {})
-        new = [config for config in dict.fromkeys(configs) if config not in known]
+        new = self._unknown(state, configs)
         if len(known) + len(new) > _REMEMBERED:
             known.clear()
             new = list(dict.fromkeys(configs))
@@ -93,6 +98,23 @@ class JudgedFeatures:
         if not self.analytical:
             latency = np.where(np.isfinite(latency), np.nan, latency)
         return np.stack([row for row, _ in rows]), latency
+
+    def judge_ahead(
+        self, state: TuningState, configs: Sequence[Config], check: Callable[[], None]
+    ) -> None:
+        """Judge what is new in pieces, calling `check`, which may raise, after each."""
+        size, new = _FIRST_PIECE, self._unknown(state, configs)
+        while new:
+            begun = time.monotonic()
+            self.describe(state, new[:size])
+            del new[:size]
+            check()
+            size = max(1, int(size * _PIECE_S / max(time.monotonic() - begun, 1e-6)))
+
+    def _unknown(self, state: TuningState, configs: Sequence[Config]) -> list[Config]:
+        """Those not judged yet, each once."""
+        known = self._known.setdefault(state.task.workload.key, {})
+        return [config for config in dict.fromkeys(configs) if config not in known]
 
     def schema(self, state: TuningState) -> str:
         return "judged"

@@ -118,7 +118,8 @@ class Search:
 
     Attributes:
         search_s: seconds spent on everything but measuring: choosing, learning, committing.
-        deadline: choosing ends at the first question after this moment of `time.monotonic()`.
+        deadline: moment of `time.monotonic()` soon after which choosing ends; no more is measured
+            at once than there is time for. None: nothing depends on the clock.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class Search:
         self.trials = 0
         self.search_s = 0.0
         self.deadline: float | None = None
+        self._trial_s = 0.0
         self._screening = not model
         learner = cost_models[model or "residual"]
         judged = isinstance(source, JudgedFeatures)
@@ -233,10 +235,11 @@ class Search:
 
     def measure(self, search: TaskSearch, limit: int | None) -> None:
         """Measure the next chunk of a task's pending batch and commit what came of it."""
-        size = len(search.pending) if self.runner.deterministic else 1
-        chunk = search.pending[: size if limit is None else min(size, limit)]
+        chunk = self._chunk(search.pending, limit)
         workload = search.state.task.workload
+        begun = time.monotonic()
         results = self.runner.measure([(workload, config) for config in chunk], self._cancel)
+        self._trial_s = (time.monotonic() - begun) / max(1, len(results))
         trials = [Trial(c, r) for c, r in zip(chunk, results, strict=False)]
         del search.pending[: len(trials)]
         if not trials:
@@ -247,6 +250,13 @@ class Search:
             self.pace.follow(self.runner)
             self._account(search, trials, best[1] if best else math.inf)
             self._ledger.commit([Entry(workload, trial) for trial in trials], self._save_all())
+
+    def _chunk(self, pending: list[Config], limit: int | None) -> list[Config]:
+        """What is measured before the next commit: no more than there is time for."""
+        size = len(pending) if self.runner.deterministic else 1
+        if self.deadline is not None and self._trial_s:
+            size = min(size, max(1, int((self.deadline - time.monotonic()) / self._trial_s)))
+        return pending[: size if limit is None else min(size, limit)]
 
     def replace(self, search: TaskSearch, trials: Sequence[Trial]) -> None:
         """Let results of a second measurement take the place of the first, and commit them."""
@@ -325,10 +335,16 @@ class Search:
     def _estimate(
         self, state: TuningState, configs: Sequence[Config]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        self._check()
+        if self.deadline is not None and isinstance(self._source, JudgedFeatures):
+            self._source.judge_ahead(state, configs, self._check)
+        return self.predictor.estimate(state, configs)
+
+    def _check(self) -> None:
+        """Raise `Cancelled` if choosing is to end."""
         self._cancel.check()
         if self.deadline is not None and time.monotonic() >= self.deadline:
             raise Cancelled
-        return self.predictor.estimate(state, configs)
 
     def _recall_earlier(self, counts: dict[str, int] | None = None) -> None:
         """Learn what earlier jobs measured; `counts` limits it to what the first start saw."""

@@ -14,6 +14,7 @@ from search_space.target import Target
 from search_space.template import template_of
 from search_space.workload import Workload
 from simulator import Judgement
+from tuner.cancel import Cancelled
 from tuner.cost_models.residual import DampedResidual
 from tuner.feature_source import JudgedFeatures, KnobFeatures
 from tuner.predictor import Predictor
@@ -138,6 +139,34 @@ def test_features_of_a_configuration_are_computed_once() -> None:
     twice = predictor.score(searched, [*configs, configs[3]])
     np.testing.assert_array_equal(twice[:-1], once)
     assert twice[-1] == once[3] and len(asked) == len(configs)
+
+
+def test_judging_ahead_is_ended_between_pieces_of_known_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, pieces = 0.0, []
+
+    def slow(workload: Workload, target: Target, configs: Sequence[Config]) -> Judged:
+        nonlocal now
+        now += 0.02 * len(configs)
+        pieces.append(len(configs))
+        return judge(workload, target, configs)
+
+    def ending() -> None:
+        if now >= 2.0:
+            raise Cancelled
+
+    monkeypatch.setattr("tuner.feature_source.time.monotonic", lambda: now)
+    searched, source = state(), JudgedFeatures(slow, TARGET)
+    configs = list(dict.fromkeys(searched.space.sample(np.random.default_rng(5), 600)))
+    source.judge_ahead(searched, configs[:90], ending)
+    with pytest.raises(Cancelled):
+        source.judge_ahead(searched, configs, ending)
+    assert max(pieces) * 0.02 <= 0.7 and now <= 2.7
+    judged = sum(pieces)
+    features, _ = source.describe(searched, configs[:judged])
+    assert sum(pieces) == judged, "what was judged until then is kept"
+    np.testing.assert_array_equal(features, judge(WORKLOAD, TARGET, configs[:judged]).features)
 
 
 def test_accuracy_is_that_of_the_scores_trials_were_chosen_by() -> None:

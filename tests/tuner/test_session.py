@@ -269,6 +269,28 @@ def test_time_limit_is_kept() -> None:
     assert summary.reason == "the time limit is reached"
 
 
+def test_no_more_is_measured_at_once_than_there_is_time_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, chunks = 0.0, []
+
+    class Slow(SimulatorRunner):
+        def measure(
+            self, batch: Sequence[Candidate], cancel: CancelToken | None = None
+        ) -> list[MeasureResult]:
+            nonlocal now
+            now += len(batch)
+            chunks.append(len(batch))
+            return super().measure(batch, cancel)
+
+    monkeypatch.setattr("tuner.search.time.monotonic", lambda: now)
+    runner = Slow(RunnerOptions(TARGET, judge=judge))
+    limited = TuneOptions(trials=None, time_limit_s=30, seed=1)
+    summary = tune(TASKS, TARGET, MemoryLedger(), [runner], limited, judge=judge)
+    assert summary.reason == "the time limit is reached"
+    assert 29 <= now <= 31 and max(chunks) > 1
+
+
 def test_wrong_input_is_named() -> None:
     with pytest.raises(InputError, match="nothing to tune"):
         tune([], TARGET, MemoryLedger(), [simulator()])
