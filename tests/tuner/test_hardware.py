@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_backend import (
@@ -26,8 +28,10 @@ from problems import TARGET
 
 from search_space.config import Config
 from search_space.errors import JobError
+from search_space.measure import MeasureResult
 from search_space.workload import Workload
 from tuner.cancel import CancelToken
+from tuner.messages import result_to_json
 from tuner.runner import RunnerOptions
 from tuner.runners.hardware import HardwareRunner
 from tuner.worker_process import WorkerProcess
@@ -92,11 +96,31 @@ def test_rivals_are_compared_in_turns_and_a_failure_stays_one(runner: HardwareRu
     assert runner.compare([]) == []
 
 
+class Paced:
+    """In place of a worker: everything takes as long as a script says, trial by trial."""
+
+    def __init__(self, seconds: Sequence[float]) -> None:
+        self._seconds = iter(seconds)
+
+    def ask(self, *_: object) -> dict[str, Any]:
+        return {
+            "results": [result_to_json(MeasureResult("ok", "hardware", (next(self._seconds),)))]
+        }
+
+
 def test_drift_of_the_machine_is_watched() -> None:
+    """Looks after 40 trials each: unmoved; 20 % slower, seen twice; disturbed once, unmoved."""
+    looks = [[1.01e-3], [1.2e-3, 1.21e-3], [3e-3, 1.22e-3]]
+    told = [(0.01, 0.01), (1.2 / 1.01 - 1, 0.2), (1.22 / 1.2 - 1, 0.22)]
     runner = HardwareRunner(OPTIONS)
-    results = runner.measure([(WORKLOAD, config(FINE))] * 45)
-    assert len(results) == 45 and 0 < runner.drift < 100
-    runner.close()
+    runner.worker.close()
+    runner.worker = Paced([s for look in looks for s in [*[1e-3] * 40, *look]])  # type: ignore[assignment]
+    for number, (moved, drift) in enumerate(told, start=1):
+        assert len(runner.measure([(WORKLOAD, config(FINE))] * 40)) == 40
+        assert runner.looks == number
+        assert (runner.moved, runner.drift) == pytest.approx((moved, drift))
+    assert runner.pace == pytest.approx(1.22)
+    shutil.rmtree(runner._folder)
 
 
 def test_a_crashing_rival_does_not_take_the_others_with_it(runner: HardwareRunner) -> None:
