@@ -27,6 +27,8 @@ allow, and copies go to whichever of the engines named is free.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from search_space.attention_masks import MASKS
 from search_space.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
@@ -63,15 +65,30 @@ class AttentionStages:
         self.psum = target.integer("psum.mib") * 2**20 // target.integer("psum.partitions")
         self.bank = self.psum // target.integer("psum.banks")
 
+    def __hash__(self) -> int:
+        return hash((self.workload, self.width, self.scale))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AttentionStages) and (
+            (self.workload, self.target, self.width, self.scale)
+            == (other.workload, other.target, other.width, other.scale)
+        )
+
     def compute(self, structure: Config) -> ComputeDefinition:
-        """The stages, each over sequence b and head h first."""
+        """The stages, each over sequence b and head h first; the same object for all structures
+        that compute the same."""
+        text = structure.text
+        return _computed(self, structure.integer("pair"), text("turn"), text("scores"))
+
+    def computed(self, pair: int, turn: str, scores: str) -> ComputeDefinition:
+        """As `compute`, for `pair` heads at a time, `turn` turned, `scores` standing there."""
         stages = _Stages(self.batch, self.heads, self.workload.dtype)
         m, n, k, e = (
             axis(name, extent)
             for name, extent in (("m", self.m), ("n", self.n), ("k", self.k), ("e", self.width))
         )
-        one, pair = axis("e1", self.width + 1), structure.integer("pair")
-        again = structure.text("turn") == "scores"
+        one = axis("e1", self.width + 1)
+        again = turn == "scores"
         g, f = axis("g", -(-self.heads // pair)), axis("f", pair * self.k)
         b, h, at = stages.b, stages.h, stages.at
         for name, along in (("k", n), ("q", m)):
@@ -92,9 +109,9 @@ class AttentionStages:
         stages.total("s", (m, n), call("multiply", queries, keys), k, "sum")
         if again:
             again_turned = call("multiply", keys, queries)
-            self._scores_turned(stages, structure.text("scores"), again_turned, m, n, k)
+            self._scores_turned(stages, scores, again_turned, m, n, k)
         else:
-            self._powers_turned(stages, structure.text("scores"), m, n)
+            self._powers_turned(stages, scores, m, n)
         mixed = call("multiply", at("pt", h, m, n), at("v.ones", h, n, one))
         stages.total("o", (m, one), mixed, n, "sum")
         sums = Load("o", (b.var, h.var, m.var, const(self.width)))
@@ -198,3 +215,8 @@ class _Stages:
     ) -> None:  # fmt: skip
         spatial = (self.b, self.h, *axes)
         self.found.append(Stage(name, spatial, value, (over,), how, dtype=dtype, onto=onto))
+
+
+@lru_cache(maxsize=64)
+def _computed(stages: AttentionStages, pair: int, turn: str, scores: str) -> ComputeDefinition:
+    return stages.computed(pair, turn, scores)

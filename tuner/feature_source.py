@@ -102,8 +102,14 @@ class JudgedFeatures:
     def judge_ahead(
         self, state: TuningState, configs: Sequence[Config], check: Callable[[], None]
     ) -> None:
-        """Judge what is new in pieces, calling `check`, which may raise, after each."""
-        size, new = _FIRST_PIECE, self._unknown(state, configs)
+        """Judge what is new in pieces, calling `check`, which may raise, after each.
+
+        Configurations of one algorithm stay together: they share most of the work.
+        """
+        new, algorithms = self._unknown(state, configs), state.space.subspaces
+        size = _FIRST_PIECE
+        if len(new) > size:
+            new.sort(key=lambda c: next(i for i, s in enumerate(algorithms) if s.holds(c)))
         while new:
             begun = time.monotonic()
             self.describe(state, new[:size])

@@ -337,18 +337,31 @@ class Analysis(Structure):
         """A rectangular nest, `apart` its unrolled loops, on the engines of each configuration."""
         engines = self.engines(block)
         ways = [engines] if isinstance(engines, str) else sorted(set(engines.tolist()))
-        found = []
-        for way in ways:
-            assigned = self.assigned(block, way)
-            cost = NestCost(
-                self.core, self.buffers, self.n, assigned, sizes, self.constants, self.begun
-            )
-            if cost.stages():
-                cost.times = self.times(block, loops, values)
-            found.append(cost.repeated(apart) if apart else cost.estimate())
+        found = [self.cost(loops, self.assigned(block, way), sizes, apart, values) for way in ways]
         for way, other in zip(ways[1:], found[1:], strict=True):
             found[0].replace(engines == way, other)
         return found[0]
+
+    def cost(
+        self,
+        loops: tuple[Loop, ...],
+        block: Block,
+        sizes: dict[str, Any],
+        apart: dict[str, Any],
+        values: Values,
+    ) -> Estimate:
+        """A rectangular nest on one engine; kept for other batches where no size is an array."""
+        cost = NestCost(self.core, self.buffers, self.n, block, sizes, self.constants, self.begun)
+        if cost.stages():
+            cost.times = self.times(block, loops, values)
+        numbers = (*sizes.values(), *apart.values(), cost.times)
+        if not all(isinstance(number, int | np.integer) for number in numbers):
+            return cost.repeated(apart) if apart else cost.estimate()
+        key = (id(block), *map(int, numbers))
+        if key not in self.costs:
+            cost.n = 1
+            self.costs[key] = cost.repeated(apart) if apart else cost.estimate()
+        return self.costs[key].times(self.n)
 
 
 def _key(value: Any) -> Any:

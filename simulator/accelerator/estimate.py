@@ -63,6 +63,10 @@ class Estimate:
         self.data += other.data * times
         self.combined = None
 
+    def times(self, n: int) -> Estimate:
+        """The estimate of one configuration, for each of `n`."""
+        return Estimate(np.repeat(self.data, n, axis=1), np.repeat(self.span, n))
+
     def replace(self, which: NDArray[np.bool_], other: Estimate) -> None:
         """Take another's estimate for some configurations; neither has a `steady` of its own."""
         self.data[:, which] = other.data[:, which]

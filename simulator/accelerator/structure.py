@@ -28,6 +28,7 @@ from search_space.program import (
 )
 from search_space.skeleton import open_engine, open_number
 from simulator.accelerator.chains import accesses
+from simulator.accelerator.estimate import Estimate
 
 Values = dict[str, Any]
 
@@ -48,6 +49,7 @@ class Structure:
     mentioned: dict[int, frozenset[str]] = field(default_factory=dict)
     buffers: dict[str, Buffer] = field(default_factory=dict)
     rebuilt: dict[tuple[int, str], Loop] = field(default_factory=dict)
+    costs: dict[tuple[int, ...], Estimate] = field(default_factory=dict)
     blocks: dict[tuple[int, str], Block] = field(default_factory=dict)
     compiled: dict[int, Evaluate] = field(default_factory=dict)
     nests: dict[int, tuple[tuple[Loop, ...], Block] | None] = field(default_factory=dict)
