@@ -1,7 +1,7 @@
 """Fused attention on CPUs: the space of its schedules.
 
 The product of two register tiles (scores, results), how many queries a block has, what is turned,
-and how many rows or vectors of scores become powers at once (`cpu_attention_schedule`).
+and in which order the tiles come (`cpu_attention_schedule`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from search_space.knobs import (
     Constraint,
     Knob,
     choice,
-    count,
     register_limit,
     tile,
     unrolled_limit,
@@ -26,6 +25,8 @@ VECTORS = 6
 """Most vectors of one."""
 BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
 """Register tiles of results in a block of queries."""
+BLOCK = var("o_rows") * var("m_block")
+"""Queries of a block."""
 
 
 class CpuAttentionSpace(CpuAttentionSchedule):
@@ -39,9 +40,9 @@ class CpuAttentionSpace(CpuAttentionSchedule):
         knobs = (
             choice("pack", ("head", "all")),
             *self._tiles(min(self.m, ROWS), vectors),
-            count("row_vectors", [t for t in (1, 2, 4) if t <= vectors]),
         )
-        return Subspace((("turn", "keys"),), knobs, self._limits())
+        fits = Constraint(var("s_rows") - BLOCK, 0, "s_rows beyond the block of queries")
+        return Subspace((("turn", "keys"),), knobs, (*self._limits(), fits))
 
     def _queries(self) -> Subspace:
         vectors = -(-self.m // self.lanes)
@@ -49,7 +50,11 @@ class CpuAttentionSpace(CpuAttentionSchedule):
             *self._tiles(min(self.n, ROWS), vectors),
             tile("p_vectors", [t for t in (1, 2, 4) if t <= vectors]),
         )
-        return Subspace((("turn", "queries"),), knobs, self._limits())
+        fit = (
+            Constraint((var(name) - 1) * self.lanes - BLOCK + 1, 0, f"{name} beyond the block")
+            for name in ("s_vectors", "p_vectors")
+        )
+        return Subspace((("turn", "queries"),), knobs, (*self._limits(), *fit))
 
     def _tiles(self, s_rows: int, s_vectors: int) -> tuple[Knob, ...]:
         """Both register tiles and the block."""
@@ -78,11 +83,8 @@ class CpuAttentionSpace(CpuAttentionSchedule):
             unroll = var(f"{name}_unroll")
             formula = f"{name}_rows*{name}_vectors*{name}_unroll"
             found.append(unrolled_limit(rows * columns * unroll, formula))
-        block = var("o_rows") * var("m_block")
-        return (
-            *found,
-            Constraint(block, self._most(), "queries of a block", "choose a smaller one"),
-        )
+        most = Constraint(BLOCK, self._most(), "queries of a block", "choose a smaller one")
+        return (*found, most)
 
     def _most(self) -> int:
         """Queries whose scores and powers fit the second cache, all at most."""
@@ -109,5 +111,4 @@ class CpuAttentionSpace(CpuAttentionSchedule):
             o_vectors=columns,
             o_unroll=max(u for u in (1, 2, 4) if u <= self.n),
             m_block=blocks[-1],
-            row_vectors=max(t for t in (1, 2, 4) if t <= -(-self.n // self.lanes)),
         )

@@ -29,7 +29,7 @@ from search_space.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from search_space.config import Config
 from search_space.expression import var
 from search_space.layout import Layout
-from search_space.row_reduction import reduce_row
+from search_space.row_reduction import accumulator_counts, reduce_row
 from search_space.scalar import Load, Scalar, call
 from search_space.schedule import Schedule
 from search_space.target import Target
@@ -38,6 +38,9 @@ from search_space.workload import Workload
 
 BLOCK = ("o", "io")
 """The loop over blocks of queries, which everything of a block is made in."""
+
+VECTORS = 4
+"""Most vectors of a row of scores that are in work at once: they hide an addition's latency."""
 
 
 class CpuAttentionSchedule:
@@ -108,7 +111,7 @@ class CpuAttentionSchedule:
         s = Schedule(self.compute(turn)).inline("z")
         s = self._results(s, structure.text("o_order"))
         s = self._scores(s, turn, structure.text("s_order"))
-        s = self._rows(s, structure.integer("row_vectors")) if turn == "keys" else self._columns(s)
+        s = self._rows(s) if turn == "keys" else self._columns(s)
         every = turn == "keys" and structure.text("pack") == "all"
         s = self._turned(s, turn, every)
         return s.parallel("o", "b", "h", *(() if turn == "keys" and not every else ("io",)))
@@ -153,8 +156,9 @@ class CpuAttentionSchedule:
         s = s.unroll(name, "kl").vectorize(name, "pl").tensorize(name, "kl", "transpose")
         return s.parallel(name, "b", "h", "pt") if every else s
 
-    def _rows(self, s: Schedule, vectors: int) -> Schedule:
-        """Powers and sums of one query at a time, `vectors` vectors along the keys."""
+    def _rows(self, s: Schedule) -> Schedule:
+        """Powers and sums of one query at a time, some vectors of keys in each step."""
+        vectors = accumulator_counts(self.n, self.lanes, VECTORS)[-1]
         s = s.compute_at("p", *BLOCK).compute_at("t", *BLOCK)
         s = s.split("p", "j", self.lanes, "jv", "lane").split("p", "jv", vectors, "jt", "ji")
         s = s.unroll("p", "ji").vectorize("p", "lane")
