@@ -62,6 +62,9 @@ from search_space.program import (
 from search_space.scalar import Call, Const, Load, Select
 
 
+Parts = tuple[list[Allocate], list[Statement], list[Statement]]
+
+
 @dataclass
 class Generator:
     """The state of one walk. `generate` is the entry."""
@@ -71,6 +74,7 @@ class Generator:
     pools: dict[int, Buffers] = field(default_factory=dict)
     nests: dict[int, Nest | CopyNest | GatherNest | None] = field(default_factory=dict)
     extents: dict[int, Evaluate] = field(default_factory=dict)
+    parts: dict[int, Parts] = field(default_factory=dict)
     aligned: frozenset[str] = frozenset()
     reductions: frozenset[str] = frozenset()
 
@@ -116,9 +120,7 @@ class Generator:
         tensor engine transposes and multiplies) never waits long for the latencies of one.
         """
         begin, stages, extent = self.kernel.length, loop.stages, self.extent(loop)(env)
-        allocations, producers, consumers = (
-            split_pipeline(loop.body) if stages > 1 else ([], [], [])
-        )
+        allocations, producers, consumers = self.split(loop.body) if stages > 1 else ([], [], [])
         for value in range(extent):
             env[loop.variable] = value
             if not producers:
@@ -156,6 +158,12 @@ class Generator:
                 else None
             )
         return self.nests[key]
+
+    def split(self, body: Statement) -> Parts:
+        """`split_pipeline` of a body, remembered."""
+        if id(body) not in self.parts:
+            self.parts[id(body)] = split_pipeline(body)
+        return self.parts[id(body)]
 
     def extent(self, loop: Loop) -> Evaluate:
         if id(loop) not in self.extents:

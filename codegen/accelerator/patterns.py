@@ -32,6 +32,10 @@ UNARY = {
 }  # fmt: skip
 
 
+FORMULA = "multiply"
+"""The last operation of each formula that is one activation."""
+
+
 def simplify(value: Scalar) -> tuple[str, tuple[Scalar, ...]] | None:
     """(function, arguments) of a call; formulas that one activation computes become that."""
     if not isinstance(value, Call):
@@ -41,7 +45,7 @@ def simplify(value: Scalar) -> tuple[str, tuple[Scalar, ...]] | None:
         return "rsqrt", first.arguments
     inner = first.arguments[0] if isinstance(first, Call) else first
     for name, argument in (("silu", first), ("gelu", inner), ("gelu_tanh", inner)):
-        if value == pointwise(name, argument):
+        if value.function == FORMULA and value == pointwise(name, argument):
             return name, (argument,)
     return value.function, value.arguments
 
