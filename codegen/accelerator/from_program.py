@@ -61,7 +61,6 @@ from search_space.program import (
 )
 from search_space.scalar import Call, Const, Load, Select
 
-
 Parts = tuple[list[Allocate], list[Statement], list[Statement]]
 
 
