@@ -83,11 +83,12 @@ def _depthwise(suffix: str) -> Maker:
     return make
 
 
-def _attention(suffix: str) -> Maker:
+def _attention(low: int, high: int, features: tuple[int, ...], variants: tuple[str, ...]) -> Maker:
     def make(rng: np.random.Generator) -> str:
-        m = _size(rng, 32, 512)
-        n = m if rng.random() < 0.7 else _size(rng, 32, 512)
-        head, heads = int(rng.choice([32, 64, 128])), int(rng.choice([1, 2, 4]))
+        m = _size(rng, low, high)
+        n = m if rng.random() < 0.7 else _size(rng, low, high)
+        head, heads = int(rng.choice(features)), int(rng.choice([1, 2, 4]))
+        suffix = variants[0] if len(variants) == 1 else rng.choice(variants)
         return f"attention m={m} n={n} k={head} heads={heads}{suffix}"
 
     return make
@@ -95,22 +96,25 @@ def _attention(suffix: str) -> Maker:
 
 _SIDES = (7, 13, 14, 17, 27, 28, 31, 35, 56, 112)
 _CPU_VARIANTS = ("", " const=b", " ta=1", " tb=1", " batch=12", " batch=8 tb=1")
+_HEADS = (8, 16, 24, 32, 36, 40, 48, 64, 64, 64, 80, 128)
+_CPU_MASKS = ("", "", " mask=row", " mask=shared", " mask=heads")
 _TRAINIUM_SIDES = (14, 28, 35, 40, 56)
 _TRAINIUM_VARIANTS = ("", " const=b", " ta=1", " tb=1", " epilogue=bias")
 _BF16 = " dtype=bfloat16"
 
 _MAKERS: Mapping[str, Mapping[str, tuple[float, Maker]]] = {
     "cpu": {
-        "matmul": (0.55, _matmul(2e5, 2e9, 4100, "", _CPU_VARIANTS)),
+        "matmul": (0.45, _matmul(2e5, 2e9, 4100, "", _CPU_VARIANTS)),
         "conv2d": (0.35, _conv("", _SIDES, 512)),
         "depthwise_conv2d": (0.1, _depthwise("")),
+        "attention": (0.1, _attention(8, 1024, _HEADS, _CPU_MASKS)),
     },
     "trainium": {
         "matmul": (0.3, _matmul(2e6, 8e8, 8200, _BF16, _TRAINIUM_VARIANTS)),
         "matmul float32": (0.15, _matmul(2e6, 8e8, 8200, "", _TRAINIUM_VARIANTS)),
         "conv2d": (0.2, _conv(_BF16, _TRAINIUM_SIDES, 256)),
         "conv2d float32": (0.15, _conv("", _TRAINIUM_SIDES, 256)),
-        "attention": (0.15, _attention(_BF16)),
+        "attention": (0.15, _attention(32, 512, (32, 64, 128), (_BF16,))),
         "depthwise_conv2d": (0.05, _depthwise(_BF16)),
     },
 }
