@@ -109,13 +109,16 @@ class AttentionSpace(AttentionSchedule):
             ("algorithm", "fused"), ("group", group), ("pair", pair), ("scores", scores),
             ("turn", turn),
         )  # fmt: skip
+        engines: dict[str, tuple[str, ...]]
+        engines = {"keys": COPIERS, "queries": COPIERS[1:] + COPIERS[:1]}
+        if turn == "powers":
+            engines["powers"] = COPIERS
+        if scores == "sbuf":
+            engines |= {"passing": COPIERS, "top": self.reducers}
         knobs = (
-            count("copies", COPIES), count("places", PLACES), count("turning", PLACES),
-            count("strips", PLACES),
-            choice("keys", COPIERS), choice("queries", COPIERS[1:] + COPIERS[:1]),
-            *((choice("powers", COPIERS),) if turn == "powers" else ()),
-            *((choice("passing", COPIERS),) if scores == "sbuf" else ()),
-            *((choice("top", self.reducers),) if scores == "sbuf" else ()),
+            count("copies", COPIES, setting=True),
+            *(count(name, PLACES, setting=True) for name in ("places", "turning", "strips")),
+            *(choice(name, values, setting=True) for name, values in engines.items()),
         )  # fmt: skip
         return Subspace(fixed, knobs, limits)
 

@@ -24,11 +24,14 @@ class Knob:
         name: unique in its space; a tile knob's name is also its symbol in the program.
         values: allowed values, distinct, at least one; tile values ascending.
         structural: whether the value changes the structure of the program.
+        setting: whether all it changes is an engine or a number of places, which it is, as it is,
+            in the schedule (`search_space.skeleton`): nothing there may depend on it.
     """
 
     name: str
     values: tuple[KnobValue, ...]
     structural: bool
+    setting: bool = False
 
     def __post_init__(self) -> None:
         assert self.values, f"knob '{self.name}' has no value"
@@ -45,14 +48,14 @@ def tile(name: str, values: Iterable[int]) -> Knob:
     return Knob(name, tuple(sorted(set(values))), structural=False)
 
 
-def count(name: str, values: Iterable[int]) -> Knob:
+def count(name: str, values: Iterable[int], setting: bool = False) -> Knob:
     """A number that selects the structure of the program, as of copies of a tile."""
-    return Knob(name, tuple(sorted(set(values))), structural=True)
+    return Knob(name, tuple(sorted(set(values))), structural=True, setting=setting)
 
 
-def choice(name: str, values: Sequence[str]) -> Knob:
+def choice(name: str, values: Sequence[str], setting: bool = False) -> Knob:
     """One of a few named alternatives (also: an algorithm)."""
-    return Knob(name, tuple(values), structural=True)
+    return Knob(name, tuple(values), structural=True, setting=setting)
 
 
 def order(name: str, loops: Sequence[str], trivial: Collection[str] = ()) -> Knob:

@@ -7,6 +7,9 @@ lowered once: their skeleton leaves the settings open, and `filled` puts them in
     skeleton, settings = parted(schedule)
     filled(lower(skeleton), settings) == lower(schedule)
 
+Where knobs are settings themselves (`Knob.setting`), their values need not be scheduled one by one:
+the schedule of a `marked` structure has the skeleton of them all.
+
 Invariant: an open setting, number i of a schedule, is `-1 - i` where a number stands (real ones
 are positive) and `#i` where an engine does; no schedule or program outside a skeleton has any.
 """
@@ -16,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from search_space.config import Config, KnobValue
 from search_space.program import Allocate, Block, If, Intrinsic, Loop, Program, Statement
 from search_space.program import Sequence as Statements
 from search_space.schedule import AssignEngine, Pipeline, Primitive, Rotate, Schedule
@@ -52,6 +56,30 @@ def open_number(number: int) -> int | None:
 def open_engine(engine: str) -> int | None:
     """Which setting an engine of a skeleton stands for; None where it is an engine, or none."""
     return int(engine[1:]) if engine.startswith("#") else None
+
+
+def marked(structure: Config, names: Sequence[str]) -> Config:
+    """A structure with the settings of these names left open, each by its place among them."""
+    places = {name: place for place, name in enumerate(names)}
+    return Config(
+        tuple(
+            (name, _mark(value, places[name]) if name in places else value)
+            for name, value in structure.items_
+        )
+    )
+
+
+def _mark(value: KnobValue, place: int) -> KnobValue:
+    return -1 - place if isinstance(value, int) else f"#{place}"
+
+
+def settled(settings: Settings, structure: Config, names: Sequence[str]) -> Settings:
+    """Settings of a marked structure's schedule, what is open taken from the structure itself."""
+    found: list[Setting] = []
+    for setting in settings:
+        place = open_number(setting) if isinstance(setting, int) else open_engine(setting)
+        found.append(setting if place is None else structure[names[place]])
+    return tuple(found)
 
 
 def filled(program: Program, settings: Sequence[Setting]) -> Program:

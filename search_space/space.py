@@ -176,6 +176,14 @@ class SearchSpace:
         names = {knob.name for s in self.subspaces for knob in s.knobs if knob.structural}
         return frozenset(names | {name for s in self.subspaces for name, _ in s.fixed})
 
+    @cached_property
+    def setting_knobs(self) -> tuple[str, ...]:
+        """Names whose values are settings of a schedule wherever they occur, in order."""
+        knobs = [knob for s in self.subspaces for knob in s.knobs]
+        others = {name for s in self.subspaces for name, _ in s.fixed}
+        others |= {knob.name for knob in knobs if not knob.setting}
+        return tuple(sorted({knob.name for knob in knobs} - others))
+
     def structure(self, config: Config) -> Config:
         """The structural part of a configuration: equal parts share one lowered program."""
         return Config.of({n: v for n, v in config.items() if n in self.structural_knobs})

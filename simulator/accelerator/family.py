@@ -32,7 +32,7 @@ from search_space.errors import (
 )
 from search_space.lowering import lower
 from search_space.schedule import Schedule
-from search_space.skeleton import Settings, filled, parted
+from search_space.skeleton import Settings, filled, marked, parted, settled
 from search_space.space import SearchSpace
 from search_space.target import Target
 from search_space.template import template_of
@@ -59,12 +59,21 @@ STRUCTURES_KEPT = 8192
 """Structures whose skeleton is known."""
 
 
+def _parted(
+    workload: Workload, target: Target, space: SearchSpace, config: Config
+) -> tuple[Analysis, Settings]:
+    """A configuration's skeleton, ready to be evaluated, and its settings."""
+    names = space.setting_knobs
+    structure = space.structure(config)
+    analysis, settings = _skeleton(workload, target, marked(structure, names))
+    return analysis, settled(settings, structure, names)
+
+
 @lru_cache(maxsize=STRUCTURES_KEPT)
-def _parted(workload: Workload, target: Target, structure: Config) -> tuple[Analysis, Settings]:
-    """A structure's skeleton, ready to be evaluated, and its settings."""
-    skeleton, settings = parted(
-        template_of(workload.operator).schedule(workload, target, structure)
-    )
+def _skeleton(workload: Workload, target: Target, structure: Config) -> tuple[Analysis, Settings]:
+    """The skeleton of a structure, knobs that are settings marked, and its settings."""
+    template = template_of(workload.operator)
+    skeleton, settings = parted(template.schedule(workload, target, structure))
     return _analysis(workload, target, skeleton), settings
 
 
@@ -126,7 +135,7 @@ def instruction_stream(workload: Workload, target: Target, config: Config) -> In
     """
     space = _space(workload, target)
     space.validate(config)
-    analysis, settings = _parted(workload, target, space.structure(config))
+    analysis, settings = _parted(workload, target, space, config)
     program = filled(analysis.program, settings).bind(space.tiles(config))
     return generate(program, Core.of(target))
 
@@ -134,7 +143,7 @@ def instruction_stream(workload: Workload, target: Target, config: Config) -> In
 def staged_stream(workload: Workload, target: Target, config: Config) -> InstructionStream:
     """The same with constants laid out as they are loaded, as a model has them: what is timed."""
     stream = instruction_stream(workload, target, config)
-    analysis, _ = _parted(workload, target, _space(workload, target).structure(config))
+    analysis, _ = _parted(workload, target, _space(workload, target), config)
     return stage(stream, analysis.constants).stream
 
 
@@ -162,7 +171,7 @@ def _estimates(
     space = _space(workload, target)
     groups: dict[int, _Group] = {}
     for index, config in enumerate(configs):
-        analysis, settings = _parted(workload, target, space.structure(config))
+        analysis, settings = _parted(workload, target, space, config)
         group = groups.setdefault(id(analysis), _Group(analysis))
         group.members.append(index)
         group.settings.append(settings)

@@ -8,11 +8,16 @@ import pytest
 from search_space.lowering import lower
 from search_space.program import Allocate, Block, Loop, walk
 from search_space.schedule import Schedule
-from search_space.skeleton import filled, open_engine, open_number, parted
+from search_space.skeleton import filled, marked, open_engine, open_number, parted, settled
 from search_space.target import load_target
 from search_space.template import template_of
 from search_space.workload import Workload
 
+ATTENTIONS = [
+    "attention m=128 n=128 k=64 heads=4 dtype=bfloat16",
+    "attention m=65 n=600 k=64 heads=2 v=40 mask=row dtype=bfloat16",
+    "attention m=40 n=70 k=16 batch=2 heads=2 mask=full",
+]
 WORKLOADS = [
     "attention m=128 n=128 k=64 heads=4 dtype=bfloat16",
     "attention m=65 n=600 k=64 heads=2 v=40 mask=row dtype=bfloat16",
@@ -37,6 +42,20 @@ def test_a_filled_skeleton_is_the_lowered_schedule(text: str) -> None:
     for schedule in schedules(text, 6):
         skeleton, settings = parted(schedule)
         assert filled(lower(skeleton), settings) == lower(schedule)
+
+
+@pytest.mark.parametrize("text", ATTENTIONS)
+def test_knobs_that_are_settings_reach_the_schedule_as_they_are(text: str) -> None:
+    workload, target = Workload.parse(text), load_target("trn1")
+    template = template_of(workload.operator)
+    space = template.space(workload, target)
+    names = space.setting_knobs
+    assert {"copies", "keys"} <= set(names)
+    for config in space.sample(np.random.default_rng(4), 12):
+        structure = space.structure(config)
+        open_ = template.schedule(workload, target, marked(structure, names))
+        (skeleton, settings), whole = parted(open_), template.schedule(workload, target, structure)
+        assert (skeleton, settled(settings, structure, names)) == parted(whole)
 
 
 def test_schedules_that_differ_in_settings_share_a_skeleton() -> None:
