@@ -1,9 +1,10 @@
 """Pretrained cost models: what is known of a family of targets before anything is measured.
 
 One file a target family in `cost_models/pretrained/`, made by `python -m
-benchmarks.search.pretrain` from simulated schedules of workloads of all sizes. Such a model ranks
-the configurations of a workload it never saw, so that even the first batch of a job is good; the
-job's own model then learns what it gets wrong (`Samples.prior`), and drops it where it does harm.
+benchmarks.search.pretrain` from simulated schedules of workloads of all sizes: a few small networks
+whose mean ranks the configurations of a workload none of them saw, so that even the first batch of
+a job is good. The job's own model then learns what they get wrong (`Samples.prior`), and drops them
+where they do harm.
 
 A model sees every feature three times: as it is, less its mean over a few configurations drawn from
 the workload's space, and that in units of their deviation. "Fewer bytes moved than usual here"
@@ -14,6 +15,7 @@ and not used.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -30,6 +32,7 @@ from search_space.versions import FEATURES, SIMULATOR, SPACE
 from search_space.workload import Workload
 from tuner.cost_model import Floats
 from tuner.knob_features import KnobColumns
+from tuner.network import Network
 from tuner.population import Breeder, Population
 
 FOLDER = Path(__file__).parent / "cost_models" / "pretrained"
@@ -66,18 +69,17 @@ def relative(features: NDArray[np.float32], usually: NDArray[np.float32]) -> NDA
 
 
 class Pretrained:
-    """Boosted trees that rank the schedules of one target family.
+    """Networks that rank the schedules of one target family.
 
     Args:
-        booster: xgboost's; what it predicts is lower for faster schedules.
-        scale: log seconds that one unit of its score is worth.
-        columns: features it was trained on.
-        knobs: the columns of the knobs it was trained on.
+        networks: what their mean says, log seconds less a constant of the workload, is lower for
+            faster schedules.
+        columns: features they were trained on.
+        knobs: the columns of the knobs they were trained on.
     """
 
-    def __init__(self, booster: Any, scale: float, columns: int, knobs: KnobColumns) -> None:
-        self._booster = booster
-        self.scale = scale
+    def __init__(self, networks: Sequence[Network], columns: int, knobs: KnobColumns) -> None:
+        self._networks = tuple(networks)
         self.columns = columns
         self.knobs = knobs
 
@@ -95,19 +97,19 @@ class Pretrained:
         """
         rows = np.hstack([relative(features, usually), self.knobs.rows(configs)])
         rows = np.nan_to_num(rows, posinf=3e38, neginf=-3e38)
-        return self.scale * np.asarray(self._booster.inplace_predict(rows), np.float64)
+        return np.asarray(np.mean([network.predict(rows) for network in self._networks], axis=0))
 
     def save(self, path: Path, made_from: Mapping[str, str]) -> None:
-        """Write UBJSON with the versions in force and a note on what it was made from."""
-        stamps = {
-            **versions(),
-            "scale": repr(self.scale),
-            "columns": str(self.columns),
+        """Write JSON with the versions in force and a note on what it was made from."""
+        saved = {
+            "versions": versions(),
+            "made_from": dict(made_from),
+            "columns": self.columns,
             "knobs": self.knobs.to_json(),
+            "networks": [network.to_json() for network in self._networks],
         }
-        self._booster.set_attr(**stamps, **made_from)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(self._booster.save_raw("ubj"))
+        path.write_text(json.dumps(saved) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Pretrained | None:
@@ -116,17 +118,12 @@ class Pretrained:
         Raises:
             InputError: the file is no pretrained model.
         """
-        import xgboost
-
-        booster = xgboost.Booster({"nthread": 1})
         try:
-            booster.load_model(bytearray(path.read_bytes()))
-            stamps: dict[str, Any] = booster.attributes()
+            saved = json.loads(path.read_bytes())
+            stamps = dict(saved["versions"])
             stale = [name for name, now in versions().items() if stamps.get(name) != now]
-            known = {} if stale else stamps
-            scale, columns = float(stamps["scale"]), int(stamps["columns"])
-            knobs = KnobColumns.from_json(known.get("knobs", "{}"))
-        except (xgboost.core.XGBoostError, KeyError, ValueError) as error:
+            model = None if stale else cls._of(saved)
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"'{path}' is not a pretrained cost model") from error
         if stale:
             _log.warning(
@@ -135,12 +132,19 @@ class Pretrained:
                 path.name,
                 ", ".join(stale),
             )
-            return None
-        return cls(booster, scale, columns, knobs)
+        return model
+
+    @classmethod
+    def _of(cls, saved: Mapping[str, Any]) -> Pretrained:
+        networks = [Network.from_json(network) for network in saved["networks"]]
+        columns, knobs = int(saved["columns"]), KnobColumns.from_json(saved["knobs"])
+        if not networks:
+            raise ValueError("no networks")
+        return cls(networks, columns, knobs)
 
 
 @cache
 def pretrained(family: str) -> Pretrained | None:
     """The model that comes with the package for a target family, if there is a current one."""
-    path = FOLDER / f"{family}.ubj"
+    path = FOLDER / f"{family}.json"
     return Pretrained.load(path) if path.exists() else None

@@ -1,23 +1,24 @@
 """Make the cost models that come with the package.
 
-    python -m benchmarks.search.pretrain --family cpu --out tuner/cost_models/pretrained/cpu.ubj
+    python -m benchmarks.search.pretrain --family cpu --out tuner/cost_models/pretrained/cpu.json
     python -m benchmarks.search.pretrain --family trainium --workloads 200 --samples 60 \\
-        --out tuner/cost_models/pretrained/trainium.ubj
+        --out tuner/cost_models/pretrained/trainium.json
 
 Draws workloads of all sizes, measures schedules of each as a tuning job does (evenly from all
-algorithms, and mutants of the best, so that the good ones are told apart too), and trains boosted
-trees to predict ranks among the schedules of a workload. For training alone, half as many more are
-bred from the best over several generations where judging costs as little as it does for CPUs: what
-the very best have in common is seldom drawn. Where the simulator measures by another
-fidelity than it judges by (accelerators), the trees see the judge's latency. A share of the
-workloads is held out; how well the model ranks those is printed. Takes some minutes on one core.
-Deterministic in `--seed`.
+algorithms, and mutants of the best, so that the good ones are told apart too), and trains a few
+small networks (scikit-learn's) to predict how fast each is among the schedules of its workload. For
+training alone, half as many more are bred from the best over several generations where judging
+costs as little as it does for CPUs: what the very best have in common is seldom drawn. Where the
+simulator measures by another fidelity than it judges by (accelerators), the networks see the
+judge's latency. A share of the workloads is held out; how well the model ranks those is printed.
+Takes some ten minutes on two cores. Deterministic in `--seed`.
 """
 
 from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from typing import Any
 import click
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neural_network import MLPRegressor
 
 from benchmarks.search.workloads import drawn
 from codegen.host import cpu_target
@@ -39,24 +42,22 @@ from search_space.workload import Workload
 from simulator import Judgement, judge, judges_as_measured, measure
 from tuner.cost_model import centred, centred_logs, rank_agreement
 from tuner.knob_features import KnobColumns
+from tuner.network import Network, standardised
 from tuner.population import Breeder, Population
 from tuner.pretrained import Pretrained, reference, relative, usual
 
-_PARAMETERS = {
-    "objective": "reg:squarederror",
-    "max_depth": 6,
-    "eta": 0.08,
-    "subsample": 0.8,
-    "colsample_bytree": 0.5,
-    "min_child_weight": 10,
-    "tree_method": "hist",
-    "nthread": 1,
-    "seed": 0,
-}
-_ROUNDS = 200
+_NETWORKS, _HIDDEN = 4, (128, 64)
+_PASSES, _RATE = 16, 1e-3
+"""Passes over all schedules, and the rate of learning in the first; it falls by a cosine."""
+_SLOWEST = 3.0
+"""Centred log latency above which the slow are alike."""
+_FASTEST = 0.03
+"""Share of a workload's schedules within which ranks count no more."""
 _GENERATIONS, _PARENTS = 6, 24
 _BRED_WEIGHT = 0.3
-"""Of a bred schedule, in ranks and in training: they are many among the fastest."""
+"""Of a bred schedule in ranks: they are many among the fastest."""
+_LEAST_DEVIATION = 1e-3
+"""Added to that of inputs: some never vary."""
 
 
 @dataclass(frozen=True)
@@ -233,28 +234,53 @@ def _features(judged: Judgement, target: Target) -> NDArray[np.float32]:
 
 
 def trained(data: Corpus) -> Pretrained:
-    """A model of a corpus: of each schedule's rank among those of its workload, 0 the fastest.
-
-    Squared error on ranks ranks unseen workloads better than the pairwise objective does, and
-    better than on latencies, whose spread differs from workload to workload.
-    """
-    import xgboost
-
+    """A model of a corpus: the mean of networks that differ in what they began from."""
     knobs = KnobColumns.met(data.configs)
     parts = list(data.by_workload())
     rows = np.concatenate([relative(p.features, p.usually[int(p.groups[0])]) for p in parts])
-    weights = np.where(data.bred, _BRED_WEIGHT, 1.0)
-    labels = np.concatenate(
-        [_ranks(p.latencies, np.where(p.bred, _BRED_WEIGHT, 1.0)) for p in parts]
+    inputs = np.hstack([rows, knobs.rows(data.configs)]).astype(np.float64)
+    labels = np.concatenate([_labels(part) for part in parts])
+    labels /= labels.std()
+    mean, deviation = inputs.mean(axis=0), inputs.std(axis=0) + _LEAST_DEVIATION
+    inputs = standardised(inputs, mean, deviation).astype(np.float32)
+    layers = [_fitted(inputs, labels.astype(np.float32), seed) for seed in range(_NETWORKS)]
+
+    def model(scale: float) -> Pretrained:
+        """The networks, their outputs times `scale`."""
+        networks = [
+            Network.of(mean, deviation, [*w[:-1], scale * w[-1]], [*b[:-1], scale * b[-1]])
+            for w, b in layers
+        ]
+        return Pretrained(networks, data.features.shape[1], knobs)
+
+    said = np.concatenate([part.predicted(model(1.0)) for part in parts])
+    scores, logs = centred(said, data.groups), centred_logs(data.latencies, data.groups)
+    return model(float((logs * scores).sum() / (scores**2).sum()))
+
+
+def _fitted(
+    inputs: NDArray[np.float32], labels: NDArray[np.float32], seed: int
+) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
+    """Weights and biases of a network's layers."""
+    network = MLPRegressor(
+        hidden_layer_sizes=_HIDDEN, batch_size=512, max_iter=1, warm_start=True, random_state=seed
     )
-    inputs = np.hstack([rows, knobs.rows(data.configs)])
-    matrix = xgboost.DMatrix(inputs, labels, weight=weights, nthread=1)
-    booster = xgboost.train(_PARAMETERS, matrix, _ROUNDS)
-    model = Pretrained(booster, 1.0, data.features.shape[1], knobs)
-    scores = centred(np.concatenate([part.predicted(model) for part in parts]), data.groups)
-    logs = centred_logs(data.latencies, data.groups)
-    model.scale = float((logs * scores).sum() / (scores**2).sum())
-    return model
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # one pass at a time
+        for done in range(_PASSES):
+            rate = _RATE * 0.5 * (1 + np.cos(np.pi * done / _PASSES))
+            network.set_params(learning_rate_init=rate).fit(inputs, labels)
+    return network.coefs_, network.intercepts_
+
+
+def _labels(part: Corpus) -> NDArray[np.float64]:
+    """What is learned of one workload's schedules, shape (n,): how much slower than usual each is,
+    and the logarithm of its rank, which tells the fast apart.
+    """
+    logs = np.log(part.latencies)
+    logs = np.minimum(logs - logs[~part.bred].mean(), _SLOWEST)
+    ranks = _ranks(part.latencies, np.where(part.bred, _BRED_WEIGHT, 1.0))
+    return np.asarray(logs + np.log(_FASTEST + ranks))
 
 
 def _ranks(latencies: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:

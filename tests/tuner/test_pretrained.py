@@ -20,6 +20,7 @@ from tuner import pretrained as module
 from tuner.cost_models.blend import Blend
 from tuner.feature_source import JudgedFeatures
 from tuner.knob_features import KnobColumns
+from tuner.network import Network
 from tuner.predictor import Predictor
 from tuner.pretrained import FOLDER, Pretrained, reference, relative, usual
 from tuner.task import Trial, TuningState, TuningTask
@@ -55,14 +56,19 @@ class Known(Pretrained):
 
 
 def small_model() -> Pretrained:
-    import xgboost
-
     rng = np.random.default_rng(0)
     knobs = KnobColumns.met(state().space.sample(rng, 200))
-    width = knobs.rows([state().default]).shape[1]
-    features = rng.random((200, 3 * COLUMNS + width)).astype(np.float32)
-    data = xgboost.DMatrix(features, features[:, 0] + features[:, -1], nthread=1)
-    return Pretrained(xgboost.train({"nthread": 1}, data, 10), 0.5, COLUMNS, knobs)
+    width = 3 * COLUMNS + knobs.rows([state().default]).shape[1]
+    networks = [
+        Network.of(
+            rng.random(width),
+            0.1 + rng.random(width),
+            [rng.standard_normal((width, 8)), rng.standard_normal((8, 1))],
+            [rng.standard_normal(8), rng.standard_normal(1)],
+        )
+        for _ in range(2)
+    ]
+    return Pretrained(networks, COLUMNS, knobs)
 
 
 def trials(configs: Sequence[Config]) -> list[Trial]:
@@ -75,8 +81,8 @@ def trials(configs: Sequence[Config]) -> list[Trial]:
 
 def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
     model = small_model()
-    model.save(tmp_path / "made" / "m.ubj", {"family": "test"})
-    again = Pretrained.load(tmp_path / "made" / "m.ubj")
+    model.save(tmp_path / "made" / "m.json", {"family": "test"})
+    again = Pretrained.load(tmp_path / "made" / "m.json")
     assert again is not None and again.columns == COLUMNS
     rng = np.random.default_rng(1)
     features, usually = rng.random((20, COLUMNS), np.float32), rng.random((2, COLUMNS), np.float32)
@@ -88,19 +94,25 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
 def test_a_model_of_another_version_is_reported_and_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "cpu.ubj"
+    path = tmp_path / "cpu.json"
     small_model().save(path, {})
     monkeypatch.setattr(module, "SIMULATOR", "of another time")
     with caplog.at_level(logging.WARNING):
         assert Pretrained.load(path) is None
     assert "another version of: simulator" in caplog.text
-    path.write_bytes(b"no model")
+
+
+@pytest.mark.parametrize("end", ["", "[1]", '{"versions": 3}', "half"])
+def test_what_is_no_model_is_refused(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "cpu.json"
+    small_model().save(path, {})
+    path.write_text(path.read_text()[:2000] if end == "half" else end)
     with pytest.raises(InputError, match="is not a pretrained cost model"):
         Pretrained.load(path)
 
 
 def test_the_models_that_come_with_the_package_are_small_and_whole() -> None:
-    found = sorted(FOLDER.glob("*.ubj"))
+    found = sorted(FOLDER.glob("*.json"))
     assert "cpu" in {path.stem for path in found}
     for path in found:
         assert path.stat().st_size < 1_000_000

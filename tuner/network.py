@@ -1,0 +1,113 @@
+"""`Network`: a small multilayer perceptron as plain arrays, evaluated in numpy.
+
+Trees answer with values they have met; a network follows slopes beyond them, which is what ranking
+schedules of a workload nobody trained on takes. It is trained elsewhere
+(`benchmarks/search/pretrain.py`) and only read here. Invariants: weights are what half precision
+holds, so that a saved network (JSON, base64 of little-endian IEEE 754 halves) predicts what it did
+before; a row's prediction does not depend on the rows beside it, so that a resumed job sees what
+the interrupted one saw.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_HALF, _SINGLE = np.dtype("<f2"), np.dtype("<f4")
+_FARTHEST = 6.0
+"""Deviations from the mean at which inputs are cut: beyond, nothing was trained."""
+_DECIMALS = 6
+"""Of predictions: sums of doubles differ in their last digits with the shape of a matrix product,
+which this hides."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """Standardised inputs, hidden layers with max(x, 0), one linear output.
+
+    Attributes:
+        mean, deviation: of the inputs trained on, shape (inputs,).
+        weights: of each layer, shapes (inputs, h1), (h1, h2), ..., (h, 1).
+        biases: of each layer, shapes (h1,), (h2,), ..., (1,).
+    """
+
+    mean: Floats
+    deviation: Floats
+    weights: tuple[Floats, ...]
+    biases: tuple[Floats, ...]
+
+    @classmethod
+    def of(
+        cls,
+        mean: NDArray[Any],
+        deviation: NDArray[Any],
+        weights: Sequence[NDArray[Any]],
+        biases: Sequence[NDArray[Any]],
+    ) -> Network:
+        """A network of these arrays, rounded to what a file holds."""
+        return cls(
+            _rounded(mean, _SINGLE),
+            _rounded(deviation, _SINGLE),
+            tuple(_rounded(w, _HALF) for w in weights),
+            tuple(_rounded(b, _HALF) for b in biases),
+        )
+
+    def predict(self, inputs: NDArray[np.float32]) -> Floats:
+        """What the network says of rows of shape (n, inputs), shape (n,)."""
+        values = standardised(inputs, self.mean, self.deviation)
+        for weights, biases in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            values = np.maximum(values @ weights + biases, 0.0)
+        found = values @ self.weights[-1] + self.biases[-1]
+        return np.asarray(np.round(found[:, 0], _DECIMALS))
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values that `from_json` undoes."""
+        return {
+            "mean": _text(self.mean, _SINGLE),
+            "deviation": _text(self.deviation, _SINGLE),
+            "widths": [len(biases) for biases in self.biases],
+            "weights": [_text(weights, _HALF) for weights in self.weights],
+            "biases": [_text(biases, _HALF) for biases in self.biases],
+        }
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> Network:
+        """Undo `to_json`; `ValueError` for anything else."""
+        try:
+            mean, deviation = (_array(saved[name], _SINGLE) for name in ("mean", "deviation"))
+            widths = [len(mean), *(int(width) for width in saved["widths"])]
+            shapes = pairwise(widths)
+            texts = zip(saved["weights"], shapes, strict=True)
+            weights = tuple(_array(text, _HALF).reshape(shape) for text, shape in texts)
+            biases = tuple(_array(text, _HALF) for text in saved["biases"])
+        except (KeyError, TypeError) as error:
+            raise ValueError("not a saved network") from error
+        if len(deviation) != len(mean) or [len(b) for b in biases] != widths[1:] or widths[-1] != 1:
+            raise ValueError("the parts of a saved network do not fit together")
+        return cls(mean, deviation, weights, biases)
+
+
+def standardised(inputs: NDArray[np.float32], mean: Floats, deviation: Floats) -> Floats:
+    """Inputs (n, f) in deviations (f,) from their mean (f,), cut far out."""
+    return np.asarray(np.clip((inputs - mean) / deviation, -_FARTHEST, _FARTHEST))
+
+
+def _rounded(values: NDArray[Any], dtype: np.dtype[Any]) -> Floats:
+    return np.asarray(values, dtype).astype(np.float64)
+
+
+def _text(values: Floats, dtype: np.dtype[Any]) -> str:
+    return base64.b64encode(values.astype(dtype).tobytes()).decode()
+
+
+def _array(text: str, dtype: np.dtype[Any]) -> Floats:
+    """Undo `_text`; `ValueError` for other text."""
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype).astype(np.float64)
