@@ -92,16 +92,19 @@ class CpuAttentionSpace(CpuAttentionSchedule):
         return max(min(self.m + ROWS, fitting), ROWS)
 
     def default(self) -> Config:
-        """Two vectors wide, as many rows as the registers hold; some 32 queries at a time."""
+        """Two vectors wide, as many rows as the registers hold; many queries at a time where there
+        are few keys (memory is read ahead within a block only); a head's keys turned inside its
+        loop where there are enough heads for many threads."""
         registers = self.target.integer("vector.registers")
         vectors = min(2, -(-self.n // self.lanes))
         columns = min(2, -(-self.width // self.lanes))
         s_rows = min(self.m, (registers - vectors - 1) // vectors, 12)
         o_rows = min(self.m, (registers - columns - 1) // columns, 12)
-        blocks = [b for b in BLOCKS if b <= self.m and b * o_rows <= min(self._most(), 48)]
+        rows = min(self._most(), max(48, self.target.integer("l2.kib") * 1024 // (64 * self.n)))
+        blocks = [b for b in BLOCKS if b == 1 or (b <= -(-self.m // o_rows) and b * o_rows <= rows)]
         return Config.of(
             turn="keys",
-            pack="head",
+            pack="head" if self.batch * self.heads >= 8 else "all",
             s_order="nm",
             o_order="nm",
             s_rows=s_rows,
