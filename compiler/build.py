@@ -30,6 +30,7 @@ from compiler.precision import lower_precision
 from compiler.program import Recipe
 from compiler.recorded import Records
 from compiler.settlement import Settled, settle
+from search_space import cpu_attention
 from search_space.config import Config
 from search_space.errors import CodegenError, ModelError, VerificationError
 from search_space.target import Target
@@ -49,9 +50,10 @@ def prepared(graph: Graph) -> Graph:
     return to_kernels(simplify(graph))
 
 
-def extract_tasks(graph: Graph) -> tuple[ModelTask, ...]:
-    """The distinct workloads of a model, in the order it first runs them."""
-    counts = Counter(node.workload for node in prepared(graph).nodes if node.workload is not None)
+def extract_tasks(graph: Graph, target: Target) -> tuple[ModelTask, ...]:
+    """The distinct workloads of a model on a target, in the order it first runs them."""
+    kernels, _ = scheduled(graph, target)
+    counts = Counter(node.workload for node in kernels.nodes if node.workload is not None)
     return tuple(ModelTask(workload, weight) for workload, weight in counts.items())
 
 
@@ -141,15 +143,21 @@ def scheduled(
         raise ModelError(
             f"precision '{precision}' is for accelerators; target '{target.name}' runs fp32"
         )
-    kernels = prepared(graph)
+    kernels = fuse_attention(prepared(graph), lambda workload: _as_one(workload, target))
     backend = backend_of(target)
     if not backend.falls_back:
         return kernels, frozenset()
     backend.check(target)
-    kernels = fuse_attention(kernels, lambda workload: has_schedule(workload, target))
     lowered, narrowed = lower_precision(even_windows(kernels), precision)
     lowered = mark_known(lowered)
     return to_host(lowered, unscheduled(lowered, target)), narrowed
+
+
+def _as_one(workload: Workload, target: Target) -> bool:
+    """Whether an attention is to be one kernel."""
+    if target.family == "cpu" and not cpu_attention.pays(workload, target):
+        return False
+    return has_schedule(workload, target)
 
 
 def _check_size(graph: Graph, target: Target) -> None:

@@ -6,6 +6,8 @@ and in which order the tiles come (`cpu_attention_schedule`).
 
 from __future__ import annotations
 
+from math import prod
+
 from search_space.config import Config
 from search_space.cpu_attention_schedule import CpuAttentionSchedule
 from search_space.expression import var
@@ -18,6 +20,9 @@ from search_space.knobs import (
     unrolled_limit,
 )
 from search_space.space import SearchSpace, Subspace
+from search_space.target import Target
+from search_space.template import template_of
+from search_space.workload import Workload
 
 ROWS = 16
 """Most rows of a register tile."""
@@ -27,6 +32,20 @@ BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
 """Register tiles of results in a block of queries."""
 BLOCK = var("o_rows") * var("m_block")
 """Queries of a block."""
+
+MANY_KEYS = 96
+"""From here on scores are what most memory traffic would be for."""
+
+
+def pays(workload: Workload, target: Target) -> bool:
+    """Whether one kernel is faster than two products and a softmax: where there are many keys, and
+    where everything fits the second cache. With few keys scores are no more than queries and
+    results are, and memory is read ahead better in long products than in blocks of queries.
+    """
+    template = template_of(workload.operator)
+    operands = (*template.inputs(workload), template.output(workload))
+    nbytes = 4 * sum(prod(operand.shape) for operand in operands)
+    return workload.integer("n") >= MANY_KEYS or nbytes <= target.integer("l2.kib") * 1024
 
 
 class CpuAttentionSpace(CpuAttentionSchedule):

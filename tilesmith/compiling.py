@@ -70,7 +70,8 @@ def parts_of(
     """The distinct workloads of a model (or those given).
 
     Args:
-        target: where it is an accelerator, operators without a schedule for it are left out.
+        target: that models are compiled for; on accelerators, operators without a schedule are
+            left out.
         precision: of the kernels of an fp32 model on an accelerator.
 
     Raises:
@@ -78,11 +79,12 @@ def parts_of(
     """
     if not is_model(subject):
         return Parts(workloads_of(subject))  # type: ignore[arg-type]
+    from compiler.backend import backends
     from compiler.build import prepared, scheduled
     from compiler.onnx_import import import_model
 
     graph = import_model(subject, shapes)  # type: ignore[arg-type]
-    if target is not None and (runs_models(target) or precision != "fp32"):
+    if target is not None and (target.family in backends or precision != "fp32"):
         graph, _ = scheduled(graph, target, precision)
     else:
         graph = prepared(graph)

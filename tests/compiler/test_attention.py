@@ -8,10 +8,11 @@ import pytest
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
-from compiler.build import build
+from codegen.host import cpu_target, host_target
+from compiler.build import build, extract_tasks
 from compiler.onnx_import import import_model
 from compiler.pipeline import simplify
-from search_space.target import load_target
+from search_space.target import Target, load_target
 from tests.compiler.model_builder import (
     assert_close,
     expected,
@@ -22,6 +23,7 @@ from tests.compiler.model_builder import (
 )
 
 TRN1 = load_target("trn1")
+HOST = host_target()
 
 HEADS = """g (float[2, 20, 24] x{more}) => (float[2, 20, 24] y) {{
   q0 = MatMul(x, wq) q1 = Reshape(q0, split) q = Transpose<perm = [0, 2, 1, 3]>(q1)
@@ -78,10 +80,11 @@ def given(model: onnx.ModelProto) -> dict[str, NDArray[np.generic]]:
     return inputs
 
 
+@pytest.mark.parametrize("target", [TRN1, HOST], ids=lambda target: target.name)
 @pytest.mark.parametrize("name", MASKED)
-def test_masked_attention_is_one_kernel(name: str) -> None:
+def test_masked_attention_is_one_kernel(name: str, target: Target) -> None:
     model = attention(name)
-    executable, inputs = build(import_model(model), TRN1), given(model)
+    executable, inputs = build(import_model(model), target), given(model)
     kernels = [step.workload for step in executable.recipe.steps if getattr(step, "workload", "")]
     (found,) = [text for text in kernels if text.startswith("attention")]
     assert f"mask={MASKED[name][0]}" in found
@@ -122,12 +125,13 @@ OPERATORS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("target", [TRN1, HOST], ids=lambda target: target.name)
 @pytest.mark.parametrize("name", OPERATORS)
-def test_the_operator_attention_is_one_kernel(name: str) -> None:
+def test_the_operator_attention_is_one_kernel(name: str, target: Target) -> None:
     given_as, result, call = OPERATORS[name]
     model = model_of(f"g ({given_as}) => ({result}) {{ y = {call} }}", opset=23)
     inputs = given_to(model)
-    executable = build(import_model(model), TRN1)
+    executable = build(import_model(model), target)
     kernels = [step.workload for step in executable.recipe.steps if getattr(step, "workload", "")]
     assert [text.split()[0] for text in kernels].count("attention") == 1
     (want,) = ReferenceEvaluator(model).run(None, inputs)
@@ -141,3 +145,22 @@ def given_to(model: onnx.ModelProto) -> dict[str, NDArray[np.generic]]:
         inputs["keep"] = np.random.default_rng(3).random(inputs["keep"].shape) < 0.7
         inputs["keep"][..., 0] = True
     return inputs
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "kernels"), [(4096, 80, 3), (4096, 96, 1), (80, 80, 1)]
+)
+def test_on_cpus_it_is_one_kernel_where_that_is_faster(
+    queries: int, keys: int, kernels: int
+) -> None:
+    """With few keys for many queries, products and softmax stay kernels of their own."""
+    model = model_of(
+        f"g (float[4, {queries}, 64] q, float[4, 64, {keys}] k, float[4, {keys}, 64] v) => "
+        f"(float[4, {queries}, 64] y) "
+        "{ s = MatMul(q, k) p = Softmax<axis = -1>(s) y = MatMul(p, v) }"
+    )
+    target = cpu_target("cpu", "avx512", "x86_64-unknown-linux-gnu")
+    names = [task.workload.operator for task in extract_tasks(import_model(model), target)]
+    names = [name for name in names if name != "transpose"]
+    assert len(names) == kernels
+    assert ("attention" in names) == (kernels == 1)

@@ -278,7 +278,7 @@ def record(workload: Workload, seconds: float, **changes: Any) -> TuningRecord:
 
 def test_schedules_come_from_the_database(database: Database, inputs: dict[str, Any]) -> None:
     graph = import_model(MODEL)
-    (task,) = extract_tasks(graph)
+    (task,) = extract_tasks(graph, host_target())
     near = Workload.parse("matmul m=4 n=5 k=8 const=b epilogue=residual,relu")
     database.add([record(near, 1e-6, m_tile=2)])
     fallback = build(graph, host_target(), database)
@@ -299,7 +299,7 @@ def test_schedules_come_from_the_database(database: Database, inputs: dict[str, 
 
 def test_a_record_that_is_no_longer_legal_is_passed_over(database: Database) -> None:
     graph = import_model(MODEL)
-    (task,) = extract_tasks(graph)
+    (task,) = extract_tasks(graph, host_target())
     database.add([record(task.workload, 1e-9, m_tile=77), record(task.workload, 5e-6)])
     executable = build(graph, host_target(), database)
     assert (executable.report.tuned, executable.report.stale) == (0, 1)

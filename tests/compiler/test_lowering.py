@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from codegen.host import host_target
 from compiler.build import extract_tasks
 from compiler.onnx_import import import_model
 from tests.compiler.lowering_checks import check_both
@@ -43,7 +44,7 @@ def test_shapes_known_only_at_run_time() -> None:
 
 
 def test_tasks_are_distinct_and_weighted(light_resnet50: Any) -> None:
-    tasks = extract_tasks(import_model(light_resnet50))
+    tasks = extract_tasks(import_model(light_resnet50), host_target())
     by_operator: dict[str, int] = {}
     for task in tasks:
         name = task.workload.operator

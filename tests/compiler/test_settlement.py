@@ -66,7 +66,7 @@ def layout_records(workload: Workload, seconds: dict[tuple[str, str], float]) ->
 
 
 def convolutions() -> list[Workload]:
-    tasks = extract_tasks(import_model(RESIDUAL))
+    tasks = extract_tasks(import_model(RESIDUAL), host_target())
     return [task.workload for task in tasks if task.workload.operator == "conv2d"]
 
 
@@ -153,7 +153,7 @@ def test_channels_are_split_and_joined_in_blocks(database: Database) -> None:
         w2=random(LANES, LANES, 1, 1, seed=1), w3=random(wide, wide, 1, 1),
     )  # fmt: skip
     graph = import_model(model)
-    for task in extract_tasks(graph):
+    for task in extract_tasks(graph, host_target()):
         pairs = itertools.product(("NCHW", BLOCKED), repeat=2)
         costs = {p: 1e-6 if p == (BLOCKED, BLOCKED) else 1e-3 for p in pairs}
         database.add(layout_records(task.workload, costs))

@@ -103,7 +103,7 @@ def test_the_benchmark_models_are_valid(tmp_path: Path) -> None:
         onnx.checker.check_model(str(path), full_check=True)
     graph = import_model(tmp_path / "mobilenet_v2.onnx")
     flops = 0
-    for task in extract_tasks(graph):
+    for task in extract_tasks(graph, host_target()):
         workload = task.workload
         if workload.operator in ("conv2d", "depthwise_conv2d"):
             from search_space.template import template_of
