@@ -11,7 +11,7 @@ training alone, half as many more are bred from the best over several generation
 costs as little as it does for CPUs: what the very best have in common is seldom drawn. Where the
 simulator measures by another fidelity than it judges by (accelerators), the networks see the
 judge's latency. A share of the workloads is held out; how well the model ranks those is printed.
-Takes some ten minutes on two cores. Deterministic in `--seed`.
+Takes some twenty minutes on two cores. Deterministic in `--seed`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tuner.population import Breeder, Population
 from tuner.pretrained import Pretrained, reference, relative, usual
 
 _NETWORKS, _HIDDEN = 4, (128, 64)
-_PASSES, _RATE = 16, 1e-3
+_PASSES, _RATE = 28, 2e-3
 """Passes over all schedules, and the rate of learning in the first; it falls by a cosine."""
 _SLOWEST = 3.0
 """Centred log latency above which the slow are alike."""
@@ -316,7 +316,7 @@ def ranking_quality(
 @click.command()
 @click.option("--family", type=click.Choice(["cpu", "trainium"]), required=True)
 @click.option("--out", required=True, type=click.Path(path_type=Path))
-@click.option("--workloads", default=320, show_default=True)
+@click.option("--workloads", default=1440, show_default=True)
 @click.option("--samples", default=150, show_default=True, help="schedules of each")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--jobs", default=2, show_default=True, help="processes that judge")

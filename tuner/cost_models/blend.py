@@ -8,10 +8,6 @@ With a prior p both learn what is left after `slope * p`, compressed alike; the 
 least squares, shrunk towards 1 as if `_TRUST` samples had said so. The trees see p as one more
 feature. The prior is what a pretrained model says; without one, the logarithm of the analytical
 latency where that is shown.
-
-A pretrained model that was told no latency is not believed in a task whose labels are likelier by
-themselves than what it leaves of them, as the process sees both: near the best, where a search
-looks, it may be wrong although it ranks the bulk well.
 """
 
 from __future__ import annotations
@@ -53,12 +49,10 @@ class Blend(CostModel):
         self._compression = Compression({})
         self._slope = 0.0
         self._usual: dict[int, float] = {}
-        self._disbelieving: frozenset[int] = frozenset()
-        """Tasks in which the prior is not believed."""
 
     def fit(self, samples: Samples, latencies: Floats) -> None:
         self._compression = Compression.of(latencies, samples.groups)
-        self._slope, self._usual, self._disbelieving = 0.0, {}, frozenset()
+        self._slope, self._usual = 0.0, {}
         prior = _prior(samples)
         if prior is not None:
             logs = centred_logs(latencies, samples.groups)
@@ -70,10 +64,6 @@ class Blend(CostModel):
             self._slope = min(max(self._slope, 0.0), 2.0)
         labels = self._compression.labels(latencies, samples.groups)
         self._process.fit_labels(samples, labels - self._base(samples))
-        if samples.prior is not None and _analytical(samples) is None:
-            bare = GaussianProcess()
-            bare.fit_labels(samples, labels)
-            self._disbelieving = self._process.yield_to(bare)
         self._trees.fit(self._with_prior(samples), labels - self._base(samples))
 
     def predict(self, samples: Samples) -> Floats:
@@ -94,8 +84,7 @@ class Blend(CostModel):
     def save(self) -> str:
         members = {"trees": self._trees.save(), "process": self._process.save()}
         scale = {"slope": self._slope, "limits": dict(self._compression.limits)}
-        tasks = {"usual": self._usual, "disbelieving": sorted(self._disbelieving)}
-        return json.dumps({"kind": self.name, **scale, **tasks, **members})
+        return json.dumps({"kind": self.name, **scale, "usual": self._usual, **members})
 
     @classmethod
     def load(cls, text: str) -> Blend:
@@ -103,7 +92,6 @@ class Blend(CostModel):
         saved = parse(text, cls.name)
         model._slope = float(saved["slope"])
         model._usual = {int(g): float(mean) for g, mean in saved["usual"].items()}
-        model._disbelieving = frozenset(int(g) for g in saved["disbelieving"])
         model._compression = Compression({int(g): float(v) for g, v in saved["limits"].items()})
         model._trees.restore(saved["trees"])
         model._process = GaussianProcess.load(saved["process"])
@@ -113,8 +101,7 @@ class Blend(CostModel):
         """The process's estimate joined with the trees' and the prior."""
         trees = self._trees.predict(self._with_prior(samples))
         apart = 0.5 * (trees - mean) * _DISAGREEMENT
-        pretrained = self._believed(samples) & (samples.prior is not None)
-        weight = np.where(pretrained, _TREES_WITH_PRIOR, _TREES)
+        weight = _TREES if samples.prior is None else _TREES_WITH_PRIOR
         joined = self._base(samples) + weight * trees + (1 - weight) * mean
         return joined, np.hypot(deviation, apart)
 
@@ -124,20 +111,13 @@ class Blend(CostModel):
         if prior is None:
             return np.zeros(len(samples))
         usual = np.array([self._usual.get(g, 0.0) for g in samples.groups.tolist()])
-        known = self._compression.compressed(self._slope * (prior - usual), samples.groups)
-        return np.asarray(np.where(self._believed(samples), known, 0.0))
+        return self._compression.compressed(self._slope * (prior - usual), samples.groups)
 
     def _with_prior(self, samples: Samples) -> NDArray[np.float32]:
-        """Features, and the prior as one more column (zero where there is none or it is not
-        believed).
-        """
+        """Features, and the prior as one more column (zero where there is none)."""
         prior = _prior(samples)
-        told = np.zeros(len(samples)) if prior is None else prior * self._believed(samples)
+        told = np.zeros(len(samples)) if prior is None else prior
         return np.column_stack([samples.features, told]).astype(np.float32)
-
-    def _believed(self, samples: Samples) -> NDArray[np.bool_]:
-        """Whether a prior is believed, shape (n,)."""
-        return ~np.isin(samples.groups, sorted(self._disbelieving))
 
 
 def _prior(samples: Samples) -> Floats | None:

@@ -52,7 +52,6 @@ class Process:
         weights: kernel matrix inverse times the labels, (n,).
         amplitude: of the kernel.
         scale: of the labels: (mean, deviation).
-        evidence: logarithm of how likely the labels are, less a constant of their number.
     """
 
     used: NDArray[np.int64]
@@ -63,7 +62,6 @@ class Process:
     weights: Floats
     amplitude: float
     scale: tuple[float, float]
-    evidence: float
 
     def estimate(self, rows: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation, each shape (n,)."""
@@ -114,18 +112,6 @@ class GaussianProcess(CostModel):
             if len(chosen) >= _FEWEST:
                 features = samples.features.shape[1]
                 self._processes[group] = fitted(rows[chosen], labels[chosen], features)
-
-    def yield_to(self, other: GaussianProcess) -> frozenset[int]:
-        """Take over the processes of `other`, fitted to labels of the same scale, that make those
-        labels likelier; the numbers of their tasks.
-        """
-        better = frozenset(
-            group
-            for group, process in other._processes.items()
-            if group in self._processes and process.evidence > self._processes[group].evidence
-        )
-        self._processes.update({group: other._processes[group] for group in better})
-        return better
 
     def predict(self, samples: Samples) -> Floats:
         return self.estimate(samples)[0]
@@ -196,7 +182,7 @@ def fitted(rows: Floats, labels: Floats, features: int) -> Process:
     weights = cho_solve((found.factor, True), targets, check_finite=False)
     return Process(
         used, centre, spread * lengths, inputs / lengths, found.factor, weights,
-        found.amplitude, scale, found.likelihood - len(targets) * float(np.log(scale[1])),
+        found.amplitude, scale,
     )  # fmt: skip
 
 
@@ -264,8 +250,7 @@ def _rows(samples: Samples) -> Floats:
 def _to_json(process: Process) -> dict[str, Any]:
     arrays = ("used", "centre", "spread", "inputs", "factor", "weights")
     plain = {name: getattr(process, name).tolist() for name in arrays}
-    numbers = {"amplitude": process.amplitude, "evidence": process.evidence}
-    return {**plain, **numbers, "scale": process.scale}
+    return {**plain, "amplitude": process.amplitude, "scale": process.scale}
 
 
 def _from_json(saved: Mapping[str, Any]) -> Process:
@@ -277,6 +262,5 @@ def _from_json(saved: Mapping[str, Any]) -> Process:
         used=np.array(saved["used"], np.int64),
         amplitude=float(saved["amplitude"]),
         scale=(float(offset), float(deviation)),
-        evidence=float(saved["evidence"]),
         **columns,
     )
