@@ -38,14 +38,15 @@ MANY_KEYS = 96
 
 
 def pays(workload: Workload, target: Target) -> bool:
-    """Whether one kernel is faster than two products and a softmax: where there are many keys, and
-    where everything fits the second cache. With few keys scores are no more than queries and
-    results are, and memory is read ahead better in long products than in blocks of queries.
+    """Whether one kernel is faster than two products and a softmax: always but where many queries
+    meet few keys and not all fits the second cache. There scores are no more than queries and
+    results, and memory is read ahead better in long products than in blocks of queries.
     """
+    m, n = workload.integer("m"), workload.integer("n")
     template = template_of(workload.operator)
     operands = (*template.inputs(workload), template.output(workload))
     nbytes = 4 * sum(prod(operand.shape) for operand in operands)
-    return workload.integer("n") >= MANY_KEYS or nbytes <= target.integer("l2.kib") * 1024
+    return n >= min(m, MANY_KEYS) or nbytes <= target.integer("l2.kib") * 1024
 
 
 class CpuAttentionSpace(CpuAttentionSchedule):
