@@ -2,10 +2,11 @@
 
 A *setting* is which engine executes a stage, how deep a loop is pipelined, or how many places a
 tile takes in turn. None changes a loop or an index, so schedules that differ in nothing else are
-lowered once: their skeleton leaves the settings open, and `filled` puts them in.
+lowered once: the program of their skeleton leaves the settings open, and who reads it asks
+`open_number` and `open_engine` which setting stands where.
 
     skeleton, settings = parted(schedule)
-    filled(lower(skeleton), settings) == lower(schedule)
+    lower(skeleton) == lower(schedule), but for settings[i] where setting i is open
 
 Where knobs are settings themselves (`Knob.setting`), their values need not be scheduled one by one:
 the schedule of a `marked` structure has the skeleton of them all.
@@ -17,11 +18,9 @@ are positive) and `#i` where an engine does; no schedule or program outside a sk
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from search_space.config import Config, KnobValue
-from search_space.program import Allocate, Block, If, Intrinsic, Loop, Program, Statement
-from search_space.program import Sequence as Statements
 from search_space.schedule import AssignEngine, Pipeline, Primitive, Rotate, Schedule
 
 Setting = int | str
@@ -80,41 +79,3 @@ def settled(settings: Settings, structure: Config, names: Sequence[str]) -> Sett
         place = open_number(setting) if isinstance(setting, int) else open_engine(setting)
         found.append(setting if place is None else structure[names[place]])
     return tuple(found)
-
-
-def filled(program: Program, settings: Sequence[Setting]) -> Program:
-    """A skeleton's program with these settings."""
-    fill = _Filling(settings)
-    prologue = None if program.prologue is None else fill.statement(program.prologue)
-    return replace(program, body=fill.statement(program.body), prologue=prologue)
-
-
-@dataclass(frozen=True)
-class _Filling:
-    """Puts settings into statements; those that have none open are returned as they are."""
-
-    settings: Sequence[Setting]
-
-    def statement(self, statement: Statement) -> Statement:
-        match statement:
-            case Block(engine=engine):
-                place = open_engine(engine)
-                if place is None:
-                    return statement
-                return replace(statement, engine=str(self.settings[place]))
-            case Loop(variable, extent, kind, body, stages):
-                return Loop(variable, extent, kind, self.statement(body), self.number(stages))
-            case Allocate(buffer, body):
-                made = replace(buffer, versions=self.number(buffer.versions))
-                return Allocate(made, self.statement(body))
-            case Statements(statements):
-                return Statements(tuple(map(self.statement, statements)))
-            case If(condition, then, otherwise):
-                other = None if otherwise is None else self.statement(otherwise)
-                return If(condition, self.statement(then), other)
-            case Intrinsic(name, body):
-                return Intrinsic(name, self.statement(body))
-
-    def number(self, number: int) -> int:
-        place = open_number(number)
-        return number if place is None else int(self.settings[place])

@@ -18,7 +18,7 @@ kept for each engine; semaphores, verification and the grant order are `builder.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -60,8 +60,56 @@ from search_space.program import (
     walk,
 )
 from search_space.scalar import Call, Const, Load, Select
+from search_space.skeleton import Settings, open_engine, open_number
 
+AnyNest = Nest | CopyNest | GatherNest
 Parts = tuple[list[Allocate], list[Statement], list[Statement]]
+
+
+@dataclass
+class Plans:
+    """A bound program and what is found of its statements once, whatever its settings are.
+
+    Attributes:
+        aligned: buffers whose rows begin at granules of dependences.
+        reductions: stages that reduce.
+    """
+
+    program: Program
+    nests: dict[int, AnyNest | None] = field(default_factory=dict)
+    extents: dict[int, Evaluate] = field(default_factory=dict)
+    parts: dict[int, Parts] = field(default_factory=dict)
+    aligned: frozenset[str] = frozenset()
+    reductions: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.aligned = frozenset(_filled_in_parts(self.program.body))
+        self.reductions = frozenset(b.stage for b in blocks(self.program.body) if b.reducer)
+
+    def nest(self, statement: Statement, buffers: Mapping[str, Buffer]) -> AnyNest | None:
+        """The planned nest a statement is, or None; `buffers` are those in sight."""
+        key = id(statement)
+        if key not in self.nests:
+            found = match_nest(statement)
+            self.nests[key] = (
+                plan_gather(*found, buffers)
+                or plan_copy(*found, buffers)
+                or plan_nest(*found, buffers)
+                if found
+                else None
+            )
+        return self.nests[key]
+
+    def split(self, body: Statement) -> Parts:
+        """`split_pipeline` of a body."""
+        if id(body) not in self.parts:
+            self.parts[id(body)] = split_pipeline(body)
+        return self.parts[id(body)]
+
+    def extent(self, loop: Loop) -> Evaluate:
+        if id(loop) not in self.extents:
+            self.extents[id(loop)] = compile_expression(loop.extent)
+        return self.extents[id(loop)]
 
 
 @dataclass
@@ -69,13 +117,11 @@ class Generator:
     """The state of one walk. `generate` is the entry."""
 
     kernel: Kernel
+    plans: Plans
+    settings: Settings = ()
     buffers: dict[str, Buffer] = field(default_factory=dict)
     pools: dict[int, Buffers] = field(default_factory=dict)
-    nests: dict[int, Nest | CopyNest | GatherNest | None] = field(default_factory=dict)
-    extents: dict[int, Evaluate] = field(default_factory=dict)
-    parts: dict[int, Parts] = field(default_factory=dict)
-    aligned: frozenset[str] = frozenset()
-    reductions: frozenset[str] = frozenset()
+    nests: dict[int, AnyNest | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.operands = Operands(self.kernel)
@@ -118,8 +164,9 @@ class Generator:
         Both parts' instructions are merged evenly, so that an engine that works for both (the
         tensor engine transposes and multiplies) never waits long for the latencies of one.
         """
-        begin, stages, extent = self.kernel.length, loop.stages, self.extent(loop)(env)
-        allocations, producers, consumers = self.split(loop.body) if stages > 1 else ([], [], [])
+        begin, stages = self.kernel.length, self.number(loop.stages)
+        extent, split = self.plans.extent(loop)(env), self.plans.split
+        allocations, producers, consumers = split(loop.body) if stages > 1 else ([], [], [])
         for value in range(extent):
             env[loop.variable] = value
             if not producers:
@@ -144,30 +191,23 @@ class Generator:
         for statement in body:
             self.run(statement, env)
 
-    def nest(self, statement: Statement) -> Nest | CopyNest | GatherNest | None:
-        """The planned nest a statement is, or None; planned once."""
+    def nest(self, statement: Statement) -> AnyNest | None:
+        """The planned nest a statement is, on the engine it is assigned to, or None."""
         key = id(statement)
         if key not in self.nests:
-            found = match_nest(statement)
-            self.nests[key] = (
-                plan_gather(*found, self.buffers)
-                or plan_copy(*found, self.buffers)
-                or plan_nest(*found, self.buffers)
-                if found
-                else None
-            )
+            nest = self.plans.nest(statement, self.buffers)
+            if isinstance(nest, Nest | CopyNest):
+                place = open_engine(nest.block.engine)
+                if place is not None:
+                    block = replace(nest.block, engine=str(self.settings[place]))
+                    nest = replace(nest, block=block)
+            self.nests[key] = nest
         return self.nests[key]
 
-    def split(self, body: Statement) -> Parts:
-        """`split_pipeline` of a body, remembered."""
-        if id(body) not in self.parts:
-            self.parts[id(body)] = split_pipeline(body)
-        return self.parts[id(body)]
-
-    def extent(self, loop: Loop) -> Evaluate:
-        if id(loop) not in self.extents:
-            self.extents[id(loop)] = compile_expression(loop.extent)
-        return self.extents[id(loop)]
+    def number(self, number: int) -> int:
+        """A number of places, or how deep a loop is pipelined."""
+        place = open_number(number)
+        return number if place is None else int(self.settings[place])
 
     def allocate(self, statement: Statement, buffer: Buffer) -> None:
         """A tile in the next place of its pool."""
@@ -175,21 +215,21 @@ class Generator:
             raise CodegenError(
                 f"buffer '{buffer.name}' is in '{buffer.scope}'; an accelerator has sbuf and psum"
             )
-        if buffer.name in self.aligned:
+        if buffer.name in self.plans.aligned:
             buffer = _row_aligned(buffer)
         self.buffers[buffer.name] = buffer
         if id(statement) not in self.pools:
             shape = [integer(e, f"the shape of '{buffer.name}'") for e in buffer.shape]
             shape = shape if len(shape) > 1 else [*shape, 1]
             self.pools[id(statement)] = self.kernel.buffers(
-                buffer.versions, shape, buffer.dtype, buffer.name, SPACES[buffer.scope]
+                self.number(buffer.versions), shape, buffer.dtype, buffer.name, SPACES[buffer.scope]
             )
         tile = self.pools[id(statement)].next()
         self.operands.tiles[buffer.name] = tile
         self.operands.started[tile.allocation] = set()
 
     # -- nests --------------------------------------------------------------------------------
-    def emit(self, nest: Nest | CopyNest | GatherNest, env: Environment) -> None:
+    def emit(self, nest: AnyNest, env: Environment) -> None:
         """Emit a nest at one point of the loops outside it."""
         if isinstance(nest, CopyNest):
             for inner, sizes in self.boxes(nest, env):
@@ -211,7 +251,7 @@ class Generator:
             self.instruction(nest, inner, sizes)
 
     def boxes(
-        self, nest: Nest | CopyNest | GatherNest, env: Environment
+        self, nest: AnyNest, env: Environment
     ) -> Iterator[tuple[Environment, dict[str, int]]]:
         """(outer values, extents of the rest) with loops outside that extents depend on."""
         outside = [loop.variable for loop in nest.loops if loop.variable in nest.fixed]
@@ -234,9 +274,7 @@ class Generator:
         for values in product(*(range(sizes[name]) for name in apart)):
             yield {**env, **dict(zip(apart, values, strict=True))}, rest
 
-    def points(
-        self, nest: Nest | CopyNest | GatherNest, names: list[str], env: Environment
-    ) -> Iterator[dict[str, int]]:
+    def points(self, nest: AnyNest, names: list[str], env: Environment) -> Iterator[dict[str, int]]:
         """Values of the loops `names`, whose extents may depend on each other."""
         if not names:
             yield {}
@@ -253,7 +291,7 @@ class Generator:
         block, scope = nest.block, nest.write.buffer.scope
         value = block.value
         reads = list(nest.reads.values())
-        if isinstance(value, Const) and scope == "sbuf" and block.stage in self.reductions:
+        if isinstance(value, Const) and scope == "sbuf" and block.stage in self.plans.reductions:
             self.pointwise.promise(self.transfers.begun(nest, env, sizes), value.value)
         elif isinstance(value, Const):
             self.transfers.initialise(nest, env, sizes, value.value)
@@ -311,19 +349,25 @@ def _row_aligned(buffer: Buffer) -> Buffer:
     return replace(buffer, shape=(*lead, const(row)))
 
 
-def generate(program: Program, core: Core) -> InstructionStream:
+def generate(program: Program | Plans, core: Core, settings: Settings = ()) -> InstructionStream:
     """The instruction stream of a bound program.
 
     Tensors keep the names of the program's parameters; inputs and the output are in HBM in the
     layouts the program gives them.
 
+    Args:
+        program: may be a skeleton's (`search_space.skeleton`); with plans, what was found before of
+            its statements is not looked for again.
+        settings: those that it leaves open.
+
     Raises:
         CodegenError: a block that no instruction does, or tiles that do not fit.
         VerificationError: a limit of the core is broken.
     """
+    plans = program if isinstance(program, Plans) else Plans(program)
+    program = plans.program
     kernel = Kernel(program.name, core)
-    generator = Generator(kernel, aligned=frozenset(_filled_in_parts(program.body)))
-    generator.reductions = frozenset(b.stage for b in blocks(program.body) if b.reducer)
+    generator = Generator(kernel, plans, settings)
     for buffer in program.parameters:
         shape = [integer(e, f"the shape of '{buffer.name}'") for e in buffer.shape]
         make = kernel.output if buffer.role == "output" else kernel.input

@@ -71,7 +71,7 @@ AHEAD_IN_PSUM = 4
 SCOPES = ("sbuf", "psum")
 
 
-@dataclass
+@dataclass(eq=False)
 class Analysis(Structure):
     """A symbolic program, ready to be evaluated on batches."""
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from codegen.accelerator.core import Core
-from codegen.accelerator.from_program import generate
+from codegen.accelerator.from_program import Plans, generate
 from codegen.accelerator.instructions import DTYPES, FLOATS, InstructionStream, Op
 from codegen.accelerator.staging import constants_of, stage
 from search_space.config import Config
@@ -32,7 +32,7 @@ from search_space.errors import (
 )
 from search_space.lowering import lower
 from search_space.schedule import Schedule
-from search_space.skeleton import Settings, filled, marked, parted, settled
+from search_space.skeleton import Settings, marked, parted, settled
 from search_space.space import SearchSpace
 from search_space.target import Target
 from search_space.template import template_of
@@ -126,6 +126,12 @@ def _analysis(workload: Workload, target: Target, skeleton: Schedule) -> Analysi
     return Analysis(program, Core.of(target), constants_of(program, workload))
 
 
+@lru_cache(maxsize=KEPT)
+def _plans(analysis: Analysis, tiles: tuple[tuple[str, int], ...]) -> Plans:
+    """A skeleton with these tile sizes, ready for code generation."""
+    return Plans(analysis.program.bind(dict(tiles)))
+
+
 def instruction_stream(workload: Workload, target: Target, config: Config) -> InstructionStream:
     """The instruction stream of one configuration.
 
@@ -136,8 +142,8 @@ def instruction_stream(workload: Workload, target: Target, config: Config) -> In
     space = _space(workload, target)
     space.validate(config)
     analysis, settings = _parted(workload, target, space, config)
-    program = filled(analysis.program, settings).bind(space.tiles(config))
-    return generate(program, Core.of(target))
+    plans = _plans(analysis, tuple(space.tiles(config).items()))
+    return generate(plans, Core.of(target), settings)
 
 
 def staged_stream(workload: Workload, target: Target, config: Config) -> InstructionStream:

@@ -33,7 +33,7 @@ from simulator.accelerator.estimate import Estimate
 Values = dict[str, Any]
 
 
-@dataclass
+@dataclass(eq=False)
 class Structure:
     """A symbolic program, settings left open.
 

@@ -46,6 +46,30 @@ LARGER = [
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "attention m=128 n=256 k=64 heads=4 dtype=bfloat16",
+        "attention m=40 n=70 k=16 batch=2 heads=2 mask=full",
+        "matmul m=256 n=640 k=300 tb=1 epilogue=bias",
+        "conv2d c=5 h=24 w=24 oc=22 kh=7 kw=7 stride=2 pad=3 const=weight",
+    ],
+)
+def test_a_skeleton_becomes_the_instructions_of_each_of_its_schedules(text: str) -> None:
+    workload = Workload.parse(text)
+    template = template_of(workload.operator)
+    space = template.space(workload, TARGET)
+    for config in space.sample(np.random.default_rng(7), 6):
+        schedule = template.schedule(workload, TARGET, space.structure(config))
+        apart = generate(lower(schedule).bind(space.tiles(config)), Core.of(TARGET))
+        shared = instruction_stream(workload, TARGET, config)
+        assert str(shared) == str(apart)
+        assert all(np.array_equal(shared.rows[name], apart.rows[name]) for name in apart.rows)
+        for name, column in apart.accesses.items():
+            assert np.array_equal(shared.accesses[name], column)
+        assert shared.allocations == apart.allocations
+
+
 def check(workload: Workload, config: Config, seed: int = 0) -> None:
     """Run a configuration functionally and compare, relative to the accumulated magnitude."""
     template, rng = template_of(workload.operator), np.random.default_rng(seed)
