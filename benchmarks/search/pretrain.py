@@ -1,7 +1,7 @@
 """Make the cost models that come with the package.
 
     python -m benchmarks.search.pretrain --family cpu --out tuner/cost_models/pretrained/cpu.json
-    python -m benchmarks.search.pretrain --family trainium --workloads 200 --samples 60 \\
+    python -m benchmarks.search.pretrain --family trainium --workloads 400 --samples 60 \\
         --out tuner/cost_models/pretrained/trainium.json
 
 Draws workloads of all sizes, measures schedules of each as a tuning job does (evenly from all
@@ -328,7 +328,8 @@ def main(family: str, out: Path, workloads: int, samples: int, seed: int, jobs: 
     held_out = data.groups % 6 == 5
     tested = quality(trained(data.of(~held_out)), data.of(held_out))
     model = trained(data)
-    model.save(out, {"family": family, "workloads": str(workloads), "seed": str(seed)})
+    made_from = {"workloads": workloads, "samples": samples, "seed": seed}
+    model.save(out, {"family": family, **{name: str(n) for name, n in made_from.items()}})
     report: dict[str, Any] = {
         "family": family,
         "schedules": len(data.groups),
