@@ -48,6 +48,9 @@ _PRODUCT = (("block_order", "n,m,k"), ("tile_order", "nm"))
 _CONVOLUTION = (("block_order", "o,y,c"), ("reduction_order", "c,r,s"))
 """Orders as the untuned default has them, held fixed so that a space can be judged in full."""
 
+_TURNED = (("keys", "scalar|vector"), ("queries", "scalar"), ("strips", 4))
+"""How queries and keys are turned, as the untuned default does it."""
+
 CASES = (
     # A rank-8 adapter's second product on 128 tokens of width 768.
     Case("cpu", "matmul m=128 n=768 k=8 const=b", _PRODUCT),
@@ -60,6 +63,8 @@ CASES = (
     # Odd sizes everywhere: no tile fits.
     Case("cpu", "matmul m=59 n=67 k=11 const=b", _PRODUCT),
     Case("trn1", "conv2d c=5 h=24 w=24 oc=22 kh=7 kw=7 stride=2 pad=3 const=weight"),
+    # CLIP's text encoder: 77 tokens, 8 heads.
+    Case("trn1", "attention m=77 n=77 k=64 heads=8 dtype=bfloat16", _TURNED),
 )
 
 
