@@ -65,6 +65,8 @@ CASES = (
     Case("trn1", "conv2d c=5 h=24 w=24 oc=22 kh=7 kw=7 stride=2 pad=3 const=weight"),
     # CLIP's text encoder: 77 tokens, 8 heads.
     Case("trn1", "attention m=77 n=77 k=64 heads=8 dtype=bfloat16", _TURNED),
+    # The objects that a detection transformer asks for attending to each other: 100, 8 heads.
+    Case("trn1", "attention m=100 n=100 k=32 heads=8 dtype=bfloat16", _TURNED),
 )
 
 
