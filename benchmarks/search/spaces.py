@@ -51,6 +51,9 @@ _CONVOLUTION = (("block_order", "o,y,c"), ("reduction_order", "c,r,s"))
 _TURNED = (("keys", "scalar|vector"), ("queries", "scalar"), ("strips", 4))
 """How queries and keys are turned, as the untuned default does it."""
 
+_SCORES = (("s_order", "nm"), ("o_order", "nm"), ("pack", "head"), ("s_unroll", 4))
+"""Orders and the scores' unrolling as the untuned default has them."""
+
 CASES = (
     # A rank-8 adapter's second product on 128 tokens of width 768.
     Case("cpu", "matmul m=128 n=768 k=8 const=b", _PRODUCT),
@@ -60,6 +63,8 @@ CASES = (
     Case("cpu", "conv2d c=256 h=14 w=14 oc=256 kh=3 kw=3 pad=1 const=weight", _CONVOLUTION),
     # The middle of a diffusion model's network.
     Case("cpu", "conv2d c=1280 h=8 w=8 oc=1280 kh=3 kw=3 pad=1 const=weight", _CONVOLUTION),
+    # A translation's tokens attending to those of the sentence it is of, eight heads.
+    Case("cpu", "attention m=26 n=52 k=64 heads=8", _SCORES),
     # Odd sizes everywhere: no tile fits.
     Case("cpu", "matmul m=59 n=67 k=11 const=b", _PRODUCT),
     Case("trn1", "conv2d c=5 h=24 w=24 oc=22 kh=7 kw=7 stride=2 pad=3 const=weight"),
