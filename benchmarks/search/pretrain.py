@@ -318,7 +318,7 @@ def ranking_quality(
 @click.command()
 @click.option("--family", type=click.Choice(["cpu", "trainium"]), required=True)
 @click.option("--out", required=True, type=click.Path(path_type=Path))
-@click.option("--workloads", default=1920, show_default=True)
+@click.option("--workloads", default=1440, show_default=True)
 @click.option("--samples", default=150, show_default=True, help="schedules of each")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--jobs", default=2, show_default=True, help="processes that judge")

@@ -104,10 +104,10 @@ _BF16 = " dtype=bfloat16"
 
 _MAKERS: Mapping[str, Mapping[str, tuple[float, Maker]]] = {
     "cpu": {
-        "matmul": (0.42, _matmul(2e5, 2e9, 4100, "", _CPU_VARIANTS)),
-        "conv2d": (0.3, _conv("", _SIDES, 512)),
-        "depthwise_conv2d": (0.08, _depthwise("")),
-        "attention": (0.2, _attention(8, 1024, _HEADS, _CPU_MASKS)),
+        "matmul": (0.45, _matmul(2e5, 2e9, 4100, "", _CPU_VARIANTS)),
+        "conv2d": (0.35, _conv("", _SIDES, 512)),
+        "depthwise_conv2d": (0.1, _depthwise("")),
+        "attention": (0.1, _attention(8, 1024, _HEADS, _CPU_MASKS)),
     },
     "trainium": {
         "matmul": (0.3, _matmul(2e6, 8e8, 8200, _BF16, _TRAINIUM_VARIANTS)),
