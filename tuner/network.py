@@ -95,7 +95,7 @@ class Network:
         return cls(mean, deviation, weights, biases)
 
 
-def standardised(inputs: NDArray[np.float32], mean: Floats, deviation: Floats) -> Floats:
+def standardised(inputs: NDArray[Any], mean: Floats, deviation: Floats) -> Floats:
     """Inputs (n, f) in deviations (f,) from their mean (f,), cut far out."""
     return np.asarray(np.clip((inputs - mean) / deviation, -_FARTHEST, _FARTHEST))
 

@@ -3,8 +3,8 @@
 A schedule that is best in its own layout may lose to another once conversions are counted; the
 compiler can only weigh what was measured. So each layout pair of a space gets at least a few trials
 with its best predicted configurations, and pairs that keep close to the best get a share of the
-later ones. Algorithms (the subspaces) get at least a few trials too: a model that misjudges one as
-a whole would otherwise never find out. Parts that measured far behind are left alone after the
+later ones. Algorithms get at least a few trials too: a model that misjudges one as a whole would
+otherwise never find out. Parts that measured far behind are left alone after the
 first trial.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from search_space.config import Config
+from search_space.config import Config, KnobValue
 from search_space.space import SearchSpace, Subspace
 from tuner.evolution import Evolution, evolve
 from tuner.strategy import new_random, pick_diverse
@@ -24,6 +24,8 @@ from tuner.task import Layouts, TuningState
 
 _BREEDING = Evolution(population=128, generations=1, crossover=0.3, structures=4)
 _ALGORITHM_TRIALS = 2
+_FEW = 4
+"""Subspaces of one algorithm that are looked into one by one; more are variants of it."""
 _CLOSE = 1.5
 """A layout pair whose best is within this factor of the best of all keeps getting trials."""
 _SHARE = 0.08
@@ -60,10 +62,23 @@ def strata(
     pairs = layout_spaces(space, layouts)
     found = [Stratum(part, layout_trials, _SHARE) for part in pairs.values()]
     found = found if len(found) > 1 else []
-    algorithms = [SearchSpace((s,)) for s in space.subspaces if s.size]
+    algorithms = _algorithms(space)
     if len(algorithms) > 1:
         found += [Stratum(part, _ALGORITHM_TRIALS) for part in algorithms]
     return found
+
+
+def _algorithms(space: SearchSpace) -> list[SearchSpace]:
+    """The part of a space for each algorithm, by the fixed value of that name; where there is one,
+    its subspaces if they are few.
+    """
+    parts: dict[KnobValue | None, list[Subspace]] = {}
+    subspaces = [subspace for subspace in space.subspaces if subspace.size]
+    for subspace in subspaces:
+        parts.setdefault(dict(subspace.fixed).get("algorithm"), []).append(subspace)
+    if len(parts) == 1 and len(subspaces) <= _FEW:
+        return [SearchSpace((subspace,)) for subspace in subspaces]
+    return [SearchSpace(tuple(found)) for found in parts.values()]
 
 
 def layout_spaces(

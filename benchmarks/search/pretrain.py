@@ -243,8 +243,8 @@ def trained(data: Corpus) -> Pretrained:
     labels = np.concatenate([_labels(part) for part in parts])
     labels /= labels.std()
     mean, deviation = inputs.mean(axis=0), inputs.std(axis=0) + _LEAST_DEVIATION
-    inputs = standardised(inputs, mean, deviation).astype(np.float32)
-    layers = [_fitted(inputs, labels.astype(np.float32), seed) for seed in range(_NETWORKS)]
+    seen = standardised(inputs, mean, deviation).astype(np.float32)
+    layers = [_fitted(seen, labels.astype(np.float32), seed) for seed in range(_NETWORKS)]
 
     def model(scale: float) -> Pretrained:
         """The networks, their outputs times `scale`."""

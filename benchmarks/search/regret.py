@@ -6,9 +6,10 @@ For each space and strategy, over several seeds: how far the best schedule found
 exhaustive optimum after 32, 100 and 200 trials (median), and how many trials it takes to come
 within 5 % (median over the seeds). Strategies search on until they do, or for `--most` trials;
 random search is carried to its end, since drawing from a table costs nothing, and its median over
-all possible seeds is stated in closed form. Cost models see what they see in a job, whatever the
-strategy: program features, knobs and, where the truth is another fidelity (the timeline, on
-accelerators), the analytical latency; where that is itself the truth, all that tells it is hidden.
+all possible seeds is stated in closed form. The default looks into every algorithm, as a job does
+(`tuner.strata`). Cost models see what they see in a job, whatever the strategy: program features,
+knobs and, where the truth is another fidelity (the timeline, on accelerators), the analytical
+latency; where that is itself the truth, or with `--hide-estimate`, all that tells it is hidden.
 Writes `regret.json` and, with the extra `plots`, one PNG and SVG a space; a space's table is
 measured once and kept in the folder.
 """
@@ -31,24 +32,29 @@ from numpy.typing import NDArray
 from benchmarks.search.spaces import CASES, Case, Table, measured_table
 from search_space.measure import MeasureResult
 from search_space.target import Target
+from search_space.template import template_of
 from search_space.workload import Workload
 from simulator import judges_as_measured
 from tuner.cost_model import cost_models
 from tuner.feature_source import JudgedFeatures
+from tuner.options import TuneOptions
 from tuner.predictor import Predictor
 from tuner.pretrained import pretrained
+from tuner.strata import propose_for_strata, strata
 from tuner.strategy import strategies
 from tuner.task import Trial, TuningState, TuningTask
 
 Floats = NDArray[np.float64]
-Limits = tuple[int, int]
-"""Trials at least, and at most."""
+Limits = tuple[int, int, bool]
+"""Trials at least, and at most, and whether the judge's latency is hidden."""
 
 _MARKS = (32, 100, 200)
 _WITHIN = 1.05
 _SHARES = 4
 """Parts that the seeds are shared out in."""
 _STRATEGIES = "evolutionary,evolutionary+pretrained,metaschedule,random"
+_DEFAULT = "evolutionary"
+_LAYOUT_TRIALS = TuneOptions().layout_trials
 _MODELS = {"metaschedule": "xgboost"}
 """Cost models where it is not the default: MetaSchedule's is boosted trees."""
 
@@ -60,6 +66,7 @@ def search(
     name: str,
     trials: int,
     most: int,
+    hidden: bool,
     seed: int,
 ) -> Floats:
     """Best latency after each trial, as a multiple of the optimum.
@@ -69,14 +76,18 @@ def search(
             with the package.
         trials: measured at least.
         most: measured at most, while the best is not within 5 % of the optimum.
+        hidden: whether the judge's latency is hidden though it is not the label.
     """
     rng = np.random.default_rng([seed, int(workload.digest, 16)])
     first = table.space.sample(rng)[0]
+    template = template_of(workload.operator)
     state = TuningState(TuningTask(workload), table.space, first, "simulator", rng)
+    state.layouts = lambda config: template.layouts(workload, config)
     name, _, mode = name.partition("+")
     model = cost_models[_MODELS.get(name, "blend")]
     prior = pretrained(target.family) if mode == "pretrained" else None
-    source = JudgedFeatures(table, target, analytical=not judges_as_measured(target))
+    shown = not hidden and not judges_as_measured(target)
+    source = JudgedFeatures(table, target, analytical=shown)
     predictor = Predictor(source, model, prior=prior)
     state.predict = lambda configs: predictor.score(state, configs)
     state.estimate = lambda configs: predictor.estimate(state, configs)
@@ -84,11 +95,15 @@ def search(
     state.behaviour = lambda configs: source.behaviour(state, configs)
     state.shown = source.analytical
     strategy = strategies[name]()
+    parts = strata(table.space, state.layouts, _LAYOUT_TRIALS) if name == _DEFAULT else []
     found: list[float] = []
     while len(found) < (trials if found and min(found) <= _WITHIN * table.best else most):
         if strategy.guided:
             predictor.train_if_due()
-        configs = strategy.propose(state, strategy.batch_size(state))
+        count = strategy.batch_size(state)
+        chosen = propose_for_strata(state, parts, -(-count // 2))
+        configs = [*chosen, *strategy.propose(state, count - len(chosen))]
+        configs = list(dict.fromkeys(configs))
         if not configs:
             break
         latencies = table.measured(configs)
@@ -171,8 +186,8 @@ def compared(case: Case, names: Sequence[str], seeds: int, limits: Limits, folde
     for name in names:
         start = time.perf_counter()
         parts = [list(range(first, seeds, _SHARES)) for first in range(min(_SHARES, seeds))]
-        jobs = [pool.submit(runs, case, folder, name, part, limits) for part in parts]
-        found = [curve for job in jobs for curve in job.result()]
+        asked = [pool.submit(runs, case, folder, name, part, limits) for part in parts]
+        found = [curve for share in asked for curve in share.result()]
         seconds = (time.perf_counter() - start) / seeds
         rows[name] = {**summary(found), "seconds": round(seconds, 2)}
         curves[name] = padded(found, limits[0])
@@ -189,6 +204,7 @@ def compared(case: Case, names: Sequence[str], seeds: int, limits: Limits, folde
 @click.option("--strategy", "names", default=_STRATEGIES, show_default=True)
 @click.option("--target", "only", default="", help="only spaces of this target")
 @click.option("--space", "numbers", default="", help="numbers of the spaces, as 0,2")
+@click.option("--hide-estimate", is_flag=True, help="show no latency on accelerators either")
 @click.option("--jobs", default=1, show_default=True, help="processes that search")
 @click.option(
     "--output", default="build/regret", show_default=True, type=click.Path(path_type=Path)
@@ -200,18 +216,18 @@ def main(
     names: str,
     only: str,
     numbers: str,
+    hide_estimate: bool,
     jobs: int,
     output: Path,
 ) -> None:
     """Compare strategies and print one JSON object."""
     report: dict[str, Any] = {"seeds": seeds, "trials": trials, "most": most, "spaces": {}}
+    limits = (trials, most, hide_estimate)
     for number, case in enumerate(CASES):
         if (only and case.target != only) or (numbers and str(number) not in numbers.split(",")):
             continue
         with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-            found, curves = compared(
-                case, names.split(","), seeds, (trials, most), output, pool, jobs
-            )
+            found, curves = compared(case, names.split(","), seeds, limits, output, pool, jobs)
         report["spaces"][case.name] = found
         _draw(case.name, curves, output / f"{case.target}-{Workload.parse(case.workload).digest}")
         (output / "regret.json").write_text(json.dumps(report, indent=2))

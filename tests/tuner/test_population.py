@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -182,6 +183,20 @@ def test_every_layout_pair_and_algorithm_gets_trials_until_it_is_hopeless() -> N
     assert tried["one", "NCHW"] + tried["two", "NCHW"] >= 3
     assert 1 <= tried["one", "NHWC"] <= 3, "measured fifty times slower: left alone"
     assert strata(space(), plain_layouts, 3) and not strata(SearchSpace((two,)), plain_layouts, 3)
+
+
+def test_variants_of_an_algorithm_are_no_parts_of_their_own_if_they_are_many() -> None:
+    def parts(algorithms: int, copies: int) -> list[int]:
+        """Subspaces of each part of a space with `copies` subspaces of each algorithm."""
+        knobs = (tile("x", (1, 2)),)
+        kinds = itertools.product(range(algorithms), range(copies))
+        subspaces = (Subspace((("algorithm", f"a{a}"), ("copies", c)), knobs) for a, c in kinds)
+        found = strata(SearchSpace(tuple(subspaces)), plain_layouts, 3)
+        return [len(part.space.subspaces) for part in found]
+
+    assert parts(1, 1) == [] and parts(1, 24) == []
+    assert parts(1, 3) == [1, 1, 1]
+    assert parts(3, 24) == [24, 24, 24]
 
 
 def test_structures_are_numbered_by_first_appearance_and_ignore_tiles() -> None:
