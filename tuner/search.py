@@ -230,7 +230,7 @@ class Search:
             if not self._screening:
                 chosen = propose_for_strata(state, search.strata, -(-count // 2))
             more = search.strategy.propose(state, count - len(chosen))
-        search.pending = list(dict.fromkeys([*chosen, *more]))
+        search.pending = list(dict.fromkeys([*more, *chosen]))  # what promises most comes first
         search.done = not search.pending
 
     def measure(self, search: TaskSearch, limit: int | None) -> None:

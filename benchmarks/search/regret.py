@@ -102,8 +102,8 @@ def search(
             predictor.train_if_due()
         count = strategy.batch_size(state)
         chosen = propose_for_strata(state, parts, -(-count // 2))
-        configs = [*chosen, *strategy.propose(state, count - len(chosen))]
-        configs = list(dict.fromkeys(configs))
+        configs = strategy.propose(state, count - len(chosen))
+        configs = list(dict.fromkeys([*configs, *chosen]))
         if not configs:
             break
         latencies = table.measured(configs)

@@ -46,5 +46,7 @@ def test_a_table_on_an_accelerator_measures_by_the_timeline_and_judges_otherwise
     assert not np.allclose(judged.latency, table.latency), "two fidelities"
     again = measured_table(case, tmp_path)[2]
     np.testing.assert_array_equal(again.measured(configs[::-1]), table.latency[::-1])
-    curve = search(workload, target, table, "evolutionary", len(configs), len(configs), seed=0)
-    assert len(curve) == len(configs) and curve[-1] == 1.0
+    for hidden in (False, True):
+        limits = (len(configs), len(configs), hidden)
+        curve = search(workload, target, table, "evolutionary", *limits, seed=0)
+        assert len(curve) == len(configs) and curve[-1] == 1.0
