@@ -54,6 +54,28 @@ def test_proposals_are_distinct_legal_and_new(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(strategies))
+def test_variants_with_knobs_of_their_own_are_searched_together(name: str) -> None:
+    """Moves pass between subspaces that differ in one value; each has other knobs."""
+    variants = SearchSpace(
+        tuple(
+            Subspace(
+                (("algorithm", "a"), ("copies", copies)),
+                tuple(tile(f"{knob}{copies}", range(1, 9 - copies)) for knob in "xyz"[:copies]),
+            )
+            for copies in (1, 2, 3)
+        )
+    )
+    searched = state(0, variants)
+    strategy = strategies[name]()
+    while proposed := strategy.propose(searched, 16):
+        assert all(config in variants for config in proposed)
+        trials = [Trial(c, ok(float(sum(v for _, v in c.items_ if v != "a")))) for c in proposed]
+        searched.add(trials)
+        strategy.observe(searched, trials)
+    assert len(searched.results) == variants.size
+
+
+@pytest.mark.parametrize("name", list(strategies))
 def test_a_space_is_exhausted_cleanly_with_excluded_ones_left_out(name: str) -> None:
     small = SearchSpace(
         (Subspace((("algorithm", "a"),), (tile("x", range(1, 8)), tile("y", range(1, 6)))),)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from search_space.config import Config
-from tuner.population import Breeder
+from tuner.population import Breeder, Population
 from tuner.strategy import Json, Strategy, new_random, pick_diverse, strategies
 from tuner.task import TuningState
 
@@ -54,7 +54,8 @@ class Annealing(Strategy):
             met.update(zip(configs, found.tolist(), strict=True))
             rise = np.clip((found - energy) / temperature, 0, 700)
             accept = state.rng.random(len(configs)) < np.exp(-rise)
-            here = type(here)(here.kinds, np.where(accept[:, None], there.rows, here.rows))
+            kinds = np.where(accept, there.kinds, here.kinds)
+            here = Population(kinds, np.where(accept[:, None], there.rows, here.rows))
             energy = np.where(accept, found, energy)
         self._ends = breeder.decode(here)
         return met
