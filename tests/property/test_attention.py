@@ -7,14 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codegen.host import cpu_target, host_target
-from codegen.native.kernel import NativeKernel, compile_program
 from codegen.structures import lowered, space_of, structure_program
 from search_space.attention_masks import MASKS
-from search_space.interpreter import interpret
-from search_space.simplification import finish
 from search_space.template import template_of
 from search_space.verifier import verify
 from search_space.workload import Workload
+from tests.property.agreement import check_loops, check_native
 
 HOST = host_target()
 NARROW = cpu_target("cpu", "avx2", "x86_64-unknown-linux-gnu")
@@ -52,10 +50,7 @@ def test_native_output_equals_numpy(workload: Workload, seed: int) -> None:
     rng = np.random.default_rng(seed)
     arrays, expected = inputs_and_output(workload, rng)
     for config in space_of(workload, HOST).sample(rng, 2):
-        program = lowered(workload, HOST, config)
-        verify(program, HOST)
-        found = NativeKernel(compile_program(program, HOST))(arrays)
-        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4, err_msg=str(config))
+        check_native(workload, HOST, config, arrays, expected)
 
 
 @given(workloads(5), st.integers(0, 2**32 - 1))
@@ -63,11 +58,7 @@ def test_lowering_is_right_before_and_after_the_passes(workload: Workload, seed:
     rng = np.random.default_rng(seed)
     arrays, expected = inputs_and_output(workload, rng)
     (config,) = space_of(workload, NARROW).sample(rng)
-    bound = lowered(workload, NARROW, config)
-    for program in (bound, finish(bound)):
-        verify(program, NARROW)
-        found = interpret(program, arrays)[program.parameters[-1].name]
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=str(config))
+    check_loops(workload, NARROW, config, arrays, expected)
 
 
 @given(workloads(600), st.integers(0, 2**32 - 1))

@@ -1,0 +1,41 @@
+"""What a lowered configuration computes, natively and step by step, against expected values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from codegen.native.kernel import NativeKernel, compile_program
+from codegen.structures import lowered
+from search_space.config import Config
+from search_space.interpreter import interpret
+from search_space.simplification import finish
+from search_space.target import Target
+from search_space.verifier import verify
+from search_space.workload import Workload
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def check_native(
+    workload: Workload, target: Target, config: Config, arrays: Arrays, expected: np.ndarray
+) -> None:
+    """A configuration verifies, and its native code computes what is expected."""
+    program = lowered(workload, target, config)
+    verify(program, target)
+    found = NativeKernel(compile_program(program, target))(arrays)
+    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4, err_msg=str(config))
+
+
+def check_loops(
+    workload: Workload, target: Target, config: Config, arrays: Arrays, expected: np.ndarray
+) -> None:
+    """Its loops verify and compute that before and after the passes: what native code is compared
+    with elsewhere.
+    """
+    bound = lowered(workload, target, config)
+    for program in (bound, finish(bound)):
+        verify(program, target)
+        found = interpret(program, arrays)[program.parameters[-1].name]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=str(config))
