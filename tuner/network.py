@@ -1,9 +1,9 @@
-"""`Network`: a small multilayer perceptron as plain arrays, evaluated in numpy.
+"""`Ensemble`: a few small multilayer perceptrons as plain arrays, evaluated in numpy.
 
 Trees answer with values they have met; a network follows slopes beyond them, which is what ranking
 schedules of a workload nobody trained on takes. It is trained elsewhere
 (`benchmarks/search/pretrain.py`) and only read here. Invariants: weights are what half precision
-holds, so that a saved network (JSON, base64 of little-endian IEEE 754 halves) predicts what it did
+holds, so that a saved ensemble (JSON, base64 of little-endian IEEE 754 halves) predicts what it did
 before; a row's prediction does not depend on the rows beside it, so that a resumed job sees what
 the interrupted one saw.
 """
@@ -31,68 +31,93 @@ which this hides."""
 
 @dataclass(frozen=True)
 class Network:
-    """Standardised inputs, hidden layers with max(x, 0), one linear output.
+    """Hidden layers with max(x, 0), one linear output.
 
     Attributes:
-        mean, deviation: of the inputs trained on, shape (inputs,).
         weights: of each layer, shapes (inputs, h1), (h1, h2), ..., (h, 1).
         biases: of each layer, shapes (h1,), (h2,), ..., (1,).
     """
 
-    mean: Floats
-    deviation: Floats
     weights: tuple[Floats, ...]
     biases: tuple[Floats, ...]
 
     @classmethod
-    def of(
-        cls,
-        mean: NDArray[Any],
-        deviation: NDArray[Any],
-        weights: Sequence[NDArray[Any]],
-        biases: Sequence[NDArray[Any]],
-    ) -> Network:
+    def of(cls, weights: Sequence[NDArray[Any]], biases: Sequence[NDArray[Any]]) -> Network:
         """A network of these arrays, rounded to what a file holds."""
         return cls(
-            _rounded(mean, _SINGLE),
-            _rounded(deviation, _SINGLE),
-            tuple(_rounded(w, _HALF) for w in weights),
-            tuple(_rounded(b, _HALF) for b in biases),
+            tuple(_rounded(w, _HALF) for w in weights), tuple(_rounded(b, _HALF) for b in biases)
         )
 
-    def predict(self, inputs: NDArray[np.float32]) -> Floats:
-        """What the network says of rows of shape (n, inputs), shape (n,)."""
-        values = standardised(inputs, self.mean, self.deviation)
+    def predict(self, values: Floats) -> Floats:
+        """What the network says of standardised rows of shape (n, inputs), shape (n,)."""
         for weights, biases in zip(self.weights[:-1], self.biases[:-1], strict=True):
             values = np.maximum(values @ weights + biases, 0.0)
         found = values @ self.weights[-1] + self.biases[-1]
         return np.asarray(np.round(found[:, 0], _DECIMALS))
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Networks of one shape over the same standardised inputs; their mean counts.
+
+    Attributes:
+        mean, deviation: of the inputs trained on, shape (inputs,).
+        networks: one or more.
+    """
+
+    mean: Floats
+    deviation: Floats
+    networks: tuple[Network, ...]
+
+    @classmethod
+    def of(
+        cls, mean: NDArray[Any], deviation: NDArray[Any], networks: Sequence[Network]
+    ) -> Ensemble:
+        """An ensemble of these, rounded to what a file holds."""
+        return cls(_rounded(mean, _SINGLE), _rounded(deviation, _SINGLE), tuple(networks))
+
+    def predict(self, inputs: NDArray[np.float32]) -> Floats:
+        """The mean of what the networks say of rows of shape (n, inputs), shape (n,)."""
+        values = standardised(inputs, self.mean, self.deviation)
+        return np.asarray(np.mean([network.predict(values) for network in self.networks], axis=0))
 
     def to_json(self) -> dict[str, Any]:
         """JSON values that `from_json` undoes."""
         return {
             "mean": _text(self.mean, _SINGLE),
             "deviation": _text(self.deviation, _SINGLE),
-            "widths": [len(biases) for biases in self.biases],
-            "weights": [_text(weights, _HALF) for weights in self.weights],
-            "biases": [_text(biases, _HALF) for biases in self.biases],
+            "widths": [len(biases) for biases in self.networks[0].biases],
+            "networks": [
+                {
+                    "weights": [_text(weights, _HALF) for weights in network.weights],
+                    "biases": [_text(biases, _HALF) for biases in network.biases],
+                }
+                for network in self.networks
+            ],
         }
 
     @classmethod
-    def from_json(cls, saved: Mapping[str, Any]) -> Network:
+    def from_json(cls, saved: Mapping[str, Any]) -> Ensemble:
         """Undo `to_json`; `ValueError` for anything else."""
         try:
             mean, deviation = (_array(saved[name], _SINGLE) for name in ("mean", "deviation"))
             widths = [len(mean), *(int(width) for width in saved["widths"])]
-            shapes = pairwise(widths)
-            texts = zip(saved["weights"], shapes, strict=True)
-            weights = tuple(_array(text, _HALF).reshape(shape) for text, shape in texts)
-            biases = tuple(_array(text, _HALF) for text in saved["biases"])
+            networks = tuple(_network(network, widths) for network in saved["networks"])
         except (KeyError, TypeError) as error:
-            raise ValueError("not a saved network") from error
-        if len(deviation) != len(mean) or [len(b) for b in biases] != widths[1:] or widths[-1] != 1:
-            raise ValueError("the parts of a saved network do not fit together")
-        return cls(mean, deviation, weights, biases)
+            raise ValueError("not a saved ensemble of networks") from error
+        if len(deviation) != len(mean) or widths[-1] != 1 or not networks:
+            raise ValueError("the parts of a saved ensemble do not fit together")
+        return cls(mean, deviation, networks)
+
+
+def _network(saved: Mapping[str, Any], widths: Sequence[int]) -> Network:
+    """One of a saved ensemble's networks, whose inputs and layers have these widths."""
+    texts = zip(saved["weights"], pairwise(widths), strict=True)
+    weights = tuple(_array(text, _HALF).reshape(shape) for text, shape in texts)
+    biases = tuple(_array(text, _HALF) for text in saved["biases"])
+    if [len(b) for b in biases] != list(widths[1:]):
+        raise ValueError("the biases of a saved network do not fit its layers")
+    return Network(weights, biases)
 
 
 def standardised(inputs: NDArray[Any], mean: Floats, deviation: Floats) -> Floats:

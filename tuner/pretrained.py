@@ -32,7 +32,7 @@ from search_space.versions import FEATURES, SIMULATOR, SPACE
 from search_space.workload import Workload
 from tuner.cost_model import Floats
 from tuner.knob_features import KnobColumns
-from tuner.network import Network
+from tuner.network import Ensemble
 from tuner.population import Breeder, Population
 
 FOLDER = Path(__file__).parent / "cost_models" / "pretrained"
@@ -72,14 +72,14 @@ class Pretrained:
     """Networks that rank the schedules of one target family.
 
     Args:
-        networks: what their mean says, log seconds less a constant of the workload, is lower for
-            faster schedules.
+        networks: what they say, log seconds less a constant of the workload, is lower for faster
+            schedules.
         columns: features they were trained on.
         knobs: the columns of the knobs they were trained on.
     """
 
-    def __init__(self, networks: Sequence[Network], columns: int, knobs: KnobColumns) -> None:
-        self._networks = tuple(networks)
+    def __init__(self, networks: Ensemble, columns: int, knobs: KnobColumns) -> None:
+        self._networks = networks
         self.columns = columns
         self.knobs = knobs
 
@@ -96,8 +96,7 @@ class Pretrained:
             usually: what they are compared with, shape (2, columns).
         """
         rows = np.hstack([relative(features, usually), self.knobs.rows(configs)])
-        rows = np.nan_to_num(rows, posinf=3e38, neginf=-3e38)
-        return np.asarray(np.mean([network.predict(rows) for network in self._networks], axis=0))
+        return self._networks.predict(np.nan_to_num(rows))
 
     def save(self, path: Path, made_from: Mapping[str, str]) -> None:
         """Write JSON with the versions in force and a note on what it was made from."""
@@ -106,7 +105,7 @@ class Pretrained:
             "made_from": dict(made_from),
             "columns": self.columns,
             "knobs": self.knobs.to_json(),
-            "networks": [network.to_json() for network in self._networks],
+            **self._networks.to_json(),
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(saved) + "\n")
@@ -136,11 +135,8 @@ class Pretrained:
 
     @classmethod
     def _of(cls, saved: Mapping[str, Any]) -> Pretrained:
-        networks = [Network.from_json(network) for network in saved["networks"]]
         columns, knobs = int(saved["columns"]), KnobColumns.from_json(saved["knobs"])
-        if not networks:
-            raise ValueError("no networks")
-        return cls(networks, columns, knobs)
+        return cls(Ensemble.from_json(saved), columns, knobs)
 
 
 @cache

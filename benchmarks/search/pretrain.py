@@ -42,7 +42,7 @@ from search_space.workload import Workload
 from simulator import Judgement, judge, judges_as_measured, measure
 from tuner.cost_model import centred, centred_logs, rank_agreement
 from tuner.knob_features import KnobColumns
-from tuner.network import Network, standardised
+from tuner.network import Ensemble, Network, standardised
 from tuner.population import Breeder, Population
 from tuner.pretrained import Pretrained, reference, relative, usual
 
@@ -249,10 +249,10 @@ def trained(data: Corpus) -> Pretrained:
     def model(scale: float) -> Pretrained:
         """The networks, their outputs times `scale`."""
         networks = [
-            Network.of(mean, deviation, [*w[:-1], scale * w[-1]], [*b[:-1], scale * b[-1]])
-            for w, b in layers
+            Network.of([*w[:-1], scale * w[-1]], [*b[:-1], scale * b[-1]]) for w, b in layers
         ]
-        return Pretrained(networks, data.features.shape[1], knobs)
+        ensemble = Ensemble.of(mean, deviation, networks)
+        return Pretrained(ensemble, data.features.shape[1], knobs)
 
     said = np.concatenate([part.predicted(model(1.0)) for part in parts])
     scores, logs = centred(said, data.groups), centred_logs(data.latencies, data.groups)

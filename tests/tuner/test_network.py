@@ -9,19 +9,20 @@ import numpy as np
 import pytest
 from sklearn.neural_network import MLPRegressor
 
-from tuner.network import Network
+from tuner.network import Ensemble, Network
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.standard_normal((200, 5)).astype(np.float32) * 3 + 1
 
 
-def trained() -> tuple[MLPRegressor, Network]:
+def trained() -> tuple[MLPRegressor, Ensemble]:
     model = MLPRegressor(hidden_layer_sizes=(16, 8), max_iter=30, random_state=0)
     mean, deviation = INPUTS.mean(axis=0), INPUTS.std(axis=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is not to converge
         model.fit((INPUTS - mean) / deviation, np.abs(INPUTS[:, 0]) - INPUTS[:, 1])
-    return model, Network.of(mean, deviation, model.coefs_, model.intercepts_)
+    network = Network.of(model.coefs_, model.intercepts_)
+    return model, Ensemble.of(mean, deviation, [network])
 
 
 def test_it_says_what_the_library_that_trained_it_says() -> None:
@@ -32,7 +33,7 @@ def test_it_says_what_the_library_that_trained_it_says() -> None:
 
 def test_a_saved_network_predicts_the_same() -> None:
     network = trained()[1]
-    again = Network.from_json(json.loads(json.dumps(network.to_json())))
+    again = Ensemble.from_json(json.loads(json.dumps(network.to_json())))
     np.testing.assert_array_equal(again.predict(INPUTS), network.predict(INPUTS))
 
 
@@ -41,6 +42,16 @@ def test_a_prediction_does_not_depend_on_the_rows_beside_it() -> None:
     together = network.predict(INPUTS)
     alone = [network.predict(INPUTS[i : i + 1])[0] for i in range(len(INPUTS))]
     np.testing.assert_array_equal(together, alone)
+
+
+def test_the_mean_of_the_networks_counts() -> None:
+    one = trained()[1]
+    (network,) = one.networks
+    other = Network.of([-w for w in network.weights], network.biases)
+    both = Ensemble.of(one.mean, one.deviation, [network, other])
+    alone = Ensemble.of(one.mean, one.deviation, [other])
+    expected = (one.predict(INPUTS) + alone.predict(INPUTS)) / 2
+    np.testing.assert_allclose(both.predict(INPUTS), expected)
 
 
 def test_far_inputs_are_cut() -> None:
@@ -52,15 +63,15 @@ def test_far_inputs_are_cut() -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        {"weights": ["AAAA"]},
+        {"networks": [{"weights": ["AAAA"], "biases": []}]},
         {"deviation": "AAAA"},
         {"mean": "no base64"},
         {"widths": "wide"},
-        {"biases": []},
+        {"networks": []},
         {"widths": [16, 8, 2]},
     ],
 )
 def test_what_is_no_network_is_refused(damage: dict[str, object]) -> None:
     saved = {**trained()[1].to_json(), **damage}
     with pytest.raises(ValueError, match=r".+"):
-        Network.from_json(saved)
+        Ensemble.from_json(saved)

@@ -20,7 +20,7 @@ from tuner import pretrained as module
 from tuner.cost_models.blend import Blend
 from tuner.feature_source import JudgedFeatures
 from tuner.knob_features import KnobColumns
-from tuner.network import Network
+from tuner.network import Ensemble, Network
 from tuner.predictor import Predictor
 from tuner.pretrained import FOLDER, Pretrained, reference, relative, usual
 from tuner.task import Trial, TuningState, TuningTask
@@ -61,14 +61,13 @@ def small_model() -> Pretrained:
     width = 3 * COLUMNS + knobs.rows([state().default]).shape[1]
     networks = [
         Network.of(
-            rng.random(width),
-            0.1 + rng.random(width),
             [rng.standard_normal((width, 8)), rng.standard_normal((8, 1))],
             [rng.standard_normal(8), rng.standard_normal(1)],
         )
         for _ in range(2)
     ]
-    return Pretrained(networks, COLUMNS, knobs)
+    ensemble = Ensemble.of(rng.random(width), 0.1 + rng.random(width), networks)
+    return Pretrained(ensemble, COLUMNS, knobs)
 
 
 def trials(configs: Sequence[Config]) -> list[Trial]:
