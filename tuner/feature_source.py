@@ -106,10 +106,10 @@ class JudgedFeatures:
 
         Configurations of one algorithm stay together: they share most of the work.
         """
-        new, algorithms = self._unknown(state, configs), state.space.subspaces
-        size = _FIRST_PIECE
+        new, size = self._unknown(state, configs), _FIRST_PIECE
         if len(new) > size:
-            new.sort(key=lambda c: next(i for i, s in enumerate(algorithms) if s.holds(c)))
+            places = {id(subspace): place for place, subspace in enumerate(state.space.subspaces)}
+            new.sort(key=lambda config: places[id(state.space.subspace_of(config))])
         while new:
             begun = time.monotonic()
             self.describe(state, new[:size])

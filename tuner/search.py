@@ -32,7 +32,7 @@ from tuner.predictor import Predictor
 from tuner.pretrained import pretrained
 from tuner.runner import Runner
 from tuner.scheduler import RECENT, TaskProgress, schedulers
-from tuner.strata import Stratum, propose_for_strata, strata
+from tuner.strata import Stratum, propose_batch, strata
 from tuner.strategy import Json, Strategy, generator_state, restored_generator, strategies
 from tuner.task import Trial, TuningState, TuningTask
 
@@ -226,11 +226,8 @@ class Search:
         with self._choosing():
             if search.strategy.guided:
                 self.predictor.train_if_due()
-            chosen = []
-            if not self._screening:
-                chosen = propose_for_strata(state, search.strata, -(-count // 2))
-            more = search.strategy.propose(state, count - len(chosen))
-        search.pending = list(dict.fromkeys([*more, *chosen]))  # what promises most comes first
+            parts = [] if self._screening else search.strata
+            search.pending = propose_batch(state, search.strategy, parts, count)
         search.done = not search.pending
 
     def measure(self, search: TaskSearch, limit: int | None) -> None:

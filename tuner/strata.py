@@ -19,7 +19,7 @@ import numpy as np
 from search_space.config import Config, KnobValue
 from search_space.space import SearchSpace, Subspace
 from tuner.evolution import Evolution, evolve
-from tuner.strategy import new_random, pick_diverse
+from tuner.strategy import Strategy, new_random, pick_diverse
 from tuner.task import Layouts, TuningState
 
 _BREEDING = Evolution(population=128, generations=1, crossover=0.3, structures=4)
@@ -102,6 +102,16 @@ def _fixed_layouts(subspace: Subspace) -> Iterable[Subspace]:
     for values in itertools.product(*(knob.values for knob in free)):
         fixed = tuple((knob.name, v) for knob, v in zip(free, values, strict=True))
         yield replace(subspace, fixed=(*subspace.fixed, *fixed), knobs=rest) if free else subspace
+
+
+def propose_batch(
+    state: TuningState, strategy: Strategy, parts: Sequence[Stratum], count: int
+) -> list[Config]:
+    """Up to `count` configurations: the strategy's, what promises most first, then, up to half of
+    them, those for parts that have had too few trials.
+    """
+    chosen = propose_for_strata(state, parts, -(-count // 2))
+    return list(dict.fromkeys([*strategy.propose(state, count - len(chosen)), *chosen]))
 
 
 def propose_for_strata(state: TuningState, parts: Sequence[Stratum], count: int) -> list[Config]:

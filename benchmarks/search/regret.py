@@ -40,7 +40,7 @@ from tuner.feature_source import JudgedFeatures
 from tuner.options import TuneOptions
 from tuner.predictor import Predictor
 from tuner.pretrained import pretrained
-from tuner.strata import propose_for_strata, strata
+from tuner.strata import propose_batch, strata
 from tuner.strategy import strategies
 from tuner.task import Trial, TuningState, TuningTask
 
@@ -100,10 +100,7 @@ def search(
     while len(found) < (trials if found and min(found) <= _WITHIN * table.best else most):
         if strategy.guided:
             predictor.train_if_due()
-        count = strategy.batch_size(state)
-        chosen = propose_for_strata(state, parts, -(-count // 2))
-        configs = strategy.propose(state, count - len(chosen))
-        configs = list(dict.fromkeys([*configs, *chosen]))
+        configs = propose_batch(state, strategy, parts, strategy.batch_size(state))
         if not configs:
             break
         latencies = table.measured(configs)
