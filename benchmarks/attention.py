@@ -23,15 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tilesmith
-from codegen.native.kernel import NativeKernel, compile_config
-from codegen.native.memory import aligned_empty
-from search_space.cpu_attention import pays
-from search_space.target import Target
-from search_space.template import template_of
-from search_space.workload import Workload
-from tilesmith.output import note, table
-from tilesmith.targets import resolve_target
-from tilesmith.timing import interleave, pinned
+from tilesmith.codegen.native.kernel import NativeKernel, compile_config
+from tilesmith.codegen.native.memory import aligned_empty
+from tilesmith.jobs.targets import resolve_target
+from tilesmith.jobs.timing import interleave, pinned
+from tilesmith.search_space.schedules.cpu.attention import pays
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.showing.output import note, table
 
 CASES = {
     "encoder 128x128x32, 12": (128, 128, 32, 12),

@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 from kernels import bound
 
-from codegen.host import host_target
-from codegen.llvm.module import emit_module
-from codegen.native import toolchain
-from codegen.native.kernel import KernelCode, NativeKernel
-from codegen.structures import lowered
-from search_space.target import Target
-from search_space.template import template_of
-from search_space.verifier import verify
-from search_space.workload import Workload
-from tilesmith.output import table
-from tilesmith.timing import interleave, pinned
+from tilesmith.codegen.host import host_target
+from tilesmith.codegen.llvm.module import emit_module
+from tilesmith.codegen.native import toolchain
+from tilesmith.codegen.native.kernel import KernelCode, NativeKernel
+from tilesmith.codegen.structures import lowered
+from tilesmith.jobs.timing import interleave, pinned
+from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.showing.output import table
 
 WORKLOADS = (
     "matmul m=512 n=512 k=512 const=b",

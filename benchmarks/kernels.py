@@ -23,18 +23,18 @@ import numpy as np
 from peers import meets
 
 import tilesmith
-from codegen.native.kernel import NativeKernel, compile_config, concrete_shape
-from codegen.native.memory import aligned_empty
-from codegen.native.peak import peak_kernel
-from records.database import Database
-from records.queries import Filter
-from search_space.dtypes import to_numpy
-from search_space.target import Target
-from search_space.template import template_of
-from search_space.workload import Workload
-from tilesmith.output import note, table
-from tilesmith.targets import resolve_target
-from tilesmith.timing import Timing, interleave, pinned
+from tilesmith.codegen.native.kernel import NativeKernel, compile_config, concrete_shape
+from tilesmith.codegen.native.memory import aligned_empty
+from tilesmith.codegen.native.peak import peak_kernel
+from tilesmith.jobs.targets import resolve_target
+from tilesmith.jobs.timing import Timing, interleave, pinned
+from tilesmith.records.database import Database
+from tilesmith.records.queries import Filter
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.showing.output import note, table
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ from pathlib import Path
 import numpy as np
 
 import tilesmith as ts
-import tilesmith.tuning  # before forking, so that kills hit the job itself
-from records import Database
+import tilesmith.jobs.tuning  # before forking, so that kills hit the job itself
 from tilesmith.api import tune
+from tilesmith.records import Database
 
 OPERATORS = ("matmul m=128 n=256 k=64 const=b", "matmul m=64 n=64 k=512", "softmax shape=64x96")
 TARGETS = ("cpu", "systolic")

@@ -28,17 +28,17 @@ from typing import Any
 
 import numpy as np
 
-from codegen.host import host_target
-from codegen.native.kernel import NativeKernel, compile_config, concrete_shape
-from codegen.native.peak import peak_kernel
-from codegen.structures import space_of
-from search_space.config import Config
-from search_space.dtypes import to_numpy
-from search_space.errors import TilesmithError
-from search_space.space import SearchSpace
-from search_space.workload import Workload
-from simulator.cpu import CpuSimulator
-from tuner.arena import Arena
+from tilesmith.codegen.host import host_target
+from tilesmith.codegen.native.kernel import NativeKernel, compile_config, concrete_shape
+from tilesmith.codegen.native.peak import peak_kernel
+from tilesmith.codegen.structures import space_of
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.errors import TilesmithError
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.space import SearchSpace
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.cpu import CpuSimulator
+from tilesmith.tuner.arena import Arena
 
 
 @dataclass(frozen=True)

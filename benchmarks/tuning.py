@@ -23,23 +23,23 @@ from pathlib import Path
 import click
 import numpy as np
 
-import simulator
 import tilesmith
-from codegen.host import host_target
-from codegen.native.kernel import concrete_shape
-from codegen.native.memory import aligned_empty
-from codegen.native.peak import peak_kernel
-from search_space.target import Target
-from search_space.template import template_of
-from search_space.workload import Workload
-from tilesmith.light_models import save_light_model
-from tuner.feature_source import Judge
-from tuner.ledger import Entry, MemoryLedger
-from tuner.options import TuneOptions, TuningSummary
-from tuner.runner import RunnerOptions, runners
-from tuner.session import tune
-from tuner.strategy import Json
-from tuner.task import TuningTask
+from tilesmith import simulator
+from tilesmith.codegen.host import host_target
+from tilesmith.codegen.native.kernel import concrete_shape
+from tilesmith.codegen.native.memory import aligned_empty
+from tilesmith.codegen.native.peak import peak_kernel
+from tilesmith.jobs.light_models import save_light_model
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.feature_source import Judge
+from tilesmith.tuner.ledger import Entry, MemoryLedger
+from tilesmith.tuner.options import TuneOptions, TuningSummary
+from tilesmith.tuner.runner import RunnerOptions, runners
+from tilesmith.tuner.session import tune
+from tilesmith.tuner.strategy import Json
+from tilesmith.tuner.task import TuningTask
 
 
 class TimedLedger(MemoryLedger):

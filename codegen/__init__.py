@@ -1,1 +1,1 @@
-"""(see docs/architecture.md)."""
+"""A program becomes code: LLVM for CPUs, instruction streams for accelerators."""

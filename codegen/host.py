@@ -11,7 +11,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-from search_space.target import Fact, Target
+from tilesmith.search_space.target import Fact, Target
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _DEFAULT_KIB = {1: 32, 2: 512, 3: 8192}

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from search_space.config import Config
-from search_space.lowering import lower
-from search_space.program import Program
-from search_space.space import SearchSpace
-from search_space.target import Target
-from search_space.template import template_of
-from search_space.workload import Workload
+from tilesmith.search_space.ir.program import Program
+from tilesmith.search_space.scheduling.lowering import lower
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.space import SearchSpace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 
 @lru_cache(maxsize=1024)

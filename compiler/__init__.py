@@ -5,13 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 
 _HOMES = {
-    "Executable": "compiler.executable",
-    "Graph": "compiler.graph",
-    "ModelTask": "compiler.build",
-    "build": "compiler.build",
-    "extract_tasks": "compiler.build",
-    "import_model": "compiler.onnx_import",
-    "seed_weights": "compiler.seed_weights",
+    "Executable": "tilesmith.compiler.executable",
+    "Graph": "tilesmith.compiler.graph",
+    "ModelTask": "tilesmith.compiler.build",
+    "build": "tilesmith.compiler.build",
+    "extract_tasks": "tilesmith.compiler.build",
+    "import_model": "tilesmith.compiler.onnx.importer",
+    "seed_weights": "tilesmith.compiler.seed_weights",
 }
 
 __all__ = [

@@ -24,10 +24,10 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codegen.native.memory import aligned_bytes
-from compiler.graph import TensorInfo
-from compiler.memory import ALIGNMENT
-from compiler.program import (
+from tilesmith.codegen.native.memory import aligned_bytes
+from tilesmith.compiler.graph import TensorInfo
+from tilesmith.compiler.memory import ALIGNMENT
+from tilesmith.compiler.program import (
     CodeObject,
     HostStep,
     KernelStep,
@@ -37,13 +37,13 @@ from compiler.program import (
     Step,
     TensorRef,
 )
-from search_space.dtypes import NAMES, size_of
-from search_space.errors import ModelError, TargetError, TilesmithError
-from search_space.files import written
-from search_space.target import Target
+from tilesmith.search_space.dtypes import NAMES, size_of
+from tilesmith.search_space.errors import ModelError, TargetError, TilesmithError
+from tilesmith.search_space.files import written
+from tilesmith.search_space.target import Target
 
 if TYPE_CHECKING:
-    from compiler.executable import Executable
+    from tilesmith.compiler.executable import Executable
 
 DIGEST = "sha256"
 """Name of the member that seals all others."""
@@ -272,6 +272,6 @@ class _Reader:
 
 def load(path: str | Path) -> Executable:
     """An executable from an artifact; errors as `Executable.load`."""
-    from compiler.executable import Executable
+    from tilesmith.compiler.executable import Executable
 
     return Executable.load(path)

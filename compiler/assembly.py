@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.native.memory import aligned_bytes
-from compiler.backend import Compiled, backend_of
-from compiler.graph import Graph, Node, TensorInfo
-from compiler.host import REFERENCE, node_proto
-from compiler.layouts import PLAIN, pack, physical_bytes
-from compiler.memory import ALIGNMENT
-from compiler.options import Option
-from compiler.placement import Placement, device_tensors, place
-from compiler.program import (
+from tilesmith.codegen.native.memory import aligned_bytes
+from tilesmith.compiler.backend import Compiled, backend_of
+from tilesmith.compiler.graph import Graph, Node, TensorInfo
+from tilesmith.compiler.host.nodes import REFERENCE, node_proto
+from tilesmith.compiler.memory import ALIGNMENT
+from tilesmith.compiler.placement import Placement, device_tensors, place
+from tilesmith.compiler.program import (
     NOWHERE,
     CodeObject,
     HostStep,
@@ -33,11 +31,13 @@ from compiler.program import (
     Step,
     TensorRef,
 )
-from compiler.settlement import TRANSFORM, Settled
-from search_space.config import Config
-from search_space.target import Target
-from search_space.template import template_of
-from search_space.workload import Workload
+from tilesmith.compiler.settling.layouts import PLAIN, pack, physical_bytes
+from tilesmith.compiler.settling.options import Option
+from tilesmith.compiler.settling.settlement import TRANSFORM, Settled
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 Kernels = Mapping[tuple[Workload, Config], Compiled]
 

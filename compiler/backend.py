@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.program import CodeObject, KernelStep, Recipe
-from search_space.config import Config
-from search_space.errors import TargetError
-from search_space.registry import Registry
-from search_space.target import Target
-from search_space.workload import Workload
+from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
+from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.registry import Registry
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Backend(ABC):
         """A callable that runs kernel steps one after another on the given memory."""
 
 
-backends: Registry[Backend] = Registry("target family", "compiler.backends", TargetError)
+backends: Registry[Backend] = Registry("target family", "tilesmith.compiler.backends", TargetError)
 
 
 def backend_of(target: Target) -> Backend:

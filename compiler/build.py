@@ -14,27 +14,27 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from compiler.assembly import assemble
-from compiler.backend import Compiled, backend_of
-from compiler.chooser import Chooser
-from compiler.device_windows import even_windows
-from compiler.executable import Executable
-from compiler.fallback import has_schedule, to_host, unscheduled
-from compiler.graph import Graph
-from compiler.in_model import Choices, assignments, fastest
-from compiler.known_operands import mark_known
-from compiler.passes.attention import fuse_attention
-from compiler.pipeline import simplify, to_kernels
-from compiler.placement import device_tensors
-from compiler.precision import lower_precision
-from compiler.program import Recipe
-from compiler.recorded import Records
-from compiler.settlement import Settled, settle
-from search_space import cpu_attention
-from search_space.config import Config
-from search_space.errors import CodegenError, ModelError, VerificationError
-from search_space.target import Target
-from search_space.workload import Workload
+from tilesmith.compiler.assembly import assemble
+from tilesmith.compiler.backend import Compiled, backend_of
+from tilesmith.compiler.backends.trainium.windows import even_windows
+from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.host.fallback import has_schedule, to_host, unscheduled
+from tilesmith.compiler.known_operands import mark_known
+from tilesmith.compiler.passes.attention import fuse_attention
+from tilesmith.compiler.pipeline import simplify, to_kernels
+from tilesmith.compiler.placement import device_tensors
+from tilesmith.compiler.precision import lower_precision
+from tilesmith.compiler.program import Recipe
+from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.in_model import Choices, assignments, fastest
+from tilesmith.compiler.settling.recorded import Records
+from tilesmith.compiler.settling.settlement import Settled, settle
+from tilesmith.search_space.errors import CodegenError, ModelError, VerificationError
+from tilesmith.search_space.schedules.cpu import attention as cpu_attention
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
 
 
 @dataclass(frozen=True)

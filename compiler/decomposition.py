@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.graph import Graph, Node, attributes_of, view
-from compiler.lower import is_computable
-from compiler.rewrite import Rewriter
-from search_space.registry import Registry
+from tilesmith.compiler.graph import Graph, Node, attributes_of, view
+from tilesmith.compiler.lower import is_computable
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.registry import Registry
 
 
 class Composer:
@@ -101,7 +101,7 @@ class Composer:
 
 Rule = Callable[[Composer, Node], "str | None"]
 
-decompositions: Registry[Rule] = Registry("decomposition", "compiler.decompositions")
+decompositions: Registry[Rule] = Registry("decomposition", "tilesmith.compiler.decompositions")
 
 
 def decompose(graph: Graph) -> Graph:

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.native.memory import aligned_bytes, aligned_copy
-from compiler.backend import backend_of
-from compiler.graph import TensorInfo
-from compiler.program import HostStep, KernelStep, Recipe, Report, TensorRef, view_of
-from search_space.dtypes import to_numpy
-from search_space.errors import JobError, ModelError
-from search_space.workload import shape_text
+from tilesmith.codegen.native.memory import aligned_bytes, aligned_copy
+from tilesmith.compiler.backend import backend_of
+from tilesmith.compiler.graph import TensorInfo
+from tilesmith.compiler.program import HostStep, KernelStep, Recipe, Report, TensorRef, view_of
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.errors import JobError, ModelError
+from tilesmith.search_space.workload import shape_text
 
 Arrays = Mapping[str, NDArray[Any]]
 _Run = Callable[[dict[str, Any]], None]
@@ -172,7 +172,7 @@ class Executable:
     def _host_segment(self, step: HostStep) -> _Run:
         import onnx
 
-        from compiler.host import HostFunction
+        from tilesmith.compiler.host.nodes import HostFunction
 
         proto = onnx.NodeProto()
         proto.ParseFromString(step.proto)
@@ -190,7 +190,7 @@ class Executable:
     # -- files ----------------------------------------------------------------------------------
     def save(self, path: str | Path) -> None:
         """Write the executable as one file (`.tsm`); errors as `search_space.files.written`."""
-        from compiler.artifact import write_artifact
+        from tilesmith.compiler.artifact import write_artifact
 
         write_artifact(self.recipe, Path(path))
 
@@ -202,7 +202,7 @@ class Executable:
             ModelError: missing, damaged, not an artifact, or of a newer format.
             TargetError: it needs an instruction set this machine does not have.
         """
-        from compiler.artifact import read_artifact
+        from tilesmith.compiler.artifact import read_artifact
 
         return cls(read_artifact(Path(path)))
 

@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from search_space.dtypes import size_of
-from search_space.workload import Workload
+from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.workload import Workload
 
 INTERNAL_DOMAIN = "tilesmith"
 """Domain of operators that passes create and ONNX (at the model's opset) may not have."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.graph import Graph, Node
-from search_space.template import template_of
+from tilesmith.compiler.graph import Graph, Node
+from tilesmith.search_space.template import template_of
 
 
 def mark_known(graph: Graph) -> Graph:

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from compiler.graph import INTERNAL_DOMAIN, Graph, Node, TensorInfo, kernel, view
-from compiler.rewrite import Rewriter
-from search_space.epilogue import EpilogueStep
-from search_space.errors import WorkloadError
-from search_space.registry import Registry
-from search_space.workload import ParameterValue, Workload
+from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, TensorInfo, kernel, view
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.epilogue import EpilogueStep
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.registry import Registry
+from tilesmith.search_space.workload import ParameterValue, Workload
 
 Rule = Callable[[Rewriter, Node], Sequence[Node] | None]
 
-rules: Registry[Rule] = Registry("lowering rule", "compiler.lowering")
+rules: Registry[Rule] = Registry("lowering rule", "tilesmith.compiler.lowering")
 
 KERNEL_DTYPES = ("float32",)
 """Element types that kernels are made for; tensors of others stay on the host."""

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.decomposition import decompose
-from compiler.graph import Graph
-from compiler.lower import lower
-from compiler.passes.activations import recognise_activations
-from compiler.passes.affine import fold_affine
-from compiler.passes.batch_norm import expand_batch_norm
-from compiler.passes.canonical import canonicalise
-from compiler.passes.constant_folding import fold_constants
-from compiler.passes.dead_code import remove_dead_code
-from compiler.passes.elementwise import lower_elementwise
-from compiler.passes.epilogues import fuse_epilogues
-from compiler.passes.joins import make_joins
-from compiler.passes.normalisation import recognise_normalisations
-from compiler.passes.padding import fold_padding
-from compiler.passes.scales import move_scales
-from compiler.passes.selections import add_selections
-from compiler.passes.views import make_views
+from tilesmith.compiler.decomposition import decompose
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.lower import lower
+from tilesmith.compiler.passes.activations import recognise_activations
+from tilesmith.compiler.passes.affine import fold_affine
+from tilesmith.compiler.passes.batch_norm import expand_batch_norm
+from tilesmith.compiler.passes.canonical import canonicalise
+from tilesmith.compiler.passes.constant_folding import fold_constants
+from tilesmith.compiler.passes.dead_code import remove_dead_code
+from tilesmith.compiler.passes.elementwise import lower_elementwise
+from tilesmith.compiler.passes.epilogues import fuse_epilogues
+from tilesmith.compiler.passes.joins import make_joins
+from tilesmith.compiler.passes.normalisation import recognise_normalisations
+from tilesmith.compiler.passes.padding import fold_padding
+from tilesmith.compiler.passes.scales import move_scales
+from tilesmith.compiler.passes.selections import add_selections
+from tilesmith.compiler.passes.views import make_views
 
 Pass = Callable[[Graph], Graph]
 

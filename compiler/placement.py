@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from compiler.graph import Graph
-from compiler.memory import Arena, Groups, Interval, peak_alive, plan_arena
-from search_space.dtypes import size_of
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.memory import Arena, Groups, Interval, peak_alive, plan_arena
+from tilesmith.search_space.dtypes import size_of
 
 
 @dataclass(frozen=True)

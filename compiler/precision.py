@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.graph import Graph, Node, TensorInfo
-from compiler.placement import device_tensors
-from search_space.dtypes import to_numpy
-from search_space.errors import ModelError
-from search_space.workload import Workload
+from tilesmith.compiler.graph import Graph, Node, TensorInfo
+from tilesmith.compiler.placement import device_tensors
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.workload import Workload
 
 PRECISIONS = {"fp32": "float32", "bf16": "bfloat16"}
 """Names of precisions and their element types."""

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.graph import TensorInfo
-from search_space.target import Target
+from tilesmith.compiler.graph import TensorInfo
+from tilesmith.search_space.target import Target
 
 Region = Literal["arena", "constant", "value", "none"]
 """arena: activations | constant: weights | value: a host node's own array | none: no argument."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from compiler.graph import Graph, Node, TensorInfo
+from tilesmith.compiler.graph import Graph, Node, TensorInfo
 
 
 class Rewriter:

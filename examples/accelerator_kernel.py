@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from codegen.accelerator.builder import Kernel
-from codegen.accelerator.core import Core
-from codegen.accelerator.instructions import InstructionStream
-from codegen.accelerator.text import lines
-from search_space.target import load_target
-from simulator.accelerator.functional import execute
-from simulator.accelerator.picture import write_picture
-from simulator.accelerator.timeline import timeline
+from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream
+from tilesmith.codegen.trainium.isa.text import lines
+from tilesmith.codegen.trainium.kernel.builder import Kernel
+from tilesmith.search_space.target import load_target
+from tilesmith.simulator.trainium.functional import execute
+from tilesmith.simulator.trainium.picture import write_picture
+from tilesmith.simulator.trainium.timeline import timeline
 
 P, TOKENS, FEATURES = 128, 1024, 768
 

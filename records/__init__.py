@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from records.record import Best, Job, TuningRecord, config_digest
-from records.toolchain import Toolchain, calibration_of
+from tilesmith.records.record import Best, Job, TuningRecord, config_digest
+from tilesmith.records.toolchain import Toolchain, calibration_of
 
 if TYPE_CHECKING:
-    from records.database import Database
+    from tilesmith.records.database import Database
 
 __all__ = [
     "Best",
@@ -22,7 +22,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """`Database` on first use: SQLAlchemy is not worth loading for the values alone."""
     if name == "Database":
-        from records.database import Database
+        from tilesmith.records.database import Database
 
         return Database
     raise AttributeError(f"module 'records' has no attribute '{name}'")

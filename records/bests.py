@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, ScalarSelect, and_, bindparam, case, exists, select
 from sqlalchemy.orm import aliased
 
-from records.models import SeriesRow, TargetRow, TrialRow, WorkloadRow
-from records.reading import SELECT_BY_NUMBER, Rows, select_series, to_record, to_toolchain
-from records.record import Best
-from records.toolchain import Toolchain
-from search_space.measure import MeasuredBy
+from tilesmith.records.models import SeriesRow, TargetRow, TrialRow, WorkloadRow
+from tilesmith.records.reading import SELECT_BY_NUMBER, Rows, select_series, to_record, to_toolchain
+from tilesmith.records.record import Best
+from tilesmith.records.toolchain import Toolchain
+from tilesmith.search_space.measure import MeasuredBy
 
 NEAR_TIE: dict[MeasuredBy, float] = {"hardware": 0.01, "simulator": 1e-6}
 """Relative difference of medians taken as equal: noise on hardware, rounding on simulators."""

@@ -20,16 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from records import exchange, jobs, maintenance, merging, queries, reading
-from records.bests import Group, Scope, candidates, pick
-from records.record import Best, Job, JobStatus, TuningRecord
-from records.store import Store
-from records.toolchain import calibration_of
-from records.writing import BATCH, Writer, incoming
-from search_space.errors import DatabaseError
-from search_space.measure import MeasuredBy
-from search_space.target import Target
-from search_space.workload import Workload
+from tilesmith.records import exchange, jobs, maintenance, merging, queries, reading
+from tilesmith.records.bests import Group, Scope, candidates, pick
+from tilesmith.records.record import Best, Job, JobStatus, TuningRecord
+from tilesmith.records.store import Store
+from tilesmith.records.toolchain import calibration_of
+from tilesmith.records.writing import BATCH, Writer, incoming
+from tilesmith.search_space.errors import DatabaseError
+from tilesmith.search_space.measure import MeasuredBy
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
 
 
 class Database(Store):

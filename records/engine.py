@@ -23,7 +23,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
-from search_space.errors import DatabaseError, DependencyError, JobError
+from tilesmith.search_space.errors import DatabaseError, DependencyError, JobError
 
 LOCK_TIMEOUT_S = 300.0
 """How long a writer waits for the others; a bulk import of five million records fits."""

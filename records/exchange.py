@@ -26,15 +26,23 @@ from typing import Any, get_args
 
 from sqlalchemy import Connection, select
 
-from records.models import TargetRow, TrialRow
-from records.queries import Filter, conditions
-from records.reading import select_series, to_toolchain
-from records.record import config_digest
-from records.toolchain import Toolchain
-from records.writing import BATCH, Conflict, Incoming, SeriesKey, Writer, samples_text, storable
-from search_space.errors import DatabaseError, TilesmithError
-from search_space.measure import STATUSES, MeasuredBy
-from search_space.target import Target
+from tilesmith.records.models import TargetRow, TrialRow
+from tilesmith.records.queries import Filter, conditions
+from tilesmith.records.reading import select_series, to_toolchain
+from tilesmith.records.record import config_digest
+from tilesmith.records.toolchain import Toolchain
+from tilesmith.records.writing import (
+    BATCH,
+    Conflict,
+    Incoming,
+    SeriesKey,
+    Writer,
+    samples_text,
+    storable,
+)
+from tilesmith.search_space.errors import DatabaseError, TilesmithError
+from tilesmith.search_space.measure import STATUSES, MeasuredBy
+from tilesmith.search_space.target import Target
 
 FORMAT = "tilesmith-records"
 VERSION = 1

@@ -13,11 +13,11 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from records.models import JobRow
-from records.reading import Rows
-from records.record import Job, JobStatus
-from records.writing import storable
-from search_space.errors import DatabaseError
+from tilesmith.records.models import JobRow
+from tilesmith.records.reading import Rows
+from tilesmith.records.record import Job, JobStatus
+from tilesmith.records.writing import storable
+from tilesmith.search_space.errors import DatabaseError
 
 
 def start(connection: Connection, command: str, seed: int, strategy: str, state: str | None) -> int:

@@ -9,9 +9,9 @@ from datetime import datetime
 import numpy as np
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select, text
 
-from records.bests import Candidate
-from records.models import SeriesRow, ToolchainRow, TrialRow, WorkloadRow
-from records.record import Best, TuningRecord
+from tilesmith.records.bests import Candidate
+from tilesmith.records.models import SeriesRow, ToolchainRow, TrialRow, WorkloadRow
+from tilesmith.records.record import Best, TuningRecord
 
 Measure = Callable[[Sequence[TuningRecord]], Sequence[TuningRecord]]
 """Measures records again: one new record each, of the present versions, targets and machine."""

@@ -9,11 +9,11 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from records.exchange import ImportReport, report, stored
-from records.models import JobRow, TargetRow
-from records.queries import Filter
-from records.record import Best
-from records.writing import BATCH, Incoming, Writer
+from tilesmith.records.exchange import ImportReport, report, stored
+from tilesmith.records.models import JobRow, TargetRow
+from tilesmith.records.queries import Filter
+from tilesmith.records.record import Best
+from tilesmith.records.writing import BATCH, Incoming, Writer
 
 _JOB_COLUMNS = (
     JobRow.uid,

@@ -17,15 +17,15 @@ from typing import Any, Literal, get_args
 from sqlalchemy import Connection, bindparam, exists, func, or_, select, text
 from sqlalchemy.orm import aliased
 
-from records.bests import Scope, in_scope
-from records.models import JobRow, SeriesRow, TargetRow, TrialRow, WorkloadRow
-from records.reading import SELECT_BY_NUMBER, to_record
-from records.record import TuningRecord
-from search_space.errors import DatabaseError
-from search_space.measure import STATUSES, MeasuredBy, Status
-from search_space.target import Target
-from search_space.template import template_of
-from search_space.workload import Workload
+from tilesmith.records.bests import Scope, in_scope
+from tilesmith.records.models import JobRow, SeriesRow, TargetRow, TrialRow, WorkloadRow
+from tilesmith.records.reading import SELECT_BY_NUMBER, to_record
+from tilesmith.records.record import TuningRecord
+from tilesmith.search_space.errors import DatabaseError
+from tilesmith.search_space.measure import STATUSES, MeasuredBy, Status
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 Sort = Literal["newest", "oldest", "fastest", "slowest", "workload"]
 """By number (order of arrival), by median latency (working trials only), or by series."""

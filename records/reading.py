@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, RowMapping, Select, bindparam, select
 
-from records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, WorkloadRow
-from records.record import TuningRecord
-from records.toolchain import Toolchain
-from search_space.config import Config
-from search_space.errors import DatabaseError
-from search_space.measure import STATUSES, MeasureResult
+from tilesmith.records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, WorkloadRow
+from tilesmith.records.record import TuningRecord
+from tilesmith.records.toolchain import Toolchain
+from tilesmith.search_space.errors import DatabaseError
+from tilesmith.search_space.measure import STATUSES, MeasureResult
+from tilesmith.search_space.spaces.config import Config
 
 Rows: TypeAlias = "Select[*tuple[Any, ...]]"
 

@@ -14,12 +14,12 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
-from records.toolchain import Toolchain, calibration_of
-from search_space.config import Config
-from search_space.measure import MeasureResult
-from search_space.target import Target
-from search_space.template import template_of
-from search_space.workload import Workload
+from tilesmith.records.toolchain import Toolchain, calibration_of
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 MODEL = "model"
 """First word of the keys of whole models, which no template has; see docs/database.md."""

@@ -11,9 +11,9 @@ from importlib import resources
 
 from sqlalchemy import Connection, Engine, column, inspect, select, table, text
 
-from records.engine import translated, use_write_ahead_log
-from records.models import Base
-from search_space.errors import DatabaseError
+from tilesmith.records.engine import translated, use_write_ahead_log
+from tilesmith.records.models import Base
+from tilesmith.search_space.errors import DatabaseError
 
 REVISIONS = ("0001", "0002")
 """Every schema this installation knows, oldest first (the files in `migrations/versions`)."""
@@ -85,7 +85,7 @@ def upgrade(connection: Connection, revision: str = "head") -> None:
     from alembic.config import Config
 
     config = Config()
-    folder = str(resources.files("records") / "migrations").replace("%", "%%")
+    folder = str(resources.files("tilesmith.records") / "migrations").replace("%", "%%")
     config.set_main_option("script_location", folder)
     config.attributes.update(connection=connection, version_table=VERSION_TABLE)
     command.upgrade(config, revision)

@@ -11,10 +11,10 @@ from typing import Self
 
 from sqlalchemy import Connection, Engine
 
-from records import engine as engines
-from records import schema
-from records.toolchain import Toolchain
-from search_space.errors import DatabaseError
+from tilesmith.records import engine as engines
+from tilesmith.records import schema
+from tilesmith.records.toolchain import Toolchain
+from tilesmith.search_space.errors import DatabaseError
 
 
 class Store:

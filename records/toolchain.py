@@ -17,9 +17,9 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import metadata
 
-from search_space import versions
-from search_space.measure import MeasuredBy
-from search_space.target import Target
+from tilesmith.search_space import versions
+from tilesmith.search_space.measure import MeasuredBy
+from tilesmith.search_space.target import Target
 
 _DECISIVE: dict[MeasuredBy, tuple[str, ...]] = {
     "hardware": ("space", "codegen", "llvm"),

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, WorkloadRow
-from records.reading import Rows
-from records.record import TuningRecord
-from records.toolchain import Toolchain
-from search_space.errors import DatabaseError
-from search_space.target import Target
+from tilesmith.records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, WorkloadRow
+from tilesmith.records.reading import Rows
+from tilesmith.records.record import TuningRecord
+from tilesmith.records.toolchain import Toolchain
+from tilesmith.search_space.errors import DatabaseError
+from tilesmith.search_space.target import Target
 
 BATCH = 5000
 """Trials written in one go."""

@@ -1,1 +1,1 @@
-"""(see docs/architecture.md)."""
+"""What to compute, the loop IR that says how, and every way from one to the other."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from search_space.errors import WorkloadError
+from tilesmith.search_space.errors import WorkloadError
 
 _NUMPY: dict[str, np.dtype] = {
     "float32": np.dtype(np.float32),

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.errors import WorkloadError
+from tilesmith.search_space.errors import WorkloadError
 
 OperandKind = Literal["none", "channel", "full"]
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from search_space.errors import InputError, JobError, TilesmithError
+from tilesmith.search_space.errors import InputError, JobError, TilesmithError
 
 _NOT_OF_THE_INPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EPIPE)
 

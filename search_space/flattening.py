@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from search_space.errors import WorkloadError
+from tilesmith.search_space.errors import WorkloadError
 
 
 @dataclass(frozen=True)

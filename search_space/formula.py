@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.epilogue import STEPS
-from search_space.errors import WorkloadError
-from search_space.fusion import pointwise
-from search_space.scalar import FUNCTIONS, Const, Scalar, call
+from tilesmith.search_space.epilogue import STEPS
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.ir.scalar import FUNCTIONS, Const, Scalar, call
+from tilesmith.search_space.scheduling.fusion import pointwise
 
 _TOKEN = re.compile(r"x\d+(?![\w.])|[A-Za-z_]\w*|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[(),]")
 

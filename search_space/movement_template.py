@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from search_space import accelerator
-from search_space.accelerator_gather import GatherSpace
-from search_space.accelerator_movement import MovementSpace
-from search_space.accelerator_transpose import PermutationSpace
-from search_space.compute import ComputeDefinition
-from search_space.config import Config
-from search_space.movement import copy_default, copy_schedule, copy_space
-from search_space.relayout import Relayout
-from search_space.schedule import Schedule
-from search_space.space import SearchSpace
-from search_space.target import Target
-from search_space.template import Template
-from search_space.workload import Workload
+from tilesmith.search_space.schedules.cpu.movement import copy_default, copy_schedule, copy_space
+from tilesmith.search_space.schedules.cpu.relayout import Relayout
+from tilesmith.search_space.schedules.trainium import common as accelerator
+from tilesmith.search_space.schedules.trainium.gather import GatherSpace
+from tilesmith.search_space.schedules.trainium.movement import MovementSpace
+from tilesmith.search_space.schedules.trainium.transpose import PermutationSpace
+from tilesmith.search_space.scheduling.compute import ComputeDefinition
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.space import SearchSpace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import Template
+from tilesmith.search_space.workload import Workload
 
 
 class CopyTemplate(Template):

@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from search_space.errors import InputError
+from tilesmith.search_space.errors import InputError
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from search_space.errors import TargetError
+from tilesmith.search_space.errors import TargetError
 
 FactValue = int | float | str | bool | tuple[Any, ...]
 
@@ -215,7 +215,7 @@ def parse_target(name: str, text: str) -> Target:
 
 def target_names() -> list[str]:
     """Names of the targets that ship as files."""
-    folder = resources.files("search_space") / "targets"
+    folder = resources.files("tilesmith.search_space") / "targets"
     return sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".toml"))
 
 
@@ -238,5 +238,5 @@ def load_target(name: str) -> Target:
             "is expected"
         )
     return parse_target(
-        name, (resources.files("search_space") / "targets" / f"{name}.toml").read_text()
+        name, (resources.files("tilesmith.search_space") / "targets" / f"{name}.toml").read_text()
     )

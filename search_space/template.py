@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from numpy.typing import NDArray
 
-from search_space.config import Config
-from search_space.epilogue import operand_name
-from search_space.errors import WorkloadError
-from search_space.registry import Registry
-from search_space.space import SearchSpace
-from search_space.target import Target
-from search_space.workload import ParameterValue, Workload
+from tilesmith.search_space.epilogue import operand_name
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.registry import Registry
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.space import SearchSpace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import ParameterValue, Workload
 
 if TYPE_CHECKING:
-    from search_space.schedule import Schedule
+    from tilesmith.search_space.scheduling.schedule import Schedule
 
 REQUIRED: None = None
 
@@ -158,7 +158,9 @@ class Template(ABC):
         return str(config.get("input_layout", "")), str(config.get("output_layout", ""))
 
 
-templates: Registry[type[Template]] = Registry("operator", "search_space.operators", WorkloadError)
+templates: Registry[type[Template]] = Registry(
+    "operator", "tilesmith.search_space.operators", WorkloadError
+)
 
 
 @cache

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from search_space.dtypes import check_dtype
-from search_space.epilogue import EpilogueStep
-from search_space.errors import WorkloadError
+from tilesmith.search_space.dtypes import check_dtype
+from tilesmith.search_space.epilogue import EpilogueStep
+from tilesmith.search_space.errors import WorkloadError
 
 ParameterValue = int | str
 
@@ -63,7 +63,7 @@ class Workload:
         Raises:
             WorkloadError: unknown operator, parameter, operand or dtype; a missing or bad value.
         """
-        from search_space.template import template_of
+        from tilesmith.search_space.template import template_of
 
         template = template_of(operator)
         known = {p.name: p for p in template.parameters}
@@ -120,7 +120,7 @@ class Workload:
     @cached_property
     def key(self) -> str:
         """Canonical text; equal workloads have equal keys on every machine."""
-        from search_space.template import template_of
+        from tilesmith.search_space.template import template_of
 
         defaults = {p.name: p.default for p in template_of(self.operator).parameters}
         words = [f"{n}={v}" for n, v in self.parameters if v != defaults[n]]

@@ -1,6 +1,6 @@
 """What a program costs, and what it computes, on hardware that is described as data."""
 
-from simulator.dispatch import (
+from tilesmith.simulator.dispatch import (
     FIDELITIES,
     FamilySimulator,
     Fidelity,

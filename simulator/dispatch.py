@@ -20,11 +20,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.config import Config
-from search_space.errors import TargetError
-from search_space.registry import Registry
-from search_space.target import Target
-from search_space.workload import Workload
+from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.registry import Registry
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
 
 Fidelity = Literal["roofline", "analytical", "timeline"]
 

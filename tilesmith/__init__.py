@@ -10,10 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from compiler.executable import Executable
-    from records import Database
-    from search_space.config import Config
-    from search_space.errors import (
+    from tilesmith.api import compile, load, simulate, tune
+    from tilesmith.compiler.executable import Executable
+    from tilesmith.jobs.targets import resolve_target
+    from tilesmith.records import Database
+    from tilesmith.search_space.errors import (
         ConfigError,
         DatabaseError,
         DependencyError,
@@ -24,29 +25,28 @@ if TYPE_CHECKING:
         TilesmithError,
         WorkloadError,
     )
-    from search_space.target import Target
-    from search_space.workload import Workload
-    from tilesmith.api import compile, load, simulate, tune
-    from tilesmith.targets import resolve_target
+    from tilesmith.search_space.spaces.config import Config
+    from tilesmith.search_space.target import Target
+    from tilesmith.search_space.workload import Workload
 
 _HOMES = {
-    "Config": "search_space.config",
-    "ConfigError": "search_space.errors",
+    "Config": "tilesmith.search_space.spaces.config",
+    "ConfigError": "tilesmith.search_space.errors",
     "Database": "records",
-    "DatabaseError": "search_space.errors",
-    "DependencyError": "search_space.errors",
-    "Executable": "compiler.executable",
-    "InputError": "search_space.errors",
-    "JobError": "search_space.errors",
-    "ModelError": "search_space.errors",
-    "Target": "search_space.target",
-    "TargetError": "search_space.errors",
-    "TilesmithError": "search_space.errors",
-    "Workload": "search_space.workload",
-    "WorkloadError": "search_space.errors",
+    "DatabaseError": "tilesmith.search_space.errors",
+    "DependencyError": "tilesmith.search_space.errors",
+    "Executable": "tilesmith.compiler.executable",
+    "InputError": "tilesmith.search_space.errors",
+    "JobError": "tilesmith.search_space.errors",
+    "ModelError": "tilesmith.search_space.errors",
+    "Target": "tilesmith.search_space.target",
+    "TargetError": "tilesmith.search_space.errors",
+    "TilesmithError": "tilesmith.search_space.errors",
+    "Workload": "tilesmith.search_space.workload",
+    "WorkloadError": "tilesmith.search_space.errors",
     "compile": "tilesmith.api",
     "load": "tilesmith.api",
-    "resolve_target": "tilesmith.targets",
+    "resolve_target": "tilesmith.jobs.targets",
     "simulate": "tilesmith.api",
     "tune": "tilesmith.api",
 }

@@ -17,21 +17,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_space.files import check_output
-from search_space.target import FactValue, Target
-from tilesmith.compiling import build_executable, is_artifact, parts_of, runs_models
-from tilesmith.subjects import is_model
-from tilesmith.targets import check_schedulable, resolve_target
+from tilesmith.jobs.compiling import build_executable, is_artifact, parts_of, runs_models
+from tilesmith.jobs.subjects import is_model
+from tilesmith.jobs.targets import check_schedulable, resolve_target
+from tilesmith.search_space.files import check_output
+from tilesmith.search_space.target import FactValue, Target
 
 if TYPE_CHECKING:
-    from compiler.executable import Executable
-    from search_space.config import Config
-    from search_space.workload import Workload
-    from simulator import SimulationResult
-    from tilesmith.reports import TuneReport
-    from tilesmith.subjects import Model, Subject
-    from tilesmith.tuning import Observer
-    from tuner.cancel import CancelToken
+    from tilesmith.compiler.executable import Executable
+    from tilesmith.jobs.reports import TuneReport
+    from tilesmith.jobs.subjects import Model, Subject
+    from tilesmith.jobs.tuning import Observer
+    from tilesmith.search_space.spaces.config import Config
+    from tilesmith.search_space.workload import Workload
+    from tilesmith.simulator import SimulationResult
+    from tilesmith.tuner.cancel import CancelToken
 
 Shapes = Mapping[str, tuple[int, ...]]
 Settings = Mapping[str, str | FactValue]
@@ -88,8 +88,8 @@ def tune(
         JobError: interrupted (all finished trials are kept), no worker, a full disk.
     """
     started = time.monotonic()
-    from tilesmith.tuning import run_job, tuning_job
-    from tuner.options import TuneOptions
+    from tilesmith.jobs.tuning import run_job, tuning_job
+    from tilesmith.tuner.options import TuneOptions
 
     options = TuneOptions(
         trials=1000 if trials is None and time_limit is None else trials,
@@ -144,7 +144,7 @@ def load(path: str | Path) -> Executable:
     Raises:
         ModelError: no artifact, a damaged one, or one for another instruction set.
     """
-    from compiler.executable import Executable
+    from tilesmith.compiler.executable import Executable
 
     return Executable.load(path)
 
@@ -178,7 +178,7 @@ def simulate(
     Raises:
         InputError: subject, target, database or fidelity are wrong.
     """
-    from tilesmith.simulation import Part, simulate_artifact, simulate_parts, simulate_whole
+    from tilesmith.jobs.simulation import Part, simulate_artifact, simulate_parts, simulate_whole
 
     path = None if trace is None else Path(trace)
     if path is not None:
@@ -207,7 +207,7 @@ def _best_configs(
     """The fastest configuration on record of each workload that has one, by its key."""
     if database is None:
         return {}
-    from records.database import Database
+    from tilesmith.records.database import Database
 
     with Database.open(str(database), create=False) as opened:
         bests = opened.bests(workloads, target, threads)

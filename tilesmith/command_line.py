@@ -24,7 +24,7 @@ _COMMANDS = {
     "run": "tilesmith.commands.run:run",
     "bench": "tilesmith.commands.bench:bench",
     "simulate": "tilesmith.commands.simulate:simulate",
-    "db": "tilesmith.database_commands:database_group",
+    "db": "tilesmith.commands.db.commands:database_group",
     "report": "tilesmith.commands.report:report",
     "targets": "tilesmith.commands.targets:targets",
     "operators": "tilesmith.commands.operators:operators",

@@ -16,8 +16,8 @@ from types import FrameType
 
 import click
 
-from search_space.errors import TilesmithError
-from search_space.files import is_input_mistake
+from tilesmith.search_space.errors import TilesmithError
+from tilesmith.search_space.files import is_input_mistake
 
 
 class Terminated(KeyboardInterrupt):

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from tuner.cancel import CancelToken
+    from tilesmith.tuner.cancel import CancelToken
 
 LONGEST_S = 1.8
 """Seconds from the signal to the end of the process."""
@@ -31,7 +31,7 @@ def ends_soon(sentence: str) -> Iterator[CancelToken]:
 
     For the command line only: a process that others share is not ours to end.
     """
-    from tuner.cancel import CancelToken
+    from tilesmith.tuner.cancel import CancelToken
 
     def cut_off() -> None:
         if not _explained.is_set():

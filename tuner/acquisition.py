@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tuner.cost_model import Floats, Joint
+from tilesmith.tuner.cost_model import Floats, Joint
 
 _FAR = -6.0
 """Below this z the asymptotic form is used: log(phi(z) / z^2)."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.errors import InputError
+from tilesmith.search_space.errors import InputError
 
 _COMMON: Mapping[str, Any] = {"nthread": 1, "seed": 0, "verbosity": 0, "tree_method": "hist"}
 

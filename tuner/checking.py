@@ -25,10 +25,10 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space import epilogue
-from search_space.dtypes import to_numpy
-from search_space.template import Operand, template_of
-from search_space.workload import Workload
+from tilesmith.search_space import epilogue
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.template import Operand, template_of
+from tilesmith.search_space.workload import Workload
 
 _RTOL = {"float64": 1e-9, "float32": 5e-5}
 """By accumulation type; others accumulate no better than float16."""

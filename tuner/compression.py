@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.cost_model import Floats, centred_logs
+from tilesmith.tuner.cost_model import Floats, centred_logs
 
 _FAST = 0.3
 _SLOPE = 0.25

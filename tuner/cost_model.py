@@ -22,8 +22,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.errors import InputError
-from search_space.registry import Registry
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.registry import Registry
 
 Floats = NDArray[np.float64]
 
@@ -136,7 +136,9 @@ class CostModel(ABC):
 
 CostModelFactory = Callable[[], CostModel]
 
-cost_models: Registry[type[CostModel]] = Registry("cost model", "tuner.cost_models", InputError)
+cost_models: Registry[type[CostModel]] = Registry(
+    "cost model", "tilesmith.tuner.cost_models", InputError
+)
 
 
 def centred_logs(latencies: Floats, groups: NDArray[np.int64]) -> Floats:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from records.database import Database
-from records.queries import Filter
-from records.record import TuningRecord
-from records.toolchain import calibration_of
-from search_space.config import Config
-from search_space.errors import InputError
-from search_space.measure import MeasuredBy
-from search_space.target import Target
-from search_space.workload import Workload
-from tuner.ledger import Entry, JobEnd
-from tuner.strategy import Json
-from tuner.task import Trial
+from tilesmith.records.database import Database
+from tilesmith.records.queries import Filter
+from tilesmith.records.record import TuningRecord
+from tilesmith.records.toolchain import calibration_of
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.measure import MeasuredBy
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.ledger import Entry, JobEnd
+from tilesmith.tuner.strategy import Json
+from tilesmith.tuner.task import Trial
 
 
 class DatabaseLedger:

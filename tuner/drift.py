@@ -10,11 +10,11 @@ database keeps as history).
 
 from __future__ import annotations
 
-from search_space.config import Config
-from tuner.cancel import CancelToken
-from tuner.options import DRIFT_LIMIT
-from tuner.publish import measure_again
-from tuner.search import Search, TaskSearch
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.tuner.cancel import CancelToken
+from tilesmith.tuner.options import DRIFT_LIMIT
+from tilesmith.tuner.publish import measure_again
+from tilesmith.tuner.search import Search, TaskSearch
 
 
 class DriftWatch:

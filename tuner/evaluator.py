@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from search_space.config import Config
-from search_space.workload import Workload
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.workload import Workload
 
 Choices = Mapping[Workload, Config]
 

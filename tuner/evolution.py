@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.config import Config
-from tuner.population import Breeder, Population
-from tuner.task import Predict, TuningState
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.tuner.population import Breeder, Population
+from tilesmith.tuner.task import Predict, TuningState
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.config import Config
-from search_space.target import Target
-from search_space.workload import Workload
-from tuner.cost_model import Floats
-from tuner.knob_features import KnobColumns
-from tuner.task import TuningState
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.cost_model import Floats
+from tilesmith.tuner.knob_features import KnobColumns
+from tilesmith.tuner.task import TuningState
 
 _FIRST_PIECE, _PIECE_S = 32, 0.4
 """Configurations judged at first in a job that watches the clock, and seconds that a later piece

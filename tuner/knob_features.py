@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.config import Config, KnobValue
-from search_space.space import SearchSpace
+from tilesmith.search_space.spaces.config import Config, KnobValue
+from tilesmith.search_space.spaces.space import SearchSpace
 
 _ABSENT = -1.0
 _UNMET = (-1, 0.0)

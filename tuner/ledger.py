@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from search_space.config import Config
-from search_space.measure import MeasuredBy
-from search_space.workload import Workload
-from tuner.strategy import Json
-from tuner.task import Trial
+from tilesmith.search_space.measure import MeasuredBy
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.strategy import Json
+from tilesmith.tuner.task import Trial
 
 JobEnd = Literal["finished", "interrupted", "failed"]
 

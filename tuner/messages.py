@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from search_space.measure import MeasureResult
+from tilesmith.search_space.measure import MeasureResult
 
 
 def line(message: dict[str, Any]) -> bytes:

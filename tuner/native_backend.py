@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.native.driver import Call, NativeProgram
-from codegen.native.kernel import NativeKernel, compile_config, concrete_shape
-from search_space.config import Config
-from search_space.dtypes import to_numpy
-from search_space.layout import Layout
-from search_space.target import Target
-from search_space.template import template_of
-from search_space.workload import Workload
-from tuner.arena import Arena
+from tilesmith.codegen.native.driver import Call, NativeProgram
+from tilesmith.codegen.native.kernel import NativeKernel, compile_config, concrete_shape
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.scheduling.layout import Layout
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.arena import Arena
 
 
 class NativeBackend:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from search_space.config import Config
-from search_space.errors import InputError
-from search_space.measure import MeasuredBy
-from search_space.workload import Workload
-from tuner.evaluator import InPlace
-from tuner.task import Layouts
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.measure import MeasuredBy
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.evaluator import InPlace
+from tilesmith.tuner.task import Layouts
 
 DRIFT_LIMIT = 0.03
 """Relative change of a baseline kernel's time above which a machine counts as unsteady."""

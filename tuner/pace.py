@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 
-from tuner.options import DRIFT_LIMIT
-from tuner.predictor import Predictor
-from tuner.runner import Runner
+from tilesmith.tuner.options import DRIFT_LIMIT
+from tilesmith.tuner.predictor import Predictor
+from tilesmith.tuner.runner import Runner
 
 
 class PaceLog:

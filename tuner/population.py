@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.config import Config, KnobValue
-from search_space.errors import ConfigError
-from search_space.space import Rows, SearchSpace, Subspace
+from tilesmith.search_space.errors import ConfigError
+from tilesmith.search_space.spaces.config import Config, KnobValue
+from tilesmith.search_space.spaces.space import Rows, SearchSpace, Subspace
 
 _TRIES = 6
 """Attempts to make a legal child; after that the child is its parent."""

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.config import Config
-from search_space.measure import MeasureResult
-from tuner.cost_model import (
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.tuner.cost_model import (
     CostModel,
     CostModelFactory,
     Floats,
@@ -32,12 +32,12 @@ from tuner.cost_model import (
     Samples,
     rank_agreement,
 )
-from tuner.feature_source import FeatureSource, KnobFeatures
-from tuner.knob_features import KnobColumns
-from tuner.population import Breeder
-from tuner.pretrained import Pretrained, reference, usual
-from tuner.task import Trial, TuningState
-from tuner.validity import ValidityClassifier
+from tilesmith.tuner.feature_source import FeatureSource, KnobFeatures
+from tilesmith.tuner.knob_features import KnobColumns
+from tilesmith.tuner.population import Breeder
+from tilesmith.tuner.pretrained import Pretrained, reference, usual
+from tilesmith.tuner.task import Trial, TuningState
+from tilesmith.tuner.validity import ValidityClassifier
 
 _GROWTH = 1.1
 """Models are trained anew once the trials have grown by this factor."""

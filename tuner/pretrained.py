@@ -25,15 +25,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.config import Config
-from search_space.errors import InputError
-from search_space.space import SearchSpace
-from search_space.versions import FEATURES, SIMULATOR, SPACE
-from search_space.workload import Workload
-from tuner.cost_model import Floats
-from tuner.knob_features import KnobColumns
-from tuner.network import Ensemble
-from tuner.population import Breeder, Population
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.space import SearchSpace
+from tilesmith.search_space.versions import FEATURES, SIMULATOR, SPACE
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.cost_model import Floats
+from tilesmith.tuner.knob_features import KnobColumns
+from tilesmith.tuner.network import Ensemble
+from tilesmith.tuner.population import Breeder, Population
 
 FOLDER = Path(__file__).parent / "cost_models" / "pretrained"
 REFERENCE = 48

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from search_space.config import Config
-from search_space.measure import MeasureResult
-from tuner.cancel import CancelToken
-from tuner.search import Search, TaskSearch
-from tuner.task import Layouts, Trial, TuningState
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.tuner.cancel import CancelToken
+from tilesmith.tuner.search import Search, TaskSearch
+from tilesmith.tuner.task import Layouts, Trial, TuningState
 
 NEAR_TIE = 0.01
 """Relative difference below which two medians are the same on hardware."""

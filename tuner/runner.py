@@ -12,16 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from search_space.config import Config
-from search_space.errors import InputError
-from search_space.measure import MeasuredBy, MeasureResult
-from search_space.registry import Registry
-from search_space.target import Target
-from search_space.workload import Workload
-from tuner.cancel import CancelToken
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.registry import Registry
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.cancel import CancelToken
 
 if TYPE_CHECKING:
-    from tuner.feature_source import Judge
+    from tilesmith.tuner.feature_source import Judge
 
 Candidate = tuple[Workload, Config]
 
@@ -89,12 +89,12 @@ class RunnerOptions:
     memory_mib: int = 8192
     recorded: Mapping[str, Mapping[Config, MeasureResult]] = field(default_factory=dict)
     judge: Judge | None = None
-    backend: str = "tuner.native_backend"
+    backend: str = "tilesmith.tuner.native_backend"
 
 
 RunnerFactory = Callable[[RunnerOptions], Runner]
 
-runners: Registry[RunnerFactory] = Registry("runner", "tuner.runners", InputError)
+runners: Registry[RunnerFactory] = Registry("runner", "tilesmith.tuner.runners", InputError)
 
 
 class DeterministicRunner(Runner):

@@ -12,8 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from search_space.errors import InputError
-from search_space.registry import Registry
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.registry import Registry
 
 RECENT = 4
 """Best latencies remembered: enough for the gain of the last three batches."""
@@ -59,7 +59,9 @@ class Scheduler(ABC):
 
 SchedulerFactory = Callable[[], Scheduler]
 
-schedulers: Registry[SchedulerFactory] = Registry("scheduler", "tuner.schedulers", InputError)
+schedulers: Registry[SchedulerFactory] = Registry(
+    "scheduler", "tilesmith.tuner.schedulers", InputError
+)
 
 
 _GIVE_UP = 64

@@ -17,24 +17,24 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.config import Config
-from search_space.target import Target
-from search_space.template import template_of
-from search_space.transfer import carried_over
-from search_space.workload import Workload
-from tuner.cancel import Cancelled, CancelToken
-from tuner.cost_model import cost_models
-from tuner.feature_source import FeatureSource, JudgedFeatures
-from tuner.ledger import Entry, Ledger
-from tuner.options import TaskReport, TuneOptions
-from tuner.pace import PaceLog
-from tuner.predictor import Predictor
-from tuner.pretrained import pretrained
-from tuner.runner import Runner
-from tuner.scheduler import RECENT, TaskProgress, schedulers
-from tuner.strata import Stratum, propose_batch, strata
-from tuner.strategy import Json, Strategy, generator_state, restored_generator, strategies
-from tuner.task import Trial, TuningState, TuningTask
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.transfer import carried_over
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.cancel import Cancelled, CancelToken
+from tilesmith.tuner.cost_model import cost_models
+from tilesmith.tuner.feature_source import FeatureSource, JudgedFeatures
+from tilesmith.tuner.ledger import Entry, Ledger
+from tilesmith.tuner.options import TaskReport, TuneOptions
+from tilesmith.tuner.pace import PaceLog
+from tilesmith.tuner.predictor import Predictor
+from tilesmith.tuner.pretrained import pretrained
+from tilesmith.tuner.runner import Runner
+from tilesmith.tuner.scheduler import RECENT, TaskProgress, schedulers
+from tilesmith.tuner.strata import Stratum, propose_batch, strata
+from tilesmith.tuner.strategy import Json, Strategy, generator_state, restored_generator, strategies
+from tilesmith.tuner.task import Trial, TuningState, TuningTask
 
 _IMPROVEMENT = 1e-3
 """Relative gain that counts as one for early stopping."""

@@ -22,22 +22,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from search_space.config import Config
-from search_space.errors import InputError, TilesmithError
-from search_space.target import Target
-from search_space.workload import Workload
-from tuner.cancel import Cancelled, CancelToken, Interrupted
-from tuner.drift import DriftWatch
-from tuner.evaluator import InPlace, ModelEvaluator, reranked
-from tuner.feature_source import FeatureSource, Judge, JudgedFeatures, KnobFeatures
-from tuner.ledger import JobEnd, Ledger
-from tuner.options import OnProgress, Progress, TaskReport, TuneOptions, TuningSummary
-from tuner.population import Breeder
-from tuner.publish import NEAR_TIE, canonical_best, confirm, contenders
-from tuner.runner import Runner
-from tuner.search import Search, TaskSearch
-from tuner.strategy import Json
-from tuner.task import TuningTask
+from tilesmith.search_space.errors import InputError, TilesmithError
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.cancel import Cancelled, CancelToken, Interrupted
+from tilesmith.tuner.drift import DriftWatch
+from tilesmith.tuner.evaluator import InPlace, ModelEvaluator, reranked
+from tilesmith.tuner.feature_source import FeatureSource, Judge, JudgedFeatures, KnobFeatures
+from tilesmith.tuner.ledger import JobEnd, Ledger
+from tilesmith.tuner.options import OnProgress, Progress, TaskReport, TuneOptions, TuningSummary
+from tilesmith.tuner.population import Breeder
+from tilesmith.tuner.publish import NEAR_TIE, canonical_best, confirm, contenders
+from tilesmith.tuner.runner import Runner
+from tilesmith.tuner.search import Search, TaskSearch
+from tilesmith.tuner.strategy import Json
+from tilesmith.tuner.task import TuningTask
 
 _STATE_VERSION = 1
 _SCREENING_TIME = 0.08

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from search_space.config import Config, KnobValue
-from search_space.space import SearchSpace, Subspace
-from tuner.evolution import Evolution, evolve
-from tuner.strategy import Strategy, new_random, pick_diverse
-from tuner.task import Layouts, TuningState
+from tilesmith.search_space.spaces.config import Config, KnobValue
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.tuner.evolution import Evolution, evolve
+from tilesmith.tuner.strategy import Strategy, new_random, pick_diverse
+from tilesmith.tuner.task import Layouts, TuningState
 
 _BREEDING = Evolution(population=128, generations=1, crossover=0.3, structures=4)
 _ALGORITHM_TRIALS = 2

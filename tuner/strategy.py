@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from search_space.config import Config
-from search_space.errors import InputError
-from search_space.registry import Registry
-from tuner.population import Breeder
-from tuner.task import Trial, TuningState
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.registry import Registry
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.tuner.population import Breeder
+from tilesmith.tuner.task import Trial, TuningState
 
 Json = Any
 """A value that `json` can write."""
@@ -60,7 +60,9 @@ class Strategy(ABC):
 
 StrategyFactory = Callable[[], Strategy]
 
-strategies: Registry[StrategyFactory] = Registry("strategy", "tuner.strategies", InputError)
+strategies: Registry[StrategyFactory] = Registry(
+    "strategy", "tilesmith.tuner.strategies", InputError
+)
 
 
 def new_random(state: TuningState, count: int, taken: Iterable[Config] = ()) -> list[Config]:

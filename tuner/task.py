@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.config import Config
-from search_space.measure import MeasuredBy, MeasureResult
-from search_space.space import SearchSpace
-from search_space.workload import Workload
-from tuner.cost_model import Joint
+from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.space import SearchSpace
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.cost_model import Joint
 
 Layouts = tuple[str, str]
 """Physical layouts of the first input and of the output."""

@@ -14,19 +14,19 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from search_space.config import Config
-from search_space.errors import (
+from tilesmith.search_space.errors import (
     CodegenError,
     ConfigError,
     ScheduleError,
     TilesmithError,
     VerificationError,
 )
-from search_space.measure import MeasureResult, Status
-from search_space.workload import Workload
-from tuner.arena import Arena
-from tuner.checking import Expected, expected, random_inputs
-from tuner.timing import Loaded, glance, in_turns, once, samples
+from tilesmith.search_space.measure import MeasureResult, Status
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.arena import Arena
+from tilesmith.tuner.checking import Expected, expected, random_inputs
+from tilesmith.tuner.timing import Loaded, glance, in_turns, once, samples
 
 ABORT_FACTOR = 3.0
 """A candidate slower than this many times the best known is not timed further."""

@@ -11,8 +11,8 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.boosting import Booster, parse
-from tuner.cost_model import Floats
+from tilesmith.tuner.boosting import Booster, parse
+from tilesmith.tuner.cost_model import Floats
 
 _FEWEST = 5
 """Failures, and successes, below which nothing is learned."""

@@ -1,6 +1,6 @@
 """The worker process of the hardware runner: reads requests from stdin, writes replies to stdout.
 
-    python -m tuner.worker
+    python -m tilesmith.tuner.worker
 
 First line: {"backend", "target", "threads", "folder", "memory_mib"}; the reply says it is ready.
     Then
@@ -21,11 +21,11 @@ import sys
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from search_space.config import Config
-from search_space.target import Target
-from search_space.workload import Workload
-from tuner.messages import line, result_to_json
-from tuner.trial import Bench
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.messages import line, result_to_json
+from tilesmith.tuner.trial import Bench
 
 _PR_SET_PDEATHSIG = 1
 

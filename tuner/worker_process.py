@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-from search_space.errors import JobError
-from tuner.cancel import CancelToken
-from tuner.messages import line
+from tilesmith.search_space.errors import JobError
+from tilesmith.tuner.cancel import CancelToken
+from tilesmith.tuner.messages import line
 
 _START_SECONDS = 60.0
 _POLL_SECONDS = 0.1
@@ -106,7 +106,7 @@ class WorkerProcess:
         self._errors.seek(0)
         self._errors.truncate()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tuner.worker"],
+            [sys.executable, "-m", "tilesmith.tuner.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -21,13 +21,13 @@ import kernels
 import numpy as np
 from scipy.stats import spearmanr
 
-from codegen.accelerator.core import Core
-from search_space.config import Config
-from search_space.target import Target, load_target
-from search_space.template import template_of
-from search_space.workload import Workload
-from simulator import judge, measure, simulate
-from simulator.accelerator.timeline import timeline
+from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target, load_target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator import judge, measure, simulate
+from tilesmith.simulator.trainium.timeline import timeline
 
 TARGET = load_target("trn1")
 PRODUCTS = ("matmul m=4096 n=4096 k=4096 dtype=bfloat16", "matmul m=4096 n=12288 k=5120")

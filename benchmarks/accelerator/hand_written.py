@@ -19,10 +19,10 @@ import kernels
 import mamba
 from written import attention, elementwise, indexing, products, rows, windows
 
-from codegen.accelerator.core import Core
-from codegen.accelerator.instructions import DTYPE_BYTES, DTYPES, InstructionStream
-from search_space.target import load_target
-from simulator.accelerator.timeline import Timeline, timeline
+from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.codegen.trainium.isa.instructions import DTYPE_BYTES, DTYPES, InstructionStream
+from tilesmith.search_space.target import load_target
+from tilesmith.simulator.trainium.timeline import Timeline, timeline
 
 HALF = "bfloat16"
 Make = Callable[[Core], InstructionStream]

@@ -7,10 +7,10 @@ room; temporaries stand in one place each, worked on in place, as the published 
 
 from __future__ import annotations
 
-from codegen.accelerator.builder import Kernel
-from codegen.accelerator.core import Core
-from codegen.accelerator.instructions import InstructionStream, Space
-from codegen.accelerator.memory import HbmView, Tile
+from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Space
+from tilesmith.codegen.trainium.isa.memory import HbmView, Tile
+from tilesmith.codegen.trainium.kernel.builder import Kernel
 
 P = 128
 BANK = 512

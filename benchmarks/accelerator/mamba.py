@@ -16,12 +16,12 @@ time; one longer than a bank is copied to SBUF.
 
 from __future__ import annotations
 
-from codegen.accelerator.builder import Kernel
-from codegen.accelerator.core import Core
-from codegen.accelerator.instructions import InstructionStream, Space
-from codegen.accelerator.memory import HbmView, Tile
-from search_space.target import load_target
-from simulator.accelerator.timeline import timeline
+from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Space
+from tilesmith.codegen.trainium.isa.memory import HbmView, Tile
+from tilesmith.codegen.trainium.kernel.builder import Kernel
+from tilesmith.search_space.target import load_target
+from tilesmith.simulator.trainium.timeline import timeline
 
 P = 128
 BANK = 512

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.accelerator.builder import Kernel
-from codegen.accelerator.core import FIRST_DMA_QUEUE, Core
-from codegen.accelerator.instructions import InstructionStream, Space
-from codegen.accelerator.memory import HbmView
-from search_space.target import load_target
-from simulator.accelerator.timeline import Timeline, timeline
+from tilesmith.codegen.trainium.isa.core import FIRST_DMA_QUEUE, Core
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Space
+from tilesmith.codegen.trainium.isa.memory import HbmView
+from tilesmith.codegen.trainium.kernel.builder import Kernel
+from tilesmith.search_space.target import load_target
+from tilesmith.simulator.trainium.timeline import Timeline, timeline
 
 P, BANK = 128, 512
 

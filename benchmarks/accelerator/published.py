@@ -20,11 +20,11 @@ from dataclasses import dataclass
 import kernels
 import numpy as np
 
-from codegen.accelerator.core import ENGINES, Core
-from codegen.accelerator.costs import costs
-from codegen.accelerator.instructions import InstructionStream, Op
-from search_space.target import Target, load_target
-from simulator.accelerator.timeline import Timeline, timeline
+from tilesmith.codegen.trainium.isa.core import ENGINES, Core
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Op
+from tilesmith.codegen.trainium.timing.costs import costs
+from tilesmith.search_space.target import Target, load_target
+from tilesmith.simulator.trainium.timeline import Timeline, timeline
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ import click
 import numpy as np
 
 from benchmarks.search.pretrain import Corpus, corpus, quality, ranking_quality, trained
-from tuner.cost_model import Samples
-from tuner.cost_models.blend import Blend
-from tuner.knob_features import KnobColumns
-from tuner.pretrained import Pretrained
+from tilesmith.tuner.cost_model import Samples
+from tilesmith.tuner.cost_models.blend import Blend
+from tilesmith.tuner.knob_features import KnobColumns
+from tilesmith.tuner.pretrained import Pretrained
 
 
 def in_a_job(

@@ -33,18 +33,18 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPRegressor
 
 from benchmarks.search.workloads import drawn
-from codegen.host import cpu_target
-from search_space.config import Config
-from search_space.errors import TilesmithError
-from search_space.space import SearchSpace
-from search_space.target import Target, load_target
-from search_space.workload import Workload
-from simulator import Judgement, judge, judges_as_measured, measure
-from tuner.cost_model import centred, centred_logs, rank_agreement
-from tuner.knob_features import KnobColumns
-from tuner.network import Ensemble, Network, standardised
-from tuner.population import Breeder, Population
-from tuner.pretrained import Pretrained, reference, relative, usual
+from tilesmith.codegen.host import cpu_target
+from tilesmith.search_space.errors import TilesmithError
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.space import SearchSpace
+from tilesmith.search_space.target import Target, load_target
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator import Judgement, judge, judges_as_measured, measure
+from tilesmith.tuner.cost_model import centred, centred_logs, rank_agreement
+from tilesmith.tuner.knob_features import KnobColumns
+from tilesmith.tuner.network import Ensemble, Network, standardised
+from tilesmith.tuner.population import Breeder, Population
+from tilesmith.tuner.pretrained import Pretrained, reference, relative, usual
 
 _NETWORKS, _HIDDEN = 4, (128, 64)
 _ROWS, _PASSES, _RATE = 8_700_000, (28, 60), 2e-3

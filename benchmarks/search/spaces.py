@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.host import cpu_target
-from search_space.config import Config, KnobValue
-from search_space.space import SearchSpace, Subspace
-from search_space.target import Target, load_target
-from search_space.template import template_of
-from search_space.versions import FEATURES, SIMULATOR, SPACE
-from search_space.workload import Workload
-from simulator import judge, judges_as_measured, measure
+from tilesmith.codegen.host import cpu_target
+from tilesmith.search_space.spaces.config import Config, KnobValue
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.target import Target, load_target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.versions import FEATURES, SIMULATOR, SPACE
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator import judge, judges_as_measured, measure
 
 _CHUNK = 2048
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from search_space.errors import TilesmithError
-from search_space.space import SearchSpace
-from search_space.target import Target
-from search_space.template import template_of
-from search_space.workload import Workload
+from tilesmith.search_space.errors import TilesmithError
+from tilesmith.search_space.spaces.space import SearchSpace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 Maker = Callable[[np.random.Generator], str]
 """Draws a workload's key."""

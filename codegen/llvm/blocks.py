@@ -6,9 +6,9 @@ loads what is there and combines, over the lanes too where the element does not 
 
 from __future__ import annotations
 
-from codegen.llvm.builder import Builder
-from codegen.llvm.indexing import IndexEmitter
-from codegen.llvm.ir import (
+from tilesmith.codegen.llvm.builder import Builder
+from tilesmith.codegen.llvm.indexing import IndexEmitter
+from tilesmith.codegen.llvm.ir import (
     INDEX,
     INT32,
     VOID,
@@ -20,15 +20,15 @@ from codegen.llvm.ir import (
     lanes_of,
     literal,
 )
-from codegen.llvm.loads import Lane, Memory
-from codegen.llvm.registers import RegisterFile
-from codegen.llvm.types import element_type, is_float, suffix
-from codegen.llvm.values import ValueEmitter, fold_multiply, same_kind
-from codegen.llvm.vector_math import FLAGS
-from search_space.dtypes import size_of
-from search_space.expression import Expr
-from search_space.program import Block
-from search_space.scalar import REDUCERS, Call
+from tilesmith.codegen.llvm.loads import Lane, Memory
+from tilesmith.codegen.llvm.registers import RegisterFile
+from tilesmith.codegen.llvm.types import element_type, is_float, suffix
+from tilesmith.codegen.llvm.values import ValueEmitter, fold_multiply, same_kind
+from tilesmith.codegen.llvm.vector_math import FLAGS
+from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.ir.expression import Expr
+from tilesmith.search_space.ir.program import Block
+from tilesmith.search_space.ir.scalar import REDUCERS, Call
 
 
 class BlockEmitter:

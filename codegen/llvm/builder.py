@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from codegen.llvm.ir import (
+from tilesmith.codegen.llvm.ir import (
     BOOL,
     POINTER,
     Block,

@@ -19,21 +19,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from codegen.llvm.blocks import BlockEmitter
-from codegen.llvm.builder import Builder
-from codegen.llvm.indexing import IndexEmitter, elements
-from codegen.llvm.ir import INDEX, POINTER, VOID, Function, Module, Value, integer
-from codegen.llvm.loads import Lane, Memory
-from codegen.llvm.registers import RegisterFile
-from codegen.llvm.threads import barrier_function, export
-from codegen.llvm.transposes import emit_tile, recognise
-from codegen.llvm.types import ALIGNMENT, element_type
-from codegen.llvm.values import ValueEmitter
-from codegen.llvm.vector_math import VectorMath
-from search_space.dtypes import size_of
-from search_space.errors import CodegenError
-from search_space.expression import const
-from search_space.program import (
+from tilesmith.codegen.llvm.blocks import BlockEmitter
+from tilesmith.codegen.llvm.builder import Builder
+from tilesmith.codegen.llvm.indexing import IndexEmitter, elements
+from tilesmith.codegen.llvm.ir import INDEX, POINTER, VOID, Function, Module, Value, integer
+from tilesmith.codegen.llvm.loads import Lane, Memory
+from tilesmith.codegen.llvm.registers import RegisterFile
+from tilesmith.codegen.llvm.threads import barrier_function, export
+from tilesmith.codegen.llvm.transposes import emit_tile, recognise
+from tilesmith.codegen.llvm.types import ALIGNMENT, element_type
+from tilesmith.codegen.llvm.values import ValueEmitter
+from tilesmith.codegen.llvm.vector_math import VectorMath
+from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.ir.expression import const
+from tilesmith.search_space.ir.program import (
     Allocate,
     Block,
     Buffer,
@@ -46,8 +46,8 @@ from search_space.program import (
     blocks,
     walk,
 )
-from search_space.scalar import loads
-from search_space.target import Target
+from tilesmith.search_space.ir.scalar import loads
+from tilesmith.search_space.target import Target
 
 _BYTE = integer(8)
 

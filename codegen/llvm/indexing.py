@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from codegen.llvm.builder import Builder
-from codegen.llvm.ir import INDEX, Value
-from search_space.errors import CodegenError
-from search_space.expression import Atom, Expr, Monomial, const
-from search_space.program import Buffer
-from search_space.scalar import Load
+from tilesmith.codegen.llvm.builder import Builder
+from tilesmith.codegen.llvm.ir import INDEX, Value
+from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.ir.expression import Atom, Expr, Monomial, const
+from tilesmith.search_space.ir.program import Buffer
+from tilesmith.search_space.ir.scalar import Load
 
 Index = Any
 """An integer, or an LLVM value."""

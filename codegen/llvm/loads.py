@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from codegen.llvm.builder import Builder
-from codegen.llvm.indexing import CompiledAccess, IndexEmitter, compile_access
-from codegen.llvm.ir import (
+from tilesmith.codegen.llvm.builder import Builder
+from tilesmith.codegen.llvm.indexing import CompiledAccess, IndexEmitter, compile_access
+from tilesmith.codegen.llvm.ir import (
     BOOL,
     FLOAT,
     INDEX,
@@ -29,11 +29,11 @@ from codegen.llvm.ir import (
     undefined,
     vector,
 )
-from codegen.llvm.registers import RegisterFile
-from codegen.llvm.types import element_type, suffix
-from search_space.errors import CodegenError
-from search_space.program import Buffer
-from search_space.scalar import Load
+from tilesmith.codegen.llvm.registers import RegisterFile
+from tilesmith.codegen.llvm.types import element_type, suffix
+from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.ir.program import Buffer
+from tilesmith.search_space.ir.scalar import Load
 
 _FIRST = INDEX(0)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from codegen.llvm.emitter import FunctionEmitter
-from codegen.llvm.ir import Module
-from search_space.program import Program
-from search_space.simplification import finish
-from search_space.target import Target
+from tilesmith.codegen.llvm.emitter import FunctionEmitter
+from tilesmith.codegen.llvm.ir import Module
+from tilesmith.search_space.ir.program import Program
+from tilesmith.search_space.ir.simplification import finish
+from tilesmith.search_space.target import Target
 
 
 @dataclass(frozen=True)

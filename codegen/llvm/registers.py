@@ -8,12 +8,12 @@ ours. Within straight-line code values are passed on here, so that LLVM has less
 
 from __future__ import annotations
 
-from codegen.llvm.builder import Builder
-from codegen.llvm.indexing import elements
-from codegen.llvm.ir import INDEX, Block, Type, Value, vector
-from codegen.llvm.types import element_type
-from search_space.errors import CodegenError
-from search_space.program import Buffer
+from tilesmith.codegen.llvm.builder import Builder
+from tilesmith.codegen.llvm.indexing import elements
+from tilesmith.codegen.llvm.ir import INDEX, Block, Type, Value, vector
+from tilesmith.codegen.llvm.types import element_type
+from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.ir.program import Buffer
 
 
 class RegisterFile:

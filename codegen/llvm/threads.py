@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from codegen.llvm.builder import Builder
-from codegen.llvm.ir import INDEX, INT32, POINTER, VOID, Function, Module
+from tilesmith.codegen.llvm.builder import Builder
+from tilesmith.codegen.llvm.ir import INDEX, INT32, POINTER, VOID, Function, Module
 
 SIGNATURE = (POINTER, INDEX, INDEX, POINTER, POINTER, POINTER)
 """arguments, thread, threads, barrier, shared workspace, local workspace."""

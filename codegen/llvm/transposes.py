@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from codegen.llvm.builder import Builder
-from codegen.llvm.ir import INT32, Value, lanes, undefined, vector
-from codegen.llvm.loads import Lane
-from codegen.llvm.types import element_type
-from codegen.llvm.values import ValueEmitter
-from search_space.program import Block, Intrinsic, Loop
-from search_space.scalar import loads
+from tilesmith.codegen.llvm.builder import Builder
+from tilesmith.codegen.llvm.ir import INT32, Value, lanes, undefined, vector
+from tilesmith.codegen.llvm.loads import Lane
+from tilesmith.codegen.llvm.types import element_type
+from tilesmith.codegen.llvm.values import ValueEmitter
+from tilesmith.search_space.ir.program import Block, Intrinsic, Loop
+from tilesmith.search_space.ir.scalar import loads
 
 Store = Callable[[str, Value, Value, Lane], None]
 """(buffer, address, vector, lane): store the lanes in use."""

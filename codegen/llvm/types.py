@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from codegen.llvm.ir import DOUBLE, FLOAT, FloatType, IntType, Type, integer, scalar_of
-from search_space.errors import CodegenError
+from tilesmith.codegen.llvm.ir import DOUBLE, FLOAT, FloatType, IntType, Type, integer, scalar_of
+from tilesmith.search_space.errors import CodegenError
 
 _TYPES: dict[str, IntType | FloatType] = {
     "float32": FLOAT,

@@ -7,9 +7,9 @@ condition that depends on the lane becomes a mask computed at run time.
 
 from __future__ import annotations
 
-from codegen.llvm.builder import Builder
-from codegen.llvm.indexing import IndexEmitter
-from codegen.llvm.ir import (
+from tilesmith.codegen.llvm.builder import Builder
+from tilesmith.codegen.llvm.indexing import IndexEmitter
+from tilesmith.codegen.llvm.ir import (
     FLOAT,
     INDEX,
     INT32,
@@ -24,13 +24,13 @@ from codegen.llvm.ir import (
     scalar_of,
     vector,
 )
-from codegen.llvm.loads import Lane, LoadEmitter, Memory
-from codegen.llvm.registers import RegisterFile
-from codegen.llvm.types import is_float
-from codegen.llvm.vector_math import FLAGS, VectorMath
-from search_space.errors import CodegenError
-from search_space.expression import Expr
-from search_space.scalar import Call, Condition, Const, Load, Scalar, Select
+from tilesmith.codegen.llvm.loads import Lane, LoadEmitter, Memory
+from tilesmith.codegen.llvm.registers import RegisterFile
+from tilesmith.codegen.llvm.types import is_float
+from tilesmith.codegen.llvm.vector_math import FLAGS, VectorMath
+from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.ir.expression import Expr
+from tilesmith.search_space.ir.scalar import Call, Condition, Const, Load, Scalar, Select
 
 
 class ValueEmitter(LoadEmitter):

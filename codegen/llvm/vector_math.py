@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from codegen.llvm.builder import Builder
-from codegen.llvm.ir import (
+from tilesmith.codegen.llvm.builder import Builder
+from tilesmith.codegen.llvm.ir import (
     INT32,
     Constant,
     FloatType,
@@ -30,7 +30,7 @@ from codegen.llvm.ir import (
     scalar_of,
     vector,
 )
-from codegen.llvm.types import suffix
+from tilesmith.codegen.llvm.types import suffix
 
 FLAGS = "contract nsz"
 

@@ -20,16 +20,16 @@ import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.llvm.module import emit_module
-from codegen.native import object_cache, toolchain
-from codegen.native.memory import aligned_bytes, aligned_copy, aligned_empty
-from codegen.structures import lowered
-from search_space.config import Config
-from search_space.dtypes import to_numpy
-from search_space.program import Buffer, Program
-from search_space.target import Target
-from search_space.verifier import verify
-from search_space.workload import Workload
+from tilesmith.codegen.llvm.module import emit_module
+from tilesmith.codegen.native import object_cache, toolchain
+from tilesmith.codegen.native.memory import aligned_bytes, aligned_copy, aligned_empty
+from tilesmith.codegen.structures import lowered
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.ir.program import Buffer, Program
+from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
 
 ENTRY = ctypes.CFUNCTYPE(
     None,
@@ -225,6 +225,6 @@ def concrete_shape(buffer: Buffer) -> tuple[int, ...]:
 
 
 def _host() -> Target:
-    from codegen.host import host_target
+    from tilesmith.codegen.host import host_target
 
     return host_target()

@@ -5,12 +5,12 @@ Figures are quoted as fractions of this, taken in the same interleaved run, beca
 
 from __future__ import annotations
 
-from codegen.native.kernel import NativeKernel, compile_program
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.lowering import lower
-from search_space.scalar import call, load
-from search_space.schedule import Schedule
-from search_space.target import Target
+from tilesmith.codegen.native.kernel import NativeKernel, compile_program
+from tilesmith.search_space.ir.scalar import call, load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.lowering import lower
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.target import Target
 
 STEPS = 1 << 16
 UNROLL = 16

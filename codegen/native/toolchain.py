@@ -13,8 +13,8 @@ from functools import cache
 import llvmlite
 import llvmlite.binding as llvm
 
-from search_space.errors import CodegenError
-from search_space.target import Target
+from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.target import Target
 
 OPTIONS = ("-enable-misched=false",)
 OPTIMISATION = 3

@@ -12,9 +12,9 @@ import math
 
 import numpy as np
 
-from compiler.decomposition import Composer, decompositions
-from compiler.decompositions.repetition import broadcast
-from compiler.graph import Node
+from tilesmith.compiler.decomposition import Composer, decompositions
+from tilesmith.compiler.decompositions.repetition import broadcast
+from tilesmith.compiler.graph import Node
 
 _ATTRIBUTES = {
     "is_causal", "kv_num_heads", "q_num_heads", "scale", "softcap", "softmax_precision",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from compiler.decomposition import Composer, decompositions
-from compiler.graph import Node
+from tilesmith.compiler.decomposition import Composer, decompositions
+from tilesmith.compiler.graph import Node
 
 
 @decompositions.register("DepthToSpace")

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 
-from compiler.decomposition import Composer, decompositions
-from compiler.graph import Node
+from tilesmith.compiler.decomposition import Composer, decompositions
+from tilesmith.compiler.graph import Node
 
 
 @decompositions.register("Einsum")

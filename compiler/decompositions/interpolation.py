@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.decomposition import Composer, decompositions
-from compiler.graph import Node
+from tilesmith.compiler.decomposition import Composer, decompositions
+from tilesmith.compiler.graph import Node
 
 _LONGEST_PRODUCT = 160
 """Extent of the innermost axis up to which a product is faster than gathers (measured)."""

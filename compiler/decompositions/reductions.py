@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.decomposition import Composer, decompositions
-from compiler.graph import Node
-from compiler.onnx_access import axes
+from tilesmith.compiler.decomposition import Composer, decompositions
+from tilesmith.compiler.graph import Node
+from tilesmith.compiler.onnx.access import axes
 
 
 def _reduce(composer: Composer, node: Node, operator: str, source: str) -> str | None:

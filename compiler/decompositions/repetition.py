@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from compiler.decomposition import Composer, decompositions
-from compiler.graph import Node
+from tilesmith.compiler.decomposition import Composer, decompositions
+from tilesmith.compiler.graph import Node
 
 
 def broadcast(composer: Composer, source: str, shape: tuple[int, ...]) -> str:

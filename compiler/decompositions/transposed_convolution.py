@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.decomposition import Composer, decompositions
-from compiler.graph import Node
-from compiler.host_operators import transposed_crops
-from compiler.onnx_access import spatial
+from tilesmith.compiler.decomposition import Composer, decompositions
+from tilesmith.compiler.graph import Node
+from tilesmith.compiler.host.operators import transposed_crops
+from tilesmith.compiler.onnx.access import spatial
 
 
 @decompositions.register("ConvTranspose")

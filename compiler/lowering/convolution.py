@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.graph import Node
-from compiler.lower import as_image, from_image, is_computable, make_kernel, rules
-from compiler.onnx_access import pads, spatial
-from compiler.rewrite import Rewriter
-from search_space.epilogue import EpilogueStep
-from search_space.workload import ParameterValue
+from tilesmith.compiler.graph import Node
+from tilesmith.compiler.lower import as_image, from_image, is_computable, make_kernel, rules
+from tilesmith.compiler.onnx.access import pads, spatial
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.epilogue import EpilogueStep
+from tilesmith.search_space.workload import ParameterValue
 
 
 @rules.register("Conv")

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.graph import Node, view
-from compiler.lower import is_computable, make_kernel, rules
-from compiler.rewrite import Rewriter
-from search_space.workload import ParameterValue
+from tilesmith.compiler.graph import Node, view
+from tilesmith.compiler.lower import is_computable, make_kernel, rules
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.workload import ParameterValue
 
 
 @rules.register("LRN")

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.graph import Node
-from compiler.lower import is_computable, make_kernel, rules
-from compiler.onnx_access import integers, scalar
-from compiler.rewrite import Rewriter
-from search_space.errors import ModelError
-from search_space.workload import ParameterValue, shape_text
+from tilesmith.compiler.graph import Node
+from tilesmith.compiler.lower import is_computable, make_kernel, rules
+from tilesmith.compiler.onnx.access import integers, scalar
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.workload import ParameterValue, shape_text
 
 Dims = tuple[int, ...]
 

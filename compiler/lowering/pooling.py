@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.graph import Node
-from compiler.lower import as_image, from_image, is_computable, make_kernel, rules
-from compiler.lowering.convolution import window
-from compiler.rewrite import Rewriter
-from search_space.workload import ParameterValue
+from tilesmith.compiler.graph import Node
+from tilesmith.compiler.lower import as_image, from_image, is_computable, make_kernel, rules
+from tilesmith.compiler.lowering.convolution import window
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.workload import ParameterValue
 
 
 @rules.register("MaxPool")

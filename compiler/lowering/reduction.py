@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.graph import Node
-from compiler.lower import is_computable, make_kernel, rules
-from compiler.onnx_access import axes
-from compiler.rewrite import Rewriter
-from search_space.workload import ParameterValue, shape_text
+from tilesmith.compiler.graph import Node
+from tilesmith.compiler.lower import is_computable, make_kernel, rules
+from tilesmith.compiler.onnx.access import axes
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.workload import ParameterValue, shape_text
 
 _KINDS = {
     "ReduceSum": "sum",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.graph import Node
-from compiler.lower import is_computable, make_kernel, rules
-from compiler.rewrite import Rewriter
-from search_space.workload import shape_text
+from tilesmith.compiler.graph import Node
+from tilesmith.compiler.lower import is_computable, make_kernel, rules
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.workload import shape_text
 
 
 @rules.register("Transpose")

@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
-from compiler.onnx_access import clip_bounds, uniform
-from compiler.rewrite import Rewriter
+from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
+from tilesmith.compiler.onnx.access import clip_bounds, uniform
+from tilesmith.compiler.rewrite import Rewriter
 
 _Matcher = Callable[[Rewriter, Node], "tuple[str, str] | None"]
 

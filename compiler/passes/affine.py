@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.graph import Graph, Node
-from compiler.rewrite import Rewriter
+from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.rewrite import Rewriter
 
 Array = NDArray[Any]
 

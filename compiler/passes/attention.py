@@ -14,13 +14,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from compiler.graph import Graph, Node, kernel
-from compiler.lowering.transposition import merged_axes
-from compiler.passes.attention_masks import Axis, Mask, added, dense, grouped, mask_of, spread
-from compiler.passes.views import is_view
-from compiler.rewrite import Rewriter
-from search_space.errors import WorkloadError
-from search_space.workload import ParameterValue, Workload, shape_text
+from tilesmith.compiler.graph import Graph, Node, kernel
+from tilesmith.compiler.lowering.transposition import merged_axes
+from tilesmith.compiler.passes.attention_masks import (
+    Axis,
+    Mask,
+    added,
+    dense,
+    grouped,
+    mask_of,
+    spread,
+)
+from tilesmith.compiler.passes.views import is_view
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.workload import ParameterValue, Workload, shape_text
 
 
 def fuse_attention(graph: Graph, accepts: Callable[[Workload], bool]) -> Graph:

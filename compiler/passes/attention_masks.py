@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from compiler.graph import Node
-from search_space.workload import Workload
+from tilesmith.compiler.graph import Node
+from tilesmith.search_space.workload import Workload
 
 Axis = tuple[int, int]
 """Extent, and elements that a step moves in the source."""

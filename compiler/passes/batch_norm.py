@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph, Node
-from compiler.rewrite import Rewriter
+from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.rewrite import Rewriter
 
 
 def expand_batch_norm(graph: Graph) -> Graph:

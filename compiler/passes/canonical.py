@@ -19,9 +19,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of, view
-from compiler.onnx_access import uniform
-from compiler.rewrite import Rewriter
+from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of, view
+from tilesmith.compiler.onnx.access import uniform
+from tilesmith.compiler.rewrite import Rewriter
 
 
 def canonicalise(graph: Graph) -> Graph:

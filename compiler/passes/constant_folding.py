@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph, Node
-from compiler.host import HostFunction, foldable
-from compiler.passes.views import is_view
-from compiler.rewrite import Rewriter
-from search_space.errors import JobError
+from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.host.nodes import HostFunction, foldable
+from tilesmith.compiler.passes.views import is_view
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.errors import JobError
 
 _LIMIT = 1 << 30
 """Bytes a folded result may have; a model must not grow without bound by folding."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.graph import Graph, Node
-from compiler.rewrite import Rewriter
+from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.rewrite import Rewriter
 
 
 def remove_dead_code(graph: Graph) -> Graph:

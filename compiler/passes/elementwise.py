@@ -18,15 +18,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.graph import INTERNAL_DOMAIN, Graph, Node, kernel
-from compiler.host import activation_step
-from compiler.lower import is_computable
-from compiler.onnx_access import clip_bounds, uniform
-from compiler.rewrite import Rewriter
-from search_space.epilogue import STEPS
-from search_space.errors import WorkloadError
-from search_space.flattening import flatten
-from search_space.workload import Workload, shape_text
+from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, kernel
+from tilesmith.compiler.host.nodes import activation_step
+from tilesmith.compiler.lower import is_computable
+from tilesmith.compiler.onnx.access import clip_bounds, uniform
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.epilogue import STEPS
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.flattening import flatten
+from tilesmith.search_space.workload import Workload, shape_text
 
 _OPERAND = re.compile(r"x(\d+)(?![\w.(])")
 

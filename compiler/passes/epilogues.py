@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.graph import INTERNAL_DOMAIN, Graph, Node, kernel
-from compiler.host import activation_step
-from compiler.lower import is_computable
-from compiler.onnx_access import clip_bounds, uniform
-from compiler.rewrite import Rewriter
-from search_space.epilogue import STEPS, EpilogueStep
-from search_space.errors import WorkloadError
-from search_space.template import template_of
-from search_space.workload import Workload
+from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, kernel
+from tilesmith.compiler.host.nodes import activation_step
+from tilesmith.compiler.lower import is_computable
+from tilesmith.compiler.onnx.access import clip_bounds, uniform
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.epilogue import STEPS, EpilogueStep
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 Fused = tuple[EpilogueStep, str]
 """A step and the tensor it reads ("" for none)."""

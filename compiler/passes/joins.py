@@ -16,11 +16,11 @@ import math
 
 import numpy as np
 
-from compiler.graph import INTERNAL_DOMAIN, JOIN, Graph, Node, view
-from compiler.lower import is_computable
-from compiler.memory import Groups
-from compiler.onnx_access import integers
-from compiler.rewrite import Rewriter
+from tilesmith.compiler.graph import INTERNAL_DOMAIN, JOIN, Graph, Node, view
+from tilesmith.compiler.lower import is_computable
+from tilesmith.compiler.memory import Groups
+from tilesmith.compiler.onnx.access import integers
+from tilesmith.compiler.rewrite import Rewriter
 
 
 def make_joins(graph: Graph) -> Graph:

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
-from compiler.onnx_access import axes, scalar, uniform
-from compiler.passes.activations import factors
-from compiler.rewrite import Rewriter
+from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
+from tilesmith.compiler.onnx.access import axes, scalar, uniform
+from tilesmith.compiler.passes.activations import factors
+from tilesmith.compiler.rewrite import Rewriter
 
 
 def recognise_normalisations(graph: Graph) -> Graph:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.graph import Graph, Node
-from compiler.onnx_access import integers, pads, scalar
-from compiler.rewrite import Rewriter
+from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.onnx.access import integers, pads, scalar
+from tilesmith.compiler.rewrite import Rewriter
 
 
 def fold_padding(graph: Graph) -> Graph:

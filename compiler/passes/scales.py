@@ -13,10 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.graph import Graph, Node
-from compiler.onnx_access import uniform
-from compiler.passes.affine import constant_operand
-from compiler.rewrite import Rewriter
+from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.onnx.access import uniform
+from tilesmith.compiler.passes.affine import constant_operand
+from tilesmith.compiler.rewrite import Rewriter
 
 
 def move_scales(graph: Graph) -> Graph:

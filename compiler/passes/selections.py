@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.graph import Graph, Node
-from compiler.onnx_access import uniform
-from compiler.rewrite import Rewriter
+from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.onnx.access import uniform
+from tilesmith.compiler.rewrite import Rewriter
 
 LOW = -1e9
 """From here down a number is as good as minus infinity beside scores."""

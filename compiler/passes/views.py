@@ -10,8 +10,8 @@ operators is left where the shapes are known.
 
 from __future__ import annotations
 
-from compiler.graph import INTERNAL_DOMAIN, VIEW, Graph, Node, view
-from compiler.rewrite import Rewriter
+from tilesmith.compiler.graph import INTERNAL_DOMAIN, VIEW, Graph, Node, view
+from tilesmith.compiler.rewrite import Rewriter
 
 _SHAPE_ONLY = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 

@@ -13,12 +13,15 @@ A pointwise convolution is flattened first: its pixels form one long row.
 
 from __future__ import annotations
 
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.config import Config
-from search_space.convolution.geometry import Geometry, layout_names, layout_of
-from search_space.expression import Expr, as_expr, var
-from search_space.fusion import epilogue_stage, epilogue_tensors
-from search_space.knobs import (
+from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
+from tilesmith.search_space.ir.expression import Expr, as_expr, var
+from tilesmith.search_space.ir.scalar import call, load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.fusion import epilogue_stage, epilogue_tensors
+from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import (
     Knob,
     choice,
     layout,
@@ -28,13 +31,10 @@ from search_space.knobs import (
     tile_sizes,
     unrolled_limit,
 )
-from search_space.layout import Layout, LayoutDimension
-from search_space.scalar import call, load
-from search_space.schedule import Schedule
-from search_space.space import Subspace
-from search_space.target import Target
-from search_space.template import Template
-from search_space.workload import Workload
+from tilesmith.search_space.spaces.space import Subspace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import Template
+from tilesmith.search_space.workload import Workload
 
 X_TILE_LIMIT = 28
 """Most pixels of a tile's row: more would not fit any register file."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from search_space.compute import Stage, axis
-from search_space.errors import WorkloadError
-from search_space.layout import Layout
-from search_space.scalar import Const, Load, Select, load
-from search_space.workload import Workload
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.ir.scalar import Const, Load, Select, load
+from tilesmith.search_space.scheduling.compute import Stage, axis
+from tilesmith.search_space.scheduling.layout import Layout
+from tilesmith.search_space.workload import Workload
 
 
 @dataclass(frozen=True)

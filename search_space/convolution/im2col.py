@@ -14,17 +14,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_space.compute import Stage, Tensor, axis
-from search_space.config import Config
-from search_space.convolution import direct
-from search_space.convolution.geometry import Geometry
-from search_space.expression import const
-from search_space.scalar import Const, Select, load
-from search_space.schedule import Schedule
-from search_space.space import Subspace
-from search_space.target import Target
-from search_space.template import Template
-from search_space.workload import Workload
+from tilesmith.search_space.convolution import direct
+from tilesmith.search_space.convolution.geometry import Geometry
+from tilesmith.search_space.ir.expression import const
+from tilesmith.search_space.ir.scalar import Const, Select, load
+from tilesmith.search_space.scheduling.compute import Stage, Tensor, axis
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.space import Subspace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import Template
+from tilesmith.search_space.workload import Workload
 
 
 def unfolded(g: Geometry) -> Geometry:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.convolution.geometry import Geometry
+from tilesmith.search_space.convolution.geometry import Geometry
 
 
 def convolve(g: Geometry, data: NDArray[Any], weight: NDArray[Any]) -> NDArray[Any]:

@@ -7,10 +7,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from search_space.convolution.geometry import Geometry
-from search_space.convolution.reference import convolve
-from search_space.template import Operand, Parameter, Template
-from search_space.workload import Workload
+from tilesmith.search_space.convolution.geometry import Geometry
+from tilesmith.search_space.convolution.reference import convolve
+from tilesmith.search_space.template import Operand, Parameter, Template
+from tilesmith.search_space.workload import Workload
 
 IMAGE = (
     Parameter("n", "batch", 1),

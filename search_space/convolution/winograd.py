@@ -21,13 +21,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.config import Config
-from search_space.convolution.direct import pad_schedule
-from search_space.convolution.geometry import Geometry, layout_names, layout_of
-from search_space.expression import Expr, const, var
-from search_space.fusion import epilogue_tensors, epilogue_value
-from search_space.knobs import (
+from tilesmith.search_space.convolution.direct import pad_schedule
+from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
+from tilesmith.search_space.ir.expression import Expr, const, var
+from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, call, load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.fusion import epilogue_tensors, epilogue_value
+from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import (
     Constraint,
     Knob,
     choice,
@@ -36,13 +39,10 @@ from search_space.knobs import (
     tile,
     unrolled_limit,
 )
-from search_space.layout import Layout, LayoutDimension
-from search_space.scalar import Const, Load, Scalar, Select, call, load
-from search_space.schedule import Schedule
-from search_space.space import Subspace
-from search_space.target import Target
-from search_space.template import Template
-from search_space.workload import Workload
+from tilesmith.search_space.spaces.space import Subspace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import Template
+from tilesmith.search_space.workload import Workload
 
 SIZES = (2, 4)
 """Output tile sizes m on offer."""

@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space import accelerator
-from search_space.accelerator_attention import AttentionSpace
-from search_space.attention_masks import MASKS
-from search_space.config import Config
-from search_space.cpu_attention import CpuAttentionSpace
-from search_space.errors import TargetError, WorkloadError
-from search_space.schedule import Schedule
-from search_space.space import SearchSpace
-from search_space.target import Target
-from search_space.template import Operand, Parameter, Template, templates
-from search_space.workload import Workload
+from tilesmith.search_space.attention_masks import MASKS
+from tilesmith.search_space.errors import TargetError, WorkloadError
+from tilesmith.search_space.schedules.cpu.attention import CpuAttentionSpace
+from tilesmith.search_space.schedules.trainium import common as accelerator
+from tilesmith.search_space.schedules.trainium.attention import AttentionSpace
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.space import SearchSpace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workload import Workload
 
 DTYPES = ("float32", "bfloat16", "float16")
 

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.errors import WorkloadError
-from search_space.expression import as_expr
-from search_space.flattening import check_extents, product
-from search_space.movement_template import CopyTemplate
-from search_space.scalar import load
-from search_space.template import Operand, Parameter, templates
-from search_space.workload import Workload
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.flattening import check_extents, product
+from tilesmith.search_space.ir.expression import as_expr
+from tilesmith.search_space.ir.scalar import load
+from tilesmith.search_space.movement_template import CopyTemplate
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.template import Operand, Parameter, templates
+from tilesmith.search_space.workload import Workload
 
 
 @templates.register("concat")

@@ -10,21 +10,21 @@ data and output, NCHW or blocked by the vector width.
 
 from __future__ import annotations
 
-from search_space import accelerator
-from search_space.accelerator_conv import ConvSpace
-from search_space.accelerator_conv_parts import PartsSpace, many
-from search_space.accelerator_packed import PackedSpace, packs
-from search_space.accelerator_stacked import StackedSpace
-from search_space.accelerator_stacked import applies as stacks
-from search_space.config import Config
-from search_space.convolution import direct, im2col, winograd
-from search_space.convolution.geometry import Geometry
-from search_space.convolution.template import IMAGE, KERNEL, Convolution
-from search_space.schedule import Schedule
-from search_space.space import SearchSpace
-from search_space.target import Target
-from search_space.template import Parameter, templates
-from search_space.workload import Workload
+from tilesmith.search_space.convolution import direct, im2col, winograd
+from tilesmith.search_space.convolution.geometry import Geometry
+from tilesmith.search_space.convolution.template import IMAGE, KERNEL, Convolution
+from tilesmith.search_space.schedules.trainium import common as accelerator
+from tilesmith.search_space.schedules.trainium.conv import ConvSpace
+from tilesmith.search_space.schedules.trainium.conv_packed import PackedSpace, packs
+from tilesmith.search_space.schedules.trainium.conv_parts import PartsSpace, many
+from tilesmith.search_space.schedules.trainium.conv_stacked import StackedSpace
+from tilesmith.search_space.schedules.trainium.conv_stacked import applies as stacks
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.space import SearchSpace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import Parameter, templates
+from tilesmith.search_space.workload import Workload
 
 
 @templates.register("conv2d")

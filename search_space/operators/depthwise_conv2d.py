@@ -9,17 +9,17 @@ loads decide, not multiply-adds. Its schedules are in `search_space/convolution/
 
 from __future__ import annotations
 
-from search_space import accelerator
-from search_space.accelerator_windows import WindowSpace
-from search_space.config import Config
-from search_space.convolution import depthwise
-from search_space.convolution.geometry import Geometry
-from search_space.convolution.template import IMAGE, KERNEL, Convolution
-from search_space.schedule import Schedule
-from search_space.space import SearchSpace
-from search_space.target import Target
-from search_space.template import templates
-from search_space.workload import Workload
+from tilesmith.search_space.convolution import depthwise
+from tilesmith.search_space.convolution.geometry import Geometry
+from tilesmith.search_space.convolution.template import IMAGE, KERNEL, Convolution
+from tilesmith.search_space.schedules.trainium import common as accelerator
+from tilesmith.search_space.schedules.trainium.windows import WindowSpace
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.space import SearchSpace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import templates
+from tilesmith.search_space.workload import Workload
 
 
 @templates.register("depthwise_conv2d")

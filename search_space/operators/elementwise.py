@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space import accelerator
-from search_space.accelerator_rows import RowsSpace
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.config import Config
-from search_space.dtypes import to_numpy
-from search_space.errors import WorkloadError
-from search_space.expression import var
-from search_space.flattening import Flattened, check_broadcast, check_extents, flatten, product
-from search_space.formula import (
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.flattening import (
+    Flattened,
+    check_broadcast,
+    check_extents,
+    flatten,
+    product,
+)
+from tilesmith.search_space.formula import (
     Formula,
     evaluate,
     functions,
@@ -31,13 +32,18 @@ from search_space.formula import (
     parse_formula,
     to_scalar,
 )
-from search_space.knobs import tile
-from search_space.scalar import load, operations
-from search_space.schedule import Schedule
-from search_space.space import SearchSpace, Subspace
-from search_space.target import Target
-from search_space.template import Operand, Parameter, Template, templates
-from search_space.workload import Workload
+from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.ir.scalar import load, operations
+from tilesmith.search_space.schedules.trainium import common as accelerator
+from tilesmith.search_space.schedules.trainium.rows import RowsSpace
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import tile
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workload import Workload
 
 MAXIMUM_OPERANDS = 8
 INTEGER_FUNCTIONS = frozenset({"add", "subtract", "multiply", "maximum", "minimum", "negate"})

@@ -16,23 +16,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space import accelerator
-from search_space.accelerator_rows import RowsSpace
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.config import Config
-from search_space.errors import WorkloadError
-from search_space.expression import var
-from search_space.flattening import check_extents, product
-from search_space.fusion import epilogue_tensors, epilogue_value
-from search_space.knobs import Constraint, tile
-from search_space.ranges import mod
-from search_space.row_reduction import accumulator_counts, reduce_row
-from search_space.scalar import Scalar, call, load
-from search_space.schedule import Schedule
-from search_space.space import SearchSpace, Subspace
-from search_space.target import Target
-from search_space.template import Operand, Parameter, Template, templates
-from search_space.workload import Workload
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.flattening import check_extents, product
+from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.ir.ranges import mod
+from tilesmith.search_space.ir.scalar import Scalar, call, load
+from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
+from tilesmith.search_space.schedules.trainium import common as accelerator
+from tilesmith.search_space.schedules.trainium.rows import RowsSpace
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.fusion import epilogue_tensors, epilogue_value
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import Constraint, tile
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workload import Workload
 
 UNROLLED_VECTORS = 64
 """Vectors: rows times row length up to which everything is unrolled (code size)."""

@@ -13,14 +13,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from search_space.config import Config
-from search_space.errors import WorkloadError
-from search_space.flattening import check_extents
-from search_space.layout import Layout
-from search_space.movement_template import RelayoutTemplate
-from search_space.relayout import Relayout
-from search_space.template import Operand, Parameter, templates
-from search_space.workload import Workload
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.flattening import check_extents
+from tilesmith.search_space.movement_template import RelayoutTemplate
+from tilesmith.search_space.schedules.cpu.relayout import Relayout
+from tilesmith.search_space.scheduling.layout import Layout
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.template import Operand, Parameter, templates
+from tilesmith.search_space.workload import Workload
 
 
 @templates.register("layout_transform")

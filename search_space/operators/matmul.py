@@ -16,20 +16,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space import accelerator, systolic
-from search_space.accelerator_matmul import MatmulSpace
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.config import Config
-from search_space.expression import var
-from search_space.fusion import epilogue_stage, epilogue_tensors
-from search_space.knobs import choice, order, register_limit, tile, unrolled_limit
-from search_space.layout import Layout
-from search_space.scalar import call, load
-from search_space.schedule import Schedule
-from search_space.space import SearchSpace, Subspace
-from search_space.target import Target
-from search_space.template import Operand, Parameter, Template, templates
-from search_space.workload import Workload
+from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.ir.scalar import call, load
+from tilesmith.search_space.schedules.systolic import matmul as systolic
+from tilesmith.search_space.schedules.trainium import common as accelerator
+from tilesmith.search_space.schedules.trainium.matmul import MatmulSpace
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.fusion import epilogue_stage, epilogue_tensors
+from tilesmith.search_space.scheduling.layout import Layout
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import choice, order, register_limit, tile, unrolled_limit
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workload import Workload
 
 
 @templates.register("matmul")

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.errors import WorkloadError
-from search_space.expression import Expr, maximum, minimum
-from search_space.flattening import check_extents
-from search_space.movement import Span, merge
-from search_space.movement_template import CopyTemplate
-from search_space.scalar import Const, Scalar, Select, load
-from search_space.template import Operand, Parameter, templates
-from search_space.workload import Workload
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.flattening import check_extents
+from tilesmith.search_space.ir.expression import Expr, maximum, minimum
+from tilesmith.search_space.ir.scalar import Const, Scalar, Select, load
+from tilesmith.search_space.movement_template import CopyTemplate
+from tilesmith.search_space.schedules.cpu.movement import Span, merge
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.template import Operand, Parameter, templates
+from tilesmith.search_space.workload import Workload
 
 
 @templates.register("pad")

@@ -17,22 +17,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space import accelerator
-from search_space.accelerator_windows import WindowSpace
-from search_space.compute import Axis, ComputeDefinition, Stage, Tensor, axis
-from search_space.config import Config
-from search_space.errors import WorkloadError
-from search_space.expression import Expr, var
-from search_space.fusion import epilogue_tensors, epilogue_value
-from search_space.knobs import Knob, choice, tile
-from search_space.layout import Layout
-from search_space.row_reduction import accumulator_counts, reduce_row
-from search_space.scalar import REDUCERS, Const, Scalar, Select, call, load
-from search_space.schedule import Schedule
-from search_space.space import SearchSpace, Subspace
-from search_space.target import Target
-from search_space.template import Operand, Parameter, Template, templates
-from search_space.workload import Workload
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.ir.expression import Expr, var
+from tilesmith.search_space.ir.scalar import REDUCERS, Const, Scalar, Select, call, load
+from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
+from tilesmith.search_space.schedules.trainium import common as accelerator
+from tilesmith.search_space.schedules.trainium.windows import WindowSpace
+from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.fusion import epilogue_tensors, epilogue_value
+from tilesmith.search_space.scheduling.layout import Layout
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import Knob, choice, tile
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workload import Workload
 
 UNROLLED_WINDOW = 16
 """Cells: windows up to this size are unrolled by default."""

@@ -18,21 +18,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space import accelerator
-from search_space.accelerator_movement import MovementSpace
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.config import Config
-from search_space.errors import WorkloadError
-from search_space.expression import Expr, maximum, minimum, var
-from search_space.flattening import check_extents
-from search_space.knobs import tile
-from search_space.layout import Layout
-from search_space.scalar import load
-from search_space.schedule import Schedule
-from search_space.space import SearchSpace, Subspace
-from search_space.target import Target
-from search_space.template import Operand, Parameter, Template, templates
-from search_space.workload import Workload
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.flattening import check_extents
+from tilesmith.search_space.ir.expression import Expr, maximum, minimum, var
+from tilesmith.search_space.ir.scalar import load
+from tilesmith.search_space.schedules.trainium import common as accelerator
+from tilesmith.search_space.schedules.trainium.movement import MovementSpace
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.layout import Layout
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import tile
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workload import Workload
 
 COORDINATES = ("asymmetric", "half_pixel")
 ROUNDING = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")

@@ -1,5 +1,5 @@
 """The analytical model of CPU schedules (see `family` for its two entries)."""
 
-from simulator.cpu.family import CpuSimulator
+from tilesmith.simulator.cpu.family import CpuSimulator
 
 __all__ = ["CpuSimulator"]

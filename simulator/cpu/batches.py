@@ -13,12 +13,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.structures import space_of, structure_program
-from search_space.config import Config
-from search_space.space import SearchSpace, Subspace
-from search_space.target import Target
-from search_space.workload import Workload
-from simulator.cpu.skeleton import Skeleton, skeleton_of
+from tilesmith.codegen.structures import space_of, structure_program
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.cpu.skeleton import Skeleton, skeleton_of
 
 
 @dataclass(frozen=True)

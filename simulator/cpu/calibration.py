@@ -16,14 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from codegen.native.kernel import NativeKernel, compile_program, concrete_shape
-from codegen.native.memory import aligned_empty
-from codegen.native.peak import peak_kernel
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.lowering import lower
-from search_space.scalar import call, load
-from search_space.schedule import Schedule
-from search_space.target import Fact, Target
+from tilesmith.codegen.native.kernel import NativeKernel, compile_program, concrete_shape
+from tilesmith.codegen.native.memory import aligned_empty
+from tilesmith.codegen.native.peak import peak_kernel
+from tilesmith.search_space.ir.scalar import call, load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.lowering import lower
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.target import Fact, Target
 
 ENVIRONMENT = "TILESMITH_CALIBRATION"
 """Where calibrations are kept, instead of the user's cache folder; "off": nowhere."""

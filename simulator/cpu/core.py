@@ -22,10 +22,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.cpu.facts import Facts, Floats
-from simulator.cpu.footprint import distinct, lowest_bit
-from simulator.cpu.machine import Machine
-from simulator.cpu.skeleton import BlockSite, Skeleton
+from tilesmith.simulator.cpu.facts import Facts, Floats
+from tilesmith.simulator.cpu.footprint import distinct, lowest_bit
+from tilesmith.simulator.cpu.machine import Machine
+from tilesmith.simulator.cpu.skeleton import BlockSite, Skeleton
 
 SPILL_CYCLES = 1.5
 """Cycles between spilled vectors that are stored and loaded again (measured)."""

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.expression import Atom, Expr
-from simulator.cpu.skeleton import Access, BlockSite, LoopSite, Skeleton
+from tilesmith.search_space.ir.expression import Atom, Expr
+from tilesmith.simulator.cpu.skeleton import Access, BlockSite, LoopSite, Skeleton
 
 Floats = NDArray[np.float64]
 

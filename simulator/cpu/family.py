@@ -14,19 +14,25 @@ from typing import Any, Literal
 
 import numpy as np
 
-from search_space.config import Config
-from search_space.dtypes import size_of
-from search_space.errors import TargetError
-from search_space.target import Target
-from search_space.template import template_of
-from search_space.workload import Workload
-from simulator.cpu.batches import Batch, batches, skeleton
-from simulator.cpu.facts import Facts, Floats, evaluate
-from simulator.cpu.features import NAMES, VERDICT, features
-from simulator.cpu.machine import Machine
-from simulator.cpu.model import TERMS, ProgramCost, program_cost
-from simulator.cpu.skeleton import Skeleton
-from simulator.dispatch import Fidelity, Judgement, OperatorCost, SimulationResult, simulators
+from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.cpu.batches import Batch, batches, skeleton
+from tilesmith.simulator.cpu.facts import Facts, Floats, evaluate
+from tilesmith.simulator.cpu.features import NAMES, VERDICT, features
+from tilesmith.simulator.cpu.machine import Machine
+from tilesmith.simulator.cpu.model import TERMS, ProgramCost, program_cost
+from tilesmith.simulator.cpu.skeleton import Skeleton
+from tilesmith.simulator.dispatch import (
+    Fidelity,
+    Judgement,
+    OperatorCost,
+    SimulationResult,
+    simulators,
+)
 
 CHUNK = 2048
 """Configurations evaluated at a time, so that the arrays stay in cache."""

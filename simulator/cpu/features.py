@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cpu.core import COUNTED
-from simulator.cpu.facts import Facts, Floats
-from simulator.cpu.model import TERMS, PhaseCost, ProgramCost
-from simulator.cpu.skeleton import Skeleton
+from tilesmith.simulator.cpu.core import COUNTED
+from tilesmith.simulator.cpu.facts import Facts, Floats
+from tilesmith.simulator.cpu.model import TERMS, PhaseCost, ProgramCost
+from tilesmith.simulator.cpu.skeleton import Skeleton
 
 _LOOPS = 6
 """Serial loops described, from the innermost outwards."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cpu.facts import Floats
+from tilesmith.simulator.cpu.facts import Floats
 
 Bools = NDArray[np.bool_]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from search_space.target import Target
+from tilesmith.search_space.target import Target
 
 DEFAULTS: dict[str, float] = {
     "clock.ghz": 4.0,

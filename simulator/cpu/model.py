@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.cpu.core import HORIZONTAL, RESOURCES, BlockCost, block_cost, smooth
-from simulator.cpu.facts import Facts, Floats
-from simulator.cpu.footprint import lowest_bit
-from simulator.cpu.machine import Machine
-from simulator.cpu.skeleton import Node, Skeleton
-from simulator.cpu.traffic import Traffic, traffic_of
+from tilesmith.simulator.cpu.core import HORIZONTAL, RESOURCES, BlockCost, block_cost, smooth
+from tilesmith.simulator.cpu.facts import Facts, Floats
+from tilesmith.simulator.cpu.footprint import lowest_bit
+from tilesmith.simulator.cpu.machine import Machine
+from tilesmith.simulator.cpu.skeleton import Node, Skeleton
+from tilesmith.simulator.cpu.traffic import Traffic, traffic_of
 
 OVERLAP = 5.5
 """Exponent with which computing and moving add up to nearly the larger (fitted)."""

@@ -17,9 +17,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.dtypes import size_of
-from search_space.expression import ZERO, Expr, const
-from search_space.program import (
+from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.ir.expression import ZERO, Expr, const
+from tilesmith.search_space.ir.program import (
     Allocate,
     Block,
     Buffer,
@@ -31,8 +31,8 @@ from search_space.program import (
     Statement,
     walk,
 )
-from search_space.scalar import Condition, Load
-from simulator.cpu.operations import Arithmetic, arithmetic, selects
+from tilesmith.search_space.ir.scalar import Condition, Load
+from tilesmith.simulator.cpu.operations import Arithmetic, arithmetic, selects
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.cpu.facts import Facts, Floats
-from simulator.cpu.footprint import Footprint, footprint
-from simulator.cpu.machine import Machine
-from simulator.cpu.skeleton import Node, Skeleton
+from tilesmith.simulator.cpu.facts import Facts, Floats
+from tilesmith.simulator.cpu.footprint import Footprint, footprint
+from tilesmith.simulator.cpu.machine import Machine
+from tilesmith.simulator.cpu.skeleton import Node, Skeleton
 
 FADE = 2.5
 """Exponent of the miss curve (fitted)."""

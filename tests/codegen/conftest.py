@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from codegen.host import host_target
-from codegen.native import object_cache
+from tilesmith.codegen.host import host_target
+from tilesmith.codegen.native import object_cache
 
 RUNS = {"avx512": ("avx512", "avx2", "sse"), "avx2": ("avx2", "sse"), "sse": ("sse",)}
 

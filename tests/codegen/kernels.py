@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.host import cpu_target, host_target
-from codegen.native.kernel import NativeKernel, compile_program
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.interpreter import interpret
-from search_space.lowering import lower
-from search_space.scalar import Scalar
-from search_space.schedule import Schedule
-from search_space.target import Target
+from tilesmith.codegen.host import cpu_target, host_target
+from tilesmith.codegen.native.kernel import NativeKernel, compile_program
+from tilesmith.search_space.ir.interpreter import interpret
+from tilesmith.search_space.ir.scalar import Scalar
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.lowering import lower
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.target import Target
 
 HOST = host_target()
 LANES = HOST.integer("vector.lanes")

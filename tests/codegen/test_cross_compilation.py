@@ -12,20 +12,20 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from codegen.host import VECTOR_ISAS, cpu_target
-from codegen.llvm.module import emit_module
-from codegen.native import toolchain
-from codegen.native.kernel import NativeKernel, compile_config, compile_program
-from codegen.structures import lowered
-from search_space.config import Config
-from search_space.errors import CodegenError
-from search_space.expression import var
-from search_space.lowering import lower
-from search_space.scalar import call, load
-from search_space.target import Target
-from search_space.template import template_of
-from search_space.workload import Workload
 from tests.codegen.kernels import narrowed, pointwise
+from tilesmith.codegen.host import VECTOR_ISAS, cpu_target
+from tilesmith.codegen.llvm.module import emit_module
+from tilesmith.codegen.native import toolchain
+from tilesmith.codegen.native.kernel import NativeKernel, compile_config, compile_program
+from tilesmith.codegen.structures import lowered
+from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.ir.scalar import call, load
+from tilesmith.search_space.scheduling.lowering import lower
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 ELF_MACHINE = {X86: 62, ARM: 183}

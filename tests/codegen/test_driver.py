@@ -8,12 +8,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from codegen.host import host_target
-from codegen.native.driver import Call, NativeProgram
-from codegen.native.kernel import NativeKernel, compile_config
-from codegen.native.memory import aligned_copy, aligned_empty
-from search_space.template import template_of
-from search_space.workload import Workload
+from tilesmith.codegen.host import host_target
+from tilesmith.codegen.native.driver import Call, NativeProgram
+from tilesmith.codegen.native.kernel import NativeKernel, compile_config
+from tilesmith.codegen.native.memory import aligned_copy, aligned_empty
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 
 @pytest.fixture(scope="module")

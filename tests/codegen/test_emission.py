@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen.llvm.module import emit_module
-from codegen.native.kernel import NativeKernel, compile_program
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.errors import CodegenError, VerificationError
-from search_space.expression import const, var
-from search_space.layout import Layout
-from search_space.lowering import lower
-from search_space.program import Block, Buffer, Loop, Program
-from search_space.scalar import REDUCERS, Const, Select, call, load
-from search_space.schedule import Schedule
 from tests.codegen.kernels import HOST, LANES, native, pointwise, same, vectorized
+from tilesmith.codegen.llvm.module import emit_module
+from tilesmith.codegen.native.kernel import NativeKernel, compile_program
+from tilesmith.search_space.errors import CodegenError, VerificationError
+from tilesmith.search_space.ir.expression import const, var
+from tilesmith.search_space.ir.program import Block, Buffer, Loop, Program
+from tilesmith.search_space.ir.scalar import REDUCERS, Const, Select, call, load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.layout import Layout
+from tilesmith.search_space.scheduling.lowering import lower
+from tilesmith.search_space.scheduling.schedule import Schedule
 
 I = var("i")  # noqa: E741
 FLOATS = {"x": "float32"}

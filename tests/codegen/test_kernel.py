@@ -7,17 +7,17 @@ import gc
 import numpy as np
 import pytest
 
-from codegen.host import VECTOR_ISAS, cpu_target, host_target
-from codegen.llvm.emitter import Workspace
-from codegen.native.kernel import compile_config, concrete_shape
-from codegen.native.memory import ALIGNMENT, aligned_bytes, aligned_copy, aligned_empty
-from codegen.native.peak import peak_kernel
-from codegen.structures import lowered, space_of, structure_program
-from search_space.config import Config
-from search_space.errors import ConfigError
-from search_space.template import template_of
-from search_space.workload import Workload
 from tests.codegen.kernels import HOST
+from tilesmith.codegen.host import VECTOR_ISAS, cpu_target, host_target
+from tilesmith.codegen.llvm.emitter import Workspace
+from tilesmith.codegen.native.kernel import compile_config, concrete_shape
+from tilesmith.codegen.native.memory import ALIGNMENT, aligned_bytes, aligned_copy, aligned_empty
+from tilesmith.codegen.native.peak import peak_kernel
+from tilesmith.codegen.structures import lowered, space_of, structure_program
+from tilesmith.search_space.errors import ConfigError
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 WORKLOAD = Workload.parse("matmul m=9 n=33 k=17 const=b epilogue=relu")
 CONFIG = template_of("matmul").default(WORKLOAD, HOST)

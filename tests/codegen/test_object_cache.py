@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen.native import object_cache, toolchain
-from codegen.native.kernel import NativeKernel, compile_program
-from search_space.expression import var
-from search_space.lowering import lower
-from search_space.program import Program
-from search_space.scalar import call, load
 from tests.codegen.kernels import HOST, narrowed, pointwise
+from tilesmith.codegen.native import object_cache, toolchain
+from tilesmith.codegen.native.kernel import NativeKernel, compile_program
+from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.ir.program import Program
+from tilesmith.search_space.ir.scalar import call, load
+from tilesmith.search_space.scheduling.lowering import lower
 
 
 @pytest.fixture

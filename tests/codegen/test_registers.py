@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from codegen.llvm.module import emit_module
-from codegen.native.toolchain import emit_assembly
-from codegen.structures import lowered
-from search_space.config import Config
-from search_space.workload import Workload
 from tests.codegen.kernels import narrowed
+from tilesmith.codegen.llvm.module import emit_module
+from tilesmith.codegen.native.toolchain import emit_assembly
+from tilesmith.codegen.structures import lowered
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.workload import Workload
 
 STEPS = 512
 

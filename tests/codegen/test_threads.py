@@ -8,13 +8,13 @@ import threading
 import numpy as np
 import pytest
 
-from codegen.native.kernel import NativeKernel, compile_program
-from codegen.native.memory import aligned_bytes, aligned_empty
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.lowering import lower
-from search_space.scalar import call, load
-from search_space.schedule import Schedule
 from tests.codegen.kernels import HOST, LANES
+from tilesmith.codegen.native.kernel import NativeKernel, compile_program
+from tilesmith.codegen.native.memory import aligned_bytes, aligned_empty
+from tilesmith.search_space.ir.scalar import call, load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.lowering import lower
+from tilesmith.search_space.scheduling.schedule import Schedule
 
 
 def chain(rows: int, columns: int) -> Schedule:

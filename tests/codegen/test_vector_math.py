@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from search_space.expression import var
-from search_space.scalar import call, load
 from tests.codegen.kernels import narrowed, native, pointwise, vectorized
+from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.ir.scalar import call, load
 
 Floats = NDArray[np.float32]
 

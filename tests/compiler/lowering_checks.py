@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from codegen.host import host_target
-from compiler.build import build
-from compiler.onnx_import import import_model
-from compiler.pipeline import simplify, to_kernels
 from tests.compiler.model_builder import assert_close, check, expected, inputs_of
+from tilesmith.codegen.host import host_target
+from tilesmith.compiler.build import build
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.pipeline import simplify, to_kernels
 
 
 def whole(graph: Any) -> Any:

@@ -12,9 +12,9 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import numpy_helper, parser
 
-from compiler.graph import Graph
-from compiler.onnx_import import import_model
-from compiler.reference import run_reference
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.host.reference import run_reference
+from tilesmith.compiler.onnx.importer import import_model
 
 Arrays = Mapping[str, NDArray[Any]]
 

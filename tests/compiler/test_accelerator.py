@@ -9,21 +9,21 @@ import numpy as np
 import onnx
 import pytest
 
-from codegen.accelerator.instructions import Op
-from compiler.artifact import read_artifact
-from compiler.build import build, fastest_recipe, scheduled
-from compiler.device_evaluator import DeviceEvaluator
-from compiler.device_model import latency_of, simulate_model
-from compiler.device_program import QUICK, Program, segments
-from compiler.executable import Executable
-from compiler.host_costs import compute_time, operations, transfer_time
-from compiler.onnx_import import import_model
-from compiler.program import HostStep
-from search_space.errors import InputError, ModelError, TargetError
-from search_space.target import load_target
-from search_space.template import template_of
-from search_space.workload import Workload
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
+from tilesmith.codegen.trainium.isa.instructions import Op
+from tilesmith.compiler.artifact import read_artifact
+from tilesmith.compiler.backends.trainium.evaluator import DeviceEvaluator
+from tilesmith.compiler.backends.trainium.model import latency_of, simulate_model
+from tilesmith.compiler.backends.trainium.program import QUICK, Program, segments
+from tilesmith.compiler.build import build, fastest_recipe, scheduled
+from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.host.costs import compute_time, operations, transfer_time
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.program import HostStep
+from tilesmith.search_space.errors import InputError, ModelError, TargetError
+from tilesmith.search_space.target import load_target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 TRN1 = load_target("trn1")
 
@@ -232,7 +232,7 @@ def test_an_operator_whose_smallest_tile_does_not_fit_is_refused() -> None:
 
 
 def test_precision_is_for_accelerators() -> None:
-    from codegen.host import host_target
+    from tilesmith.codegen.host import host_target
 
     with pytest.raises(ModelError, match="accelerators"):
         build(import_model(MLP), host_target(), precision="bf16")

@@ -8,11 +8,6 @@ import pytest
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
-from codegen.host import cpu_target, host_target
-from compiler.build import build, extract_tasks
-from compiler.onnx_import import import_model
-from compiler.pipeline import simplify
-from search_space.target import Target, load_target
 from tests.compiler.model_builder import (
     assert_close,
     expected,
@@ -21,6 +16,11 @@ from tests.compiler.model_builder import (
     operators,
     random,
 )
+from tilesmith.codegen.host import cpu_target, host_target
+from tilesmith.compiler.build import build, extract_tasks
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.pipeline import simplify
+from tilesmith.search_space.target import Target, load_target
 
 TRN1 = load_target("trn1")
 HOST = host_target()

@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codegen.host import cpu_target, host_target
-from compiler.artifact import DIGEST, digest, read_artifact, write_artifact
-from compiler.build import build, extract_tasks
-from compiler.executable import Executable
-from compiler.onnx_import import import_model
-from records import TuningRecord
-from records.database import Database
-from search_space.errors import InputError, JobError, ModelError, TargetError
-from search_space.measure import MeasureResult
-from search_space.template import template_of
-from search_space.workload import Workload
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
+from tilesmith.codegen.host import cpu_target, host_target
+from tilesmith.compiler.artifact import DIGEST, digest, read_artifact, write_artifact
+from tilesmith.compiler.build import build, extract_tasks
+from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.records import TuningRecord
+from tilesmith.records.database import Database
+from tilesmith.search_space.errors import InputError, JobError, ModelError, TargetError
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 MODEL = model_of(
     "g (float[3, 8] x, float[3, 5] z) => (float[3, 5] y, float[3, 5] c) "

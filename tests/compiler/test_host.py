@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 import pytest
 
-from compiler.host import HostFunction
-from compiler.onnx_import import import_model
-from compiler.reference import run_reference
-from search_space.errors import JobError
 from tests.compiler.model_builder import assert_close, check, expected, model_of, random
+from tilesmith.compiler.host.nodes import HostFunction
+from tilesmith.compiler.host.reference import run_reference
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.search_space.errors import JobError
 
 KERNEL = "kernel_shape=[3, 2]"
 

@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from compiler.onnx_import import import_model
-from compiler.reference import run_reference
-from search_space.errors import ModelError
 from tests.compiler.model_builder import assert_close, check, expected, inputs_of, model_of, random
+from tilesmith.compiler.host.reference import run_reference
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.search_space.errors import ModelError
 
 
 def test_light_resnet50_is_imported_whole(light_resnet50: Path) -> None:

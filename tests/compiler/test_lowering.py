@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from codegen.host import host_target
-from compiler.build import extract_tasks
-from compiler.onnx_import import import_model
 from tests.compiler.lowering_checks import check_both
 from tests.compiler.model_builder import model_of, random
+from tilesmith.codegen.host import host_target
+from tilesmith.compiler.build import extract_tasks
+from tilesmith.compiler.onnx.importer import import_model
 
 
 def test_integers_and_odd_operators_run_on_the_host() -> None:

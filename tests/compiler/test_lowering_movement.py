@@ -6,12 +6,12 @@ import numpy as np
 import onnx
 import pytest
 
-from codegen.host import host_target
-from compiler.build import build
-from compiler.onnx_import import import_model
-from search_space.errors import ModelError
 from tests.compiler.lowering_checks import check_both, model_without_output_shape, whole
 from tests.compiler.model_builder import assert_close, check, expected, model_of, operators, random
+from tilesmith.codegen.host import host_target
+from tilesmith.compiler.build import build
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.search_space.errors import ModelError
 
 CONCAT = {
     "of two kernels": ("a = Conv(x, w) b = Relu(a) c = Sigmoid(x) y = Concat<axis=1>(b, c)", 0),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.onnx_import import import_model
 from tests.compiler.lowering_checks import check_both, whole
 from tests.compiler.model_builder import model_of, operators, random
+from tilesmith.compiler.onnx.importer import import_model
 
 
 @pytest.mark.parametrize(

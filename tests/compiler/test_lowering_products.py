@@ -5,10 +5,10 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from compiler.onnx_import import import_model
-from search_space.workload import Workload
 from tests.compiler.lowering_checks import check_both, whole
 from tests.compiler.model_builder import model_of, operators, random
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.search_space.workload import Workload
 
 X = "float[2, 6, 9, 7] x"
 

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.memory import ALIGNMENT, Groups, Interval, peak_alive, plan_arena
+from tilesmith.compiler.memory import ALIGNMENT, Groups, Interval, peak_alive, plan_arena
 
 
 @st.composite

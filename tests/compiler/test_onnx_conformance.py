@@ -12,10 +12,10 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from compiler.build import prepared
-from compiler.onnx_import import import_model
-from compiler.reference import run_reference
-from search_space.errors import ModelError
+from tilesmith.compiler.build import prepared
+from tilesmith.compiler.host.reference import run_reference
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.search_space.errors import ModelError
 
 
 def _cases() -> list[Any]:

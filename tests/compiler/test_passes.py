@@ -7,20 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from compiler.graph import Graph
-from compiler.onnx_import import import_model
-from compiler.passes.activations import recognise_activations
-from compiler.passes.affine import fold_affine
-from compiler.passes.batch_norm import expand_batch_norm
-from compiler.passes.canonical import canonicalise
-from compiler.passes.constant_folding import fold_constants
-from compiler.passes.dead_code import remove_dead_code
-from compiler.passes.normalisation import recognise_normalisations
-from compiler.passes.padding import fold_padding
-from compiler.passes.scales import move_scales
-from compiler.passes.views import make_views
-from compiler.pipeline import SIMPLIFICATIONS, apply, simplify
-from compiler.reference import run_reference
 from tests.compiler.model_builder import (
     assert_close,
     check,
@@ -30,6 +16,20 @@ from tests.compiler.model_builder import (
     operators,
     random,
 )
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.host.reference import run_reference
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.passes.activations import recognise_activations
+from tilesmith.compiler.passes.affine import fold_affine
+from tilesmith.compiler.passes.batch_norm import expand_batch_norm
+from tilesmith.compiler.passes.canonical import canonicalise
+from tilesmith.compiler.passes.constant_folding import fold_constants
+from tilesmith.compiler.passes.dead_code import remove_dead_code
+from tilesmith.compiler.passes.normalisation import recognise_normalisations
+from tilesmith.compiler.passes.padding import fold_padding
+from tilesmith.compiler.passes.scales import move_scales
+from tilesmith.compiler.passes.views import make_views
+from tilesmith.compiler.pipeline import SIMPLIFICATIONS, apply, simplify
 
 X4 = "g (float[2, 4, 5, 6] x) => "
 

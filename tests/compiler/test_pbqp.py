@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.pbqp import Problem
+from tilesmith.compiler.settling.pbqp import Problem
 
 
 def random_problem(rng: np.random.Generator, nodes: int, edges: list[tuple[int, int]]) -> Problem:

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler.build import prepared
-from compiler.graph import Graph
-from compiler.onnx_import import import_model
-from compiler.placement import device_tensors, place
-from compiler.program import view_of
-from compiler.reference import _run_node, run_reference
-from search_space.dtypes import to_numpy
 from tests.compiler.model_builder import random
+from tilesmith.compiler.build import prepared
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.host.reference import _run_node, run_reference
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.placement import device_tensors, place
+from tilesmith.compiler.program import view_of
+from tilesmith.search_space.dtypes import to_numpy
 
 
 class RandomGraph:

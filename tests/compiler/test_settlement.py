@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.host import host_target
-from codegen.structures import space_of
-from compiler.build import build, extract_tasks, prepared
-from compiler.chooser import Chooser
-from compiler.evaluator import GraphEvaluator
-from compiler.layouts import normal, pack, physical_shape, same_bytes
-from compiler.onnx_import import import_model
-from compiler.settlement import TRANSFORM, _Settlement, settle
-from records import TuningRecord
-from records.database import Database
-from search_space.config import Config
-from search_space.measure import MeasureResult
-from search_space.template import template_of
-from search_space.workload import Workload
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
+from tilesmith.codegen.host import host_target
+from tilesmith.codegen.structures import space_of
+from tilesmith.compiler.backends.cpu.evaluator import GraphEvaluator
+from tilesmith.compiler.build import build, extract_tasks, prepared
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.layouts import normal, pack, physical_shape, same_bytes
+from tilesmith.compiler.settling.settlement import TRANSFORM, _Settlement, settle
+from tilesmith.records import TuningRecord
+from tilesmith.records.database import Database
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 LANES = host_target().integer("vector.lanes")
 BLOCKED = f"NCHW{LANES}c"

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from codegen.accelerator.instructions import InstructionStream
-from search_space.config import Config
-from search_space.dtypes import to_numpy
-from search_space.layout import Layout
-from search_space.target import load_target
-from search_space.template import Template, template_of
-from search_space.workload import Workload
-from simulator.accelerator.family import instruction_stream
-from simulator.accelerator.functional import execute
 from tests.conformance.template_checks import expected, physical, random_inputs
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.scheduling.layout import Layout
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import load_target
+from tilesmith.search_space.template import Template, template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.trainium.family import instruction_stream
+from tilesmith.simulator.trainium.functional import execute
 
 TARGET = load_target("trn1")
 

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.host import host_target
-from codegen.native.driver import Call, NativeProgram
-from codegen.native.kernel import NativeKernel, compile_config, concrete_shape
-from codegen.native.memory import aligned_copy
-from search_space.config import Config
-from search_space.dtypes import to_numpy
-from search_space.epilogue import reference as epilogue_reference
-from search_space.layout import Layout
-from search_space.template import Template, template_of
-from search_space.workload import Workload
+from tilesmith.codegen.host import host_target
+from tilesmith.codegen.native.driver import Call, NativeProgram
+from tilesmith.codegen.native.kernel import NativeKernel, compile_config, concrete_shape
+from tilesmith.codegen.native.memory import aligned_copy
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.epilogue import reference as epilogue_reference
+from tilesmith.search_space.scheduling.layout import Layout
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.template import Template, template_of
+from tilesmith.search_space.workload import Workload
 
 
 def random_inputs(workload: Workload, rng: np.random.Generator) -> dict[str, NDArray[Any]]:

@@ -10,11 +10,11 @@ import zlib
 import numpy as np
 import pytest
 
-from search_space.errors import TargetError, WorkloadError
-from search_space.template import template_of, templates
-from search_space.workload import Workload
-from simulator import judge, simulate
 from tests.conformance.accelerator_checks import TARGET, check
+from tilesmith.search_space.errors import TargetError, WorkloadError
+from tilesmith.search_space.template import template_of, templates
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator import judge, simulate
 
 PACKED = ("conv2d", "depthwise_conv2d")
 """Operators whose weights are packed at compile time; `tests/accelerator` executes them."""

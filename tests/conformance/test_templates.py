@@ -8,14 +8,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from codegen.host import host_target
-from codegen.structures import lowered, space_of
-from search_space.config import Config
-from search_space.errors import ConfigError, TargetError, WorkloadError
-from search_space.template import template_of, templates
-from search_space.verifier import verify
-from search_space.workload import Workload
 from tests.conformance.template_checks import check_config
+from tilesmith.codegen.host import host_target
+from tilesmith.codegen.structures import lowered, space_of
+from tilesmith.search_space.errors import ConfigError, TargetError, WorkloadError
+from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.template import template_of, templates
+from tilesmith.search_space.workload import Workload
 
 NATIVE = [n for n in templates if not templates[n].families or "cpu" in templates[n].families]
 """Operators with a schedule for this machine; `test_accelerator_templates` runs the others."""

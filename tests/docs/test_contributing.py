@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,10 @@ COMMANDS = [c for block in BLOCKS if block.language == "console" for c in comman
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the packages with the shown files added."""
     folder = tmp_path_factory.mktemp("checkout")
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    for package in settings["root_packages"]:
+    links = [path for path in (ROOT / "tilesmith").iterdir() if path.is_symlink()]
+    for package in ("tilesmith", *(link.name for link in links)):
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
+        shutil.copytree(ROOT / package, folder / package, symlinks=True, ignore=ignored)
     for shared in ("pyproject.toml", "tests/conftest.py"):
         (folder / shared).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / shared, folder / shared)

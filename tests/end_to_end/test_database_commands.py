@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from codegen.host import host_target
-from records import Database, TuningRecord
-from search_space.config import Config
-from search_space.measure import MeasureResult
-from search_space.target import load_target
-from search_space.template import template_of
-from search_space.workload import Workload
+from tilesmith.codegen.host import host_target
 from tilesmith.command_line import command_line
+from tilesmith.records import Database, TuningRecord
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import load_target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 SMALL = Workload.parse("matmul m=16 n=32 k=8 const=b")
 

@@ -72,13 +72,13 @@ main()
 def test_a_job_that_does_not_come_to_an_end_is_torn_out_of(tmp_path: Path) -> None:
     """A cost model in training polls nothing; the exception finds it, and the trials stay."""
     script = """
-import time, tuner.predictor
+import time, tilesmith.tuner.predictor
 from tilesmith.command_line import main
 def train(self):
     print("training", flush=True)
     while True:
         time.sleep(0.01)
-tuner.predictor.Predictor.train_if_due = train
+tilesmith.tuner.predictor.Predictor.train_if_due = train
 main()
 """
     job = ["tune", "--op", SMALL, "--database", str(tmp_path / "t.db"), "--measure", "simulator"]

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.errors import ScheduleError, VerificationError
-from search_space.expression import var
-from search_space.layout import Layout
-from search_space.scalar import call, load
-from search_space.schedule import Schedule
 from tests.search_space.programs import check, inputs_of, lowered, result
+from tilesmith.search_space.errors import ScheduleError, VerificationError
+from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.ir.scalar import call, load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.layout import Layout
+from tilesmith.search_space.scheduling.schedule import Schedule
 
 M, N, K = 5, 7, 6
 
@@ -127,7 +127,7 @@ def test_tensorize_wraps_a_loop_in_an_instruction(golden: Callable[[str, str], N
 
 
 def lowered_text(schedule: Schedule) -> str:
-    from search_space.lowering import lower
+    from tilesmith.search_space.scheduling.lowering import lower
 
     return str(lower(schedule))
 

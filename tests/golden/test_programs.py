@@ -14,18 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen.host import cpu_target
-from codegen.structures import lowered, space_of, structure_program
-from search_space.config import Config
-from search_space.epilogue import reference
-from search_space.errors import ConfigError, VerificationError
-from search_space.interpreter import interpret
-from search_space.program import Program
-from search_space.simplification import finish, simplify
-from search_space.target import load_target
-from search_space.template import template_of
-from search_space.verifier import verify
-from search_space.workload import Workload
+from tilesmith.codegen.host import cpu_target
+from tilesmith.codegen.structures import lowered, space_of, structure_program
+from tilesmith.search_space.epilogue import reference
+from tilesmith.search_space.errors import ConfigError, VerificationError
+from tilesmith.search_space.ir.interpreter import interpret
+from tilesmith.search_space.ir.program import Program
+from tilesmith.search_space.ir.simplification import finish, simplify
+from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import load_target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 SYSTOLIC = load_target("systolic")
 AVX512 = cpu_target("avx512", "avx512", "x86_64-unknown-linux-gnu")

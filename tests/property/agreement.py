@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from codegen.native.kernel import NativeKernel, compile_program
-from codegen.structures import lowered
-from search_space.config import Config
-from search_space.interpreter import interpret
-from search_space.simplification import finish
-from search_space.target import Target
-from search_space.verifier import verify
-from search_space.workload import Workload
+from tilesmith.codegen.native.kernel import NativeKernel, compile_program
+from tilesmith.codegen.structures import lowered
+from tilesmith.search_space.ir.interpreter import interpret
+from tilesmith.search_space.ir.simplification import finish
+from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen.host import cpu_target, host_target
-from codegen.structures import lowered, space_of, structure_program
-from search_space.attention_masks import MASKS
-from search_space.template import template_of
-from search_space.verifier import verify
-from search_space.workload import Workload
 from tests.property.agreement import check_loops, check_native
+from tilesmith.codegen.host import cpu_target, host_target
+from tilesmith.codegen.structures import lowered, space_of, structure_program
+from tilesmith.search_space.attention_masks import MASKS
+from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 HOST = host_target()
 NARROW = cpu_target("cpu", "avx2", "x86_64-unknown-linux-gnu")

@@ -23,9 +23,9 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
 
-from records import Database, Toolchain, TuningRecord
-from search_space.config import Config
-from search_space.measure import MeasureResult
+from tilesmith.records import Database, Toolchain, TuningRecord
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
 
 TARGET = "cpu-0123abcd"
 NOW = Toolchain("0.1.0", "22", "1", "1", "1")

@@ -11,14 +11,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from records import Toolchain, TuningRecord
-from records import engine as engines
-from records.jobs import start
-from records.schema import upgrade
-from records.writing import Writer, incoming
-from search_space.config import Config
-from search_space.measure import MeasureResult
-from search_space.target import Fact, Target
+from tilesmith.records import Toolchain, TuningRecord
+from tilesmith.records import engine as engines
+from tilesmith.records.jobs import start
+from tilesmith.records.schema import upgrade
+from tilesmith.records.writing import Writer, incoming
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Fact, Target
 
 FILE = Path(__file__).with_name("first_schema.sqlite3")
 MOMENT = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)

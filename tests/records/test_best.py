@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from records import Database, TuningRecord
-from search_space.config import Config
-from search_space.measure import MeasureResult
-from search_space.target import Fact, Target
+from tilesmith.records import Database, TuningRecord
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Fact, Target
 
 
 def brute_force(records, key, layouts=(None, None), measured_by=None):
@@ -175,7 +175,7 @@ def test_a_clock_set_back_does_not_undo_the_last_word(
         def now(zone):
             return at(0)
 
-    monkeypatch.setattr("records.database.datetime", SetBack)
+    monkeypatch.setattr("tilesmith.records.database.datetime", SetBack)
     database.add([make_record(1, 2e-3)])
     assert database.best(key, target).latency == 2e-3
     assert [r.created_at for r in database.query()] == [before, before]
@@ -220,7 +220,7 @@ def test_a_new_calibration_makes_simulations_stale(sqlite, key):
         facts = {"lanes": Fact(16), "bandwidth": Fact(bandwidth, calibratable=True)}
         return Target.of("cpu", "cpu", facts)
 
-    from search_space.workload import Workload
+    from tilesmith.search_space.workload import Workload
 
     before, after = described(1.0), described(2.0)
     assert before.identity == after.identity
@@ -258,7 +258,7 @@ def test_overview_has_one_best_for_each_subject(database, make_record):
 def test_nearest_offers_other_shapes_of_the_operator_first_the_nearest(
     database, target, make_record
 ):
-    from search_space.workload import Workload
+    from tilesmith.search_space.workload import Workload
 
     for key in (
         "matmul m=64 n=64 k=64",

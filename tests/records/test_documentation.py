@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import inspect, text
 
-from records import Database
-from records.models import Base
-from search_space.measure import STATUSES
+from tilesmith.records import Database
+from tilesmith.records.models import Base
+from tilesmith.search_space.measure import STATUSES
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "database.md").read_text()
 

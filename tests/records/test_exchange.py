@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from records import Database, Toolchain, TuningRecord
-from search_space.config import Config
-from search_space.errors import DatabaseError
-from search_space.measure import MeasureResult
-from search_space.target import Fact, Target
+from tilesmith.records import Database, Toolchain, TuningRecord
+from tilesmith.search_space.errors import DatabaseError
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Fact, Target
 
 HEADER = '{"format": "tilesmith-records", "version": 1}'
 LINE = {

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from records.maintenance import Pruning
-from search_space.config import Config
-from search_space.measure import MeasureResult
+from tilesmith.records.maintenance import Pruning
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
 
 
 def rng():

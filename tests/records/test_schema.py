@@ -16,11 +16,11 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-from records import Database, Toolchain
-from records.models import Base
-from records.schema import REVISIONS, VERSION_TABLE
-from search_space.config import Config
-from search_space.errors import DatabaseError
+from tilesmith.records import Database, Toolchain
+from tilesmith.records.models import Base
+from tilesmith.records.schema import REVISIONS, VERSION_TABLE
+from tilesmith.search_space.errors import DatabaseError
+from tilesmith.search_space.spaces.config import Config
 
 FIRST = Path(__file__).with_name("first_schema.sqlite3")
 
@@ -35,7 +35,9 @@ def test_migrations_build_exactly_the_models(database):
 
 def test_every_migration_is_listed_in_order():
     config = AlembicConfig()
-    config.set_main_option("script_location", str(resources.files("records") / "migrations"))
+    config.set_main_option(
+        "script_location", str(resources.files("tilesmith.records") / "migrations")
+    )
     scripts = ScriptDirectory.from_config(config)
     chain = [script.revision for script in scripts.walk_revisions()][::-1]
     assert tuple(chain) == REVISIONS

@@ -14,20 +14,20 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event
 
-from records import Database, TuningRecord
-from records import engine as engines
-from search_space.config import Config
-from search_space.errors import DatabaseError, DependencyError, JobError
-from search_space.measure import MeasureResult
+from tilesmith.records import Database, TuningRecord
+from tilesmith.records import engine as engines
+from tilesmith.search_space.errors import DatabaseError, DependencyError, JobError
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
 
 WRITER = """
 import sys
-from records import Database, TuningRecord
-from search_space.config import Config
-from search_space.measure import MeasureResult
+from tilesmith.records import Database, TuningRecord
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.measure import MeasureResult
 
 location, writer, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 with Database.open(location) as database:

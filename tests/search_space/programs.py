@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.compute import ComputeDefinition
-from search_space.interpreter import interpret
-from search_space.lowering import lower
-from search_space.program import Program
-from search_space.schedule import Schedule
-from search_space.simplification import finish
-from search_space.target import Target
-from search_space.verifier import verify
+from tilesmith.search_space.ir.interpreter import interpret
+from tilesmith.search_space.ir.program import Program
+from tilesmith.search_space.ir.simplification import finish
+from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.scheduling.compute import ComputeDefinition
+from tilesmith.search_space.scheduling.lowering import lower
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.target import Target
 
 Arrays = Mapping[str, NDArray[Any]]
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_space.epilogue import STEPS, EpilogueStep, operand_name, reference
-from search_space.errors import WorkloadError
-from search_space.lowering import lower
-from search_space.schedule import Schedule
-from search_space.template import template_of
-from search_space.workload import Workload
 from tests.search_space.programs import result
+from tilesmith.search_space.epilogue import STEPS, EpilogueStep, operand_name, reference
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.scheduling.lowering import lower
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 
 @given(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=3), st.integers(0, 9999))

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_space.expression import (
+from tests.search_space.integer_expressions import NAMES, Pair, Values, environments, pairs
+from tilesmith.search_space.ir.expression import (
     Expr,
     ceildiv,
     const,
@@ -15,7 +16,6 @@ from search_space.expression import (
     minimum,
     var,
 )
-from tests.search_space.integer_expressions import NAMES, Pair, Values, environments, pairs
 
 
 @given(pairs, environments)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from search_space.errors import InputError, JobError
-from search_space.files import check_output, written
+from tilesmith.search_space.errors import InputError, JobError
+from tilesmith.search_space.files import check_output, written
 
 
 def test_a_file_appears_when_all_of_it_is_written(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_space.errors import WorkloadError
-from search_space.flattening import check_broadcast, check_extents, flatten
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.flattening import check_broadcast, check_extents, flatten
 
 
 @st.composite

@@ -7,13 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.errors import WorkloadError
-from search_space.formula import evaluate, function_names, operand_count, parse_formula, to_scalar
-from search_space.lowering import lower
-from search_space.scalar import FUNCTIONS, load
-from search_space.schedule import Schedule
 from tests.search_space.programs import result
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.formula import (
+    evaluate,
+    function_names,
+    operand_count,
+    parse_formula,
+    to_scalar,
+)
+from tilesmith.search_space.ir.scalar import FUNCTIONS, load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.lowering import lower
+from tilesmith.search_space.scheduling.schedule import Schedule
 
 SAFE = (
     "add", "subtract", "multiply", "maximum", "minimum", "negate", "absolute", "tanh", "erf",

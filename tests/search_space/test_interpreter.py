@@ -7,15 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.errors import VerificationError
-from search_space.expression import const, var
-from search_space.interpreter import interpret
-from search_space.lowering import lower
-from search_space.program import Allocate, Block, Buffer, Loop, Program, sequence
-from search_space.scalar import FUNCTIONS, REDUCERS, Const, call, load
-from search_space.schedule import Schedule
 from tests.search_space.programs import result
+from tilesmith.search_space.errors import VerificationError
+from tilesmith.search_space.ir.expression import const, var
+from tilesmith.search_space.ir.interpreter import interpret
+from tilesmith.search_space.ir.program import Allocate, Block, Buffer, Loop, Program, sequence
+from tilesmith.search_space.ir.scalar import FUNCTIONS, REDUCERS, Const, call, load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.lowering import lower
+from tilesmith.search_space.scheduling.schedule import Schedule
 
 _NUMPY = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.host import host_target
-from codegen.structures import space_of
-from search_space.errors import WorkloadError
-from search_space.expression import const, element, var
-from search_space.layout import Layout
-from search_space.movement import Span, merge
-from search_space.ranges import lower, upper
-from search_space.relayout import Relayout
-from search_space.workload import Workload
 from tests.conformance.template_checks import check_config
+from tilesmith.codegen.host import host_target
+from tilesmith.codegen.structures import space_of
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.ir.expression import const, element, var
+from tilesmith.search_space.ir.ranges import lower, upper
+from tilesmith.search_space.schedules.cpu.movement import Span, merge
+from tilesmith.search_space.schedules.cpu.relayout import Relayout
+from tilesmith.search_space.scheduling.layout import Layout
+from tilesmith.search_space.workload import Workload
 
 EXTENTS = st.sampled_from([1, 2, 3, 7, 16, 17, 33])
 DTYPES = st.sampled_from(["float32", "int64"])

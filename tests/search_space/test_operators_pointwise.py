@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.host import host_target
-from search_space.errors import WorkloadError
-from search_space.flattening import flatten
-from search_space.formula import evaluate, operand_count, parse_formula, to_scalar
-from search_space.scalar import load, loads
-from search_space.template import template_of
-from search_space.workload import Workload
 from tests.conformance.template_checks import check_config
+from tilesmith.codegen.host import host_target
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.flattening import flatten
+from tilesmith.search_space.formula import evaluate, operand_count, parse_formula, to_scalar
+from tilesmith.search_space.ir.scalar import load, loads
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 EXTENTS = st.sampled_from([1, 2, 3, 5, 7, 16, 17, 31, 33])
 

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
-from codegen.host import host_target
-from codegen.structures import space_of
-from search_space.errors import WorkloadError
-from search_space.template import template_of
-from search_space.workload import Workload
 from tests.conformance.template_checks import check_config
+from tilesmith.codegen.host import host_target
+from tilesmith.codegen.structures import space_of
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 
 @settings(max_examples=10)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.host import host_target
-from codegen.structures import space_of
-from search_space.errors import WorkloadError
-from search_space.workload import Workload
 from tests.conformance.template_checks import check_config, expected, run
+from tilesmith.codegen.host import host_target
+from tilesmith.codegen.structures import space_of
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.workload import Workload
 
 EXTENTS = st.sampled_from([1, 2, 3, 5, 13, 16, 31, 47, 64, 101])
 

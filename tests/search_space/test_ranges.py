@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_space.expression import const, var
-from search_space.ranges import floordiv, lower, mod, nonnegative, upper, within
 from tests.search_space.integer_expressions import Pair, Values, environments, pairs
+from tilesmith.search_space.ir.expression import const, var
+from tilesmith.search_space.ir.ranges import floordiv, lower, mod, nonnegative, upper, within
 
 
 @given(pairs, environments)

@@ -6,14 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.expression import const, element, minimum, var
-from search_space.program import Allocate, Block, Buffer, Loop, Program, Sequence, walk
-from search_space.scalar import Const, Select, call, load
-from search_space.schedule import Schedule
-from search_space.simplification import finish, peel_tails, resolve, simplify
-from search_space.verifier import verify
 from tests.search_space.programs import check, inputs_of, lowered, result
+from tilesmith.search_space.ir.expression import const, element, minimum, var
+from tilesmith.search_space.ir.program import Allocate, Block, Buffer, Loop, Program, Sequence, walk
+from tilesmith.search_space.ir.scalar import Const, Select, call, load
+from tilesmith.search_space.ir.simplification import finish, peel_tails, resolve, simplify
+from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.schedule import Schedule
 
 
 @st.composite

@@ -7,10 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from search_space.lowering import lower
-from search_space.program import Allocate, Block, If, Intrinsic, Loop, Sequence, Statement
-from search_space.schedule import Schedule
-from search_space.skeleton import (
+from tilesmith.search_space.ir.program import (
+    Allocate,
+    Block,
+    If,
+    Intrinsic,
+    Loop,
+    Sequence,
+    Statement,
+)
+from tilesmith.search_space.scheduling.lowering import lower
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.scheduling.skeleton import (
     Settings,
     marked,
     open_engine,
@@ -18,9 +26,9 @@ from search_space.skeleton import (
     parted,
     settled,
 )
-from search_space.target import load_target
-from search_space.template import template_of
-from search_space.workload import Workload
+from tilesmith.search_space.target import load_target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
 
 ATTENTIONS = [
     "attention m=128 n=128 k=64 heads=4 dtype=bfloat16",

@@ -10,11 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_space.config import Config
-from search_space.errors import ConfigError
-from search_space.expression import var
-from search_space.knobs import Constraint, Knob, choice, divisors, layout, order, tile, tile_sizes
-from search_space.space import SearchSpace, Subspace
+from tilesmith.search_space.errors import ConfigError
+from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import (
+    Constraint,
+    Knob,
+    choice,
+    divisors,
+    layout,
+    order,
+    tile,
+    tile_sizes,
+)
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 
 AREA = Constraint(var("x") * var("y"), 12, "elements of the tile (x*y)", "choose a smaller x")
 SPACE = SearchSpace((

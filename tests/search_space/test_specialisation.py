@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.interpreter import interpret
-from search_space.lowering import lower
-from search_space.program import Block, If, Program, Statement, walk
-from search_space.scalar import Const, Select, load
-from search_space.schedule import Schedule
-from search_space.simplification import finish
-from search_space.specialisation import decide
+from tilesmith.search_space.ir.interpreter import interpret
+from tilesmith.search_space.ir.program import Block, If, Program, Statement, walk
+from tilesmith.search_space.ir.scalar import Const, Select, load
+from tilesmith.search_space.ir.simplification import finish
+from tilesmith.search_space.ir.specialisation import decide
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.lowering import lower
+from tilesmith.search_space.scheduling.schedule import Schedule
 
 
 def padded(extent: int, before: int, after: int, unroll: int) -> Program:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.lowering import lower
-from search_space.program import Allocate, Program, blocks, walk
-from search_space.scalar import Const, call, load
-from search_space.schedule import Schedule
 from tests.search_space.programs import result
+from tilesmith.search_space.ir.program import Allocate, Program, blocks, walk
+from tilesmith.search_space.ir.scalar import Const, call, load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.lowering import lower
+from tilesmith.search_space.scheduling.schedule import Schedule
 
 ROW, COLUMN, DEPTH, OTHER = axis("i", 5), axis("j", 4), axis("k", 3), axis("l", 6)
 

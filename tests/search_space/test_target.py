@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from search_space.errors import TargetError
-from search_space.target import load_target, parse_target, target_names
+from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.target import load_target, parse_target, target_names
 
 TEXT = """
 family = "cpu"

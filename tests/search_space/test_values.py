@@ -8,12 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from search_space.compute import ComputeDefinition, Stage, Tensor, axis
-from search_space.dtypes import NAMES, check_dtype, size_of, to_numpy
-from search_space.errors import InputError, TilesmithError, VerificationError, WorkloadError
-from search_space.expression import const, var
-from search_space.measure import MeasureResult
-from search_space.program import (
+from tilesmith.search_space.dtypes import NAMES, check_dtype, size_of, to_numpy
+from tilesmith.search_space.errors import (
+    InputError,
+    TilesmithError,
+    VerificationError,
+    WorkloadError,
+)
+from tilesmith.search_space.ir.expression import const, var
+from tilesmith.search_space.ir.program import (
     Block,
     If,
     Loop,
@@ -24,15 +27,26 @@ from search_space.program import (
     simplify_if,
     walk,
 )
-from search_space.registry import Registry
-from search_space.scalar import Const, Select, call, load, loads, operations, substitute
+from tilesmith.search_space.ir.scalar import (
+    Const,
+    Select,
+    call,
+    load,
+    loads,
+    operations,
+    substitute,
+)
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.registry import Registry
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 
 
 def test_a_file_in_the_folder_is_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "toy_entries"
     package.mkdir()
     (package / "__init__.py").write_text(
-        "from search_space.registry import Registry\nentries = Registry('toy', 'toy_entries')\n"
+        "from tilesmith.search_space.registry import Registry\n"
+        "entries = Registry('toy', 'toy_entries')\n"
     )
     for name in ("one", "two"):
         (package / f"{name}.py").write_text(

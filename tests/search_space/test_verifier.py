@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from search_space.errors import VerificationError
-from search_space.expression import ExprLike, as_expr, const, element, minimum, var
-from search_space.program import (
+from tilesmith.search_space.errors import VerificationError
+from tilesmith.search_space.ir.expression import ExprLike, as_expr, const, element, minimum, var
+from tilesmith.search_space.ir.program import (
     Allocate,
     Block,
     Buffer,
@@ -20,9 +20,9 @@ from search_space.program import (
     Statement,
     sequence,
 )
-from search_space.scalar import Const, Load, Scalar, Select, call, load
-from search_space.target import load_target
-from search_space.verifier import verify
+from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, call, load
+from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.target import load_target
 
 i, j = var("i"), var("j")
 TARGET = load_target("systolic")

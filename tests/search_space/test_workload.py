@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_space.epilogue import STEPS, EpilogueStep
-from search_space.errors import WorkloadError
-from search_space.workload import Workload, shape_text
+from tilesmith.search_space.epilogue import STEPS, EpilogueStep
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.workload import Workload, shape_text
 
 steps = st.sampled_from(sorted(STEPS)).flatmap(
     lambda name: st.tuples(*[st.floats(-100, 100, width=16) for _ in STEPS[name].arguments]).map(

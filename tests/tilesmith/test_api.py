@@ -11,10 +11,10 @@ import pytest
 from onnx import parser
 
 import tilesmith as ts
-from tilesmith.compiling import random_inputs
-from tilesmith.light_models import light_model_names, save_light_model
-from tilesmith.targets import resolve_target
-from tuner.options import Progress
+from tilesmith.jobs.compiling import random_inputs
+from tilesmith.jobs.light_models import light_model_names, save_light_model
+from tilesmith.jobs.targets import resolve_target
+from tilesmith.tuner.options import Progress
 
 SMALL = ts.Workload.parse("matmul m=8 n=16 k=8 const=b")
 SYSTOLIC = {"array.rows": 32, "array.cols": 32}

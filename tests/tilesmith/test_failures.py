@@ -10,8 +10,8 @@ import click
 import pytest
 import sqlalchemy.exc
 
-from search_space.errors import CodegenError, JobError, ModelError, TilesmithError
 from tilesmith.failures import Terminated, explain, signals_as_exceptions
+from tilesmith.search_space.errors import CodegenError, JobError, ModelError, TilesmithError
 
 
 @pytest.mark.parametrize(

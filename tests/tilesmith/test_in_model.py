@@ -13,15 +13,15 @@ import pytest
 from onnx import parser
 
 import tilesmith as ts
-from compiler.build import prepared
-from compiler.graph import Graph
-from compiler.onnx_import import import_model
-from records import TuningRecord
-from records.queries import Filter
-from search_space.config import Config
-from search_space.measure import MeasureResult
-from search_space.template import template_of
-from tilesmith.in_model import keep, model_key, pinned
+from tilesmith.compiler.build import prepared
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.jobs.in_model import keep, model_key, pinned
+from tilesmith.records import TuningRecord
+from tilesmith.records.queries import Filter
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.template import template_of
 
 CPU = ts.resolve_target("cpu")
 

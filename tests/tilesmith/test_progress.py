@@ -7,9 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from search_space.workload import Workload
-from tilesmith.progress import headline, panel, progress_display
-from tuner.options import Progress, TaskReport
+from tilesmith.search_space.workload import Workload
+from tilesmith.showing.progress import headline, panel, progress_display
+from tilesmith.tuner.options import Progress, TaskReport
 
 
 def task(default_s: float | None, best_s: float | None, weight: float = 1.0) -> TaskReport:

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from records import Database, Toolchain, TuningRecord
-from search_space.config import Config
-from search_space.errors import InputError
-from search_space.measure import MeasureResult, Status
-from search_space.template import template_of
-from search_space.workload import Workload
-from tilesmith.charts import Axis, number, staircase
 from tilesmith.command_line import command_line
-from tilesmith.job_report import gather
-from tilesmith.report_page import page
-from tilesmith.targets import resolve_target
+from tilesmith.jobs.targets import resolve_target
+from tilesmith.records import Database, Toolchain, TuningRecord
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.measure import MeasureResult, Status
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.showing.charts import Axis, number, staircase
+from tilesmith.showing.job_report import gather
+from tilesmith.showing.report_page import page
 
 WORKLOAD = Workload.parse("matmul m=16 n=32 k=8 const=b")
 CPU = resolve_target("cpu")

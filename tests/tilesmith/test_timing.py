@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from tilesmith.timing import Timing, interleave, pinned
+from tilesmith.jobs.timing import Timing, interleave, pinned
 
 
 def test_contenders_take_turns() -> None:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.config import Config
-from search_space.errors import CodegenError
-from search_space.target import Target
-from search_space.workload import Workload
-from tuner.arena import Arena
+from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.arena import Arena
 
 CRASH, HANG, WRONG, GREEDY, REFUSED, SLOW, ABORT, CHATTY, NAN = range(1, 10)
 

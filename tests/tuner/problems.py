@@ -9,19 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.host import cpu_target
-from search_space.config import Config
-from search_space.expression import var
-from search_space.knobs import Constraint, choice, tile
-from search_space.measure import MeasureResult
-from search_space.space import SearchSpace, Subspace
-from search_space.target import Target
-from search_space.workload import Workload
-from tuner.cost_models.xgboost_squared import XgboostSquared
-from tuner.feature_source import KnobFeatures
-from tuner.predictor import Predictor
-from tuner.strategy import strategies
-from tuner.task import Trial, TuningState, TuningTask
+from tilesmith.codegen.host import cpu_target
+from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import Constraint, choice, tile
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.cost_models.xgboost_squared import XgboostSquared
+from tilesmith.tuner.feature_source import KnobFeatures
+from tilesmith.tuner.predictor import Predictor
+from tilesmith.tuner.strategy import strategies
+from tilesmith.tuner.task import Trial, TuningState, TuningTask
 
 TARGET = cpu_target("test", "avx512", "x86_64-unknown-linux-gnu")
 WORKLOAD = Workload.parse("matmul m=64 n=64 k=64")

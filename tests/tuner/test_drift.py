@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from problems import TARGET, judge
 
-from search_space.config import Config
-from search_space.measure import MeasuredBy, MeasureResult
-from search_space.workload import Workload
-from tuner.cancel import CancelToken
-from tuner.ledger import MemoryLedger
-from tuner.options import TuneOptions
-from tuner.runner import Candidate, RunnerOptions
-from tuner.runners.hardware import HardwareRunner
-from tuner.runners.simulator import SimulatorRunner
-from tuner.session import tune
-from tuner.task import TuningTask
+from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.cancel import CancelToken
+from tilesmith.tuner.ledger import MemoryLedger
+from tilesmith.tuner.options import TuneOptions
+from tilesmith.tuner.runner import Candidate, RunnerOptions
+from tilesmith.tuner.runners.hardware import HardwareRunner
+from tilesmith.tuner.runners.simulator import SimulatorRunner
+from tilesmith.tuner.session import tune
+from tilesmith.tuner.task import TuningTask
 
 WORKLOAD = Workload.parse("matmul m=128 n=128 k=128 const=b")
 
@@ -93,7 +93,7 @@ def test_a_move_is_believed_when_seen_twice(
         return [MeasureResult("ok", "hardware", (next(replies),))]
 
     monkeypatch.setattr(runner, "_ask", reply)
-    monkeypatch.setattr("tuner.runners.hardware._BASELINE_EVERY", 1)
+    monkeypatch.setattr("tilesmith.tuner.runners.hardware._BASELINE_EVERY", 1)
     runner.measure([(WORKLOAD, Config.of(m_tile=1))])
     runner.close()
     assert runner.looks == 1

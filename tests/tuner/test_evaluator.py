@@ -9,15 +9,15 @@ import pytest
 from problems import TARGET, judge
 from test_session import NoisyHardware
 
-from search_space.config import Config
-from search_space.measure import MeasureResult
-from search_space.workload import Workload
-from tuner.evaluator import InPlace, reranked
-from tuner.ledger import MemoryLedger
-from tuner.options import TuneOptions
-from tuner.publish import contenders
-from tuner.session import tune
-from tuner.task import TuningTask
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.evaluator import InPlace, reranked
+from tilesmith.tuner.ledger import MemoryLedger
+from tilesmith.tuner.options import TuneOptions
+from tilesmith.tuner.publish import contenders
+from tilesmith.tuner.session import tune
+from tilesmith.tuner.task import TuningTask
 
 ONE = Workload.parse("matmul m=64 n=64 k=64")
 TWO = Workload.parse("matmul m=32 n=64 k=48")
@@ -163,7 +163,7 @@ def test_no_comparison_begins_that_would_end_after_the_time_limit(
     """Comparisons of four seconds in ten: two fit."""
     clock = [0.0]
     watch = SimpleNamespace(monotonic=lambda: clock[0], perf_counter=lambda: clock[0])
-    for module in ("tuner.session", "tuner.search"):
+    for module in ("tilesmith.tuner.session", "tilesmith.tuner.search"):
         monkeypatch.setattr(f"{module}.time", watch)
 
     class FourSeconds(Conversions):

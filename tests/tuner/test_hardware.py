@@ -26,15 +26,15 @@ from fake_backend import (
 )
 from problems import TARGET
 
-from search_space.config import Config
-from search_space.errors import JobError
-from search_space.measure import MeasureResult
-from search_space.workload import Workload
-from tuner.cancel import CancelToken
-from tuner.messages import result_to_json
-from tuner.runner import RunnerOptions
-from tuner.runners.hardware import HardwareRunner
-from tuner.worker_process import WorkerProcess
+from tilesmith.search_space.errors import JobError
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.cancel import CancelToken
+from tilesmith.tuner.messages import result_to_json
+from tilesmith.tuner.runner import RunnerOptions
+from tilesmith.tuner.runners.hardware import HardwareRunner
+from tilesmith.tuner.worker_process import WorkerProcess
 
 WORKLOAD = Workload.parse("matmul m=24 n=16 k=32 const=b")
 FINE = 16

@@ -11,11 +11,11 @@ from pathlib import Path
 from problems import TARGET, judge
 from tune_to_end import OPTIONS, TASKS
 
-from records.database import Database
-from records.queries import Filter
-from tuner.ledger import MemoryLedger
-from tuner.runner import RunnerOptions, runners
-from tuner.session import tune
+from tilesmith.records.database import Database
+from tilesmith.records.queries import Filter
+from tilesmith.tuner.ledger import MemoryLedger
+from tilesmith.tuner.runner import RunnerOptions, runners
+from tilesmith.tuner.session import tune
 
 SCRIPT = Path(__file__).with_name("tune_to_end.py")
 

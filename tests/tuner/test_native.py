@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen.host import host_target
-from search_space.template import template_of
-from search_space.workload import Workload
-from tuner.checking import expected, random_inputs
-from tuner.runner import RunnerOptions
-from tuner.runners.hardware import HardwareRunner
-from tuner.strata import layout_spaces
-from tuner.trial import Bench
+from tilesmith.codegen.host import host_target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.checking import expected, random_inputs
+from tilesmith.tuner.runner import RunnerOptions
+from tilesmith.tuner.runners.hardware import HardwareRunner
+from tilesmith.tuner.strata import layout_spaces
+from tilesmith.tuner.trial import Bench
 
 WORKLOADS = [
     "matmul m=37 n=50 k=29 const=b epilogue=bias,relu",
@@ -59,7 +59,7 @@ def test_several_threads_are_measured(runner: HardwareRunner) -> None:
 
 
 def test_a_kernel_that_computes_something_else_is_wrong(tmp_path: Path) -> None:
-    from tuner.native_backend import open_backend
+    from tilesmith.tuner.native_backend import open_backend
 
     workload = Workload.parse("matmul m=16 n=16 k=16")
     inputs = random_inputs(workload)

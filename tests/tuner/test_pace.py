@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from problems import TARGET, state
 
-from search_space.measure import MeasureResult
-from tuner.cost_model import CostModel, Floats, Samples
-from tuner.feature_source import KnobFeatures
-from tuner.pace import PaceLog
-from tuner.predictor import Predictor
-from tuner.runner import RunnerOptions
-from tuner.runners.simulator import SimulatorRunner
-from tuner.task import Trial
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.tuner.cost_model import CostModel, Floats, Samples
+from tilesmith.tuner.feature_source import KnobFeatures
+from tilesmith.tuner.pace import PaceLog
+from tilesmith.tuner.predictor import Predictor
+from tilesmith.tuner.runner import RunnerOptions
+from tilesmith.tuner.runners.simulator import SimulatorRunner
+from tilesmith.tuner.task import Trial
 
 
 class Notebook(CostModel):

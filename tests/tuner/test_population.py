@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from problems import cost, ok, space, state
 
-from search_space.config import Config
-from search_space.errors import ConfigError
-from search_space.expression import var
-from search_space.knobs import Constraint, choice, layout, tile
-from search_space.space import SearchSpace, Subspace
-from search_space.transfer import carried_over
-from tuner.evolution import Evolution, evolve
-from tuner.knob_features import KnobColumns
-from tuner.population import Breeder
-from tuner.strata import layout_spaces, propose_for_strata, strata
-from tuner.task import Trial, plain_layouts
+from tilesmith.search_space.errors import ConfigError
+from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import Constraint, choice, layout, tile
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.spaces.transfer import carried_over
+from tilesmith.tuner.evolution import Evolution, evolve
+from tilesmith.tuner.knob_features import KnobColumns
+from tilesmith.tuner.population import Breeder
+from tilesmith.tuner.strata import layout_spaces, propose_for_strata, strata
+from tilesmith.tuner.task import Trial, plain_layouts
 
 SPACE = space()
 

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from problems import TARGET, Judged, judge
 
-from search_space.config import Config
-from search_space.measure import MeasureResult
-from search_space.target import Target
-from search_space.template import template_of
-from search_space.workload import Workload
-from simulator import Judgement
-from tuner.cancel import Cancelled
-from tuner.cost_models.residual import DampedResidual
-from tuner.feature_source import JudgedFeatures, KnobFeatures
-from tuner.predictor import Predictor
-from tuner.task import Trial, TuningState, TuningTask
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator import Judgement
+from tilesmith.tuner.cancel import Cancelled
+from tilesmith.tuner.cost_models.residual import DampedResidual
+from tilesmith.tuner.feature_source import JudgedFeatures, KnobFeatures
+from tilesmith.tuner.predictor import Predictor
+from tilesmith.tuner.task import Trial, TuningState, TuningTask
 
 WORKLOAD = Workload.parse("matmul m=128 n=128 k=128 const=b")
 OTHER = Workload.parse("matmul m=64 n=64 k=64 const=b")
@@ -156,7 +156,7 @@ def test_judging_ahead_is_ended_between_pieces_of_known_length(
         if now >= 2.0:
             raise Cancelled
 
-    monkeypatch.setattr("tuner.feature_source.time.monotonic", lambda: now)
+    monkeypatch.setattr("tilesmith.tuner.feature_source.time.monotonic", lambda: now)
     searched, source = state(), JudgedFeatures(slow, TARGET)
     configs = list(dict.fromkeys(searched.space.sample(np.random.default_rng(5), 600)))
     source.judge_ahead(searched, configs[:90], ending)

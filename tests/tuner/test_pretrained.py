@@ -11,19 +11,19 @@ import pytest
 from numpy.typing import NDArray
 from problems import TARGET, judge
 
-from search_space.config import Config
-from search_space.errors import InputError
-from search_space.measure import MeasureResult
-from search_space.template import template_of
-from search_space.workload import Workload
-from tuner import pretrained as module
-from tuner.cost_models.blend import Blend
-from tuner.feature_source import JudgedFeatures
-from tuner.knob_features import KnobColumns
-from tuner.network import Ensemble, Network
-from tuner.predictor import Predictor
-from tuner.pretrained import FOLDER, Pretrained, reference, relative, usual
-from tuner.task import Trial, TuningState, TuningTask
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner import pretrained as module
+from tilesmith.tuner.cost_models.blend import Blend
+from tilesmith.tuner.feature_source import JudgedFeatures
+from tilesmith.tuner.knob_features import KnobColumns
+from tilesmith.tuner.network import Ensemble, Network
+from tilesmith.tuner.predictor import Predictor
+from tilesmith.tuner.pretrained import FOLDER, Pretrained, reference, relative, usual
+from tilesmith.tuner.task import Trial, TuningState, TuningTask
 
 WORKLOAD = Workload.parse("matmul m=128 n=128 k=128 const=b")
 COLUMNS = 7

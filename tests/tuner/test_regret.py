@@ -12,7 +12,7 @@ from scipy.stats import hypergeom
 
 from benchmarks.search.regret import padded, random_median, search, summary
 from benchmarks.search.spaces import Case, measured_table
-from simulator import judge, measure
+from tilesmith.simulator import judge, measure
 
 
 @pytest.mark.parametrize("size, good", [(50, 1), (1000, 7), (12_345, 40), (10, 10), (10, 9)])

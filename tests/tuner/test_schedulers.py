@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from search_space.errors import InputError
-from tuner.scheduler import TaskProgress, schedulers
+from tilesmith.search_space.errors import InputError
+from tilesmith.tuner.scheduler import TaskProgress, schedulers
 
 
 def progress(

@@ -12,26 +12,26 @@ import pytest
 from numpy.typing import NDArray
 from problems import TARGET, Judged, judge
 
-from records.database import Database
-from records.queries import Filter
-from search_space.config import Config
-from search_space.errors import InputError, JobError
-from search_space.measure import MeasuredBy, MeasureResult
-from search_space.target import Target
-from search_space.template import template_of
-from search_space.workload import Workload
-from tuner.cancel import CancelToken, cancel_on_signals
-from tuner.cost_model import Samples
-from tuner.cost_models.blend import Blend
-from tuner.database_ledger import DatabaseLedger
-from tuner.ledger import Entry, MemoryLedger
-from tuner.options import Progress, TuneOptions
-from tuner.publish import canonical_best
-from tuner.runner import Candidate, RunnerOptions, runners
-from tuner.runners.simulator import SimulatorRunner
-from tuner.session import tune
-from tuner.strategy import strategies
-from tuner.task import Trial, TuningTask
+from tilesmith.records.database import Database
+from tilesmith.records.queries import Filter
+from tilesmith.search_space.errors import InputError, JobError
+from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.cancel import CancelToken, cancel_on_signals
+from tilesmith.tuner.cost_model import Samples
+from tilesmith.tuner.cost_models.blend import Blend
+from tilesmith.tuner.database_ledger import DatabaseLedger
+from tilesmith.tuner.ledger import Entry, MemoryLedger
+from tilesmith.tuner.options import Progress, TuneOptions
+from tilesmith.tuner.publish import canonical_best
+from tilesmith.tuner.runner import Candidate, RunnerOptions, runners
+from tilesmith.tuner.runners.simulator import SimulatorRunner
+from tilesmith.tuner.session import tune
+from tilesmith.tuner.strategy import strategies
+from tilesmith.tuner.task import Trial, TuningTask
 
 BIG = Workload.parse("matmul m=128 n=128 k=128 const=b")
 SMALL = Workload.parse("matmul m=32 n=64 k=48")
@@ -283,7 +283,7 @@ def test_no_more_is_measured_at_once_than_there_is_time_for(
             chunks.append(len(batch))
             return super().measure(batch, cancel)
 
-    monkeypatch.setattr("tuner.search.time.monotonic", lambda: now)
+    monkeypatch.setattr("tilesmith.tuner.search.time.monotonic", lambda: now)
     runner = Slow(RunnerOptions(TARGET, judge=judge))
     limited = TuneOptions(trials=None, time_limit_s=30, seed=1)
     summary = tune(TASKS, TARGET, MemoryLedger(), [runner], limited, judge=judge)

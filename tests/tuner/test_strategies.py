@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from problems import best_of, cost, ok, run, space, state
 
-from search_space.errors import InputError
-from search_space.knobs import tile
-from search_space.space import SearchSpace, Subspace
-from tuner.strategy import generator_state, pick_diverse, restored_generator, strategies
-from tuner.task import Trial
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.spaces.knobs import tile
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.tuner.strategy import generator_state, pick_diverse, restored_generator, strategies
+from tilesmith.tuner.task import Trial
 
 SEEDS = (0, 1, 2, 3, 4)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner import timing
+from tilesmith.tuner import timing
 
 
 class Kernel:

@@ -7,14 +7,14 @@ import time
 
 from problems import TARGET, judge
 
-from records.database import Database
-from search_space.errors import InputError
-from search_space.workload import Workload
-from tuner.database_ledger import DatabaseLedger
-from tuner.options import TuneOptions
-from tuner.runner import RunnerOptions, runners
-from tuner.session import tune
-from tuner.task import TuningTask
+from tilesmith.records.database import Database
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.database_ledger import DatabaseLedger
+from tilesmith.tuner.options import TuneOptions
+from tilesmith.tuner.runner import RunnerOptions, runners
+from tilesmith.tuner.session import tune
+from tilesmith.tuner.task import TuningTask
 
 TASKS = [
     TuningTask(Workload.parse("matmul m=128 n=128 k=128 const=b"), 3.0),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilesmith.options import (
+from tilesmith.commands.options import (
     NameList,
     Quantity,
     Shape,
@@ -16,10 +16,10 @@ from tilesmith.options import (
     shape_option,
     target_option,
 )
-from tilesmith.output import note, print_json, table
+from tilesmith.showing.output import note, print_json, table
 
 if TYPE_CHECKING:
-    from tilesmith.reports import Comparison
+    from tilesmith.jobs.reports import Comparison
 
 
 @click.command()
@@ -64,10 +64,10 @@ def bench(
 
     With --against all take turns within one run, on the same cores, and outputs are compared.
     """
-    from search_space.errors import InputError
-    from tilesmith.comparison import compare, source_of
-    from tilesmith.compiling import executable_of, random_inputs
-    from tilesmith.targets import resolve_target
+    from tilesmith.jobs.comparison import compare, source_of
+    from tilesmith.jobs.compiling import executable_of, random_inputs
+    from tilesmith.jobs.targets import resolve_target
+    from tilesmith.search_space.errors import InputError
 
     resolved = resolve_target(target, dict(settings))
     executable = executable_of(model, resolved, database, dict(shapes), threads)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilesmith.options import (
+from tilesmith.commands.options import (
     Shape,
     database_option,
     json_option,
@@ -16,10 +16,10 @@ from tilesmith.options import (
     target_option,
     threads_option,
 )
-from tilesmith.output import print_json
+from tilesmith.showing.output import print_json
 
 if TYPE_CHECKING:
-    from tilesmith.reports import CompileReport
+    from tilesmith.jobs.reports import CompileReport
 
 
 @click.command("compile")
@@ -59,8 +59,8 @@ def compile_model(
     An operator the database does not know takes the schedule of the nearest tuned shape, or else
     the default; one without a template runs on the host. The report says how many of each.
     """
-    from tilesmith.compiling import compile_to
-    from tilesmith.targets import resolve_target
+    from tilesmith.jobs.compiling import compile_to
+    from tilesmith.jobs.targets import resolve_target
 
     resolved = resolve_target(target, dict(settings))
     report = compile_to(

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.options import json_option
-from tilesmith.output import print_json, table
+from tilesmith.commands.options import json_option
+from tilesmith.showing.output import print_json, table
 
 if TYPE_CHECKING:
-    from search_space.template import Parameter, Template
+    from tilesmith.search_space.template import Parameter, Template
 
 
 @click.command()
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 @json_option
 def operators(name: str | None, as_json: bool) -> None:
     """List the operators, or explain the parameters of the one called NAME."""
-    from search_space.dtypes import NAMES
-    from search_space.epilogue import STEPS
-    from search_space.template import template_of, templates
+    from tilesmith.search_space.dtypes import NAMES
+    from tilesmith.search_space.epilogue import STEPS
+    from tilesmith.search_space.template import template_of, templates
 
     found = [template_of(known) for known in ([name] if name else sorted(templates))]
     if as_json:

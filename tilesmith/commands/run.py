@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tilesmith.options import (
+from tilesmith.commands.options import (
     NamedFile,
     Shape,
     database_option,
@@ -17,7 +17,7 @@ from tilesmith.options import (
     shape_option,
     target_option,
 )
-from tilesmith.output import note, print_json, table
+from tilesmith.showing.output import note, print_json, table
 
 
 @click.command()
@@ -54,10 +54,10 @@ def run(
     as_json: bool,
 ) -> None:
     """Run MODEL once and print (or write) its outputs."""
-    from search_space.files import check_output
-    from tilesmith.arrays import read_arrays, summary_of, write_arrays
-    from tilesmith.compiling import executable_of, random_inputs
-    from tilesmith.targets import resolve_target
+    from tilesmith.jobs.compiling import executable_of, random_inputs
+    from tilesmith.jobs.targets import resolve_target
+    from tilesmith.search_space.files import check_output
+    from tilesmith.showing.arrays import read_arrays, summary_of, write_arrays
 
     if output is not None:
         read = [model, *(path for _, path in inputs), *([] if database is None else [database])]

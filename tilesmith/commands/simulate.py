@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilesmith.options import (
+from tilesmith.commands.options import (
     Shape,
     database_option,
     json_option,
@@ -17,10 +17,10 @@ from tilesmith.options import (
     shape_option,
     target_option,
 )
-from tilesmith.output import note, print_json, table
+from tilesmith.showing.output import note, print_json, table
 
 if TYPE_CHECKING:
-    from simulator import SimulationResult
+    from tilesmith.simulator import SimulationResult
 
 
 @click.command()
@@ -58,8 +58,8 @@ def simulate(
     operator alone, its roofline, and how much of the model's latency it shows.
     """
     from tilesmith import api
-    from tilesmith.compiling import is_artifact
-    from tilesmith.subjects import subject_of
+    from tilesmith.jobs.compiling import is_artifact
+    from tilesmith.jobs.subjects import subject_of
 
     subject = subject_of(model, operators)
     if is_artifact(subject):
@@ -86,8 +86,8 @@ def _check_asked(path: Path, **asked: str) -> None:
     """Refuse an artifact that was made for other than what the command line asks for."""
     from click.core import ParameterSource
 
-    from compiler.artifact import read_artifact
-    from search_space.errors import InputError
+    from tilesmith.compiler.artifact import read_artifact
+    from tilesmith.search_space.errors import InputError
 
     context = click.get_current_context()
     given = {n: v for n, v in asked.items()

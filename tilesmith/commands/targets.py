@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.options import json_option, set_option
-from tilesmith.output import print_json, table
+from tilesmith.commands.options import json_option, set_option
+from tilesmith.showing.output import print_json, table
 
 if TYPE_CHECKING:
-    from search_space.target import Fact, Target
+    from tilesmith.search_space.target import Fact, Target
 
 
 @click.command()
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @json_option
 def targets(name: str | None, settings: tuple[tuple[str, str], ...], as_json: bool) -> None:
     """List the targets, or explain the one called NAME (a name or a .toml file)."""
-    from tilesmith.targets import all_targets, resolve_target
+    from tilesmith.jobs.targets import all_targets, resolve_target
 
     if name is None and settings:
         raise click.UsageError("--set changes a number of one target; name the target")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.options import (
+from tilesmith.commands.options import (
     Shape,
     database_option,
     json_option,
@@ -16,10 +16,10 @@ from tilesmith.options import (
     target_option,
     threads_option,
 )
-from tilesmith.output import duration, note, print_json, table
+from tilesmith.showing.output import duration, note, print_json, table
 
 if TYPE_CHECKING:
-    from tilesmith.reports import TuneReport
+    from tilesmith.jobs.reports import TuneReport
 
 
 @click.command()
@@ -80,12 +80,12 @@ def tune(
 
     Every trial is stored in the database as it finishes; a job that is interrupted loses none.
     """
-    from search_space.errors import JobError
     from tilesmith import api
-    from tilesmith.progress import progress_display
+    from tilesmith.jobs.subjects import subject_of
+    from tilesmith.jobs.tuning import JobStopped
+    from tilesmith.search_space.errors import JobError
+    from tilesmith.showing.progress import progress_display
     from tilesmith.stopping import ends_soon, resuming_command
-    from tilesmith.subjects import subject_of
-    from tilesmith.tuning import JobStopped
 
     subject = subject_of(model, operators)
     resuming = resuming_command(click.get_current_context().find_root().obj)

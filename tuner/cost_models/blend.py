@@ -17,9 +17,9 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.boosting import Booster, parse
-from tuner.compression import Compression
-from tuner.cost_model import (
+from tilesmith.tuner.boosting import Booster, parse
+from tilesmith.tuner.compression import Compression
+from tilesmith.tuner.cost_model import (
     CostModel,
     Floats,
     Joint,
@@ -28,7 +28,7 @@ from tuner.cost_model import (
     centred_logs,
     cost_models,
 )
-from tuner.cost_models.gaussian_process import GaussianProcess
+from tilesmith.tuner.cost_models.gaussian_process import GaussianProcess
 
 _TREES, _TREES_WITH_PRIOR = 0.2, 0.35
 """Weight of the trees: what a prior leaves has more corners."""

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.boosting import parse
-from tuner.cost_model import CostModel, Floats, Samples, centred_logs, cost_models
+from tilesmith.tuner.boosting import parse
+from tilesmith.tuner.cost_model import CostModel, Floats, Samples, centred_logs, cost_models
 
 _TREES = 60
 

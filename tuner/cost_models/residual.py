@@ -15,8 +15,8 @@ import json
 
 import numpy as np
 
-from tuner.boosting import Booster, parse
-from tuner.cost_model import CostModel, Floats, Samples, centred_logs, cost_models
+from tilesmith.tuner.boosting import Booster, parse
+from tilesmith.tuner.cost_model import CostModel, Floats, Samples, centred_logs, cost_models
 
 _WEIGHT = 0.5
 _FEWEST = 4

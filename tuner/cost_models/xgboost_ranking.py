@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tuner.boosting import Booster
-from tuner.cost_model import CostModel, Floats, Samples, centred_logs, cost_models
+from tilesmith.tuner.boosting import Booster
+from tilesmith.tuner.cost_model import CostModel, Floats, Samples, centred_logs, cost_models
 
 
 @cost_models.register("xgboost_ranking")

@@ -13,14 +13,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from search_space.config import Config
-from search_space.measure import MeasuredBy, MeasureResult
-from search_space.workload import Workload
-from tuner.cancel import CancelToken
-from tuner.messages import result_from_json
-from tuner.options import DRIFT_LIMIT
-from tuner.runner import Candidate, Runner, RunnerOptions, runners
-from tuner.worker_process import WorkerError, WorkerProcess
+from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.cancel import CancelToken
+from tilesmith.tuner.messages import result_from_json
+from tilesmith.tuner.options import DRIFT_LIMIT
+from tilesmith.tuner.runner import Candidate, Runner, RunnerOptions, runners
+from tilesmith.tuner.worker_process import WorkerError, WorkerProcess
 
 _BASELINE_EVERY = 40
 """Trials between two looks at the baseline: the first kernel that worked, measured again."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from search_space.config import Config
-from search_space.errors import InputError
-from search_space.measure import MeasuredBy, MeasureResult
-from search_space.workload import Workload
-from tuner.cancel import CancelToken
-from tuner.runner import Candidate, DeterministicRunner, Runner, RunnerOptions, runners
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.cancel import CancelToken
+from tilesmith.tuner.runner import Candidate, DeterministicRunner, Runner, RunnerOptions, runners
 
 
 class ReplayRunner(DeterministicRunner):

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from search_space.config import Config
-from search_space.errors import TilesmithError
-from search_space.measure import MeasuredBy, MeasureResult
-from search_space.workload import Workload
-from tuner.cancel import CancelToken
-from tuner.feature_source import Judge
-from tuner.runner import Candidate, DeterministicRunner, Runner, RunnerOptions, runners
+from tilesmith.search_space.errors import TilesmithError
+from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.cancel import CancelToken
+from tilesmith.tuner.feature_source import Judge
+from tilesmith.tuner.runner import Candidate, DeterministicRunner, Runner, RunnerOptions, runners
 
 
 class SimulatorRunner(DeterministicRunner):
@@ -59,7 +59,7 @@ def _result(latency: float, bound: str, elapsed: float) -> MeasureResult:
 
 def simulator_judge() -> Judge:
     """The `simulator` package's most faithful judge, imported on first use."""
-    from simulator import measure
+    from tilesmith.simulator import measure
 
     return measure
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from search_space.config import Config
-from tuner.population import Breeder, Population
-from tuner.strategy import Json, Strategy, new_random, pick_diverse, strategies
-from tuner.task import TuningState
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.tuner.population import Breeder, Population
+from tilesmith.tuner.strategy import Json, Strategy, new_random, pick_diverse, strategies
+from tilesmith.tuner.task import TuningState
 
 _CHAINS = 64
 _STEPS = 24

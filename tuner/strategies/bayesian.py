@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.config import Config
-from tuner.knob_features import KnobColumns
-from tuner.population import Breeder
-from tuner.strategy import Strategy, new_random, strategies
-from tuner.task import TuningState
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.tuner.knob_features import KnobColumns
+from tilesmith.tuner.population import Breeder
+from tilesmith.tuner.strategy import Strategy, new_random, strategies
+from tilesmith.tuner.task import TuningState
 
 _FIRST = 12
 _MOST = 200

@@ -20,13 +20,13 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import numpy as np
 
-from search_space.config import Config
-from tuner.acquisition import batch_by_improvement, log_expected_improvement
-from tuner.cost_model import Floats
-from tuner.evolution import Evolution, evolve
-from tuner.population import Breeder
-from tuner.strategy import SMALLEST_BATCH, Strategy, new_random, pick_diverse, strategies
-from tuner.task import Predict, TuningState
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.tuner.acquisition import batch_by_improvement, log_expected_improvement
+from tilesmith.tuner.cost_model import Floats
+from tilesmith.tuner.evolution import Evolution, evolve
+from tilesmith.tuner.population import Breeder
+from tilesmith.tuner.strategy import SMALLEST_BATCH, Strategy, new_random, pick_diverse, strategies
+from tilesmith.tuner.task import Predict, TuningState
 
 _BREEDING = Evolution(population=320, generations=3, crossover=0.3)
 _INFORMED_BREEDING = Evolution(

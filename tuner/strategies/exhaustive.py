@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from search_space.config import Config
-from tuner.strategy import Json, Strategy, strategies
-from tuner.task import TuningState
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.tuner.strategy import Json, Strategy, strategies
+from tilesmith.tuner.task import TuningState
 
 
 @strategies.register("exhaustive")

@@ -6,10 +6,10 @@ fifth of the first generation from measured records, 64 measured at a time. Only
 
 from __future__ import annotations
 
-from search_space.config import Config
-from tuner.evolution import Evolution, evolve
-from tuner.strategy import Strategy, new_random, pick_diverse, strategies
-from tuner.task import TuningState
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.tuner.evolution import Evolution, evolve
+from tilesmith.tuner.strategy import Strategy, new_random, pick_diverse, strategies
+from tilesmith.tuner.task import TuningState
 
 _POPULATION = 512
 _MEASURED_SHARE = 0.2

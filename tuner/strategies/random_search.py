@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from search_space.config import Config
-from tuner.strategy import Strategy, new_random, strategies
-from tuner.task import TuningState
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.tuner.strategy import Strategy, new_random, strategies
+from tilesmith.tuner.task import TuningState
 
 
 @strategies.register("random")

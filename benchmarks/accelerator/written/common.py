@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from codegen.accelerator.builder import Kernel
-from codegen.accelerator.instructions import Space
-from codegen.accelerator.memory import HbmView, Tile
+from tilesmith.codegen.trainium.isa.instructions import Space
+from tilesmith.codegen.trainium.isa.memory import HbmView, Tile
+from tilesmith.codegen.trainium.kernel.builder import Kernel
 
 P = 128
 BANK = 512

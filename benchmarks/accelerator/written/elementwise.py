@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import sqrt
 
-from codegen.accelerator.builder import Kernel
-from codegen.accelerator.core import Core
-from codegen.accelerator.instructions import InstructionStream
-from codegen.accelerator.memory import Tile
+from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream
+from tilesmith.codegen.trainium.isa.memory import Tile
+from tilesmith.codegen.trainium.kernel.builder import Kernel
 from written.common import P, across_heads, blocks, pieces
 
 WIDTH = 2048

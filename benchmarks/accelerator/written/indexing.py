@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from codegen.accelerator.builder import Kernel
-from codegen.accelerator.core import Core
-from codegen.accelerator.instructions import InstructionStream
+from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream
+from tilesmith.codegen.trainium.kernel.builder import Kernel
 from written.common import P, Transposer, blocks, pieces
 
 WIDTH = 2048

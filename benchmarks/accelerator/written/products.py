@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from codegen.accelerator.builder import Kernel
-from codegen.accelerator.core import Core
-from codegen.accelerator.instructions import InstructionStream, Space
-from codegen.accelerator.memory import HbmView, Tile
+from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Space
+from tilesmith.codegen.trainium.isa.memory import HbmView, Tile
+from tilesmith.codegen.trainium.kernel.builder import Kernel
 from written.common import BANK, P, Transposer, blocks, pieces, pipelined, row_in_all, weights
 from written.rows import normalise, soften
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from codegen.host import cpu_target
-from search_space.target import Target
+from tilesmith.codegen.host import cpu_target
+from tilesmith.search_space.target import Target
 
 FIXED = {
     "threads": 2,

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pytest
 
-from codegen.structures import space_of, structure_program
-from search_space.config import Config
-from search_space.program import (
+from tilesmith.codegen.structures import space_of, structure_program
+from tilesmith.search_space.ir.program import (
     Allocate,
     Block,
     If,
@@ -19,12 +18,13 @@ from search_space.program import (
     Sequence,
     Statement,
 )
-from search_space.target import Target
-from search_space.workload import Workload
-from simulator.cpu.facts import Facts, evaluate
-from simulator.cpu.machine import Machine
-from simulator.cpu.skeleton import Skeleton, skeleton_of
-from simulator.cpu.traffic import traffic_of
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.cpu.facts import Facts, evaluate
+from tilesmith.simulator.cpu.machine import Machine
+from tilesmith.simulator.cpu.skeleton import Skeleton, skeleton_of
+from tilesmith.simulator.cpu.traffic import traffic_of
 
 MATMUL = "matmul m=23 n=37 k=19 const=b"
 CASES = (

@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen.host import cpu_target
-from codegen.structures import space_of
-from search_space.config import Config
-from search_space.errors import ConfigError, TargetError
-from search_space.target import Target
-from search_space.template import template_of, templates
-from search_space.workload import Workload
-from simulator import judge, simulate
-from simulator.cpu import CpuSimulator
-from simulator.cpu.calibration import calibrated, with_calibration
-from simulator.cpu.features import NAMES
+from tilesmith.codegen.host import cpu_target
+from tilesmith.codegen.structures import space_of
+from tilesmith.search_space.errors import ConfigError, TargetError
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of, templates
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator import judge, simulate
+from tilesmith.simulator.cpu import CpuSimulator
+from tilesmith.simulator.cpu.calibration import calibrated, with_calibration
+from tilesmith.simulator.cpu.features import NAMES
 
 MATMUL = "matmul m=96 n=80 k=64 const=b"
 CONV = "conv2d c=32 h=14 w=14 oc=32 kh=3 kw=3 pad=1 const=weight"

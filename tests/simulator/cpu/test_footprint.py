@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.cpu.footprint import distinct, footprint, lowest_bit
+from tilesmith.simulator.cpu.footprint import distinct, footprint, lowest_bit
 
 LINE = 64
 SIZE = 4

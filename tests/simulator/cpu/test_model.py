@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from codegen.structures import space_of, structure_program
-from search_space.config import Config
-from search_space.space import SearchSpace
-from search_space.target import Target
-from search_space.workload import Workload
-from simulator.cpu.facts import evaluate
-from simulator.cpu.machine import Machine
-from simulator.cpu.model import program_cost
-from simulator.cpu.skeleton import skeleton_of
+from tilesmith.codegen.structures import space_of, structure_program
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.space import SearchSpace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.cpu.facts import evaluate
+from tilesmith.simulator.cpu.machine import Machine
+from tilesmith.simulator.cpu.model import program_cost
+from tilesmith.simulator.cpu.skeleton import skeleton_of
 
 
 def _cycles(target: Target, m: int, n: int, k: int, **knobs: int | str) -> float:

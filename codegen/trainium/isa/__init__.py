@@ -1,0 +1,1 @@
+"""The instruction set of Trainium-like cores: instructions, operands, rules, text, bytes."""

@@ -1,0 +1,235 @@
+"""Handles for operands (`HbmView`, `Tile`) and the allocators that place tiles in SBUF and PSUM.
+
+Both handles are views: slicing gives another view of the same memory, as numpy does, and never
+copies. The first axis of a tile is the partition; an access has up to four free axes beside it.
+
+Invariants: views are frozen and stay inside their tensor or tile; allocators never hand out bytes
+that are in use, and say what is in use when a request does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from tilesmith.codegen.trainium.isa.instructions import DIMENSIONS, QUARTER, Space
+from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.errors import CodegenError
+
+Dims = tuple[tuple[int, int], ...]
+ALIGNMENT = 64
+
+
+def _slice(dims: Dims, index: Any, what: str) -> tuple[int, list[tuple[int, int] | None]]:
+    """Apply a numpy-style index: (offset, dims with None where an integer dropped one)."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if len(parts) > len(dims):
+        raise CodegenError(f"{what} has {len(dims)} axes; {len(parts)} indices were given")
+    offset = 0
+    kept: list[tuple[int, int] | None] = []
+    for axis, (count, stride) in enumerate(dims):
+        part = parts[axis] if axis < len(parts) else slice(None)
+        if isinstance(part, slice):
+            start, stop, step = part.indices(count)
+            length = len(range(start, stop, step))
+            wanted = part.stop
+            if length < 1 or (isinstance(wanted, int) and wanted > count):
+                raise CodegenError(f"{what}: {part} is outside axis {axis} of {count} elements")
+            kept.append((length, stride * step))
+            offset += start * stride
+        else:
+            place = int(part)
+            if not 0 <= place < count:
+                raise CodegenError(
+                    f"{what}: index {place} is outside axis {axis} of {count} elements"
+                )
+            kept.append(None)
+            offset += place * stride
+    return offset, kept
+
+
+@dataclass(frozen=True)
+class HbmView:
+    """Part of a tensor in HBM: element offset and (count, stride in elements) of each axis."""
+
+    name: str
+    tensor: int
+    dtype: str
+    offset: int
+    dims: Dims
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(count for count, _ in self.dims)
+
+    def __getitem__(self, index: Any) -> HbmView:
+        offset, kept = _slice(self.dims, index, f"tensor '{self.name}'")
+        dims = tuple(d for d in kept if d is not None)
+        return replace(self, offset=self.offset + offset, dims=dims)
+
+    def permute(self, *axes: int) -> HbmView:
+        """Axes in another order."""
+        return replace(self, dims=tuple(self.dims[axis] for axis in axes))
+
+    def split(self, axis: int, *counts: int) -> HbmView:
+        """One axis as several, outermost first; their product is its extent."""
+        total, stride = self.dims[axis]
+        parts: list[tuple[int, int]] = []
+        for count in reversed(counts):
+            parts.insert(0, (count, stride))
+            stride *= count
+            if total % count:
+                raise CodegenError(f"axis of {total} elements does not split into {counts}")
+            total //= count
+        if total != 1:
+            raise CodegenError(f"axis {axis} of tensor '{self.name}' does not split into {counts}")
+        return replace(self, dims=(*self.dims[:axis], *parts, *self.dims[axis + 1 :]))
+
+    def broadcast(self, partitions: int) -> HbmView:
+        """The same elements for each of `partitions` partitions: a new first axis of stride 0."""
+        return replace(self, dims=((partitions, 0), *self.dims))
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Part of SBUF or PSUM: byte offset in each partition, and the free axes' (count, stride)."""
+
+    name: str
+    space: Space
+    allocation: int
+    dtype: str
+    partition: int
+    partitions: int
+    offset: int
+    dims: Dims
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.partitions, *(count for count, _ in self.dims))
+
+    def __getitem__(self, index: Any) -> Tile:
+        what = f"tile '{self.name}'"
+        parts = index if isinstance(index, tuple) else (index,)
+        first = parts[0]
+        rows = first if isinstance(first, slice) else slice(int(first), int(first) + 1)
+        skipped, kept = _slice(((self.partitions, 1),), rows, what)
+        offset, free = _slice(self.dims, parts[1:], what)
+        assert kept[0] is not None
+        if kept[0][1] != 1:
+            raise CodegenError(f"{what}: partitions are taken one after the other, without a step")
+        return replace(
+            self,
+            partition=self.partition + skipped,
+            partitions=kept[0][0],
+            offset=self.offset + offset * size_of(self.dtype),
+            dims=tuple(d for d in free if d is not None) or ((1, 1),),
+        )
+
+    def split(self, axis: int, *counts: int) -> Tile:
+        """One free axis (1 is the first) as several, outermost first."""
+        view = HbmView(self.name, 0, self.dtype, 0, self.dims).split(axis - 1, *counts)
+        return replace(self, dims=view.dims)
+
+    def permute(self, *axes: int) -> Tile:
+        """Free axes in another order; axes count from 1, the partition stays first."""
+        return replace(self, dims=tuple(self.dims[axis - 1] for axis in axes))
+
+    def broadcast(self, *counts: int) -> Tile:
+        """The same elements repeated: new innermost free axes of stride 0.
+
+        A [P, 1] tile broadcast to n reads as [P, n].
+        """
+        base = tuple(d for d in self.dims if d[0] != 1)
+        return replace(self, dims=(*base, *((count, 0) for count in counts)))
+
+
+def from_reachable(tile: Tile, lowest: int) -> Tile:
+    """A tile begun further up, not above `lowest`, so that compute engines reach all of it: they
+    begin at multiples of 32 and take no more partitions than the largest power of two in these.
+    """
+    stop = tile.partition + tile.partitions
+    start = tile.partition // QUARTER * QUARTER
+    while start and start & -start < stop - start:
+        start -= QUARTER
+    start = max(start, lowest)
+    return replace(tile, partition=start, partitions=stop - start)
+
+
+def dense(shape: Sequence[int]) -> Dims:
+    """Row-major (count, stride) pairs of a shape."""
+    dims: list[tuple[int, int]] = []
+    stride = 1
+    for count in reversed(shape):
+        dims.insert(0, (int(count), stride))
+        stride *= int(count)
+    return tuple(dims)
+
+
+@lru_cache(maxsize=4096)
+def padded(dims: Dims) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Counts and strides of an access, padded to `DIMENSIONS` behind the first axis.
+
+    Raises:
+        CodegenError: too many axes for one instruction, even after merging neighbours.
+    """
+    first, *free = dims
+    merged: list[tuple[int, int]] = []
+    for count, stride in free:
+        if merged and merged[-1][1] == stride * count:
+            merged[-1] = (merged[-1][0] * count, stride)
+        elif count != 1 or len(free) == 1:
+            merged.append((count, stride))
+    if len(merged) > DIMENSIONS - 1:
+        raise CodegenError(f"an access has at most {DIMENSIONS - 1} free axes, not {len(merged)}")
+    fill = [(1, 0)] * (DIMENSIONS - 1 - len(merged))
+    full = (first, *fill, *merged)
+    return tuple(count for count, _ in full), tuple(stride for _, stride in full)
+
+
+class Allocator:
+    """First-fit over the bytes of one partition of a memory; a tile takes the same in all.
+
+    Args:
+        size: bytes in each partition.
+        bank: bytes that a tile not larger than them must not straddle (0: no such limit).
+    """
+
+    def __init__(self, name: str, size: int, bank: int = 0) -> None:
+        self.name, self.size, self.bank = name, size, bank
+        self.live: dict[int, tuple[int, str]] = {}
+
+    def take(self, amount: int, name: str) -> int:
+        """The offset of `amount` free bytes; `CodegenError` if there are none."""
+        amount = -(-amount // ALIGNMENT) * ALIGNMENT
+        at = 0
+        for start in sorted(self.live):
+            at = self._fit(at, amount)
+            if at + amount <= start:
+                break
+            at = max(at, start + self.live[start][0])
+        at = self._fit(at, amount)
+        if at + amount > self.size:
+            used = sum(size for size, _ in self.live.values())
+            raise CodegenError(
+                f"tile '{name}' needs {amount} bytes a partition of {self.name}, which has "
+                f"{self.size} with {used} in use; choose smaller tiles or fewer buffers"
+            )
+        self.live[at] = (amount, name)
+        return at
+
+    def _fit(self, at: int, amount: int) -> int:
+        """`at`, moved to the next bank if the tile would straddle two."""
+        if self.bank and at % self.bank and at % self.bank + amount > self.bank:
+            return -(-at // self.bank) * self.bank
+        return at
+
+    def release(self, offset: int) -> None:
+        """Give a tile's bytes back."""
+        self.live.pop(offset, None)
+
+    @property
+    def used(self) -> int:
+        """Bytes in use in each partition."""
+        return sum(size for size, _ in self.live.values())

@@ -1,0 +1,1 @@
+"""Instruction streams written by hand, and by code generation through the same builder."""

@@ -1,0 +1,189 @@
+"""What every instruction of a hand-written kernel goes through: appended, put into order, finished.
+
+`Emitter` is the part of `builder.Kernel` below the instructions themselves: rows are appended with
+their operands' accesses and the memory ports they hold, may be rearranged, and become a stream.
+
+An engine may be given as several, "scalar|gpsimd": the first that can do it, unless the instruction
+stands in an interleaved loop, where whichever is free takes it (`interleaving`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilesmith.codegen.trainium.isa.core import ENGINES, Core
+from tilesmith.codegen.trainium.isa.instructions import (
+    ACCESS_COLUMNS,
+    DIMENSIONS,
+    ENGINES_OF,
+    INSTRUCTION_COLUMNS,
+    LOCK_PSUM,
+    LOCK_SBUF,
+    OPERATIONS,
+    InstructionStream,
+    Op,
+    Space,
+)
+from tilesmith.codegen.trainium.isa.memory import Tile
+from tilesmith.codegen.trainium.kernel.kernel_memory import KernelMemory
+from tilesmith.search_space.errors import CodegenError
+
+Scalar = float | Tile
+_OPERATION = {name: number for number, name in enumerate(OPERATIONS)}
+
+
+class Emitter(KernelMemory):
+    """Rows of a stream that is being written. Wrong uses raise `CodegenError`."""
+
+    def __init__(self, name: str, core: Core) -> None:
+        super().__init__(name, core)
+        self._rows: list[tuple[int, ...]] = []
+        self._immediates: list[tuple[float, float, float]] = []
+        self._choices: list[tuple[tuple[int, int], ...]] = []
+
+    # -- order --------------------------------------------------------------------------------
+    @property
+    def length(self) -> int:
+        """Instructions so far."""
+        return len(self._rows)
+
+    def arrange(self, start: int, order: Sequence[int]) -> None:
+        """Put the instructions from number `start` on into another order (of their numbers)."""
+        stop = start + len(order)
+        self._rows[start:stop] = [self._rows[i] for i in order]
+        self._immediates[start:stop] = [self._immediates[i] for i in order]
+        self._choices[start:stop] = [self._choices[i] for i in order]
+
+    def choices(self, rows: range) -> dict[int, list[tuple[int, int]]]:
+        """(engine, lock) of each way to issue an instruction, for those with several."""
+        return {row: list(self._choices[row]) for row in rows if self._choices[row]}
+
+    def settle(self, row: int, queue: int, lock: int) -> None:
+        """Let instruction `row` run on one of the engines it may run on."""
+        if self._choices[row]:
+            columns = list(self._rows[row])
+            columns[INSTRUCTION_COLUMNS.index("queue")] = queue
+            columns[INSTRUCTION_COLUMNS.index("lock")] = lock
+            self._rows[row] = tuple(columns)
+            self._choices[row] = ()
+
+    def merge(self, start: int, middle: int) -> None:
+        """Merge instructions `start`..`middle` evenly with those after, keeping either's order.
+
+        The two parts must not depend on each other.
+        """
+        one, two = range(start, middle), range(middle, len(self._rows))
+        places = [(i + 0.5) / len(one) for i in range(len(one))]
+        places += [(i + 0.5) / len(two) for i in range(len(two))]
+        order = sorted(range(len(places)), key=lambda i: (places[i], i))
+        self.arrange(start, [start + i for i in order])
+
+    # -- inside -------------------------------------------------------------------------------
+    def _emit(
+        self,
+        op: Op,
+        engine: str,
+        *operands: Tile | None,
+        function: int = 0,
+        function2: int = 0,
+        accumulate: int = 0,
+        immediates: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    ) -> None:
+        able = [name for name in engine.split("|") if name in ENGINES_OF[op]]
+        if any(tile is not None and tile.space == Space.PSUM for tile in operands):
+            able = [name for name in able if name != "gpsimd"] or able  # it cannot reach PSUM
+        if not able:
+            raise CodegenError(
+                f"{op.name.lower()} does not run on engine '{engine}'; "
+                f"one of {', '.join(ENGINES_OF[op])} is expected"
+            )
+        slots = [self._access(tile) if tile is not None else -1 for tile in operands]
+        slots += [-1] * (5 - len(slots))
+        ways = [(ENGINES.index(name), self._lock(name, operands)) for name in able]
+        queue, lock = ways[0]
+        row = (int(op), queue, function, function2, int(accumulate), *slots, lock, 0)
+        self._append(row, immediates, tuple(ways) if len(ways) > 1 else ())
+
+    def _append(
+        self,
+        row: tuple[int, ...],
+        immediates: tuple[float, float, float] = (0.0, 0.0, 0.0),
+        choices: tuple[tuple[int, int], ...] = (),
+    ) -> None:
+        self._rows.append(row)
+        self._immediates.append(immediates)
+        self._choices.append(choices)
+
+    def _lock(self, engine: str, operands: Sequence[Tile | None]) -> int:
+        """Ports the instruction holds while it issues, of those that two engines share."""
+        spaces = {tile.space for tile in operands if tile is not None}
+        lock = 0
+        if self.core.exclusive_sbuf and engine in ("vector", "gpsimd") and Space.SBUF in spaces:
+            lock |= LOCK_SBUF
+        if self.core.exclusive_psum and engine in ("vector", "scalar") and Space.PSUM in spaces:
+            lock |= LOCK_PSUM
+        return lock
+
+    def draft(self) -> InstructionStream:
+        """The stream as written, without semaphores and unverified."""
+        rows = np.array(self._rows, dtype=np.int64).reshape(-1, len(INSTRUCTION_COLUMNS))
+        columns = {
+            name: np.ascontiguousarray(rows[:, i]) for i, name in enumerate(INSTRUCTION_COLUMNS)
+        }
+        columns["position"] = np.arange(len(rows), dtype=np.int64)
+        keys = list(self._accesses)
+        names = (*ACCESS_COLUMNS, "allocation", "count", "stride")
+        accesses = {
+            name: np.array([key[i] for key in keys], dtype=np.int64) for i, name in enumerate(names)
+        }
+        for name in ("count", "stride"):
+            accesses[name] = accesses[name].reshape(-1, DIMENSIONS)
+        return InstructionStream(
+            name=self.name,
+            core=self.core,
+            tensors=tuple(self._tensors),
+            allocations=tuple(self._allocations),
+            rows=columns,
+            immediates=np.array(self._immediates, dtype=np.float64).reshape(-1, 3),
+            accesses=accesses,
+            wait_start=np.zeros(len(rows) + 1, dtype=np.int64),
+            waits=np.zeros(0, dtype=np.int64),
+        )
+
+    def finish(self) -> InstructionStream:
+        """Derive semaphores, verify, and fix the grant order.
+
+        Raises:
+            VerificationError: the program breaks a limit of the target, or a tile is used after its
+                place was given to another; the message names instruction and limit.
+        """
+        from tilesmith.codegen.trainium.isa.synchronisation import verify
+        from tilesmith.codegen.trainium.isa.verifier import verify_shapes
+        from tilesmith.codegen.trainium.timing.dependences import with_semaphores
+        from tilesmith.codegen.trainium.timing.ordering import in_grant_order
+
+        draft = self.draft()
+        verify_shapes(draft)
+        stream = with_semaphores(draft)
+        verify(stream)
+        return in_grant_order(stream)
+
+
+def number_of(table: dict[str, int], name: str, what: str) -> int:
+    if name not in table:
+        raise CodegenError(f"unknown {what} '{name}'; one of {', '.join(table)} is expected")
+    return table[name]
+
+
+def operation(name: str) -> int:
+    return number_of(_OPERATION, name, "operation")
+
+
+def tile_or_none(value: Scalar) -> Tile | None:
+    return value if isinstance(value, Tile) else None
+
+
+def immediate(value: Scalar) -> float:
+    return 0.0 if isinstance(value, Tile) else float(value)

@@ -1,0 +1,159 @@
+"""Where the operands of a kernel stand: tensors in HBM, tiles in SBUF and PSUM, their accesses.
+
+`KernelMemory` is the part of `builder.Kernel` that knows places; instructions are the other part.
+Tiles come from an allocator or stand at an explicit address; `Buffers` rotates over several places.
+Invariant: every tile handle names one allocation, so the verifier can tell which handle a place
+belongs to at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.codegen.trainium.isa.instructions import DTYPES, Allocation, HbmTensor, Space
+from tilesmith.codegen.trainium.isa.memory import Allocator, HbmView, Tile, dense, padded
+from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.errors import CodegenError
+
+_DTYPE = {name: number for number, name in enumerate(DTYPES)}
+
+
+class Buffers:
+    """Places that tiles of one shape rotate over: `next()` is a new tile in the oldest place."""
+
+    def __init__(self, kernel: KernelMemory, places: Sequence[Tile]) -> None:
+        self._kernel = kernel
+        self.places = tuple(places)
+        self._turn = 0
+
+    def next(self) -> Tile:
+        """The next tile."""
+        place = self.places[self._turn % len(self.places)]
+        self._turn += 1
+        return place if self._turn <= len(self.places) else self._kernel.again(place)
+
+
+class KernelMemory:
+    """Tensors, tiles and accesses of one kernel. Wrong uses raise `CodegenError`."""
+
+    def __init__(self, name: str, core: Core) -> None:
+        self.name, self.core = name, core
+        self._tensors: list[HbmTensor] = []
+        self._allocations: list[Allocation] = []
+        self._accesses: dict[tuple[object, ...], int] = {}
+        self._memory = {
+            Space.SBUF: Allocator("SBUF", core.sbuf_bytes),
+            Space.PSUM: Allocator("PSUM", core.psum_bytes, core.bank_bytes),
+        }
+
+    # -- tensors and tiles --------------------------------------------------------------------
+    def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> HbmView:
+        """A tensor that is in HBM when the kernel starts."""
+        return self._tensor(name, shape, dtype, "input")
+
+    def output(self, name: str, shape: Sequence[int], dtype: str = "float32") -> HbmView:
+        """A tensor that the kernel leaves in HBM."""
+        return self._tensor(name, shape, dtype, "output")
+
+    def temporary(self, name: str, shape: Sequence[int], dtype: str = "float32") -> HbmView:
+        """A tensor in HBM for the kernel's own use (a spill)."""
+        return self._tensor(name, shape, dtype, "temporary")
+
+    def _tensor(self, name: str, shape: Sequence[int], dtype: str, role: str) -> HbmView:
+        if any(known.name == name for known in self._tensors):
+            raise CodegenError(f"kernel '{self.name}' has two tensors named '{name}'")
+        _dtype(dtype)
+        self._tensors.append(HbmTensor(name, tuple(int(n) for n in shape), dtype, role))
+        return HbmView(name, len(self._tensors) - 1, dtype, 0, dense(shape))
+
+    def sbuf(
+        self,
+        shape: Sequence[int],
+        dtype: str = "float32",
+        name: str = "tile",
+        address: int | None = None,
+        partition: int = 0,
+    ) -> Tile:
+        """A tile in SBUF: shape (partitions, free...); at byte `address` of each partition if
+        given.
+        """
+        return self._tile(Space.SBUF, shape, dtype, name, address, partition)
+
+    def psum(
+        self,
+        shape: Sequence[int],
+        dtype: str = "float32",
+        name: str = "accumulator",
+        bank: int | None = None,
+    ) -> Tile:
+        """A tile in PSUM, at the start of `bank` if given."""
+        address = None if bank is None else bank * self.core.bank_bytes
+        return self._tile(Space.PSUM, shape, dtype, name, address, 0)
+
+    def buffers(
+        self,
+        count: int,
+        shape: Sequence[int],
+        dtype: str = "float32",
+        name: str = "buffer",
+        space: Space = Space.SBUF,
+    ) -> Buffers:
+        """`count` places for tiles of one shape (2: double buffering)."""
+        return Buffers(
+            self, [self._tile(space, shape, dtype, f"{name}{i}", None, 0) for i in range(count)]
+        )
+
+    def _tile(
+        self,
+        space: Space,
+        shape: Sequence[int],
+        dtype: str,
+        name: str,
+        address: int | None,
+        partition: int,
+    ) -> Tile:
+        _dtype(dtype)
+        partitions, *free = (int(n) for n in shape)
+        amount = int(np.prod(free)) * size_of(dtype)
+        offset = self._memory[space].take(amount, name) if address is None else address
+        self._allocations.append(Allocation(name, space, partition, partitions, offset, amount))
+        index = len(self._allocations) - 1
+        return Tile(name, space, index, dtype, partition, partitions, offset, dense(free))
+
+    def again(self, tile: Tile) -> Tile:
+        """A new tile in the place of an old one, which must not be used any more."""
+        old = self._allocations[tile.allocation]
+        self._allocations.append(old)
+        return Tile(
+            tile.name, tile.space, len(self._allocations) - 1, tile.dtype, tile.partition,
+            tile.partitions, tile.offset, tile.dims,
+        )  # fmt: skip
+
+    def free(self, *tiles: Tile) -> None:
+        """Give tiles' places back to the allocator; later tiles may take them."""
+        for tile in tiles:
+            self._memory[tile.space].release(self._allocations[tile.allocation].offset)
+
+    # -- accesses -----------------------------------------------------------------------------
+    def _access(self, tile: Tile) -> int:
+        counts, strides = padded(((tile.partitions, 1), *tile.dims))
+        key = (
+            int(tile.space), -1, _DTYPE[tile.dtype], tile.partition, tile.offset, tile.allocation,
+            counts, strides,
+        )  # fmt: skip
+        return self._accesses.setdefault(key, len(self._accesses))
+
+    def _hbm_access(self, view: HbmView, dims: tuple[tuple[int, int], ...]) -> int:
+        counts, strides = padded(dims)
+        offset = view.offset * size_of(view.dtype)
+        key = (int(Space.HBM), view.tensor, _DTYPE[view.dtype], 0, offset, -1, counts, strides)
+        return self._accesses.setdefault(key, len(self._accesses))
+
+
+def _dtype(name: str) -> int:
+    if name not in _DTYPE:
+        raise CodegenError(f"unknown dtype '{name}'; one of {', '.join(DTYPES)} is expected")
+    return _DTYPE[name]

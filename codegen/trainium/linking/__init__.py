@@ -1,0 +1,1 @@
+"""Kernels that run one after another become one program."""

@@ -1,0 +1,134 @@
+"""The linker: kernels that run one after another become one program for the core.
+
+    kernels (streams) ─ concatenate ─► draft ─ keep on chip ─ drop repeats ─ place ─ order ─► stream
+
+One program is faster than its kernels one by one: weights are loaded as far ahead as there is room
+for them, tensors that fit stay in SBUF instead of going to HBM and back, and no engine waits for
+the others except for data: instructions of a kernel and of those after it take turns. Semaphores,
+verification and the grant order are made anew for the whole, so a linked program is held to every
+rule a kernel is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Ints
+from tilesmith.codegen.trainium.isa.synchronisation import verify
+from tilesmith.codegen.trainium.isa.verifier import verify_shapes
+from tilesmith.codegen.trainium.linking.addresses import Resident, place_tiles
+from tilesmith.codegen.trainium.linking.draft import Draft, Part, Range, concatenate
+from tilesmith.codegen.trainium.linking.repeats import without_repeats
+from tilesmith.codegen.trainium.linking.residency import (
+    Policy,
+    drop_resident_transfers,
+    keep_on_chip,
+)
+from tilesmith.codegen.trainium.timing.dependences import with_semaphores
+from tilesmith.codegen.trainium.timing.ordering import in_grant_order
+from tilesmith.codegen.trainium.timing.scheduling import RULES, Rule, scheduled
+from tilesmith.search_space.errors import CodegenError
+
+
+@dataclass(frozen=True, eq=False)
+class Linked:
+    """A linked program.
+
+    Attributes:
+        stream: its instructions; tensors in HBM are `ranges` of the device's memory, in order.
+        parts: names of the kernels.
+        owners: the kernel each row is of, shape (n,).
+        residents: tensors that stay on chip between kernels.
+    """
+
+    stream: InstructionStream
+    ranges: tuple[Range, ...]
+    parts: tuple[str, ...]
+    owners: Ints
+    residents: tuple[Resident, ...] = ()
+
+    @property
+    def saved_bytes(self) -> int:
+        """HBM traffic that residents save."""
+        return sum(resident.saved for resident in self.residents)
+
+
+def links(
+    name: str,
+    parts: Sequence[Part],
+    core: Core,
+    external: Sequence[Range] = (),
+    policy: Policy | None = None,
+    rules: Sequence[Rule] = RULES[:1],
+    checked: bool = True,
+) -> list[Linked]:
+    """Link kernels into one program, once for each rule.
+
+    Args:
+        external: what is read when the program has ended, by the caller or the host.
+        policy: how far tensors stay on chip; None: none does. Where tiles and residents do not fit
+            together, fewer stay.
+        rules: how instructions are ordered.
+        checked: whether to verify the programs; where only their time is asked for, not.
+
+    Raises:
+        VerificationError: the program breaks a rule; an error of ours, not of the caller.
+    """
+    shared = True
+    while True:
+        draft = concatenate(name, parts, core)
+        residents = keep_on_chip(draft, external, policy) if policy is not None else ()
+        if shared:
+            without_repeats(draft, residents)
+        try:
+            place_tiles(draft, residents, shared)
+        except CodegenError:
+            if not shared:
+                if policy is None:
+                    raise
+                policy = policy.less()
+            shared = False
+            continue
+        return [_finish(draft, residents, rule, checked) for rule in rules]
+
+
+def link(
+    name: str,
+    parts: Sequence[Part],
+    core: Core,
+    external: Sequence[Range] = (),
+    policy: Policy | None = None,
+) -> Linked:
+    """As `links`, by the usual rule."""
+    return links(name, parts, core, external, policy)[0]
+
+
+def among_neighbours(part: Part, core: Core) -> InstructionStream:
+    """A kernel without the transfers that residency would spare it, for timing only.
+
+    Its neighbours are taken to keep every activation on chip that keeps its rows where they are.
+    """
+    draft = concatenate(part.name, [part], core)
+    constant = {place for place in part.places if place is not None and place.region == "constant"}
+    activations = [
+        number
+        for number, place in enumerate(draft.ranges)
+        if not any(place.meets(other) for other in constant)
+    ]
+    drop_resident_transfers(draft, activations)
+    return in_grant_order(with_semaphores(draft.stream()))
+
+
+def _finish(draft: Draft, residents: tuple[Resident, ...], rule: Rule, checked: bool) -> Linked:
+    """Order, semaphores, verification and grant order for a draft whose tiles are placed."""
+    whole = draft.stream()
+    if checked:
+        verify_shapes(whole)
+    stream = with_semaphores(scheduled(whole, rule))
+    if checked:
+        verify(stream)
+    stream = in_grant_order(stream)
+    owners = draft.owners[stream.rows["position"]]
+    return Linked(stream, tuple(draft.ranges), draft.parts, owners, residents)

@@ -1,0 +1,1 @@
+"""From the loop IR to instructions."""

@@ -1,0 +1,377 @@
+"""From the loop IR to an instruction stream.
+
+The generator walks a bound program. Loops around several statements are run, loops around a single
+block become instructions: their variables are dealt out to the partition axis and the free axes of
+the operands, as far as the hardware's limits allow, and what remains is run.
+
+    block                                              instruction
+    sbuf[...] = hbm[...]        hbm[...] = sbuf[...]   LOAD, STORE
+    psum[m, n] += sbuf[k, m] * sbuf[k, n]              MATMUL; the first into a tile adds nothing
+    psum[k, m] = sbuf[m, k]                            TRANSPOSE
+    any[...] = expression(sbuf, psum, hbm)             elementwise instructions (`pointwise`)
+    sbuf[...] op= expression                           REDUCE, combined with what is there
+    sbuf[...] = one number or another, by position     MEMSET and SELECTs
+
+A buffer allocated inside a loop rotates over as many places as it has versions. Program order is
+kept for each engine; semaphores, verification and the grant order are `builder.Kernel.finish`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.codegen.trainium.isa.footprints import SMALLEST_GRANULE
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream
+from tilesmith.codegen.trainium.kernel.builder import Buffers, Kernel
+from tilesmith.codegen.trainium.selection.copies import Copies, CopyNest, plan_copy
+from tilesmith.codegen.trainium.selection.gathers import GatherNest, Gathers, plan_gather
+from tilesmith.codegen.trainium.selection.nests import (
+    Environment,
+    Evaluate,
+    Nest,
+    compile_expression,
+    integer,
+    match_nest,
+    plan_nest,
+    split_pipeline,
+)
+from tilesmith.codegen.trainium.selection.operands import SPACES, Operands
+from tilesmith.codegen.trainium.selection.pointwise import Pointwise
+from tilesmith.codegen.trainium.selection.positions import Positions, by_position
+from tilesmith.codegen.trainium.selection.products import Products
+from tilesmith.codegen.trainium.selection.transfers import Transfers
+from tilesmith.codegen.trainium.timing.interleaving import interleave
+from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.ir.expression import const
+from tilesmith.search_space.ir.program import (
+    Allocate,
+    Buffer,
+    If,
+    Intrinsic,
+    Loop,
+    Program,
+    Sequence,
+    Statement,
+    blocks,
+    walk,
+)
+from tilesmith.search_space.ir.scalar import Call, Const, Load, Select
+from tilesmith.search_space.scheduling.skeleton import Settings, open_engine, open_number
+
+AnyNest = Nest | CopyNest | GatherNest
+Parts = tuple[list[Allocate], list[Statement], list[Statement]]
+
+
+@dataclass
+class Plans:
+    """A bound program and what is found of its statements once, whatever its settings are.
+
+    Attributes:
+        aligned: buffers whose rows begin at granules of dependences.
+        reductions: stages that reduce.
+    """
+
+    program: Program
+    nests: dict[int, AnyNest | None] = field(default_factory=dict)
+    extents: dict[int, Evaluate] = field(default_factory=dict)
+    parts: dict[int, Parts] = field(default_factory=dict)
+    aligned: frozenset[str] = frozenset()
+    reductions: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.aligned = frozenset(_filled_in_parts(self.program.body))
+        self.reductions = frozenset(b.stage for b in blocks(self.program.body) if b.reducer)
+
+    def nest(self, statement: Statement, buffers: Mapping[str, Buffer]) -> AnyNest | None:
+        """The planned nest a statement is, or None; `buffers` are those in sight."""
+        key = id(statement)
+        if key not in self.nests:
+            found = match_nest(statement)
+            self.nests[key] = (
+                plan_gather(*found, buffers)
+                or plan_copy(*found, buffers)
+                or plan_nest(*found, buffers)
+                if found
+                else None
+            )
+        return self.nests[key]
+
+    def split(self, body: Statement) -> Parts:
+        """`split_pipeline` of a body."""
+        if id(body) not in self.parts:
+            self.parts[id(body)] = split_pipeline(body)
+        return self.parts[id(body)]
+
+    def extent(self, loop: Loop) -> Evaluate:
+        if id(loop) not in self.extents:
+            self.extents[id(loop)] = compile_expression(loop.extent)
+        return self.extents[id(loop)]
+
+
+@dataclass
+class Generator:
+    """The state of one walk. `generate` is the entry."""
+
+    kernel: Kernel
+    plans: Plans
+    settings: Settings = ()
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    pools: dict[int, Buffers] = field(default_factory=dict)
+    nests: dict[int, AnyNest | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.operands = Operands(self.kernel)
+        self.transfers = Transfers(self.operands)
+        self.products = Products(self.operands)
+        self.positions = Positions(self.operands)
+        self.copies = Copies(self.kernel, self.operands.tiles, self.operands.views)
+        self.gathers = Gathers(self.kernel, self.operands.tiles, self.operands.views)
+        self.pointwise = Pointwise(self.kernel, self.operands.tile_view, self.operands.views)
+
+    # -- statements ---------------------------------------------------------------------------
+    def run(self, statement: Statement, env: Environment) -> None:
+        """Emit a statement."""
+        nest = self.nest(statement)
+        if nest is not None:
+            self.emit(nest, env)
+            return
+        match statement:
+            case Loop():
+                self.loop(statement, env)
+            case Sequence(statements):
+                for inner in statements:
+                    self.run(inner, env)
+            case Allocate(buffer, body):
+                self.allocate(statement, buffer)
+                self.run(body, env)
+            case If(condition, then, otherwise):
+                if all(compile_expression(e)(env) >= 0 for e in condition):
+                    self.run(then, env)
+                elif otherwise is not None:
+                    self.run(otherwise, env)
+            case Intrinsic(_, body):
+                self.run(body, env)
+            case _:
+                raise AssertionError(type(statement))
+
+    def loop(self, loop: Loop, env: Environment) -> None:
+        """Run a loop. A pipelined one makes the tiles of iteration i + 1 beside the use of i's.
+
+        Both parts' instructions are merged evenly, so that an engine that works for both (the
+        tensor engine transposes and multiplies) never waits long for the latencies of one.
+        """
+        begin, stages = self.kernel.length, self.number(loop.stages)
+        extent, split = self.plans.extent(loop)(env), self.plans.split
+        allocations, producers, consumers = split(loop.body) if stages > 1 else ([], [], [])
+        for value in range(extent):
+            env[loop.variable] = value
+            if not producers:
+                self.run(loop.body, env)
+                continue
+            if value == 0:
+                self.part(allocations, producers, env)
+            start = self.kernel.length
+            self.part([], consumers, env)
+            middle = self.kernel.length
+            if value + 1 < extent:
+                env[loop.variable] = value + 1
+                self.part(allocations, producers, env)
+                self.kernel.merge(start, middle)
+        env.pop(loop.variable, None)
+        if loop.kind == "interleaved":
+            interleave(self.kernel, begin)
+
+    def part(self, allocations: list[Allocate], body: list[Statement], env: Environment) -> None:
+        for found in allocations:
+            self.allocate(found, found.buffer)
+        for statement in body:
+            self.run(statement, env)
+
+    def nest(self, statement: Statement) -> AnyNest | None:
+        """The planned nest a statement is, on the engine it is assigned to, or None."""
+        key = id(statement)
+        if key not in self.nests:
+            nest = self.plans.nest(statement, self.buffers)
+            if isinstance(nest, Nest | CopyNest):
+                place = open_engine(nest.block.engine)
+                if place is not None:
+                    block = replace(nest.block, engine=str(self.settings[place]))
+                    nest = replace(nest, block=block)
+            self.nests[key] = nest
+        return self.nests[key]
+
+    def number(self, number: int) -> int:
+        """A number of places, or how deep a loop is pipelined."""
+        place = open_number(number)
+        return number if place is None else int(self.settings[place])
+
+    def allocate(self, statement: Statement, buffer: Buffer) -> None:
+        """A tile in the next place of its pool."""
+        if buffer.scope not in SPACES:
+            raise CodegenError(
+                f"buffer '{buffer.name}' is in '{buffer.scope}'; an accelerator has sbuf and psum"
+            )
+        if buffer.name in self.plans.aligned:
+            buffer = _row_aligned(buffer)
+        self.buffers[buffer.name] = buffer
+        if id(statement) not in self.pools:
+            shape = [integer(e, f"the shape of '{buffer.name}'") for e in buffer.shape]
+            shape = shape if len(shape) > 1 else [*shape, 1]
+            self.pools[id(statement)] = self.kernel.buffers(
+                self.number(buffer.versions), shape, buffer.dtype, buffer.name, SPACES[buffer.scope]
+            )
+        tile = self.pools[id(statement)].next()
+        self.operands.tiles[buffer.name] = tile
+        self.operands.started[tile.allocation] = set()
+
+    # -- nests --------------------------------------------------------------------------------
+    def emit(self, nest: AnyNest, env: Environment) -> None:
+        """Emit a nest at one point of the loops outside it."""
+        if isinstance(nest, CopyNest):
+            for inner, sizes in self.boxes(nest, env):
+                self.copies.emit(nest, inner, sizes)
+            return
+        if isinstance(nest, GatherNest):
+            for inner, sizes in self.boxes(nest, env):
+                self.gathers.emit(nest, inner, sizes)
+            return
+        if by_position(nest):
+            for inner, sizes in self.boxes(nest, env):
+                self.positions.emit(nest, inner, sizes)
+            return
+        pieces = [piece for box in self.boxes(nest, env) for piece in self.pieces(nest, *box)]
+        if self.is_dma(nest):
+            for inner, sizes in pieces:  # frames wait for nothing, so they come before all else
+                self.transfers.frame(nest, inner, sizes)
+        for inner, sizes in pieces:
+            self.instruction(nest, inner, sizes)
+
+    def boxes(
+        self, nest: AnyNest, env: Environment
+    ) -> Iterator[tuple[Environment, dict[str, int]]]:
+        """(outer values, extents of the rest) with loops outside that extents depend on."""
+        outside = [loop.variable for loop in nest.loops if loop.variable in nest.fixed]
+        for values in self.points(nest, outside, env):
+            inner = {**env, **values}
+            sizes = {
+                loop.variable: extent(inner)
+                for loop, extent in zip(nest.loops, nest.extents, strict=True)
+                if loop.variable not in nest.fixed
+            }
+            if all(size > 0 for size in sizes.values()):
+                yield inner, sizes
+
+    def pieces(
+        self, nest: Nest, env: Environment, sizes: dict[str, int]
+    ) -> Iterator[tuple[Environment, dict[str, int]]]:
+        """A box in the parts that single instructions can run over."""
+        apart = self.apart(nest, sizes)
+        rest = {name: size for name, size in sizes.items() if name not in apart}
+        for values in product(*(range(sizes[name]) for name in apart)):
+            yield {**env, **dict(zip(apart, values, strict=True))}, rest
+
+    def points(self, nest: AnyNest, names: list[str], env: Environment) -> Iterator[dict[str, int]]:
+        """Values of the loops `names`, whose extents may depend on each other."""
+        if not names:
+            yield {}
+            return
+        extents = {
+            loop.variable: extent for loop, extent in zip(nest.loops, nest.extents, strict=True)
+        }
+        for value in range(extents[names[0]]({**env})):
+            for rest in self.points(nest, names[1:], {**env, names[0]: value}):
+                yield {names[0]: value, **rest}
+
+    def instruction(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
+        """Emit a rectangular nest."""
+        block, scope = nest.block, nest.write.buffer.scope
+        value = block.value
+        reads = list(nest.reads.values())
+        if isinstance(value, Const) and scope == "sbuf" and block.stage in self.plans.reductions:
+            self.pointwise.promise(self.transfers.begun(nest, env, sizes), value.value)
+        elif isinstance(value, Const):
+            self.transfers.initialise(nest, env, sizes, value.value)
+        elif isinstance(value, Load | Select) and block.reducer is None and self.is_dma(nest):
+            self.transfers.move(nest, env, sizes)
+        elif self.is_product(nest):
+            self.products.matmul(nest, env, sizes)
+        elif isinstance(value, Load) and scope == "psum" and reads[0].buffer.scope == "sbuf":
+            self.products.transpose(nest, env, sizes)
+        else:
+            self.pointwise.emit(nest, env, sizes, self.operands.partition(nest.write, sizes))
+
+    def apart(self, nest: Nest, sizes: dict[str, int]) -> list[str]:
+        """Loops that no single instruction runs over: those the schedule unrolls, those that skip
+        partitions, and, where a border depends on several loops, all but the innermost of them."""
+        found = {loop.variable for loop in nest.loops if loop.kind == "unroll"}
+        for access in (nest.write, *nest.reads.values()):
+            found |= {name for name, step in access.row_strides.items() if step != 1}
+        if isinstance(nest.block.value, Select):
+            for expression in nest.block.value.condition:
+                names = set(expression.variables())
+                found |= set([n for n in sizes if n in names and sizes[n] > 1][:-1])
+        return [name for name in sizes if name in found and sizes[name] > 1]
+
+    def is_dma(self, nest: Nest) -> bool:
+        scopes = {nest.write.buffer.scope, *(a.buffer.scope for a in nest.reads.values())}
+        return "sbuf" in scopes and bool(scopes - {"sbuf", "psum"})
+
+    def is_product(self, nest: Nest) -> bool:
+        block = nest.block
+        return (
+            block.reducer == "sum"
+            and nest.write.buffer.scope == "psum"
+            and isinstance(block.value, Call)
+            and block.value.function == "multiply"
+            and all(isinstance(a, Load) for a in block.value.arguments)
+        )
+
+
+def _filled_in_parts(body: Statement) -> Iterator[str]:
+    """Buffers that an unrolled nest frames: several transfers fill them."""
+    for statement in walk(body):
+        found = match_nest(statement) if isinstance(statement, Loop) else None
+        unrolled = found and any(loop.kind == "unroll" for loop in found[0])
+        if found and unrolled and isinstance(found[1].value, Select):
+            yield found[1].buffer
+
+
+def _row_aligned(buffer: Buffer) -> Buffer:
+    """The buffer with rows that begin at granules of dependences, so that work on the first rows
+    need not wait for transfers of the next."""
+    *lead, last = buffer.shape
+    step = max(1, SMALLEST_GRANULE // size_of(buffer.dtype))
+    row = -(-integer(last, f"the shape of '{buffer.name}'") // step) * step
+    return replace(buffer, shape=(*lead, const(row)))
+
+
+def generate(program: Program | Plans, core: Core, settings: Settings = ()) -> InstructionStream:
+    """The instruction stream of a bound program.
+
+    Tensors keep the names of the program's parameters; inputs and the output are in HBM in the
+    layouts the program gives them.
+
+    Args:
+        program: may be a skeleton's (`search_space.scheduling.skeleton`); with plans, what was
+            found before of its statements is not looked for again.
+        settings: those that it leaves open.
+
+    Raises:
+        CodegenError: a block that no instruction does, or tiles that do not fit.
+        VerificationError: a limit of the core is broken.
+    """
+    plans = program if isinstance(program, Plans) else Plans(program)
+    program = plans.program
+    kernel = Kernel(program.name, core)
+    generator = Generator(kernel, plans, settings)
+    for buffer in program.parameters:
+        shape = [integer(e, f"the shape of '{buffer.name}'") for e in buffer.shape]
+        make = kernel.output if buffer.role == "output" else kernel.input
+        generator.operands.views[buffer.name] = make(buffer.name, shape, buffer.dtype)
+        generator.buffers[buffer.name] = buffer
+    generator.run(program.body, {})
+    return kernel.finish()

@@ -1,0 +1,194 @@
+"""The CPU backend: kernels are native functions, a run of them is one native call.
+
+Code is checked against the instruction set of the machine before it is loaded; objects are linked
+once for each executable. Compiled configurations are kept on disk under everything that decides
+them, our own sources included, so that compiling a model again generates no code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith import codegen, search_space
+from tilesmith.codegen.host import host_target
+from tilesmith.codegen.native import object_cache, toolchain
+from tilesmith.codegen.native.driver import Call, NativeProgram
+from tilesmith.codegen.native.kernel import (
+    KernelCode,
+    NativeKernel,
+    compile_program,
+    concrete_shape,
+)
+from tilesmith.codegen.structures import lowered
+from tilesmith.compiler.backend import Backend, Compiled, backends
+from tilesmith.compiler.program import CodeObject, KernelStep, Place, Recipe
+from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.ir.expression import const
+from tilesmith.search_space.ir.program import Buffer, Program, blocks
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+
+
+class CpuBackend(Backend):
+    """See the module's docstring."""
+
+    family = "cpu"
+
+    def check(self, target: Target) -> None:
+        """This machine must have the target's architecture and every feature its code may use."""
+        host = host_target()
+        wanted, here = (t.text("isa.triple").split("-")[0] for t in (target, host))
+        if wanted != here:
+            raise TargetError(f"the code is for {wanted} processors; this machine is {here}")
+        known = llvm.get_host_cpu_features()
+        features = target.text("isa.features").split(",")
+        missing = [f[1:] for f in features if f.startswith("+") and not known.get(f[1:])]
+        if missing:
+            raise TargetError(
+                f"the code needs a processor with {target.text('isa.name')} "
+                f"({', '.join(missing[:4])}), which this machine does not have"
+            )
+
+    def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
+        code, unread = _compiled(workload, target, config)
+
+        @cache
+        def kernel() -> NativeKernel:
+            return NativeKernel(code)
+
+        def prepare(constants: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+            return kernel().prepare(constants) if code.prologue is not None else {}
+
+        return Compiled(
+            CodeObject(code.object, code.shared_bytes, code.local_bytes),
+            tuple(buffer.name for buffer in code.parameters),
+            {buffer.name: _nbytes(buffer) for buffer in code.parameters},
+            code.parameters[-1].name,
+            unread,
+            prepare,
+        )
+
+    def link(
+        self,
+        recipe: Recipe,
+        steps: Sequence[KernelStep],
+        arena: NDArray[np.uint8],
+        constants: NDArray[np.uint8],
+    ) -> Callable[[], None]:
+        used = {step.code: recipe.codes[step.code] for step in steps}
+        kernels = {number: _load(code) for number, code in used.items()}
+        bases = {"arena": arena.ctypes.data, "constant": constants.ctypes.data}
+
+        def address(place: Place) -> int:
+            return 0 if place.region == "none" else bases[place.region] + place.offset
+
+        calls = [
+            Call(kernels[step.code].address, tuple(address(place) for place in step.arguments))
+            for step in steps
+        ]
+        program = NativeProgram(
+            calls,
+            recipe.threads,
+            max(code.shared_bytes for code in used.values()),
+            max(code.local_bytes for code in used.values()),
+            keep=(kernels, arena, constants),
+        )
+        return program.run
+
+
+backends.register("cpu")(CpuBackend())
+
+
+def _compiled(
+    workload: Workload, target: Target, config: Config
+) -> tuple[KernelCode, frozenset[str]]:
+    """Code of a configuration and the operands it never reads, from the cache if it is there."""
+    key = _cache_key(workload, target, config)
+    found = object_cache.load(key)
+    if found is not None:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            return _decoded(found)
+    program = lowered(workload, target, config)
+    code = compile_program(program, target)
+    unread = _unread(program) & frozenset(workload.constants)
+    object_cache.store(key, _encoded(code, unread))
+    return code, unread
+
+
+def _cache_key(workload: Workload, target: Target, config: Config) -> str:
+    facts = (target.text(name) for name in ("isa.triple", "isa.processor", "isa.features"))
+    parts = (
+        "kernel", workload.key, config.key, target.identity, *facts, toolchain.version(),
+        _sources(),
+    )  # fmt: skip
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@cache
+def _sources() -> str:
+    """A digest of the code that turns configurations into objects."""
+    digest = hashlib.sha256()
+    digest.update(Path(__file__).read_bytes())
+    for package in (search_space, codegen):
+        for folder in package.__path__:
+            for path in sorted(Path(folder).rglob("*.py")):
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _encoded(code: KernelCode, unread: frozenset[str]) -> bytes:
+    """One line of JSON, then the objects."""
+    head = {
+        "buffers": [
+            [b.name, list(concrete_shape(b)), b.dtype, b.scope, b.role] for b in code.parameters
+        ],
+        "shared": code.shared_bytes,
+        "local": code.local_bytes,
+        "unread": sorted(unread),
+        "bytes": len(code.object),
+        "prologue": None if code.prologue is None else len(code.prologue),
+    }
+    return json.dumps(head).encode() + b"\n" + code.object + (code.prologue or b"")
+
+
+def _decoded(content: bytes) -> tuple[KernelCode, frozenset[str]]:
+    """What `_encoded` wrote; ValueError if it is cut short."""
+    line, _, binary = content.partition(b"\n")
+    head = json.loads(line)
+    body, prologue = binary[: head["bytes"]], binary[head["bytes"] :]
+    if len(binary) != head["bytes"] + (head["prologue"] or 0):
+        raise ValueError("a truncated cache entry")
+    buffers = tuple(
+        Buffer(name, tuple(const(e) for e in shape), dtype, scope, role)
+        for name, shape, dtype, scope, role in head["buffers"]
+    )
+    first = None if head["prologue"] is None else prologue
+    code = KernelCode(buffers, body, first, head["shared"], head["local"])
+    return code, frozenset(head["unread"])
+
+
+def _load(code: CodeObject) -> NativeKernel:
+    return NativeKernel(KernelCode((), code.code, None, code.shared_bytes, code.local_bytes))
+
+
+def _nbytes(buffer: Buffer) -> int:
+    return int(np.prod(concrete_shape(buffer), dtype=np.int64)) * size_of(buffer.dtype)
+
+
+def _unread(program: Program) -> frozenset[str]:
+    """Input parameters that the body loads no element of (it may still index by them)."""
+    read = {access.buffer for block in blocks(program.body) for access, _ in block.accesses()}
+    inputs = {buffer.name for buffer in program.parameters if buffer.role == "input"}
+    return frozenset(inputs - read)

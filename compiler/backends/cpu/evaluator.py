@@ -1,0 +1,121 @@
+"""Judges schedules in place: builds the whole model with them and times it on this machine.
+
+Fulfils the tuner's `ModelEvaluator` protocol without knowing the tuner: candidates that look equal
+alone are told apart inside the model, layout conversions and neighbours' caches included.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.compiler.assembly import assemble
+from tilesmith.compiler.build import compile_kernels
+from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.graph import Graph, TensorInfo
+from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.recorded import Records
+from tilesmith.compiler.settling.settlement import Settled, settle
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+
+_KEPT = 2
+"""Executables kept built: the incumbent and its rival."""
+
+Settlement = tuple[tuple[object, ...], ...]
+
+
+class GraphEvaluator:
+    """Latency of one model under changing schedules.
+
+    Args:
+        kernels: the model as `compiler.build.prepared` gives it.
+        runs: timed runs of each alternative, in turns; their median counts.
+    """
+
+    near_tie = 0.01
+    share = 0.1
+    rivals = 2
+    luck = 1.1
+    trials_each = 0
+    varies = False
+
+    def __init__(
+        self,
+        kernels: Graph,
+        target: Target,
+        database: Records | None,
+        threads: int = 1,
+        runs: int = 15,
+    ) -> None:
+        self._graph = kernels
+        self._target = target
+        self._database = database
+        self._threads = threads
+        self._runs = runs
+        rng = np.random.default_rng(0)
+        self._inputs = {info.name: _input(info, rng) for info in kernels.inputs}
+        self._built: dict[Settlement, Executable] = {}
+
+    def shown(self) -> Mapping[Workload, float]:
+        """Nothing: kernels run one after another."""
+        return {}
+
+    def starts(self) -> Sequence[Mapping[Workload, Config]]:
+        """None: a kernel costs in a model what it costs alone, but for layouts."""
+        return ()
+
+    def latencies(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[float]:
+        """Seconds of the model under each alternative, measured in turns.
+
+        Args:
+            alternatives: schedules to use whatever the records say; other workloads keep the best
+                on record. Alternatives that come to the same program have the same seconds.
+        """
+        settled = [self._settled(choices) for choices in alternatives]
+        wanted = {_key(found): found for found in settled}
+        models = {key: self._executable(key, found) for key, found in wanted.items()}
+        samples: dict[Settlement, list[float]] = {key: [] for key in models}
+        for _ in range(self._runs if len(models) > 1 else 1):
+            for key, model in models.items():
+                model.run(self._inputs)  # the other has filled the caches
+                start = time.perf_counter()
+                model.run(self._inputs)
+                samples[key].append(time.perf_counter() - start)
+        return [statistics.median(samples[_key(found)]) for found in settled]
+
+    def _settled(self, choices: Mapping[Workload, Config]) -> Settled:
+        return settle(self._graph, Chooser(self._target, self._database, self._threads, choices))
+
+    def _executable(self, key: Settlement, settled: Settled) -> Executable:
+        if key not in self._built:
+            kernels = compile_kernels(settled, self._target)
+            model = Executable(assemble(settled, kernels, self._target, self._threads))
+            while len(self._built) >= _KEPT:
+                del self._built[next(iter(self._built))]
+            self._built[key] = model
+        self._built[key] = self._built.pop(key)  # the last used is the last to go
+        return self._built[key]
+
+
+def _key(settled: Settled) -> Settlement:
+    """What two settlements of one graph have in common if they come to the same program."""
+    return tuple(
+        (node.outputs, option.operands, option.output, option.workload, option.config)
+        for node, option in settled.options.items()
+    )
+
+
+def _input(info: TensorInfo, rng: np.random.Generator) -> NDArray[Any]:
+    """Normal numbers; zeros and ones where numbers may be indices."""
+    dtype = to_numpy(info.dtype)
+    if np.issubdtype(dtype, np.integer) or dtype == np.bool_:
+        return rng.integers(0, 2, info.dims).astype(dtype)
+    return rng.standard_normal(info.dims).astype(dtype)

@@ -1,0 +1,145 @@
+"""The backend of Trainium-like cores: kernels are instruction streams, a model is one program.
+
+Nothing here runs on such a core; what is compiled executes functionally, instruction by
+instruction, in numpy, and is timed by the simulator. The device's memory (HBM) is the executable's
+arena and its constants: tensors keep bytes of their own in it, so that kernels whose tensors would
+share them need not wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.codegen.structures import lowered
+from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Space
+from tilesmith.codegen.trainium.isa.storage import to_bytes
+from tilesmith.codegen.trainium.linking.draft import Part, Range
+from tilesmith.codegen.trainium.linking.linker import among_neighbours
+from tilesmith.codegen.trainium.selection.from_program import generate
+from tilesmith.codegen.trainium.selection.prologue import prepare
+from tilesmith.codegen.trainium.selection.staging import SUFFIX, Staged, constants_of, stage
+from tilesmith.compiler.backend import Backend, Compiled, backends
+from tilesmith.compiler.backends.trainium.model import latency_of
+from tilesmith.compiler.backends.trainium.program import Program, linked
+from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
+from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.errors import CodegenError, ModelError, VerificationError
+from tilesmith.search_space.ir.program import Program as LoopProgram
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.trainium.functional import execute_in
+from tilesmith.simulator.trainium.timeline import timeline
+
+
+class TrainiumBackend(Backend):
+    """See the module's docstring."""
+
+    family = "trainium"
+    reuses_memory = False
+    falls_back = True
+
+    def check(self, target: Target) -> None:
+        """The target has to describe a core that is complete and possible."""
+        Core.of(target)
+
+    def check_size(self, target: Target, name: str, nbytes: int) -> None:
+        """A model's weights and activations have to fit the core's HBM."""
+        room = Core.of(target).hbm_bytes
+        if nbytes > room:
+            raise ModelError(
+                f"model '{name}' needs {nbytes / 2**30:.2f} GiB for weights and activations; a "
+                f"core of target '{target.name}' has {room / 2**30:.2f} GiB (hbm.gib_chip)"
+            )
+
+    def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
+        program, staged = _staged(workload, target, config)
+        stream = staged.stream
+        touched = _touched(stream)
+
+        def pack(constants: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+            packed = prepare(program, constants)
+            return {**packed, **staged.arrange({**constants, **packed})}
+
+        return Compiled(
+            CodeObject(to_bytes(stream)),
+            tuple(tensor.name for tensor in stream.tensors),
+            {t.name: t.elements * size_of(t.dtype) for t in stream.tensors},
+            next(t.name for t in stream.tensors if t.role == "output"),
+            frozenset(buffer.name for buffer in program.parameters) - touched,
+            pack,
+        )
+
+    def in_model(
+        self, workload: Workload, target: Target, configs: Sequence[Config]
+    ) -> list[float] | None:
+        """Beside neighbours that keep activations on chip."""
+        core = Core.of(target)
+        found = []
+        for config in configs:
+            try:
+                program, staged = _staged(workload, target, config)
+            except (CodegenError, VerificationError):
+                found.append(float("inf"))
+                continue
+            places = _places(staged.stream, constants_of(program, workload))
+            played = timeline(among_neighbours(Part(workload.key, staged.stream, places), core))
+            found.append(played.makespan * 1e-9)
+        return found
+
+    def predict(self, recipe: Recipe) -> float | None:
+        """Programs on the timeline, transfers to and from the host."""
+        return latency_of(recipe) * 1e-9
+
+    def link(
+        self,
+        recipe: Recipe,
+        steps: Sequence[KernelStep],
+        arena: NDArray[np.uint8],
+        constants: NDArray[np.uint8],
+    ) -> Callable[[], None]:
+        regions = {"arena": arena, "constant": constants}
+        found: list[Program] = []
+
+        def run() -> None:
+            if not found:  # linked when first run: simulation links the same program
+                found.append(linked(recipe, steps))
+            memory = [regions[r.region][r.offset : r.stop] for r in found[0].linked.ranges]
+            execute_in(found[0].linked.stream, memory)
+
+        return run
+
+
+backends.register("trainium")(TrainiumBackend())
+
+
+def _staged(workload: Workload, target: Target, config: Config) -> tuple[LoopProgram, Staged]:
+    """The loop program of a configuration, and its stream with constants staged."""
+    program = lowered(workload, target, config)
+    stream = generate(program, Core.of(target))
+    return program, stage(stream, constants_of(program, workload))
+
+
+def _places(stream: InstructionStream, constant: Collection[str]) -> tuple[Range | None, ...]:
+    """Tensors one after another, constants (and what was prepared of them) apart."""
+    touched = _touched(stream)
+    places: list[Range | None] = []
+    offset = 0
+    for tensor in stream.tensors:
+        nbytes = tensor.elements * size_of(tensor.dtype)
+        region = "constant" if tensor.name.removesuffix(SUFFIX) in constant else "arena"
+        places.append(Range(region, offset, nbytes) if tensor.name in touched else None)
+        offset += nbytes
+    return tuple(places)
+
+
+def _touched(stream: InstructionStream) -> frozenset[str]:
+    """Names of the tensors that some instruction reads or writes."""
+    table = stream.accesses
+    numbers = np.unique(table["tensor"][table["space"] == Space.HBM])
+    return frozenset(stream.tensors[int(number)].name for number in numbers)

@@ -1,0 +1,139 @@
+"""Judges schedules in place on an accelerator: links the whole model with them and simulates it.
+
+Fulfils the tuner's `ModelEvaluator` protocol without knowing the tuner. The model is compiled once,
+with the best on record; an alternative exchanges the code of some kernels in it, whose weights keep
+room but no values: enough to know how long the program takes, not to run it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from tilesmith.compiler.backend import Compiled, backend_of
+from tilesmith.compiler.backends.trainium.model import latency_of, shown_times
+from tilesmith.compiler.backends.trainium.program import QUICK, Program, segments
+from tilesmith.compiler.build import fastest_recipe
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.memory import ALIGNMENT
+from tilesmith.compiler.program import CodeObject, KernelStep, Place, Recipe, Step
+from tilesmith.compiler.settling.recorded import Records
+from tilesmith.search_space.errors import CodegenError, VerificationError
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.trainium.timeline import timeline
+
+Choices = Mapping[Workload, Config]
+
+
+class DeviceEvaluator:
+    """Latency of one model on an accelerator under changing schedules.
+
+    Args:
+        kernels: the model as `compiler.build.scheduled` gives it.
+    """
+
+    near_tie = 1e-4
+    share = 0.7
+    rivals = 6
+    luck = 1.5
+    trials_each = 10
+    varies = True
+
+    def __init__(
+        self, kernels: Graph, target: Target, database: Records | None, threads: int = 1
+    ) -> None:
+        self._kernels, self._target = kernels, target
+        self._database, self._threads = database, threads
+        self._compiled: dict[tuple[str, str], Compiled] = {}
+        self._known: dict[frozenset[tuple[str, str]], float] = {}
+        workloads = (node.workload for node in kernels.nodes)
+        self._workloads = tuple(dict.fromkeys(w for w in workloads if w is not None))
+
+    @cached_property
+    def _base(self) -> Recipe:
+        """The model with every kernel's best on record."""
+        return fastest_recipe(
+            self._kernels, self._target, self._database, self._threads, measured_only=True
+        )
+
+    def shown(self) -> Mapping[Workload, float]:
+        """How much later each workload's kernels end than all before them, in the linked model."""
+        times: dict[str, float] = {}
+        for part in segments(self._base, QUICK):
+            if isinstance(part, Program):
+                shown = shown_times(part, timeline(part.linked.stream))
+                for step, time in zip(part.steps, shown.tolist(), strict=True):
+                    times[step.workload] = times.get(step.workload, 0.0) + time * 1e-9
+        return {workload: times.get(workload.key, 0.0) for workload in self._workloads}
+
+    def starts(self) -> Sequence[Choices]:
+        """Every kernel's default: what a database without records comes to."""
+        usual = {w: template_of(w.operator).default(w, self._target) for w in self._workloads}
+        return (usual,)
+
+    def latencies(self, alternatives: Sequence[Choices]) -> list[float]:
+        """Seconds of the model under each alternative; inf where one cannot be built.
+
+        Args:
+            alternatives: schedules to use whatever the records say; other workloads keep theirs.
+        """
+        return [self._latency(choices) for choices in alternatives]
+
+    def _latency(self, choices: Choices) -> float:
+        usual = {s.workload: s.config for s in self._base.steps if isinstance(s, KernelStep)}
+        changed = frozenset(
+            (workload.key, config.key)
+            for workload, config in choices.items()
+            if usual.get(workload.key, config.key) != config.key
+        )
+        if changed not in self._known:
+            try:
+                self._known[changed] = latency_of(self._with(dict(changed)), QUICK) * 1e-9
+            except (CodegenError, VerificationError):
+                self._known[changed] = float("inf")
+        return self._known[changed]
+
+    def _with(self, changed: Mapping[str, str]) -> Recipe:
+        """The model with other configurations for some workloads, by their keys."""
+        base = self._base
+        steps: list[Step] = []
+        codes: list[CodeObject] = list(base.codes)
+        offset = base.constants.size
+        for step in base.steps:
+            if isinstance(step, KernelStep) and step.workload in changed:
+                found = self._code(step.workload, changed[step.workload])
+                places, offset = self._places(step, found, offset)
+                config = changed[step.workload]
+                codes.append(found.code)
+                step = replace(step, config=config, code=len(codes) - 1, arguments=places)
+            steps.append(step)
+        return replace(base, steps=tuple(steps), codes=tuple(codes))
+
+    def _code(self, workload: str, config: str) -> Compiled:
+        key = (workload, config)
+        if key not in self._compiled:
+            parsed = Workload.parse(workload), Config.from_json(config)
+            self._compiled[key] = backend_of(self._target).compile(
+                parsed[0], self._target, parsed[1]
+            )
+        return self._compiled[key]
+
+    def _places(
+        self, step: KernelStep, found: Compiled, offset: int
+    ) -> tuple[tuple[Place, ...], int]:
+        """Places of a kernel's parameters: activations where they were, constants behind all
+        others; and the end of these."""
+        names = self._code(step.workload, step.config).parameters
+        known = dict(zip(names, step.arguments, strict=True))
+        places = []
+        for name in found.parameters:
+            place = known.get(name)
+            if place is None or place.region == "constant":
+                place = Place("constant", offset)
+                offset += -(-found.nbytes[name] // ALIGNMENT) * ALIGNMENT
+            places.append(place)
+        return tuple(places), offset

@@ -1,0 +1,175 @@
+"""The program of a compiled model on an accelerator: its kernels, linked, between host steps.
+
+A recipe's steps are cut where a host step stands; what lies between is one program for the core.
+Invariants: linked once for each recipe, whoever asks (running and simulating see the same
+instructions); a tensor that the caller, the host or another program reads is in HBM when its
+program ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Space
+from tilesmith.codegen.trainium.isa.storage import from_bytes
+from tilesmith.codegen.trainium.linking.draft import Part, Range
+from tilesmith.codegen.trainium.linking.linker import Linked, links
+from tilesmith.codegen.trainium.linking.residency import Policy
+from tilesmith.codegen.trainium.timing.scheduling import RULES, Rule
+from tilesmith.compiler.program import HostStep, KernelStep, Place, Recipe, TensorRef
+from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.trainium.timeline import timeline
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What linking tries: the fastest on the timeline is taken.
+
+    Attributes:
+        policies: how far tensors may stay on chip, the first rule each.
+        rules: how instructions are ordered, under the best of these policies.
+        checked: whether programs are verified, as those have to be that run.
+    """
+
+    policies: tuple[Policy | None, ...]
+    rules: tuple[Rule, ...]
+    checked: bool = True
+
+
+THOROUGH = Effort((None, Policy(), Policy(share=0.6)), RULES)
+QUICK = Effort((Policy(),), RULES[:1], checked=False)
+"""To know sooner; thoroughly linked, a model is no slower."""
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Kernels that run one after another without the host.
+
+    Attributes:
+        streams: of each step alone, in order.
+        compulsory: bytes of weights, inputs, and what others read, each moved once.
+    """
+
+    steps: tuple[KernelStep, ...]
+    streams: tuple[InstructionStream, ...]
+    linked: Linked
+    compulsory: int
+
+
+_programs: WeakKeyDictionary[Recipe, dict[tuple[int, Effort], Program]] = WeakKeyDictionary()
+
+
+def segments(recipe: Recipe, effort: Effort = THOROUGH) -> list[Program | HostStep]:
+    """What runs, in order: programs on the core and steps on the host."""
+    found: list[Program | HostStep] = []
+    for is_kernel, steps in groupby(recipe.steps, lambda step: isinstance(step, KernelStep)):
+        if is_kernel:
+            kernels = [s for s in steps if isinstance(s, KernelStep)]
+            found.append(linked(recipe, kernels, effort))
+        else:
+            found += [step for step in steps if isinstance(step, HostStep)]
+    return found
+
+
+def linked(recipe: Recipe, steps: Sequence[KernelStep], effort: Effort = THOROUGH) -> Program:
+    """The program of a run of kernel steps of a recipe.
+
+    Raises:
+        ModelError: the recipe's code does not fit its arguments (a damaged artifact).
+    """
+    known = _programs.setdefault(recipe, {})
+    key = id(steps[0]), effort
+    if key not in known:
+        known[key] = _link(recipe, tuple(steps), effort)
+    return known[key]
+
+
+def _link(recipe: Recipe, steps: tuple[KernelStep, ...], effort: Effort) -> Program:
+    core = Core.of(recipe.target)
+    codes = {n: from_bytes(recipe.codes[n].code, core) for n in {step.code for step in steps}}
+    streams = tuple(codes[step.code] for step in steps)
+    parts = [_part(step, stream) for step, stream in zip(steps, streams, strict=True)]
+    mine = set(map(id, steps))
+    outside = _outside(recipe, mine)
+    found: list[Linked] = []
+
+    def ending(made: Linked) -> float:
+        return timeline(made.stream).makespan
+
+    def tried(policy: Policy | None, rules: Sequence[Rule]) -> Linked:
+        """The fastest program under a policy, which joins those found."""
+        made = links(recipe.name, parts, core, outside, policy, rules, effort.checked)
+        found.append(min(made, key=ending))
+        return found[-1]
+
+    policy = min(effort.policies, key=lambda policy: ending(tried(policy, effort.rules[:1])))
+    if len(effort.rules) > 1:
+        tried(policy, effort.rules[1:])
+    best = min(found, key=ending)
+    return Program(steps, streams, best, _compulsory(steps, best, outside))
+
+
+def _compulsory(steps: Sequence[KernelStep], linked: Linked, outside: Sequence[Range]) -> int:
+    """Bytes that have to move: what the program reads first or others read, constants once.
+
+    Constants count as the model has them, however they are laid out for loading.
+    """
+    moved = sum(
+        place.nbytes
+        for place, tensor in zip(linked.ranges, linked.stream.tensors, strict=True)
+        if place.region == "arena"
+        and (tensor.role == "input" or any(place.meets(other) for other in outside))
+    )
+    known = {}
+    for step in steps:
+        workload = Workload.parse(step.workload)
+        places = tuple(place for place in step.arguments if place.region == "constant")
+        known[places] = sum(
+            math.prod(operand.shape) * size_of(operand.dtype)
+            for operand in template_of(workload.operator).operands(workload)
+            if workload.is_constant(operand.name)
+        )
+    return moved + sum(known.values())
+
+
+def _part(step: KernelStep, stream: InstructionStream) -> Part:
+    table = stream.accesses
+    touched = set(np.unique(table["tensor"][table["space"] == Space.HBM]).tolist())
+    if len(step.arguments) != len(stream.tensors):
+        raise ModelError(f"the code of kernel '{step.name}' takes other arguments; compile again")
+    places: list[Range | None] = []
+    for number, (place, tensor) in enumerate(zip(step.arguments, stream.tensors, strict=True)):
+        nbytes = tensor.elements * size_of(tensor.dtype)
+        places.append(_range(place, nbytes) if number in touched else None)
+    return Part(step.name, stream, tuple(places))
+
+
+def _range(place: Place, nbytes: int) -> Range:
+    return Range(place.region, place.offset, nbytes)
+
+
+def _outside(recipe: Recipe, mine: set[int]) -> list[Range]:
+    """What others than the steps `mine` read: the caller, the host, later programs."""
+    refs: list[TensorRef] = list(recipe.outputs)
+    found: list[Range] = []
+    for step in recipe.steps:
+        if isinstance(step, HostStep):
+            refs += step.inputs
+        elif id(step) not in mine:
+            # Sizes are in the other programs' code; the first byte is enough to know a tensor.
+            found += [_range(place, 1) for place in step.arguments if place.region == "arena"]
+    return found + [
+        _range(ref.place, max(1, ref.info.elements * size_of(ref.stored or ref.info.dtype)))
+        for ref in refs
+        if ref.place.region == "arena"
+    ]

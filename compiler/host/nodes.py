@@ -1,0 +1,184 @@
+"""Runs single nodes on the host with `onnx.reference`: what no template covers, and constant
+folding.
+
+It exists so that no model is refused for one odd operator. Invariants: a node is run at the opset
+of its model; of the internal operators (domain "tilesmith"), activations are computed by the
+formulas of epilogue steps and the others are ONNX's at its newest opset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from tilesmith.compiler.graph import INTERNAL_DOMAIN, Node, Subgraph, kernel
+from tilesmith.compiler.host.loops import Loop
+from tilesmith.compiler.host.operators import OPERATORS
+from tilesmith.search_space.epilogue import STEPS, EpilogueStep
+from tilesmith.search_space.errors import JobError
+from tilesmith.search_space.workload import Workload
+
+REFERENCE = "Reference"
+"""Internal operator: a kernel computed by its template's reference. Attributes: the `workload` and
+the `shape` of its result."""
+
+NOT_DETERMINISTIC = frozenset(
+    {
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Multinomial",
+        "Bernoulli",
+    }
+)
+"""Operators that must not be folded into constants."""
+
+
+def node_proto(node: Node, opsets: Mapping[str, int]) -> onnx.NodeProto:
+    """The ONNX form of a host node."""
+    proto = helper.make_node(
+        node.operator, list(node.inputs), list(node.outputs), name=node.name, domain=node.domain
+    )
+    types = _attribute_types(node, opsets)
+    for name, value in node.attributes:
+        proto.attribute.append(_attribute(name, value, types.get(name)))
+    return proto
+
+
+def _attribute_types(node: Node, opsets: Mapping[str, int]) -> dict[str, Any]:
+    version = opsets.get(node.domain, 1)
+    if not onnx.defs.has(node.operator, version, node.domain):
+        return {}
+    schema = onnx.defs.get_schema(node.operator, version, node.domain)
+    return {name: entry.type.value for name, entry in schema.attributes.items()}  # type: ignore[attr-defined]
+
+
+def _attribute(name: str, value: Any, kind: Any) -> onnx.AttributeProto:
+    if isinstance(value, Subgraph):
+        graph = onnx.GraphProto()
+        graph.ParseFromString(value.serialised)
+        return helper.make_attribute(name, graph)
+    if isinstance(value, np.ndarray):
+        return helper.make_attribute(name, numpy_helper.from_array(value, name))
+    plain = list(value) if isinstance(value, tuple) else value
+    return helper.make_attribute(name, plain, attr_type=kind)
+
+
+class HostFunction:
+    """One node, ready to be run on arrays.
+
+    Args:
+        proto: the node.
+        reads: names of every tensor it reads, those read by its subgraphs included.
+        opsets: (domain, version) pairs of the model it is from.
+    """
+
+    def __init__(
+        self, proto: onnx.NodeProto, reads: Sequence[str], opsets: Sequence[tuple[str, int]]
+    ) -> None:
+        self._proto = proto
+        self._reads = tuple(dict.fromkeys(reads))
+        self._writes = tuple(name for name in proto.output if name)
+        self._opsets = dict(opsets)
+
+    @classmethod
+    def of(cls, node: Node, opsets: Sequence[tuple[str, int]]) -> HostFunction:
+        return cls(node_proto(node, dict(opsets)), node.reads, opsets)
+
+    @cached_property
+    def _evaluator(self) -> ReferenceEvaluator:
+        proto, known = self._proto, self._opsets
+        if proto.domain == INTERNAL_DOMAIN:
+            proto, known = onnx.NodeProto(), {"": onnx.defs.onnx_opset_version()}
+            proto.CopyFrom(self._proto)
+            proto.domain = ""
+        unknown = onnx.TypeProto()
+        inputs = [helper.make_value_info(name, unknown) for name in self._reads]
+        outputs = [helper.make_value_info(name, unknown) for name in self._writes]
+        graph = helper.make_graph([proto], "host", inputs, outputs)
+        domains = {"": 1, **known}
+        opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
+        model = helper.make_model(graph, opset_imports=opsets)
+        return ReferenceEvaluator(model, new_ops=[Loop])
+
+    def run(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """Outputs by tensor name, from inputs by tensor name.
+
+        Raises:
+            JobError: the reference implementation failed on these inputs.
+        """
+        proto = self._proto
+        if proto.domain == INTERNAL_DOMAIN and proto.op_type in STEPS:
+            return {self._writes[0]: _run_activation(proto, arrays[proto.input[0]])}
+        if proto.domain == INTERNAL_DOMAIN and proto.op_type == REFERENCE:
+            return {self._writes[0]: _run_reference(proto, arrays)}
+        try:
+            with np.errstate(all="ignore"):
+                if proto.domain == "" and proto.op_type in OPERATORS:
+                    return self._run_own(arrays)
+                results = self._evaluator.run(None, {name: arrays[name] for name in self._reads})
+        except Exception as error:
+            raise JobError(
+                f"{proto.op_type} '{proto.name or self._writes[0]}' failed on the host "
+                f"(onnx.reference): {error}"
+            ) from error
+        return {n: _as_array(r) for n, r in zip(self._writes, results, strict=True)}
+
+    def _run_own(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        proto = self._proto
+        attributes = {a.name: helper.get_attribute_value(a) for a in proto.attribute}
+        texts = {n: v.decode() for n, v in attributes.items() if isinstance(v, bytes)}
+        inputs = [arrays[name] for name in proto.input if name]
+        results = OPERATORS[proto.op_type]({**attributes, **texts}, inputs)
+        return {name: r for name, r in zip(proto.output, results, strict=False) if name}
+
+
+def _as_array(result: Any) -> Any:
+    return np.asarray(result) if isinstance(result, np.generic) else result
+
+
+def activation_step(node: Node) -> EpilogueStep:
+    """The epilogue step an internal activation node stands for."""
+    return EpilogueStep(node.operator, tuple(node.attribute("arguments", ())))
+
+
+def _run_activation(proto: onnx.NodeProto, value: NDArray[Any]) -> NDArray[Any]:
+    """An internal activation in numpy, keeping the dtype."""
+    arguments = tuple(n for a in proto.attribute if a.name == "arguments" for n in a.floats)
+    step = EpilogueStep(proto.op_type, arguments)
+    with np.errstate(all="ignore"):
+        result = STEPS[step.name].formula(value, None, *step.arguments)
+    return np.asarray(result, dtype=value.dtype)
+
+
+def reference_workload(proto: onnx.NodeProto) -> Workload:
+    """What a `REFERENCE` node computes."""
+    text = next(a.s for a in proto.attribute if a.name == "workload")
+    return Workload.parse(text.decode())
+
+
+def _run_reference(proto: onnx.NodeProto, arrays: Mapping[str, Any]) -> NDArray[Any]:
+    """A kernel, by its template's reference."""
+    from tilesmith.compiler.host.reference import run_kernel
+
+    workload = reference_workload(proto)
+    node = kernel(workload, tuple(proto.input), proto.output[0], proto.name)
+    shape = next(tuple(a.ints) for a in proto.attribute if a.name == "shape")
+    return run_kernel(node, arrays).reshape(shape)
+
+
+def foldable(node: Node) -> bool:
+    """Whether a node's outputs depend on its inputs alone."""
+    return (
+        node.kind == "host"
+        and node.operator not in NOT_DETERMINISTIC
+        and not any(isinstance(value, Subgraph) for _, value in node.attributes)
+    )

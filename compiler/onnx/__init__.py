@@ -1,0 +1,1 @@
+"""ONNX files in: reading, checking, shapes, the graph."""

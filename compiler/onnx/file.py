@@ -1,0 +1,147 @@
+"""ONNX files: reading, checking, and bringing to one form what the importer would meet in several.
+
+Every fault of a file becomes a `ModelError` of one sentence. Invariants of what it returns: valid
+ONNX but for weights, which are checked when they are read; no model-local functions; only operators
+of ONNX; an opset whose arithmetic broadcasts as numpy does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import helper, inliner, version_converter
+
+from tilesmith.compiler.onnx.arrays import ArrayReader, one_line
+from tilesmith.search_space.errors import ModelError
+
+_FIRST_OPSET = 7
+"""The first whose arithmetic broadcasts as numpy does; older models are converted."""
+
+_MODERN_OPSET = 13
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A model as read.
+
+    Attributes:
+        proto: the model.
+        folder: where its weights may lie in files of their own; None for a model from memory.
+        name: for messages.
+    """
+
+    proto: onnx.ModelProto
+    folder: Path | None
+    name: str
+
+
+def read_model(model: str | Path | onnx.ModelProto) -> ModelFile:
+    """Read and check a model.
+
+    Raises:
+        ModelError: the file is missing, truncated, not ONNX or invalid, or its opset is too old to
+            be converted.
+    """
+    proto, folder, name = _load(model)
+    proto = _inline(proto, name)
+    _check(proto, folder, name)
+    return ModelFile(_modern(proto, name), folder, name)
+
+
+def _load(model: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | None, str]:
+    if isinstance(model, onnx.ModelProto):
+        return model, None, model.graph.name or "model"
+    path = Path(model)
+    if not path.exists():
+        raise ModelError(f"model file '{path}' does not exist")
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(path.read_bytes())
+    except OSError as error:
+        raise ModelError(f"model file '{path}' cannot be read: {error.strerror}") from error
+    except Exception as error:  # whatever protobuf raises for bytes it cannot read
+        raise ModelError(f"'{path}' is not an ONNX model, or it is truncated") from error
+    if not proto.HasField("graph") or not proto.opset_import:
+        raise ModelError(f"'{path}' is not an ONNX model, or it is truncated (no graph in it)")
+    if not proto.graph.node:
+        raise ModelError(f"'{path}' has no operators, so there is nothing to compile")
+    return proto, path.resolve().parent, path.name
+
+
+def _inline(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    if not proto.functions:
+        return proto
+    try:
+        return inliner.inline_local_functions(proto)
+    except Exception as error:
+        raise ModelError(
+            f"the functions of '{name}' cannot be inlined: {one_line(error)}"
+        ) from error
+
+
+def _check(proto: onnx.ModelProto, folder: Path | None, name: str) -> None:
+    try:
+        _check_operators(proto, name)
+        bare = _without_weights(proto)
+        ArrayReader(folder, name).embed(bare.graph)
+        onnx.checker.check_model(bare)
+    except (onnx.checker.ValidationError, ValueError, TypeError) as error:
+        raise ModelError(f"'{name}' is not a valid ONNX model: {one_line(error)}") from error
+
+
+def _check_operators(proto: onnx.ModelProto, name: str) -> None:
+    opsets = {e.domain: e.version for e in proto.opset_import}
+    newest = onnx.defs.onnx_opset_version()
+    version = max(opsets.get("", 0), opsets.get("ai.onnx", 0))
+    if version > newest:
+        raise ModelError(
+            f"'{name}' is of opset {version}, and this installation knows ONNX up to opset "
+            f"{newest}; update the package 'onnx', or export the model with an older opset"
+        )
+    for node in proto.graph.node:
+        names: tuple[Any, ...] = (*node.input, *node.output, node.name, node.op_type, node.domain)
+        if any(isinstance(text, bytes) for text in names):  # what protobuf makes of such a name
+            raise ModelError(f"'{name}' has a name that is not UTF-8; it may be damaged")
+        known = onnx.defs.has(node.op_type, opsets.get(node.domain, 1), node.domain)
+        if node.domain not in ("", "ai.onnx") and not known:
+            raise ModelError(
+                f"node '{node.name or node.output[0]}' of '{name}' uses {node.domain}."
+                f"{node.op_type}, which is not part of ONNX; export the model without it"
+            )
+
+
+def _modern(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """Models of opsets whose operators broadcast by attributes, brought to one that needs none."""
+    version = max((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), default=0)
+    if not 0 < version < _FIRST_OPSET:
+        return proto
+    try:
+        return version_converter.convert_version(proto, _MODERN_OPSET)
+    except Exception as error:
+        raise ModelError(
+            f"'{name}' is of opset {version} and cannot be brought to opset {_MODERN_OPSET}: "
+            f"{one_line(error)}; export it anew"
+        ) from error
+
+
+def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its initialisers as inputs: weights are checked when they are read."""
+    bare = onnx.ModelProto(ir_version=proto.ir_version)
+    bare.opset_import.extend(proto.opset_import)
+    graph, source = bare.graph, proto.graph
+    graph.name = source.name or "graph"
+    for field in ("node", "input", "output", "value_info"):
+        getattr(graph, field).extend(getattr(source, field))
+    for value in (*graph.input, *graph.output):  # common in exported models, but it wants one
+        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+            value.type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto())
+    graph.sparse_initializer.extend(source.sparse_initializer)
+    declared = {value.name for value in source.input}
+    for tensor in source.initializer:
+        if tensor.name not in declared:
+            kind = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+            graph.input.append(helper.make_value_info(tensor.name, kind))
+    return bare

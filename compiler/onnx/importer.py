@@ -1,0 +1,292 @@
+"""ONNX file -> `Graph`: reading, checking, binding of symbolic dimensions, shape inference.
+
+Every fault of the file becomes a `ModelError` of one sentence. Invariants of what it returns: those
+of `Graph`; nodes are ONNX operators at the model's own opset; weights stored outside the file come
+from inside the model's folder only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+from numpy.typing import NDArray
+from onnx import helper
+
+from tilesmith.compiler.graph import Graph, Node, Subgraph, TensorInfo
+from tilesmith.compiler.onnx.access import shortest
+from tilesmith.compiler.onnx.arrays import ArrayReader, constant_value
+from tilesmith.compiler.onnx.file import ModelFile, read_model
+from tilesmith.compiler.onnx.inference import (
+    DTYPE_NAMES,
+    dtype_of,
+    infer_outputs,
+    info_of_type,
+    known_values,
+)
+from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.workload import shape_text
+
+_INFERENCE_LIMIT = 1 << 30
+"""Bytes up to which whole-model inference is run (protobuf cannot serialise 2 GiB)."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def import_model(model: str | Path | onnx.ModelProto, shapes: Shapes | None = None) -> Graph:
+    """Read an ONNX model.
+
+    Args:
+        model: a path, or a model in memory.
+        shapes: shapes of inputs by name; they give symbolic dimensions their values.
+
+    Returns:
+        the graph; every tensor's shape is known unless only running the model can tell it.
+
+    Raises:
+        ModelError: the file is missing, truncated, not ONNX or invalid; an input has an unsupported
+            dtype, a dimension of zero or a symbolic dimension without a value; `shapes` names an
+            unknown input or contradicts a fixed dimension.
+    """
+    return _Importer(read_model(model), dict(shapes or {})).graph()
+
+
+class _Importer:
+    """State of one import: what is known of each tensor so far."""
+
+    def __init__(self, file: ModelFile, shapes: dict[str, tuple[int, ...]]) -> None:
+        self.proto, self.name = file.proto, file.name
+        self.arrays = ArrayReader(file.folder, file.name)
+        self.shapes = shapes
+        self.opsets = {
+            "" if e.domain == "ai.onnx" else e.domain: e.version for e in self.proto.opset_import
+        }
+        self.bindings: dict[str, int] = {}
+        self.values: dict[str, NDArray[Any]] = {}
+        self.tensors: dict[str, TensorInfo] = {}
+        self.declared: dict[str, onnx.TypeProto] = {}
+
+    def graph(self) -> Graph:
+        self._read_initializers()
+        inputs = self._read_inputs()
+        self._read_declared()
+        nodes = [kept for proto in self.proto.graph.node if (kept := self._read_node(proto))]
+        used = {name for node in nodes for name in node.reads}
+        outputs = tuple(self._output(value) for value in self.proto.graph.output)
+        if not outputs:
+            raise ModelError(f"'{self.name}' has no outputs; export it with what it should compute")
+        used |= {info.name for info in outputs}
+        constants = {name: value for name, value in self.values.items() if name in used}
+        for value in constants.values():
+            value.setflags(write=False)
+        named = used | set(constants) | {i.name for i in inputs}
+        named |= {name for node in nodes for name in node.writes}
+        tensors = {name: info for name, info in self.tensors.items() if name in named}
+        return Graph(
+            self.proto.graph.name or self.name, inputs, outputs, tuple(nodes), constants, tensors,
+            tuple(sorted(self.opsets.items())),
+        )  # fmt: skip
+
+    # -- constants ----------------------------------------------------------------------------
+    def _read_initializers(self) -> None:
+        for tensor in self.proto.graph.initializer:
+            self._set_value(tensor.name, self.arrays.array(tensor))
+        for sparse in self.proto.graph.sparse_initializer:
+            self._set_value(sparse.values.name, self.arrays.dense(sparse))
+
+    def _set_value(self, name: str, array: NDArray[Any]) -> None:
+        self.values[name] = array
+        self.tensors[name] = TensorInfo(name, dtype_of(array), tuple(array.shape))
+
+    # -- inputs -------------------------------------------------------------------------------
+    def _read_inputs(self) -> tuple[TensorInfo, ...]:
+        given = [v for v in self.proto.graph.input if v.name not in self.values]
+        names = [value.name for value in given]
+        if unknown := [name for name in self.shapes if name not in names]:
+            raise ModelError(
+                f"'{self.name}' has no input '{unknown[0]}'; its inputs are {', '.join(names)}"
+            )
+        for value in given:
+            if value.name in self.shapes:
+                self._bind(value)
+        return tuple(self._input(value) for value in given)
+
+    def _bind(self, value: onnx.ValueInfoProto) -> None:
+        """Give the symbolic dimensions of an input the values of `shapes`."""
+        shape = self.shapes[value.name]
+        dims = value.type.tensor_type.shape.dim
+        declared = "x".join(d.dim_param or str(d.dim_value or "?") for d in dims)
+        wrong = ModelError(
+            f"input '{value.name}' of '{self.name}' is {declared}; "
+            f"{shape_text(shape)} does not fit it"
+        )
+        if value.type.tensor_type.HasField("shape") and len(dims) != len(shape):
+            raise wrong
+        for dim, size in zip(dims, shape, strict=False):
+            if dim.HasField("dim_value") and dim.dim_value != size:
+                raise wrong
+            if dim.dim_param and self.bindings.setdefault(dim.dim_param, size) != size:
+                raise ModelError(
+                    f"the symbolic dimension '{dim.dim_param}' of '{self.name}' is given both as "
+                    f"{self.bindings[dim.dim_param]} and {size}"
+                )
+
+    def _input(self, value: onnx.ValueInfoProto) -> TensorInfo:
+        name = value.name
+        tensor = value.type.tensor_type
+        if not value.type.HasField("tensor_type"):
+            raise ModelError(
+                f"input '{name}' of '{self.name}' is not a tensor, which is unsupported"
+            )
+        if tensor.elem_type not in DTYPE_NAMES:
+            known = {number: kind for kind, number in onnx.TensorProto.DataType.items()}
+            kind = known.get(tensor.elem_type, f"number {tensor.elem_type}").lower()
+            raise ModelError(
+                f"input '{name}' of '{self.name}' has the unsupported dtype {kind}; "
+                f"supported are {', '.join(DTYPE_NAMES.values())}"
+            )
+        info = info_of_type(name, value.type, self.bindings)
+        if name in self.shapes:
+            info = TensorInfo(name, info.dtype, tuple(self.shapes[name]))
+        if info.shape is None:
+            raise ModelError(_unbound(self.name, value, self.bindings))
+        if any(size <= 0 for size in info.shape):
+            raise ModelError(
+                f"input '{name}' of '{self.name}' has the shape {shape_text(info.shape)}; "
+                "every dimension has to be at least 1"
+            )
+        self.tensors[name] = info
+        return info
+
+    # -- nodes --------------------------------------------------------------------------------
+    def _read_declared(self) -> None:
+        """Types written in the file, and those whole-model inference adds for control flow."""
+        graph = self.proto.graph
+        nested = any(a.HasField("g") for node in graph.node for a in node.attribute)
+        if nested and self.proto.ByteSize() <= _INFERENCE_LIMIT:
+            graph = onnx.shape_inference.infer_shapes(self.proto, data_prop=True).graph
+        self.declared = {v.name: v.type for v in (*graph.value_info, *graph.output)}
+
+    def _read_node(self, proto: onnx.NodeProto) -> Node | None:
+        """The node, or None where its outputs are known values already."""
+        node = Node(
+            proto.op_type, tuple(proto.input), tuple(proto.output), proto.name,
+            "" if proto.domain == "ai.onnx" else proto.domain,
+            tuple(sorted((a.name, self._attribute(a)) for a in proto.attribute)),
+            _captures(proto),
+        )  # fmt: skip
+        if node.operator == "Constant" and node.domain == "":
+            self._set_value(node.writes[0], constant_value(node))
+            return None
+        for name in node.reads:
+            if name not in self.tensors:
+                raise ModelError(f"{node.describe()} of '{self.name}' reads the unknown '{name}'")
+        found = known_values(node, self.tensors, self.values, self.opsets)
+        for name, value in found.items():
+            self._set_value(name, value)
+        if found:
+            return None
+        inferred = infer_outputs(node, self.tensors, self.values, self.opsets)
+        for name in node.writes:
+            self.tensors[name] = self._merge(name, inferred.get(name))
+        return node
+
+    def _merge(self, name: str, inferred: TensorInfo | None) -> TensorInfo:
+        """What inference found, completed by what the file declares."""
+        if inferred is not None and inferred.known:
+            return inferred
+        if name not in self.declared:
+            return inferred or TensorInfo(name, "", None)
+        declared = info_of_type(name, self.declared[name], self.bindings)
+        if inferred is None:
+            return declared
+        shape = inferred.shape if inferred.shape is not None else declared.shape
+        return TensorInfo(name, inferred.dtype or declared.dtype, shape)
+
+    def _attribute(self, proto: onnx.AttributeProto) -> Any:
+        try:
+            return self._attribute_value(proto)
+        except UnicodeDecodeError as error:
+            raise ModelError(
+                f"attribute '{proto.name}' of a node of '{self.name}' holds text that is not UTF-8"
+            ) from error
+
+    def _attribute_value(self, proto: onnx.AttributeProto) -> Any:
+        value = helper.get_attribute_value(proto)
+        match value:
+            case onnx.TensorProto():
+                return self.arrays.array(value)
+            case onnx.SparseTensorProto():
+                return self.arrays.dense(value)
+            case onnx.GraphProto():
+                graph = onnx.GraphProto()
+                graph.CopyFrom(value)
+                self.arrays.embed(graph)
+                return Subgraph(graph.SerializeToString())
+            case bytes():
+                return value.decode()
+            case str() | int():
+                return value
+            case float():
+                return shortest(value)
+            case onnx.TypeProto():
+                raise ModelError(f"'{self.name}' uses an attribute that holds a type; unsupported")
+            case _:
+                return tuple(_plain(v) for v in value)
+
+    def _output(self, value: onnx.ValueInfoProto) -> TensorInfo:
+        name, kind = value.name, value.type.WhichOneof("value")
+        if name not in self.tensors:
+            raise ModelError(f"output '{name}' of '{self.name}' is not computed by any node")
+        if kind not in (None, "tensor_type"):
+            raise ModelError(
+                f"output '{name}' of '{self.name}' is not a tensor, which is unsupported"
+            )
+        return self.tensors[name]
+
+
+def _unbound(model: str, value: onnx.ValueInfoProto, bindings: Mapping[str, int]) -> str:
+    if not value.type.tensor_type.HasField("shape"):
+        return (
+            f"input '{value.name}' of '{model}' has no shape; give it one, for example "
+            f"--shape {value.name}=1x3x224x224"
+        )
+    dims = value.type.tensor_type.shape.dim
+    names = [d.dim_param or "?" for d in dims if not d.HasField("dim_value")]
+    missing = next((name for name in names if name not in bindings), "?")
+    form = "x".join(
+        str(d.dim_value) if d.HasField("dim_value") else str(bindings.get(d.dim_param, 1))
+        for d in dims
+    )
+    return (
+        f"input '{value.name}' of '{model}' has the symbolic dimension '{missing}'; "
+        f"give it a value, for example --shape {value.name}={form}"
+    )
+
+
+def _plain(value: Any) -> Any:
+    """An element of a list attribute."""
+    if isinstance(value, float):
+        return shortest(value)
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _captures(proto: onnx.NodeProto) -> tuple[str, ...]:
+    """Outer tensors that the node's subgraphs read by name."""
+    found: dict[str, None] = {}
+    for attribute in proto.attribute:
+        if attribute.HasField("g"):
+            found.update(dict.fromkeys(_free_names(attribute.g)))
+    return tuple(name for name in found if name not in proto.input)
+
+
+def _free_names(graph: onnx.GraphProto) -> Iterable[str]:
+    bound = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    for node in graph.node:
+        for name in (*node.input, *_captures(node)):
+            if name and name not in bound:
+                yield name
+        bound.update(node.output)
+    yield from (v.name for v in graph.output if v.name not in bound)

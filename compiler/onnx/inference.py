@@ -1,0 +1,137 @@
+"""Shapes and element types of one node's outputs, from what is known of its inputs.
+
+ONNX's own inference functions do the work, one node at a time, with the values of constant inputs
+at hand; so shapes that a model computes at run time (Shape, Gather, Concat, Reshape chains) become
+known as soon as the input shapes are. Invariant: never guesses: what is not sure stays unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper, shape_inference
+
+from tilesmith.compiler.graph import Node, Subgraph, TensorInfo
+from tilesmith.compiler.host.nodes import HostFunction, foldable, node_proto
+from tilesmith.compiler.onnx.arrays import one_line
+from tilesmith.search_space.dtypes import NAMES, to_numpy
+from tilesmith.search_space.errors import JobError, ModelError
+from tilesmith.search_space.workload import shape_text
+
+_SMALL = 4096
+"""Elements up to which a value computed during import is kept (shapes are short)."""
+
+_ONNX_NAMES = {
+    "float8_e4m3": "FLOAT8E4M3FN", "float8_e5m2": "FLOAT8E5M2", "float32": "FLOAT",
+    "float64": "DOUBLE",
+}  # fmt: skip
+
+DTYPE_NUMBERS: dict[str, int] = {
+    name: TensorProto.DataType.Value(_ONNX_NAMES.get(name, name.upper())) for name in NAMES
+}
+"""Tilesmith's dtype names to ONNX's numbers."""
+
+DTYPE_NAMES: dict[int, str] = {number: name for name, number in DTYPE_NUMBERS.items()}
+"""ONNX's numbers to Tilesmith's dtype names."""
+
+
+def dtype_of(array: NDArray[Any]) -> str:
+    """Tilesmith's name of an array's dtype, "" if it has none."""
+    return next((name for name in NAMES if to_numpy(name) == array.dtype), "")
+
+
+def info_of_type(name: str, proto: onnx.TypeProto, bindings: Mapping[str, int]) -> TensorInfo:
+    """A tensor's info from its ONNX type; symbolic dimensions are looked up in `bindings`."""
+    if not proto.HasField("tensor_type"):
+        return TensorInfo(name, "", None)
+    tensor = proto.tensor_type
+    dtype = DTYPE_NAMES.get(tensor.elem_type, "")
+    if not tensor.HasField("shape"):
+        return TensorInfo(name, dtype, None)
+    dims: list[int] = []
+    for dim in tensor.shape.dim:
+        if dim.HasField("dim_value"):
+            dims.append(dim.dim_value)
+        elif dim.dim_param in bindings:
+            dims.append(bindings[dim.dim_param])
+        else:
+            return TensorInfo(name, dtype, None)
+    return TensorInfo(name, dtype, tuple(dims))
+
+
+def type_of_info(info: TensorInfo) -> onnx.TypeProto:
+    """The ONNX type of a tensor's info."""
+    number = DTYPE_NUMBERS.get(info.dtype, 0)
+    return helper.make_tensor_type_proto(number, info.shape)
+
+
+def infer_outputs(
+    node: Node,
+    tensors: Mapping[str, TensorInfo],
+    values: Mapping[str, NDArray[Any]],
+    opsets: Mapping[str, int],
+) -> dict[str, TensorInfo]:
+    """What ONNX can tell of the node's outputs; those it cannot are left out.
+
+    Raises:
+        ModelError: the inputs do not go together.
+    """
+    version = opsets.get(node.domain, 1)
+    if not onnx.defs.has(node.operator, version, node.domain):
+        return {}
+    schema = onnx.defs.get_schema(node.operator, version, node.domain)
+    if not all(tensors[name].dtype for name in node.inputs if name):
+        return {}
+    types = {name: type_of_info(tensors[name]) for name in node.reads if tensors[name].dtype}
+    data = {
+        name: numpy_helper.from_array(values[name])
+        for name in node.reads
+        if name in values and values[name].size <= _SMALL
+    }
+    ids = [helper.make_opsetid(domain, number) for domain, number in opsets.items()]
+    try:
+        found = shape_inference.infer_node_outputs(
+            schema, node_proto(node, opsets), types, data, opset_imports=ids
+        )
+    except shape_inference.InferenceError as error:
+        if any(isinstance(value, Subgraph) for _, value in node.attributes):
+            return {}  # what a body does to shapes is not always clear before it is run
+        shapes = ", ".join(shape_text(tensors[name].shape or ()) for name in node.inputs if name)
+        raise ModelError(
+            f"{node.describe()} cannot be computed of inputs of shapes {shapes}: "
+            f"{one_line(error).removeprefix('[ShapeInferenceError] ')}"
+        ) from error
+    except (onnx.checker.ValidationError, RuntimeError):
+        return {}
+    return {name: info_of_type(name, proto, {}) for name, proto in found.items()}
+
+
+def known_values(
+    node: Node,
+    tensors: Mapping[str, TensorInfo],
+    values: Mapping[str, NDArray[Any]],
+    opsets: Mapping[str, int],
+) -> dict[str, NDArray[Any]]:
+    """Small outputs that are already certain: shapes of known tensors, and sums over them."""
+    if node.is_onnx("Shape", "Size"):
+        shape = tensors[node.inputs[0]].shape
+        if shape is None:
+            return {}
+        if node.operator == "Size":
+            return {node.writes[0]: np.array(int(np.prod(shape)), dtype=np.int64)}
+        part = shape[slice(node.attribute("start", 0), node.attribute("end"))]
+        return {node.writes[0]: np.array(part, dtype=np.int64)}
+    if not foldable(node) or node.operator == "ConstantOfShape":
+        return {}
+    if not all(name in values and values[name].size <= _SMALL for name in node.reads):
+        return {}
+    try:
+        results = HostFunction.of(node, tuple(opsets.items())).run(values)
+    except JobError:
+        return {}
+    small = all(isinstance(r, np.ndarray) and r.size <= _SMALL for r in results.values())
+    return results if small else {}

@@ -1,0 +1,1 @@
+"""Schedules and layouts for a whole graph, from the records."""

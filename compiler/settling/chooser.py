@@ -1,0 +1,230 @@
+"""Which schedule a workload is run with: the best recorded for each pair of layouts, or a stand-in.
+
+Where this workload was never tuned with this many threads, the bests of other thread counts stand
+in, else those of the nearest tuned shape, else the template's default; layouts nobody measured are
+offered as variants of the best. Invariants: every schedule is legal in its workload's space; the
+seconds of measured schedules are measurements, of all others estimates that never undercut a
+measurement.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tilesmith.compiler.settling.layouts import normal
+from tilesmith.compiler.settling.recorded import BestRecord, Records
+from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.spaces.config import Config, KnobValue
+from tilesmith.search_space.spaces.space import SearchSpace
+from tilesmith.search_space.spaces.transfer import carried_over
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+
+Origin = Literal["tuned", "stale", "fallback", "default"]
+"""tuned | tuned by other versions | from the nearest shape, threads or layouts tuned | untuned."""
+
+_DOUBT = 1.3
+"""Factor on the seconds of a schedule derived from another's; squared for another algorithm's."""
+
+_NEXT_BEST = 100
+"""Records looked through for one that is legal when the best is not."""
+
+_BYTES_PER_SECOND = 20e9
+"""Of one core copying; an assumption that only unmeasured costs rest on."""
+
+_ASSUMED_CLOCK = 3e9
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A configuration of a workload and what is known of it."""
+
+    config: Config
+    origin: Origin
+    seconds: float
+
+
+class Chooser:
+    """Finds options; one for each compilation.
+
+    Args:
+        database: tuning records, or None.
+        threads: how many threads the records have to be of.
+        choices: configurations to use whatever the records say.
+        measured_only: offer a tuned workload in no layouts but those it was measured in.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        database: Records | None,
+        threads: int,
+        choices: Mapping[Workload, Config] | None = None,
+        *,
+        measured_only: bool = False,
+    ) -> None:
+        self.target = target
+        self._choices = dict(choices or {})
+        self._measured_only = measured_only
+        self.threads = threads
+        self._database = database
+        self._known: dict[Workload, dict[tuple[str, str], Schedule]] = {}
+        self._spaces: dict[Workload, SearchSpace] = {}
+
+    def prepare(self, workloads: Iterable[Workload]) -> None:
+        """Look many workloads up at once (one query instead of one each)."""
+        missing = [w for w in dict.fromkeys(workloads) if w not in self._known]
+        bests: Mapping[str, Mapping[tuple[str, str], BestRecord]] = {}
+        others: Mapping[str, Mapping[tuple[str, str], BestRecord]] = {}
+        if self._database is not None and missing:
+            bests = self._database.layout_bests(missing, self.target, self.threads)
+            unknown = [workload for workload in missing if workload.key not in bests]
+            if unknown:
+                others = self._database.layout_bests(unknown, self.target, None)
+        for workload in missing:
+            found = bests.get(workload.key, {})
+            self._known[workload] = self._schedules(workload, found, others.get(workload.key, {}))
+
+    def schedules(self, workload: Workload) -> Mapping[tuple[str, str], Schedule]:
+        """The best schedule known for each (input, output) layout pair of a workload."""
+        self.prepare([workload])
+        return self._known[workload]
+
+    def best(self, workload: Workload) -> Schedule:
+        """The fastest of them."""
+        return min(self.schedules(workload).values(), key=lambda found: found.seconds)
+
+    def space(self, workload: Workload) -> SearchSpace:
+        if workload not in self._spaces:
+            template = template_of(workload.operator)
+            self._spaces[workload] = template.space(workload, self.target)
+        return self._spaces[workload]
+
+    def _schedules(
+        self,
+        workload: Workload,
+        bests: Mapping[tuple[str, str], BestRecord],
+        others: Mapping[tuple[str, str], BestRecord],
+    ) -> dict[tuple[str, str], Schedule]:
+        """Of each layout pair; `others` are bests of other thread counts, for want of `bests`."""
+        space = self.space(workload)
+        found: dict[tuple[str, str], Schedule] = {}
+        if workload in self._choices:
+            chosen = self._choices[workload]
+            seconds = min((best.latency for best in bests.values()), default=0.0)
+            origin: Origin = "tuned" if bests else self._derived(workload, chosen)
+            return {self.layouts(workload, chosen): Schedule(chosen, origin, seconds)}
+        for best in (bests or others).values():
+            if best.record.config in space:
+                origin = "stale" if best.stale else "tuned"
+                if not bests:
+                    origin = "fallback"
+                schedule = Schedule(best.record.config, origin, best.latency)
+                found[self.layouts(workload, schedule.config)] = schedule
+        if bests and not found:
+            self._add_next_best(workload, space, found)
+        if not found:
+            schedule = self._untuned(workload, space)
+            found[self.layouts(workload, schedule.config)] = schedule
+        elif self._measured_only:
+            return found
+        self._add_variants(workload, space, found)
+        return found
+
+    def _derived(self, workload: Workload, config: Config) -> Origin:
+        """Where a configuration comes from that is on no record of its workload."""
+        usual = template_of(workload.operator).default(workload, self.target)
+        return "default" if config == usual else "fallback"
+
+    def _add_next_best(
+        self, workload: Workload, space: SearchSpace, found: dict[tuple[str, str], Schedule]
+    ) -> None:
+        """Where the bests on record are of an older space: the fastest that is legal today."""
+        assert self._database is not None
+        for record in self._database.top(
+            workload, self.target, threads=self.threads, limit=_NEXT_BEST
+        ):
+            if record.config in space and record.latency is not None:
+                schedule = Schedule(record.config, "stale", record.latency)
+                found[self.layouts(workload, record.config)] = schedule
+                return
+
+    def layouts(self, workload: Workload, config: Config) -> tuple[str, str]:
+        source, result = template_of(workload.operator).layouts(workload, config)
+        return normal(source), normal(result)
+
+    def _untuned(self, workload: Workload, space: SearchSpace) -> Schedule:
+        seconds = estimate(workload, self.target)
+        if self._database is not None:
+            for threads in (self.threads, None):
+                for near in self._database.nearest(workload, self.target, threads):
+                    config = carried_over(near.record.config, space)
+                    if config is not None:
+                        return Schedule(config, "fallback", seconds)
+        template = template_of(workload.operator)
+        return Schedule(template.default(workload, self.target), "default", seconds)
+
+    def _add_variants(
+        self, workload: Workload, space: SearchSpace, found: dict[tuple[str, str], Schedule]
+    ) -> None:
+        """Offer the best schedule in the layouts nobody measured."""
+        best = min(found.values(), key=lambda schedule: schedule.seconds)
+        derived: Origin = "default" if best.origin == "default" else "fallback"
+        measured = 0.0
+        if derived == "fallback":
+            measured = max(schedule.seconds for schedule in found.values())
+        for config in layout_variants(space, best.config):
+            pair = self.layouts(workload, config)
+            if pair not in found:
+                like = config.get("algorithm") == best.config.get("algorithm")
+                factor = _DOUBT if like else _DOUBT * _DOUBT
+                found[pair] = Schedule(config, derived, max(best.seconds * factor, measured))
+
+
+def layout_variants(space: SearchSpace, config: Config) -> Iterator[Config]:
+    """Legal configurations with other layouts than `config`, as like it as can be.
+
+    Those of the same algorithm come first; an algorithm that lacks a knob's value takes the middle
+    of its own.
+    """
+    mine = config.get("algorithm")
+    subspaces = sorted(
+        space.subspaces, key=lambda found: dict(found.fixed).get("algorithm", mine) != mine
+    )
+    for subspace in subspaces:
+        free = [knob for knob in subspace.knobs if knob.name.endswith("layout")]
+        if not free and not any(name.endswith("layout") for name, _ in subspace.fixed):
+            continue
+        values: dict[str, KnobValue] = dict(subspace.fixed)
+        for knob in subspace.knobs:
+            kept = config.get(knob.name)
+            values[knob.name] = kept if kept in knob.values else knob.values[len(knob.values) // 2]
+        for chosen in itertools.product(*(knob.values for knob in free)):
+            names = (knob.name for knob in free)
+            variant = Config.of({**values, **dict(zip(names, chosen, strict=True))})
+            if variant not in space:
+                fixed = (*subspace.fixed, *zip((k.name for k in free), chosen, strict=True))
+                rest = tuple(knob for knob in subspace.knobs if knob not in free)
+                legal = iter(SearchSpace((replace(subspace, fixed=fixed, knobs=rest),)))
+                variant = next(legal, config)
+            if variant != config:
+                yield variant
+
+
+def estimate(workload: Workload, target: Target) -> float:
+    """Seconds of a schedule nobody measured: half of peak, and memory at a copy's speed."""
+    template = template_of(workload.operator)
+    operands = (*template.operands(workload), template.output(workload))
+    nbytes = sum(math.prod(o.shape) * size_of(o.dtype) for o in operands)
+    lanes = target.integer("vector.lanes") if "vector.lanes" in target else 4
+    return template.flops(workload) / (2 * lanes * _ASSUMED_CLOCK) + nbytes / _BYTES_PER_SECOND
+
+
+def copy_seconds(nbytes: int) -> float:
+    """Seconds to read and write `nbytes` once, for conversions nobody measured."""
+    return 2 * nbytes / _BYTES_PER_SECOND

@@ -1,0 +1,76 @@
+"""Schedules chosen for the model, not for the kernel alone, where a target can tell beforehand.
+
+On an accelerator a tensor that stays on chip costs nothing to store and load, so the schedule that
+is best alone (it may have paid to store in long rows, or moved rows between partitions) need not be
+the one the model wants. Three assignments are compared whole: every kernel's best alone, its best
+beside neighbours that keep activations on chip, and its default. Invariant: the model is never
+slower than with defaults, or with the best alone, as far as the target can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tilesmith.compiler.backend import Backend
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.program import Recipe
+from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.recorded import Records
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+
+RIVALS = 6
+"""Records of a workload that are compared, the fastest first; its default besides."""
+
+Choices = dict[Workload, Config]
+
+
+def assignments(
+    graph: Graph, chooser: Chooser, backend: Backend, target: Target, database: Records | None
+) -> list[Choices]:
+    """Schedules to compare in the whole model, beside every kernel's best alone.
+
+    Empty where a kernel costs in a model what it costs alone.
+    """
+    inside: Choices = {}
+    default: Choices = {}
+    for workload in dict.fromkeys(n.workload for n in graph.nodes if n.workload is not None):
+        usual = template_of(workload.operator).default(workload, target)
+        alone = chooser.best(workload).config
+        rivals = [alone, usual, *_recorded(workload, chooser, target, database)]
+        rivals = [config for config in dict.fromkeys(rivals) if config in chooser.space(workload)]
+        if len(rivals) == 1:
+            continue
+        seconds = backend.in_model(workload, target, rivals)
+        if seconds is None:
+            return []
+        best = rivals[min(range(len(rivals)), key=seconds.__getitem__)]
+        if best != alone:
+            inside[workload] = best
+        if usual != alone:
+            default[workload] = usual
+    return [found for found in (inside, default) if found]
+
+
+def _recorded(
+    workload: Workload, chooser: Chooser, target: Target, database: Records | None
+) -> list[Config]:
+    if database is None:
+        return []
+    found = database.top(workload, target, threads=chooser.threads, limit=RIVALS)
+    return [record.config for record in found if record.latency is not None]
+
+
+def fastest(
+    candidates: list[Mapping[Workload, Config]],
+    build: Callable[[Mapping[Workload, Config]], Recipe],
+    backend: Backend,
+) -> Recipe:
+    """The recipe of the assignment that is fastest in the whole model; the first among equals."""
+    recipes = [build(choices) for choices in candidates]
+    if len(recipes) == 1:
+        return recipes[0]
+    seconds = [backend.predict(recipe) or 0.0 for recipe in recipes]
+    return recipes[min(range(len(recipes)), key=seconds.__getitem__)]

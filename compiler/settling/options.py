@@ -1,0 +1,154 @@
+"""What each node could be run as: schedules with the layouts they read and write, and their cost.
+
+A kernel has an option for each pair of layouts a schedule is known for; elementwise kernels, joins
+and views work in every layout that all their tensors can have. Invariant: an option names a layout
+for every operand, and the output's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.passes.elementwise import elementwise_workload, is_elementwise
+from tilesmith.compiler.settling.chooser import Chooser, Origin, Schedule
+from tilesmith.compiler.settling.layouts import PLAIN, block, physical_shape
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to run a node.
+
+    Attributes:
+        operands: layout of each operand, `PLAIN` where the template does not ask for one.
+        output: layout of the output.
+        seconds: measured or estimated latency.
+        workload, config: what is compiled; None for joins and views, which cost nothing.
+    """
+
+    operands: tuple[str, ...]
+    output: str
+    seconds: float = 0.0
+    origin: Origin = "default"
+    workload: Workload | None = None
+    config: Config | None = None
+
+
+def options_of(graph: Graph, node: Node, chooser: Chooser) -> list[Option]:
+    """Every way to run a kernel, or to lay a join or view out."""
+    if node.kind in ("join", "view"):
+        return _alias_options(graph, node, chooser.target)
+    assert node.workload is not None
+    if is_elementwise(node):
+        return _elementwise_options(graph, node, chooser)
+    return [
+        _option(node.workload, pair, schedule)
+        for pair, schedule in chooser.schedules(node.workload).items()
+        if _fits(graph, node, pair)
+    ]
+
+
+def _fits(graph: Graph, node: Node, pair: tuple[str, str]) -> bool:
+    """Whether the tensors have the four axes that layouts other than plain speak of."""
+    tensors = (node.inputs[0], node.writes[0])
+    return all(
+        layout == PLAIN or len(graph.info(name).dims) == 4
+        for layout, name in zip(pair, tensors, strict=True)
+    )
+
+
+def _option(workload: Workload, pair: tuple[str, str], schedule: Schedule) -> Option:
+    """A template's first operand and whatever has the output's shape follow the pair."""
+    template = template_of(workload.operator)
+    full = template.output(workload).shape
+    layouts = [pair[0]]
+    for operand in template.operands(workload)[1:]:
+        like_output = operand.role == "epilogue" and operand.shape == full
+        layouts.append(pair[1] if like_output else PLAIN)
+    return Option(
+        tuple(layouts), pair[1], schedule.seconds, schedule.origin, workload, schedule.config
+    )
+
+
+def _elementwise_options(graph: Graph, node: Node, chooser: Chooser) -> list[Option]:
+    """Elementwise work is the same in every layout that all full operands share."""
+    found = []
+    for layout in (PLAIN, *_image_layouts(chooser.target)):
+        inner = blocked_elementwise(graph, node, layout)
+        if inner is None:
+            continue
+        changed, operands = inner
+        schedule = chooser.best(changed)
+        found.append(
+            Option(operands, layout, schedule.seconds, schedule.origin, changed, schedule.config)
+        )
+    return found
+
+
+def _image_layouts(target: Target) -> tuple[str, ...]:
+    """Blocked layouts of the target's vectors."""
+    return (f"NCHW{target.integer('vector.lanes')}c",) if "vector.lanes" in target else ()
+
+
+def _alias_options(graph: Graph, node: Node, target: Target) -> list[Option]:
+    """A join or view works in a blocked layout too if its parts are of whole blocks."""
+    whole = node.outputs[0] if node.kind == "join" else node.inputs[0]
+    parts = node.inputs if node.kind == "join" else node.outputs
+    count = len(node.inputs)
+    found = [Option((PLAIN,) * count, PLAIN)]
+    for layout in _image_layouts(target):
+        offset = int(node.attribute("offset", 0))
+        shapes = [graph.info(name).dims for name in (*parts, whole)]
+        if whole not in graph.constants and is_channel_range(shapes, offset, block(layout)):
+            found.append(Option((layout,) * count, layout))
+    return found
+
+
+def is_channel_range(shapes: list[tuple[int, ...]], offset: int, size: int) -> bool:
+    """Whether images of one batch differ in channels only, cut at whole blocks of `size`."""
+    first = shapes[0]
+    if any(len(shape) != 4 or shape[0] != 1 or shape[2:] != first[2:] for shape in shapes):
+        return False
+    pixels = first[2] * first[3]
+    return offset % (size * pixels) == 0 and all(shape[1] % size == 0 for shape in shapes)
+
+
+def blocked_elementwise(
+    graph: Graph, node: Node, layout: str
+) -> tuple[Workload, tuple[str, ...]] | None:
+    """An elementwise kernel's workload where its full operands are in `layout`, and all layouts.
+
+    None where it cannot be said: operands that broadcast otherwise than along whole channels.
+    """
+    workload = node.workload
+    assert workload is not None
+    if layout == PLAIN:
+        return workload, (PLAIN,) * len(node.inputs)
+    dims = graph.info(node.writes[0]).dims
+    size = block(layout)
+    if len(dims) != 4 or dims[1] % size:
+        return None
+    shapes: list[tuple[int, ...]] = []
+    layouts: list[str] = []
+    for name in node.inputs:
+        shape = graph.info(name).dims
+        padded = (1,) * (4 - len(shape)) + shape
+        if padded == dims:
+            shapes.append(physical_shape(layout, dims))
+            layouts.append(layout)
+        elif padded in ((1, dims[1], 1, 1), (dims[0], dims[1], 1, 1)):
+            shapes.append((padded[0], dims[1] // size, 1, 1, size))
+            layouts.append(PLAIN)
+        elif math.prod(padded) == 1:
+            shapes.append((1,))
+            layouts.append(PLAIN)
+        else:
+            return None
+    text = workload.text("expression")
+    changed = elementwise_workload(text, shapes, physical_shape(layout, dims))
+    return replace(changed, constants=workload.constants), tuple(layouts)

@@ -1,0 +1,222 @@
+"""Layout settlement: every kernel gets a schedule and every tensor a layout, conversions counted.
+
+Each kernel's options (see `compiler.settling.options`) read and write certain layouts; where
+producer and consumer differ, a `layout_transform` kernel has to stand between. The sum of all
+kernels' and all conversions' seconds is minimised over the graph as a partitioned quadratic problem
+(`compiler.settling.pbqp`), exactly on residual networks. Contract: a lowered graph in; out, the
+same graph with conversions inserted, a layout for every tensor and an option for every kernel;
+graph inputs and outputs, views and host nodes see plain tensors, under their old names; same
+values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tilesmith.compiler.graph import Graph, Node, TensorInfo, kernel
+from tilesmith.compiler.settling.chooser import Chooser, copy_seconds
+from tilesmith.compiler.settling.layouts import IMAGE, PLAIN, normal, physical_bytes, same_bytes
+from tilesmith.compiler.settling.options import Option, options_of
+from tilesmith.compiler.settling.pbqp import Costs, Problem
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.template import templates
+from tilesmith.search_space.workload import Workload, shape_text
+
+TRANSFORM = "layout_transform"
+"""The operator of conversions."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A graph with its schedules chosen.
+
+    Attributes:
+        graph: with conversions in it.
+        options: what runs each kernel, and how each join and view is laid out.
+        layouts: layout of each tensor that is not plain.
+        seconds: of all kernels and conversions, by measurement or estimate.
+        exact: whether the choice is proved the best of all.
+    """
+
+    graph: Graph
+    options: Mapping[Node, Option]
+    layouts: Mapping[str, str]
+    seconds: float
+    exact: bool
+
+
+def settle(graph: Graph, chooser: Chooser) -> Settled:
+    """Choose schedules and layouts for a lowered graph."""
+    return _Settlement(graph, chooser).run()
+
+
+class _Settlement:
+    def __init__(self, graph: Graph, chooser: Chooser) -> None:
+        self.graph = graph
+        self.chooser = chooser
+        self.nodes = [node for node in graph.nodes if node.kind != "host"]
+        chooser.prepare([node.workload for node in self.nodes if node.workload is not None])
+        self.options = {node: options_of(graph, node, chooser) for node in self.nodes}
+
+    def run(self) -> Settled:
+        problem = Problem()
+        numbers = {
+            node: problem.add_node(np.array([o.seconds for o in self.options[node]]))
+            for node in self.nodes
+        }
+        for node in self.nodes:
+            for position, name in enumerate(node.inputs):
+                self._connect(problem, numbers, node, position, name)
+            problem.nodes[numbers[node]] += self._output_costs(node)
+        solution = problem.solve()
+        chosen = {
+            node: self.options[node][solution.choices[number]] for node, number in numbers.items()
+        }
+        graph, options, layouts = _Conversions(self, chosen).run()
+        return Settled(graph, options, layouts, solution.cost, solution.exact)
+
+    def _connect(
+        self, problem: Problem, numbers: Mapping[Node, int], node: Node, position: int, name: str
+    ) -> None:
+        """Costs of what an operand may need before it can be read."""
+        if name in self.graph.constants:
+            return
+        wanted = [option.operands[position] for option in self.options[node]]
+        producer = self.graph.producers.get(name)
+        if producer is None or producer not in numbers:
+            given = [PLAIN]
+        else:
+            given = [option.output for option in self.options[producer]]
+        costs: Costs = np.array([[self.seconds(name, a, b) for b in wanted] for a in given])
+        if producer is None or producer not in numbers:
+            problem.nodes[numbers[node]] += costs[0]
+        else:
+            problem.add_edge(numbers[producer], numbers[node], costs)
+
+    def _output_costs(self, node: Node) -> Costs:
+        """Costs of making an output plain for those who read nothing else."""
+        name = node.writes[0]
+        return np.array(
+            [
+                self.seconds(name, option.output, PLAIN) if self.needs_plain(name) else 0.0
+                for option in self.options[node]
+            ]
+        )
+
+    def needs_plain(self, name: str) -> bool:
+        """Whether a host node or the caller reads the tensor."""
+        readers = self.graph.consumers.get(name, ())
+        return name in self.graph.output_names or any(r.kind == "host" for r in readers)
+
+    def seconds(self, name: str, source: str, result: str) -> float:
+        """Of converting a tensor; infinite where nothing can."""
+        info = self.graph.info(name)
+        if same_bytes(source, result, info.dims):
+            return 0.0
+        workload = conversion(info, source, result)
+        if workload is None:
+            return float("inf")
+        best = self.chooser.best(workload)
+        if best.origin in ("tuned", "stale"):
+            return best.seconds
+        return copy_seconds(max(physical_bytes(s, info.dims, info.dtype) for s in (source, result)))
+
+
+def conversion(info: TensorInfo, source: str, result: str) -> Workload | None:
+    """The workload that converts a tensor between two layouts; None without a template for it."""
+    if TRANSFORM not in templates or len(info.dims) != 4:
+        return None
+    names = {"src": normal(source) or IMAGE, "dst": normal(result) or IMAGE}
+    try:
+        return Workload.of(TRANSFORM, {"shape": shape_text(info.dims), **names})
+    except WorkloadError:
+        return None
+
+
+class _Conversions:
+    """Puts the conversions that a choice of options needs into the graph."""
+
+    def __init__(self, settlement: _Settlement, chosen: Mapping[Node, Option]) -> None:
+        self.settlement = settlement
+        self.graph = settlement.graph
+        self.chosen = chosen
+        self.tensors = dict(self.graph.tensors)
+        self.layouts: dict[str, str] = {}
+        self.options: dict[Node, Option] = {}
+        self.made: dict[tuple[str, str], str] = {}
+        self.nodes: list[Node] = []
+
+    def run(self) -> tuple[Graph, dict[Node, Option], dict[str, str]]:
+        for node in self.graph.nodes:
+            option = self.chosen.get(node)
+            if option is None:
+                self.nodes.append(node)
+            else:
+                self._place(node, option)
+        graph = self.graph.with_(nodes=tuple(self.nodes), tensors=self.tensors)
+        return graph, self.options, self.layouts
+
+    def _place(self, node: Node, option: Option) -> None:
+        inputs = tuple(
+            self._converted(name, layout)
+            for name, layout in zip(node.inputs, option.operands, strict=True)
+        )
+        output = node.writes[0]
+        renamed = output
+        needs_plain = self.settlement.needs_plain(output)
+        if needs_plain and not self._same(output, option.output, PLAIN):
+            renamed = self._declare(output, option.output)
+        placed = replace(node, inputs=inputs, outputs=(renamed,), workload=option.workload)
+        self.nodes.append(placed)
+        self.options[placed] = option
+        if normal(option.output) != PLAIN:
+            self.layouts[renamed] = option.output
+        if renamed != output:
+            self._convert(renamed, output, PLAIN)
+            self.made[output, option.output] = renamed
+
+    def _same(self, name: str, first: str, second: str) -> bool:
+        return same_bytes(first, second, self.tensors[name].dims)
+
+    def _converted(self, name: str, layout: str) -> str:
+        """The tensor that holds `name` in `layout`, converting it here the first time."""
+        if name in self.graph.constants or self.tensors[name].shape is None:
+            return name
+        present = self.layouts.get(name, PLAIN)
+        if self._same(name, present, layout):
+            return name
+        if (name, layout) not in self.made:
+            result = self._declare(name, layout)
+            self._convert(name, result, layout)
+            self.made[name, layout] = result
+        return self.made[name, layout]
+
+    def _declare(self, name: str, layout: str) -> str:
+        info = self.tensors[name]
+        new = next(n for n in _names(f"{name}.{layout or 'plain'}") if n not in self.tensors)
+        self.tensors[new] = TensorInfo(new, info.dtype, info.shape)
+        return new
+
+    def _convert(self, source: str, result: str, layout: str) -> None:
+        present = self.layouts.get(source, PLAIN)
+        workload = conversion(self.tensors[source], present, layout)
+        assert workload is not None, "an impossible conversion costs infinitely much"
+        node = kernel(workload, (source,), result, f"{source} to {layout or 'plain'}")
+        best = self.settlement.chooser.best(workload)
+        self.nodes.append(node)
+        self.options[node] = Option(
+            (present,), layout, best.seconds, best.origin, workload, best.config
+        )
+        if normal(layout) != PLAIN:
+            self.layouts[result] = layout
+
+
+def _names(base: str) -> Iterator[str]:
+    yield base
+    number = 1
+    while True:
+        number += 1
+        yield f"{base}.{number}"

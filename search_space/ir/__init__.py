@@ -1,0 +1,1 @@
+"""The loop IR: expressions, scalars, programs; their meaning, their text, their rules."""

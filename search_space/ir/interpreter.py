@@ -1,0 +1,203 @@
+"""The interpreter: what a bound program means, point by point, in plain Python.
+
+It is slow and literal on purpose: the independent meaning of the loop IR that lowering and code
+generators are tested against. Every loop kind runs its iterations in order, an intrinsic runs its
+body, multiple buffering changes nothing. Values are double precision until they are stored.
+
+It is stricter than hardware: memory nobody has written reads as NaN (or as the least integer), and
+an index outside its buffer raises instead of reaching a neighbour.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.errors import VerificationError
+from tilesmith.search_space.ir.program import (
+    Allocate,
+    Block,
+    Buffer,
+    If,
+    Intrinsic,
+    Loop,
+    Program,
+    Sequence,
+    Statement,
+)
+from tilesmith.search_space.ir.scalar import Call, Condition, Const, Load, Scalar, Select
+
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "divide": np.divide,
+    "maximum": max,
+    "minimum": min,
+    "power": np.power,
+    "negate": lambda a: -a,
+    "absolute": abs,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "reciprocal": lambda a: np.divide(1.0, a),
+    "tanh": np.tanh,
+    "erf": lambda a: math.erf(float(a)),
+    "sigmoid": lambda a: 1.0 / (1.0 + np.exp(-a)),
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "greater_equal": lambda a, b: 1.0 if a >= b else 0.0,
+    "where": lambda flag, a, b: a if flag != 0 else b,
+}
+
+_REDUCERS: Mapping[str | None, Callable[[Any, Any], Any]] = {
+    None: lambda _, value: value,
+    "sum": lambda old, value: old + value,
+    "product": lambda old, value: old * value,
+    "max": max,
+    "min": min,
+}
+
+
+def interpret(program: Program, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Run a bound program, prologue first.
+
+    Args:
+        program: with every symbol bound.
+        arrays: inputs by parameter name, in their physical shapes. They are not changed.
+
+    Returns:
+        Every parameter by name, the prepared buffers and the output filled in.
+
+    Raises:
+        VerificationError: an index leaves its buffer, a variable or buffer is unknown, or an input
+            is missing or of another shape.
+    """
+    machine = _Machine()
+    for buffer in (*program.parameters, *program.literals):
+        machine.arrays[buffer.name] = _provide(buffer, arrays)
+        if len(buffer.shape) == 1 and machine.arrays[buffer.name].dtype.kind == "i":
+            machine.variables[buffer.name] = machine.arrays[buffer.name]
+    with np.errstate(all="ignore"):
+        for statement in (program.prologue, program.body):
+            if statement is not None:
+                machine.run(statement)
+    return {b.name: machine.arrays[b.name] for b in program.parameters}
+
+
+def _shape(buffer: Buffer) -> tuple[int, ...]:
+    for extent in buffer.shape:
+        if extent.constant is None:
+            raise VerificationError(
+                f"buffer '{buffer.name}' has the symbolic extent {extent}; bind the program first"
+            )
+    return tuple(extent.constant or 0 for extent in buffer.shape)
+
+
+def _fresh(buffer: Buffer) -> NDArray[Any]:
+    """Memory nobody has written."""
+    kind = to_numpy(buffer.dtype)
+    if kind.kind in "iub":
+        return np.full(_shape(buffer), np.iinfo(kind).min if kind.kind == "i" else 0, dtype=kind)
+    return np.full(_shape(buffer), np.nan, dtype=kind)
+
+
+def _provide(buffer: Buffer, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    shape = _shape(buffer)
+    if buffer.values is not None:
+        return np.array(buffer.values).reshape(shape)
+    if buffer.role != "input":
+        return _fresh(buffer)
+    if buffer.name not in arrays:
+        raise VerificationError(f"no array was given for the input '{buffer.name}'")
+    if arrays[buffer.name].shape != shape:
+        raise VerificationError(
+            f"input '{buffer.name}' has the physical shape {shape}, not {arrays[buffer.name].shape}"
+        )
+    return arrays[buffer.name]
+
+
+@dataclass
+class _Machine:
+    """Variables (and tensors of indices, which index expressions may read) and memory."""
+
+    variables: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+    def run(self, statement: Statement) -> None:
+        match statement:
+            case Loop(variable, extent, _, body):
+                for iteration in range(self._index(extent)):
+                    self.variables[variable] = iteration
+                    self.run(body)
+                self.variables.pop(variable, None)
+            case Sequence(statements):
+                for inner in statements:
+                    self.run(inner)
+            case If(condition, then, otherwise):
+                if self._holds(condition):
+                    self.run(then)
+                elif otherwise is not None:
+                    self.run(otherwise)
+            case Allocate(buffer, body):
+                self.arrays[buffer.name] = _fresh(buffer)
+                self.run(body)
+                del self.arrays[buffer.name]
+            case Intrinsic(_, body):
+                self.run(body)
+            case Block():
+                self._block(statement)
+
+    def _block(self, block: Block) -> None:
+        if not self._holds(block.guard):
+            return
+        value = self._value(block.value)
+        array, place = self._place(block.write)
+        value = _REDUCERS[block.reducer](array[place].item(), value)
+        if array.dtype.kind == "i" and math.isinf(value):  # the identity of an integer maximum
+            value = np.iinfo(array.dtype).max if value > 0 else np.iinfo(array.dtype).min
+        array[place] = value
+
+    def _value(self, value: Scalar) -> Any:
+        match value:
+            case Const(number):
+                return number
+            case Load():
+                array, place = self._place(value)
+                return array[place].item()
+            case Call(function, arguments):
+                return _FUNCTIONS[function](*(self._value(argument) for argument in arguments))
+            case Select(condition, then, otherwise):
+                return self._value(then if self._holds(condition) else otherwise)
+
+    def _place(self, access: Load) -> tuple[NDArray[Any], tuple[int, ...]]:
+        if access.buffer not in self.arrays:
+            raise VerificationError(f"buffer '{access.buffer}' is used outside its allocation")
+        array = self.arrays[access.buffer]
+        place = tuple(self._index(index) for index in access.indices)
+        inside = len(place) == array.ndim and all(
+            0 <= index < extent for index, extent in zip(place, array.shape, strict=True)
+        )
+        if not inside:
+            raise VerificationError(
+                f"{access} is {list(place)}, outside the shape {array.shape}, at {self.variables}"
+            )
+        return array, place
+
+    def _holds(self, condition: Condition) -> bool:
+        return all(self._index(expression) >= 0 for expression in condition)
+
+    def _index(self, expression: Any) -> int:
+        try:
+            return int(expression.evaluate(self.variables))
+        except KeyError as error:
+            raise VerificationError(
+                f"variable {error} in '{expression}' is bound by no loop around it"
+            ) from error

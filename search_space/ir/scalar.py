@@ -1,0 +1,162 @@
+"""Scalar expressions: the value one point of a stage or block computes.
+
+    Scalar = Const(number) | Load(buffer, indices) | Call(function, arguments)
+           | Select(condition, a, b)
+
+A condition is a tuple of index expressions that must all be >= 0 (a box test, which is all that
+padding and tails need). `FUNCTIONS` is the one table of what may be called; code generators and the
+interpreter implement exactly these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilesmith.search_space.ir.expression import Expr, ExprLike
+
+FUNCTIONS: Mapping[str, int] = {
+    "add": 2, "subtract": 2, "multiply": 2, "divide": 2, "maximum": 2, "minimum": 2, "power": 2,
+    "negate": 1, "absolute": 1, "exp": 1, "log": 1, "sqrt": 1, "reciprocal": 1, "tanh": 1, "erf": 1,
+    "sigmoid": 1, "floor": 1, "ceil": 1, "round": 1,
+    "greater_equal": 2, "where": 3,
+}  # fmt: skip
+"""Function names and their number of arguments. `greater_equal` gives 1.0 or 0.0; `where` takes
+such a flag first."""
+
+REDUCERS: Mapping[str, float] = {
+    "sum": 0.0,
+    "max": float("-inf"),
+    "min": float("inf"),
+    "product": 1.0,
+}
+"""Reductions and their identity."""
+
+Condition = tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Const:
+    """A literal number."""
+
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.9g}"
+
+
+@dataclass(frozen=True)
+class Load:
+    """An element of a tensor (in a stage) or buffer (in a program)."""
+
+    buffer: str
+    indices: tuple[Expr, ...]
+
+    @cached_property
+    def hash_(self) -> int:
+        return hash((self.buffer, self.indices))
+
+    def __hash__(self) -> int:
+        return self.hash_
+
+    def __str__(self) -> str:
+        return f"{self.buffer}[{', '.join(map(str, self.indices))}]"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of `FUNCTIONS` applied to scalars."""
+
+    function: str
+    arguments: tuple[Scalar, ...]
+
+    def __post_init__(self) -> None:
+        assert FUNCTIONS[self.function] == len(self.arguments), self.function
+
+    def __str__(self) -> str:
+        infix = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}.get(self.function)
+        if infix:
+            return f"({self.arguments[0]} {infix} {self.arguments[1]})"
+        return f"{self.function}({', '.join(map(str, self.arguments))})"
+
+
+@dataclass(frozen=True)
+class Select:
+    """`then` where all of `condition` is >= 0, else `otherwise`; only one is evaluated."""
+
+    condition: Condition
+    then: Scalar
+    otherwise: Scalar
+
+    def __str__(self) -> str:
+        return f"({self.then} if {condition_text(self.condition)} else {self.otherwise})"
+
+
+Scalar = Const | Load | Call | Select
+
+
+def condition_text(condition: Condition) -> str:
+    return " and ".join(f"{e} >= 0" for e in condition)
+
+
+def call(function: str, *arguments: Scalar | float) -> Call:
+    """`Call` with plain numbers allowed: `call("maximum", x, 0.0)`."""
+    return Call(function, tuple(Const(a) if isinstance(a, int | float) else a for a in arguments))
+
+
+def load(buffer: str, *indices: ExprLike) -> Load:
+    """`Load` with plain integers allowed as indices."""
+    from tilesmith.search_space.ir.expression import as_expr
+
+    return Load(buffer, tuple(as_expr(index) for index in indices))
+
+
+def loads(value: Scalar) -> Iterator[Load]:
+    """Every load in a scalar, left to right."""
+    match value:
+        case Load():
+            yield value
+        case Call(arguments=arguments):
+            for argument in arguments:
+                yield from loads(argument)
+        case Select(then=then, otherwise=otherwise):
+            yield from loads(then)
+            yield from loads(otherwise)
+
+
+def rewrite(
+    value: Scalar,
+    index: Callable[[Expr], Expr],
+    access: Callable[[Load], Scalar] = lambda found: found,
+) -> Scalar:
+    """Rebuild a scalar: every index expression mapped by `index`, then every load by `access`."""
+    match value:
+        case Const():
+            return value
+        case Load(buffer, indices):
+            return access(Load(buffer, tuple(index(i) for i in indices)))
+        case Call(function, arguments):
+            return Call(function, tuple(rewrite(a, index, access) for a in arguments))
+        case Select(condition, then, otherwise):
+            return Select(
+                tuple(index(e) for e in condition),
+                rewrite(then, index, access),
+                rewrite(otherwise, index, access),
+            )
+
+
+def substitute(value: Scalar, values: Mapping[str, ExprLike]) -> Scalar:
+    """Replace index variables."""
+    return rewrite(value, lambda index: index.substitute(values))
+
+
+def operations(value: Scalar) -> int:
+    """How many function calls it holds (each counts one operation)."""
+    match value:
+        case Call(arguments=arguments):
+            return 1 + sum(operations(a) for a in arguments)
+        case Select(then=then, otherwise=otherwise):
+            return max(operations(then), operations(otherwise))
+        case _:
+            return 0

@@ -1,0 +1,1 @@
+"""How operators are run: one folder for each family of targets."""

@@ -1,0 +1,137 @@
+"""Fused attention on CPUs: the space of its schedules.
+
+The product of two register tiles (scores, results), how many queries a block has, what is turned,
+and in which order the tiles come (`cpu_attention_schedule`).
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.schedules.cpu.attention_schedule import CpuAttentionSchedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import (
+    Constraint,
+    Knob,
+    choice,
+    register_limit,
+    tile,
+    unrolled_limit,
+)
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+
+ROWS = 16
+"""Most rows of a register tile."""
+VECTORS = 6
+"""Most vectors of one."""
+BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Register tiles of results in a block of queries."""
+BLOCK = var("o_rows") * var("m_block")
+"""Queries of a block."""
+
+MANY_KEYS = 96
+"""From here on scores are what most memory traffic would be for."""
+
+
+def pays(workload: Workload, target: Target) -> bool:
+    """Whether one kernel is faster than two products and a softmax: always but where many queries
+    meet few keys and not all fits the second cache. There scores are no more than queries and
+    results, and memory is read ahead better in long products than in blocks of queries.
+    """
+    m, n = workload.integer("m"), workload.integer("n")
+    template = template_of(workload.operator)
+    operands = (*template.inputs(workload), template.output(workload))
+    nbytes = 4 * sum(prod(operand.shape) for operand in operands)
+    return n >= min(m, MANY_KEYS) or nbytes <= target.integer("l2.kib") * 1024
+
+
+class CpuAttentionSpace(CpuAttentionSchedule):
+    """Space of one attention."""
+
+    def space(self) -> SearchSpace:
+        return SearchSpace((self._keys(), self._queries()))
+
+    def _keys(self) -> Subspace:
+        vectors = -(-self.n // self.lanes)
+        knobs = (
+            choice("pack", ("head", "all")),
+            *self._tiles(min(self.m, ROWS), vectors),
+        )
+        fits = Constraint(var("s_rows") - BLOCK, 0, "s_rows beyond the block of queries")
+        return Subspace((("turn", "keys"),), knobs, (*self._limits(), fits))
+
+    def _queries(self) -> Subspace:
+        vectors = -(-self.m // self.lanes)
+        knobs = (
+            *self._tiles(min(self.n, ROWS), vectors),
+            tile("p_vectors", [t for t in (1, 2, 4) if t <= vectors]),
+        )
+        fit = (
+            Constraint((var(name) - 1) * self.lanes - BLOCK + 1, 0, f"{name} beyond the block")
+            for name in ("s_vectors", "p_vectors")
+        )
+        return Subspace((("turn", "queries"),), knobs, (*self._limits(), *fit))
+
+    def _tiles(self, s_rows: int, s_vectors: int) -> tuple[Knob, ...]:
+        """Both register tiles and the block."""
+        o_vectors = -(-self.width // self.lanes)
+        return (
+            choice("s_order", ("mn", "nm")),
+            choice("o_order", ("mn", "nm")),
+            tile("s_rows", range(1, s_rows + 1)),
+            tile("s_vectors", range(1, min(s_vectors, VECTORS) + 1)),
+            tile("s_unroll", [u for u in (1, 2, 4, 8) if u <= self.k]),
+            tile("o_rows", range(1, min(self.m, ROWS) + 1)),
+            tile("o_vectors", range(1, min(o_vectors, VECTORS) + 1)),
+            tile("o_unroll", [u for u in (1, 2, 4, 8) if u <= self.n]),
+            tile("m_block", [b for b in BLOCKS if b <= self.m]),
+        )
+
+    def _limits(self) -> tuple[Constraint, ...]:
+        """Both tiles stay in registers, scores and powers of a block in the second cache (unless a
+        register tile's do not)."""
+        registers = self.target.integer("vector.registers")
+        found = []
+        for name in "so":
+            rows, columns = var(f"{name}_rows"), var(f"{name}_vectors")
+            formula = f"{name}_rows*{name}_vectors + {name}_vectors + 1"
+            found.append(register_limit(rows * columns, columns, registers, formula))
+            unroll = var(f"{name}_unroll")
+            formula = f"{name}_rows*{name}_vectors*{name}_unroll"
+            found.append(unrolled_limit(rows * columns * unroll, formula))
+        most = Constraint(BLOCK, self._most(), "queries of a block", "choose a smaller one")
+        return (*found, most)
+
+    def _most(self) -> int:
+        """Queries whose scores and powers fit the second cache, all at most."""
+        fitting = self.target.integer("l2.kib") * 1024 // (8 * self.n)
+        return max(min(self.m + ROWS, fitting), ROWS)
+
+    def default(self) -> Config:
+        """Two vectors wide, as many rows as the registers hold; many queries at a time where there
+        are few keys (memory is read ahead within a block only); a head's keys turned inside its
+        loop where there are enough heads for many threads."""
+        registers = self.target.integer("vector.registers")
+        vectors = min(2, -(-self.n // self.lanes))
+        columns = min(2, -(-self.width // self.lanes))
+        s_rows = min(self.m, (registers - vectors - 1) // vectors, 12)
+        o_rows = min(self.m, (registers - columns - 1) // columns, 12)
+        rows = min(self._most(), max(48, self.target.integer("l2.kib") * 1024 // (64 * self.n)))
+        blocks = [b for b in BLOCKS if b == 1 or (b <= -(-self.m // o_rows) and b * o_rows <= rows)]
+        return Config.of(
+            turn="keys",
+            pack="head" if self.batch * self.heads >= 8 else "all",
+            s_order="nm",
+            o_order="nm",
+            s_rows=s_rows,
+            s_vectors=vectors,
+            s_unroll=max(u for u in (1, 2, 4) if u <= self.k),
+            o_rows=o_rows,
+            o_vectors=columns,
+            o_unroll=max(u for u in (1, 2, 4) if u <= self.n),
+            m_block=blocks[-1],
+        )

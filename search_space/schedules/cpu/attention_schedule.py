@@ -1,0 +1,181 @@
+"""Fused attention on CPUs, what is computed and how: one block of queries after another.
+
+Scores of a block against all keys go to a buffer of the thread's own that stays in its caches;
+there they become powers, and powers times values are divided by their sums on the way out of
+registers.
+
+    for sequences, heads:            [kt = scale * k turned]
+      for blocks of queries:         [qt = scale * q turned]
+        s = product of queries and keys        tiles of s_rows x s_vectors in registers
+        p = exp(s + mask - greatest of them)
+        t = 1 / sum p
+        y = (product of p and v) * t           tiles of o_rows x o_vectors in registers
+
+A product reads one operand by vectors, the other element by element. `turn` says what stands along
+the vectors of the scores, and is copied with features outside for it:
+
+    keys      s[query, key]: a row of scores is reduced along its vectors (`row_reduction`); keys
+              are turned once a head, inside its loop or all heads before (`pack`)
+    queries   s[key, query]: vectors hold neighbouring queries, nothing is reduced across lanes;
+              only the queries of the block are turned, and keys are read as they are
+
+`scale` is multiplied into what is turned. No sum is 0: the greatest power of a query is 1.
+"""
+
+from __future__ import annotations
+
+from tilesmith.search_space.attention_masks import MASKS
+from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.ir.scalar import Load, Scalar, call
+from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
+from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.layout import Layout
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import Operand
+from tilesmith.search_space.workload import Workload
+
+BLOCK = ("o", "io")
+"""The loop over blocks of queries, which everything of a block is made in."""
+
+VECTORS = 4
+"""Most vectors of a row of scores that are in work at once: they hide an addition's latency."""
+
+
+class CpuAttentionSchedule:
+    """Stages and schedules of one attention.
+
+    Args:
+        operands: of the operator, in order.
+        width: features of a value; scale: factor of the scores.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        target: Target,
+        operands: tuple[Operand, ...],
+        width: int,
+        scale: float,
+    ) -> None:
+        self.workload, self.target = workload, target
+        self.operands, self.width, self.scale = operands, width, scale
+        self.m, self.n, self.k = (workload.integer(name) for name in "mnk")
+        self.batch, self.heads = workload.integer("batch"), workload.integer("heads")
+        self.lanes = target.integer("vector.lanes")
+
+    def compute(self, turn: str) -> ComputeDefinition:
+        """The stages of the module's docstring; scores of queries i and keys j."""
+        b, h = axis("b", self.batch), axis("h", self.heads)
+        i, j = axis("i", self.m), axis("j", self.n)
+        k, e = axis("k", self.k), axis("e", self.width)
+
+        def at(name: str, *axes: Axis) -> Load:
+            return Load(name, (b.var, h.var, *(a.var for a in axes)))
+
+        if turn == "keys":
+            turned, source, along, pair = "kt", "k", j, (i, j)
+            product = call("multiply", at("q", i, k), at("kt", j, k))
+        else:
+            turned, source, along, pair = "qt", "q", i, (j, i)
+            product = call("multiply", at("qt", i, k), at("k", j, k))
+        scaled = call("multiply", at(source, along, k), self.scale)
+        masked: Scalar = at("s", *pair)
+        kind = self.workload.text("mask")
+        if kind != "none":
+            where = {"b": b.var, "h": h.var, "m": i.var, "n": j.var}
+            masked = call("add", masked, Load("mask", tuple(where[name] for name in MASKS[kind])))
+        power = call("exp", call("subtract", at("z", *pair), at("top", i)))
+        mixed = call("multiply", at("p", *pair), at("v", j, e))
+        stages = (
+            Stage(turned, (b, h, along, k), scaled),
+            Stage("s", (b, h, *pair), product, (k,), "sum"),
+            Stage("z", (b, h, *pair), masked),
+            Stage("top", (b, h, i), at("z", *pair), (j,), "max"),
+            Stage("p", (b, h, *pair), power),
+            Stage("total", (b, h, i), at("p", *pair), (j,), "sum"),
+            Stage("t", (b, h, i), call("reciprocal", at("total", i))),
+            Stage("o", (b, h, i, e), mixed, (j,), "sum"),
+            Stage("y", (b, h, i, e), call("multiply", at("o", i, e), at("t", i))),
+        )
+        tensors = tuple(
+            Tensor(o.name, o.shape, o.dtype, self.workload.is_constant(o.name))
+            for o in self.operands
+        )
+        return ComputeDefinition("attention", tensors, stages)
+
+    def schedule(self, structure: Config) -> Schedule:
+        """See the module's docstring."""
+        turn = structure.text("turn")
+        s = Schedule(self.compute(turn)).inline("z")
+        s = self._results(s, structure.text("o_order"))
+        s = self._scores(s, turn, structure.text("s_order"))
+        s = self._rows(s) if turn == "keys" else self._columns(s)
+        every = turn == "keys" and structure.text("pack") == "all"
+        s = self._turned(s, turn, every)
+        return s.parallel("o", "b", "h", *(() if turn == "keys" and not every else ("io",)))
+
+    def _results(self, s: Schedule, order: str) -> Schedule:
+        """Powers times values; a block is `m_block` tiles of `o_rows` queries."""
+        s = s.split("o", "i", var("o_rows"), "it", "ii")
+        s = s.split("o", "it", var("m_block"), "io", "im")
+        s = s.split("o", "e", self.lanes, "ev", "lane")
+        s = s.split("o", "ev", var("o_vectors"), "et", "ei")
+        s = s.split("o", "j", var("o_unroll"), "jo", "ji")
+        tiles = ["im", "et"] if order == "mn" else ["et", "im"]
+        s = s.reorder("o", ("b", "h", "io", *tiles, "jo", "ji", "ii", "ei", "lane"))
+        s = s.unroll("o", "ji", "ii", "ei").vectorize("o", "lane")
+        s = s.cache_write("o", "register", tiles[-1])
+        return s.reverse_compute_at("y", "o", tiles[-1])
+
+    def _scores(self, s: Schedule, turn: str, order: str) -> Schedule:
+        """Queries times keys, those that were turned along the vectors."""
+        rows, along = ("i", "j") if turn == "keys" else ("j", "i")
+        s = s.compute_at("s", *BLOCK)
+        s = s.split("s", rows, var("s_rows"), "ro", "ri")
+        s = s.split("s", along, self.lanes, "cv", "lane")
+        s = s.split("s", "cv", var("s_vectors"), "ct", "ci")
+        s = s.split("s", "k", var("s_unroll"), "ko", "ki")
+        tiles = ["ro", "ct"] if order == "mn" else ["ct", "ro"]
+        s = s.reorder("s", ("b", "h", *tiles, "ko", "ki", "ri", "ci", "lane"))
+        s = s.unroll("s", "ki", "ri", "ci").vectorize("s", "lane")
+        return s.cache_write("s", "register", tiles[-1])
+
+    def _turned(self, s: Schedule, turn: str, every: bool) -> Schedule:
+        """kt or qt in panels as wide as the tile of scores, features outside."""
+        name, along = ("kt", "j") if turn == "keys" else ("qt", "i")
+        panel = var("s_vectors") * self.lanes
+        s = s.set_layout(name, Layout.blocked(4, 2, panel, (0, 1, 2, 3)))
+        if not every:
+            s = s.compute_at(name, *(("o", "h") if turn == "keys" else BLOCK))
+        s = s.split(name, along, self.lanes, "pv", "pl")
+        s = s.split(name, "pv", var("s_vectors"), "pt", "pi")
+        s = s.split(name, "k", self.lanes, "kv", "kl")
+        s = s.reorder(name, ("b", "h", "pt", "kv", "pi", "kl", "pl"))
+        s = s.unroll(name, "kl").vectorize(name, "pl").tensorize(name, "kl", "transpose")
+        return s.parallel(name, "b", "h", "pt") if every else s
+
+    def _rows(self, s: Schedule) -> Schedule:
+        """Powers and sums of one query at a time, some vectors of keys in each step."""
+        vectors = accumulator_counts(self.n, self.lanes, VECTORS)[-1]
+        s = s.compute_at("p", *BLOCK).compute_at("t", *BLOCK)
+        s = s.split("p", "j", self.lanes, "jv", "lane").split("p", "jv", vectors, "jt", "ji")
+        s = s.unroll("p", "ji").vectorize("p", "lane")
+        for name, reader in (("top", "p"), ("total", "t")):
+            s = reduce_row(s, name, "j", vectors, self.lanes, (reader, "i"))
+            s = s.compute_at(name, reader, "i", scope="register")
+        return s
+
+    def _columns(self, s: Schedule) -> Schedule:
+        """Powers and sums of `p_vectors` vectors of queries at a time."""
+        for name in ("top", "p", "total", "t"):
+            s = s.compute_at(name, *BLOCK).split(name, "i", self.lanes, "iv", "lane")
+            s = s.vectorize(name, "lane")
+            if name == "t":
+                continue
+            s = s.split(name, "iv", var("p_vectors"), "it", "ii")
+            s = s.reorder(name, ("b", "h", "it", "j", "ii", "lane")).unroll(name, "ii")
+        for name in ("top", "total"):
+            s = s.cache_write(name, "register", "it")
+        return s

@@ -1,0 +1,1 @@
+"""Schedules for plain systolic arrays."""

@@ -1,0 +1,1 @@
+"""Schedules for Trainium-like cores: tiles over partitions in SBUF and PSUM."""

@@ -1,0 +1,200 @@
+"""Fused attention on Trainium-like cores: the space of its schedules.
+
+What is turned (`accelerator_attention_stages`), where scores stand, how many heads are turned and
+reduced at once, how many places tiles have in SBUF and PSUM, and which engines copy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.search_space.ir.expression import Expr, const, var
+from tilesmith.search_space.schedules.trainium.attention_schedule import TURNED, AttentionSchedule
+from tilesmith.search_space.schedules.trainium.common import PARTITIONS_APART
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import Constraint, choice, count
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+
+COPIERS = ("scalar|vector", "scalar", "vector")
+"""Engines that may copy turned tiles out of PSUM (gpsimd does not reach it)."""
+
+REDUCERS = ("vector", "gpsimd", "vector|gpsimd")
+"""Engines that may find the greatest of scores in SBUF."""
+
+COPIES = (1, 2, 3, 4, 6, 8)
+"""Of each tile in SBUF: groups of heads, or blocks of queries, that are under way at once."""
+
+PLACES = (1, 2, 3, 4)
+"""Of tiles in PSUM: of scores and results (`places`), of what becomes powers (`turning`), and of
+turned queries and keys (`strips`)."""
+
+GROUPS = (1, 2, 3, 4, 6, 8)
+"""Heads whose scores are reduced at once."""
+
+
+class AttentionSpace(AttentionSchedule):
+    """Space of one attention."""
+
+    def ways(self) -> tuple[tuple[str, str], ...]:
+        """What is turned, and where scores stand, the best first.
+
+        A row of a mask is added by the tensor engine (ones times the row), a whole mask where
+        scores are copied to SBUF: the identity would multiply its infinities by 0.
+
+        Where scores are turned, blocks of queries must be whole: each is a row of the diagonal. In
+        fp32 products are dear, so that powers are turned instead, and so they are of many keys
+        unless vector and scalar engine share PSUM: copies are divided between them while the tensor
+        engine is busiest. Where they share it, many scores are copied to SBUF by one engine, to be
+        reduced beside it by the other.
+        """
+        powers = (("powers", "psum"), ("powers", "sbuf"))
+        if self.mask != "none":
+            return powers if self.mask == "row" else powers[1:]
+        whole = self.m <= self.cols or self.m % self.cols == 0
+        many = self.n > 2 * self.cols
+        first, other = ("sbuf", "psum") if self.shared and many else ("psum", "sbuf")
+        again = (("scores", first), ("scores", other)) if whole else ()
+        if many and not self.shared:
+            return (*powers[::-1], *again)
+        return (*again, *powers) if self.size == 2 else (*powers, *again)
+
+    @property
+    def shared(self) -> bool:
+        """Whether vector and scalar engine cannot use PSUM at once."""
+        return bool(self.target.fact("exclusive.vector_scalar_psum").value)
+
+    @property
+    def reducers(self) -> tuple[str, ...]:
+        """`REDUCERS`, the best first: gpsimd helps where it does not keep vector from SBUF."""
+        together = bool(self.target.fact("exclusive.vector_gpsimd_sbuf").value)
+        return REDUCERS if together else REDUCERS[::-1]
+
+    def space(self) -> SearchSpace:
+        """What is turned, where scores stand, heads together, places of tiles, engines."""
+        spaces = [
+            self._subspace(turn, scores, group, pair)
+            for turn, scores in self.ways()
+            for group in self.groups(turn, scores)
+            for pair in self.pairs(group)
+        ]
+        kept = tuple(s for s in spaces if s.size)
+        return SearchSpace(kept or (spaces[-1],))
+
+    def groups(self, turn: str, scores: str) -> tuple[int, ...]:
+        """How many heads' scores may be reduced at once: all groups are alike, and no head's scores
+        or results leave a PSUM bank where they begin inside one."""
+        row = self.n if (turn, scores) == ("powers", "psum") else min(self.n, self.wide)
+
+        def whole(group: int) -> bool:
+            banks = row % self.wide == 0 or self.wide % row == 0 or group * row <= self.wide
+            return group == 1 or (banks and group * (self.width + 1) <= self.wide)
+
+        return tuple(group for group in GROUPS if self.heads % group == 0 and whole(group))
+
+    def pairs(self, group: int) -> tuple[int, ...]:
+        """How many heads may be turned together, where a group has `group`."""
+        if 2 * self.k > self.rows or self.k % PARTITIONS_APART or self.heads == 1:
+            return (1,)
+        return (1, 2) if group == 1 or group % 2 == 0 else (1,)
+
+    def _subspace(self, turn: str, scores: str, group: int, pair: int) -> Subspace:
+        what = "bytes of {} a partition that the tiles take"
+        limits = (
+            Constraint(self._sbuf(turn, scores, group, pair), self.capacity, what.format("SBUF")),
+            Constraint(self._psum(turn, scores, group), self.psum, what.format("PSUM"),
+                       "choose fewer places"),
+        )  # fmt: skip
+        fixed = (
+            ("algorithm", "fused"), ("group", group), ("pair", pair), ("scores", scores),
+            ("turn", turn),
+        )  # fmt: skip
+        engines: dict[str, tuple[str, ...]]
+        engines = {"keys": COPIERS, "queries": COPIERS[1:] + COPIERS[:1]}
+        if turn == "powers":
+            engines["powers"] = COPIERS
+        if scores == "sbuf":
+            engines |= {"passing": COPIERS, "top": self.reducers}
+        knobs = (
+            count("copies", COPIES, setting=True),
+            *(count(name, PLACES, setting=True) for name in ("places", "turning", "strips")),
+            *(choice(name, values, setting=True) for name, values in engines.items()),
+        )  # fmt: skip
+        return Subspace(fixed, knobs, limits)
+
+    def _sbuf(self, turn: str, scores: str, group: int, pair: int) -> Expr:
+        """Bytes a partition."""
+        keys, queries = -(-self.n // self.rows), -(-self.m // self.rows)
+        heads = max(group, pair)
+        strips = (keys + queries) * heads * self.k * self.size
+        turned = heads // pair * -(-pair * self.k // self.rows) * (self.n + self.m) * self.size
+        values = group * keys * self._aligned(self.width + 1) * self.size
+        flat = self.n if turn == "powers" else 0
+        powers = group * (flat + keys * self.cols + self.width) * self.size
+        masked = self.mask != "none"
+        width = self.n * 4 if turn == "powers" else min(self.n, self.wide) * self.size
+        kept = width * group * (1 + masked) if scores == "sbuf" else 0
+        spread = 8 * min(self.n, 2048) * (4 + self.size) if masked else 0
+        each = strips + turned + values + powers + kept + 4 * 64
+        return var("copies") * each + spread + self.cols * 4
+
+    def _aligned(self, elements: int) -> int:
+        """Elements of a row of values whose bytes no other row's transfer touches."""
+        step = max(1, 64 // self.size)
+        return -(-elements // step) * step
+
+    def _psum(self, turn: str, scores: str, group: int) -> Expr:
+        """Bytes a partition."""
+        tiles = [min(TURNED, -(-extent // self.cols)) for extent in (self.n, self.m)]
+        strips = [tile * self.cols * self.size for tile in tiles]
+        size = self.size if turn == "powers" else 4
+        turned = [group * self.together(group) * self.cols * size]
+        wide = self.n if (turn, scores) == ("powers", "psum") else min(self.n, self.wide)
+        kept = [group * wide * 4, group * (self.width + 1) * 4]
+        total = const(0)
+        for name, sizes in (("strips", strips), ("turning", turned), ("places", kept)):
+            total = total + var(name) * sum(map(self._place, sizes))
+        return total
+
+    def _place(self, size: int) -> int:
+        """Bytes of PSUM so that no tile straddles banks: a power of two, or whole banks."""
+        if size > self.bank:
+            return -(-size // self.bank) * self.bank
+        return max(64, 1 << (size - 1).bit_length())
+
+    def default(self) -> Config:
+        """Many chains under way, two heads at once, copies by whichever engine is free."""
+        space = self.space()
+        found = [best for subspace in space.subspaces if (best := self._usual(subspace))]
+        if not found:
+            space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
+        return min(found, key=lambda one: one[0])[1]
+
+    def _usual(self, subspace: Subspace) -> tuple[tuple[int, ...], Config] | None:
+        """The best legal configuration with the first value of every knob that is not a number, and
+        its rank (lower is better)."""
+        free = [len(knob.values) if knob.ordered else 1 for knob in subspace.knobs]
+        rows = np.array(list(np.ndindex(*free)), dtype=np.int64)
+        rows = rows[subspace.legal(rows)]
+        if not len(rows):
+            return None
+        first = subspace.config(rows[0])
+        at = {knob.name: place for place, knob in enumerate(subspace.knobs) if knob.ordered}
+
+        def number(name: str) -> NDArray[np.int64]:
+            if name not in at:
+                return np.full(len(rows), first.integer(name))
+            return np.array(subspace.knobs[at[name]].values)[rows[:, at[name]]].astype(np.int64)
+
+        places, turning, strips, copies = map(number, ("places", "turning", "strips", "copies"))
+        away = self.ways().index((first.text("turn"), first.text("scores")))
+        least = np.minimum(places, turning)
+        ranks = np.stack(
+            [
+                -np.minimum(np.minimum(least, copies), 2), np.full(len(rows), away),
+                -np.minimum(least, 3), -number("pair"), abs(number("group") - 2),
+                -places - turning - strips, -strips, -copies,
+            ]
+        )  # fmt: skip
+        best = int(np.lexsort(ranks[::-1])[0])
+        return tuple(ranks[:, best].tolist()), subspace.config(rows[best])

@@ -1,0 +1,72 @@
+"""What schedules for Trainium-like cores share: the way out to HBM, and layouts over partitions.
+
+Limits are the target's: array rows and columns, a PSUM bank, bytes of SBUF a partition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilesmith.search_space.ir.expression import Expr, as_expr, ceildiv, minimum
+from tilesmith.search_space.ir.scalar import Load, rewrite
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, axis
+from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
+
+FAMILY = "trainium"
+
+
+PARTITIONS_APART = 32
+"""Engines read and write partitions from multiples of this on: 128 from 0, 64 from 64, 32 from 32
+and 96."""
+
+
+def with_store(compute: ComputeDefinition, dtype: str) -> ComputeDefinition:
+    """The same computation ending in a copy to HBM: `row` (in SBUF), then `result`."""
+    *before, last = compute.stages
+    axes = last.axes
+    indices = tuple(axis.var for axis in axes)
+    if last.reducer is not None:
+        before.append(last)
+        last = Stage("row", axes, Load(last.name, indices), dtype=dtype)
+    else:
+        last = Stage("row", last.axes, last.value, dtype=dtype)
+    result = Stage("result", axes, Load("row", indices), dtype=dtype)
+    return ComputeDefinition(compute.name, compute.inputs, (*before, last, result))
+
+
+def partitioned(rank: int, axis: int, rows: int, *others: int) -> Layout:
+    """[axis % rows, axis // rows, others...]: an axis on partitions, its excess beside it."""
+    factor = as_expr(rows)
+    dimensions = (
+        LayoutDimension(axis, "inner", factor),
+        LayoutDimension(axis, "outer", factor),
+        *(LayoutDimension(other) for other in others),
+    )
+    assert len(dimensions) == rank + 1
+    return Layout(dimensions)
+
+
+def in_parts(compute: ComputeDefinition, name: str, reduced: str, size: Expr) -> ComputeDefinition:
+    """A sum as that of `part`s (over a new axis `g`, the first), each over `size` elements of one
+    axis of the reduction, the last over what is left of it.
+
+        s[i] = sum_k x(i, k)  -->  part[g, i] = sum_ki x(i, g*size + ki);  s[i] = sum_g part[g, i]
+    """
+    whole = compute.stage(name)
+    (k,) = (a for a in whole.reduce_axes if a.name == reduced)
+    g = axis("g", ceildiv(k.extent, size))
+    ki = axis(f"{reduced}i", minimum(size, k.extent - g.var * size))
+    index = {reduced: g.var * size + ki.var}
+    part = replace(
+        whole,
+        name="part",
+        axes=(g, *whole.axes),
+        reduce_axes=tuple(ki if a is k else a for a in whole.reduce_axes),
+        value=rewrite(whole.value, lambda e: e.substitute(index)),
+    )
+    element = Load("part", (g.var, *(a.var for a in whole.axes)))
+    total = replace(whole, value=element, reduce_axes=(g,))
+    stages = tuple(
+        new for old in compute.stages for new in ((part, total) if old is whole else (old,))
+    )
+    return replace(compute, stages=stages)

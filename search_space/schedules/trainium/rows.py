@@ -1,0 +1,198 @@
+"""Rows on partitions: how maps, reductions and normalisations run on Trainium-like cores.
+
+128 rows at a time come to SBUF, one on each partition; every stage works along the free axis while
+they are there, scalars of a row being one column; the result leaves in the rows' own order. Where
+a row is longer than SBUF allows, and nothing is reduced along it, it is cut into columns.
+
+    for blocks of 128 rows (for columns):  load; stage after stage; store        (1 to 3 copies)
+
+Blocks are interleaved: engines work on whichever is ready for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.ir.expression import const, minimum, var
+from tilesmith.search_space.ir.scalar import Load, loads, rewrite
+from tilesmith.search_space.schedules.trainium.common import with_store
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import Constraint, divisors, tile
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.target import Target
+
+LONGEST = 8192
+"""Elements of a row at most where it may be cut; longer ones only make DMA wait."""
+
+PIECE = 2048
+"""Elements that one elementwise instruction works on at most."""
+
+STAGED = 8
+"""Pieces of an operand without rows (a scale, a bias) that stand in SBUF, on all partitions."""
+
+TEMPORARIES = 8
+"""Tiles of a piece that an expression may need beside its stages' own."""
+
+
+class RowsSpace:
+    """Space and schedule of a computation whose stages share their first axis, the rows.
+
+    Args:
+        compute: its last stage has the rows first; other stages too, or are scalars of a row.
+        dtype: of the result.
+    """
+
+    def __init__(self, compute: ComputeDefinition, dtype: str, target: Target) -> None:
+        if len(compute.output.axes) == 1 and not any(s.reduce_axes for s in compute.stages):
+            compute = folded(compute, target)
+        self.compute = with_store(_staged(compute), dtype)
+        self.target = target
+        last = self.compute.output
+        names = {s.name for s in self.compute.stages}
+        self.spread = sum(f"{t.name}.rows" not in names for t in self.compute.inputs)
+        self.rows_axis, *self.others = last.axes
+        self.reduces = any(stage.reduce_axes for stage in compute.stages)
+        self.partitions = target.integer("sbuf.partitions")
+        self.capacity = target.integer("sbuf.mib") * 2**20 // self.partitions
+        self._check()
+
+    def _check(self) -> None:
+        name = self.rows_axis.name
+        for stage in self.compute.stages:
+            if not stage.axes or stage.axes[0].name != name or name in _reduced(stage):
+                raise WorkloadError(
+                    f"stage '{stage.name}' of '{self.compute.name}' does not keep the rows "
+                    f"'{name}'; this target runs what is reduced along the last axes only"
+                )
+
+    @property
+    def length(self) -> int:
+        """Elements of a row."""
+        total = 1
+        for other in self.others:
+            total *= other.extent.constant or 1
+        return total
+
+    @property
+    def cut(self) -> int:
+        """Extent of the last axis, which may be cut into columns (1 if there is none)."""
+        if self.reduces or not self.others:
+            return 1
+        return self.others[-1].extent.constant or 1
+
+    def space(self) -> SearchSpace:
+        """Copies of the tiles, and columns at a time where rows may be cut."""
+        columns = _columns(self.cut) if self.cut > 1 else [1]
+        spaces = []
+        for copies in (1, 2, 3):
+            full = sum(len(s.axes) > 1 for s in self.compute.stages[:-1])
+            width = minimum(var("columns"), self.cut) if self.cut > 1 else const(self.length)
+            limit = Constraint(
+                width * (4 * full * copies)
+                + minimum(width, PIECE) * (4 * TEMPORARIES)
+                + minimum(width, STAGED * PIECE) * (4 * self.spread),
+                self.capacity,
+                "bytes of SBUF a partition that the tiles take",
+                "choose fewer columns or copies",
+            )
+            fixed = (("algorithm", "rows"), ("copies", copies))
+            spaces.append(Subspace(fixed, (tile("columns", columns),), (limit,)))
+        kept = tuple(s for s in spaces if s.size)
+        return SearchSpace(kept or (spaces[0],))
+
+    def default(self) -> Config:
+        """Two blocks under way, of chains three; about 2,048 columns at a time."""
+        space = self.space()
+        found = list(space)
+        if not found:
+            space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
+        wanted = 3 if self.reduces else 2
+        return min(
+            found,
+            key=lambda c: (abs(c.integer("copies") - wanted), abs(c.integer("columns") - 2048)),
+        )
+
+    def schedule(self, structure: Config) -> Schedule:
+        """The schedule of a structural configuration; `columns` stays a symbol."""
+        schedule = Schedule(self.compute)
+        name = self.rows_axis.name
+        schedule = schedule.split("result", name, self.partitions, "ro", "ri")
+        outer = ["ro"]
+        inner = ["ri", *(a.name for a in self.others)]
+        if self.cut > 1:
+            last = self.others[-1].name
+            schedule = schedule.split("result", last, var("columns"), "co", "ci")
+            outer += [*(a.name for a in self.others[:-1]), "co"]
+            inner = ["ri", "ci"]
+        schedule = schedule.reorder("result", (*outer, *inner))
+        place = outer[-1]
+        for stage in self.compute.stages[:-1]:
+            if stage.reduce_axes:
+                over = tuple(a.name for a in stage.reduce_axes)
+                schedule = schedule.reorder(stage.name, (*over, *(a.name for a in stage.axes)))
+            schedule = schedule.compute_at(stage.name, "result", place, "sbuf")
+        schedule = schedule.interleave("result", outer[0])
+        return schedule.pipeline("result", place, structure.integer("copies"))
+
+
+def folded(compute: ComputeDefinition, target: Target) -> ComputeDefinition:
+    """A map over one axis of N elements as a map over R rows of N / R, as many as partitions."""
+    (whole,) = compute.output.axes
+    extent = whole.extent.constant or 1
+    partitions = target.integer("sbuf.partitions")
+    widths = [d for d in divisors(extent, LONGEST // 4) if extent // d >= min(partitions, extent)]
+    width = widths[-1]
+    r, k = axis("r", extent // width), axis("k", width)
+
+    def access(found: Load) -> Load:
+        return Load(
+            found.buffer, (r.var, k.var) if found.indices == (whole.var,) else found.indices
+        )
+
+    def fold(tensor: Tensor) -> Tensor:
+        return (
+            replace(tensor, shape=(extent // width, width)) if tensor.shape == (extent,) else tensor
+        )
+
+    stages = tuple(
+        replace(s, axes=(r, k), value=rewrite(s.value, lambda index: index, access))
+        for s in compute.stages
+    )
+    return replace(compute, inputs=tuple(map(fold, compute.inputs)), stages=stages)
+
+
+def _reduced(stage: Stage) -> set[str]:
+    return {found.name for found in stage.reduce_axes}
+
+
+def _columns(extent: int) -> list[int]:
+    """Candidate widths: divisors and powers of two, and everything if it is not too long."""
+    powers = [1 << e for e in range(6, 14) if 1 << e < extent]
+    return sorted(
+        {min(extent, LONGEST), *powers, *(d for d in divisors(extent, LONGEST) if d >= 64)}
+    )
+
+
+def _staged(compute: ComputeDefinition) -> ComputeDefinition:
+    """Inputs that have the rows first are copied to SBUF once, for all stages that read them."""
+    rows = compute.output.axes[0]
+    copies: dict[str, Stage] = {}
+    for tensor in compute.inputs:
+        uses = [f for s in compute.stages for f in loads(s.value) if f.buffer == tensor.name]
+        if not uses or any(f.indices[:1] != (rows.var,) for f in uses):
+            continue
+        axes = (rows, *(axis(f"{tensor.name}.{d}", n) for d, n in enumerate(tensor.shape) if d))
+        element = Load(tensor.name, tuple(a.var for a in axes))
+        copies[tensor.name] = Stage(f"{tensor.name}.rows", axes, element, dtype=tensor.dtype)
+
+    def access(found: Load) -> Load:
+        name = copies[found.buffer].name if found.buffer in copies else found.buffer
+        return Load(name, found.indices)
+
+    stages = tuple(
+        replace(s, value=rewrite(s.value, lambda index: index, access)) for s in compute.stages
+    )
+    return replace(compute, stages=(*copies.values(), *stages))

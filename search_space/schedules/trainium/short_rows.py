@@ -1,0 +1,111 @@
+"""Short rows on Trainium-like cores: several beside each other on a partition.
+
+128 rows of 49 elements are a transfer of 128 short runs and a few instructions of 49 elements, as
+many as there are blocks of rows. Of `beside` rows to a partition a transfer is of longer runs, and
+an instruction does `beside` times as much:
+
+    total[r] = sum_k x[r, k]  -->  total[R, p] = sum_k x[R*beside + p, k]    (R on partitions)
+
+Where a row's scalars enter elementwise work, it takes two inputs instead of one; so this is for
+reductions alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilesmith.search_space.ir.expression import Expr
+from tilesmith.search_space.ir.scalar import Load, loads, rewrite
+from tilesmith.search_space.schedules.trainium.rows import PIECE, RowsSpace
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import divisors
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.target import Target
+
+KNOB = "beside"
+
+
+class ShortRowsSpace:
+    """Space and schedule of a reduction, each number of rows to a partition as `RowsSpace` has it.
+
+    Args:
+        compute: its stages have the rows first.
+        dtype: of the result.
+    """
+
+    def __init__(self, compute: ComputeDefinition, dtype: str, target: Target) -> None:
+        self.partitions = target.integer("sbuf.partitions")
+        self.rows = compute.output.axes[0].extent.constant or 1
+        self.spaces = {
+            n: RowsSpace(beside(compute, n), dtype, target) for n in _candidates(compute)
+        }
+
+    def space(self) -> SearchSpace:
+        """All copies and widths, for every number of rows to a partition."""
+        return SearchSpace(
+            tuple(
+                _with(subspace, n)
+                for n, space in self.spaces.items()
+                for subspace in space.space().subspaces
+            )
+        )
+
+    def default(self) -> Config:
+        """As few rows to a partition as make one block, as far as they may stand beside each
+        other."""
+        wanted = -(-self.rows // self.partitions)
+        n = min(self.spaces, key=lambda n: (n < min(wanted, max(self.spaces)), n))
+        chosen = self.spaces[n].default()
+        return Config.of({**chosen, KNOB: n})
+
+    def schedule(self, structure: Config) -> Schedule:
+        """The schedule of a structural configuration."""
+        return self.spaces[structure.integer(KNOB)].schedule(structure)
+
+
+def _with(subspace: Subspace, n: int) -> Subspace:
+    return replace(subspace, fixed=tuple(sorted((*subspace.fixed, (KNOB, n)))))
+
+
+def _candidates(compute: ComputeDefinition) -> list[int]:
+    """Numbers of rows to a partition that divide them, as far as one instruction takes their
+    elements; 1 where a stage uses the number of its row."""
+    rows, *_ = compute.output.axes
+    longest = 1
+    for stage in compute.stages:
+        for found in loads(stage.value):
+            if found.indices[:1] != (rows.var,) or _uses(found.indices[1:], rows.name):
+                return [1]
+        length = 1
+        for other in (*stage.axes[1:], *stage.reduce_axes):
+            length *= other.extent.constant or PIECE
+        longest = max(longest, length)
+    return list(divisors(rows.extent.constant or 1, max(1, PIECE // longest)))
+
+
+def _uses(indices: tuple[Expr, ...], name: str) -> bool:
+    return any(name in index.variables() for index in indices)
+
+
+def beside(compute: ComputeDefinition, n: int) -> ComputeDefinition:
+    """The computation with its first axis, the rows, as two: blocks of `n`, and rows in one."""
+    if n == 1:
+        return compute
+    rows, *_ = compute.output.axes
+    extent = rows.extent.constant or 1
+    outer, inner = axis(rows.name, extent // n), axis(f"{rows.name}.p", n)
+
+    def access(found: Load) -> Load:
+        return Load(found.buffer, (outer.var, inner.var, *found.indices[1:]))
+
+    def tensor(old: Tensor) -> Tensor:
+        return replace(old, shape=(extent // n, n, *old.shape[1:]))
+
+    def stage(old: Stage) -> Stage:
+        value = rewrite(old.value, lambda index: index, access)
+        return replace(old, axes=(outer, inner, *old.axes[1:]), value=value)
+
+    inputs, stages = map(tensor, compute.inputs), map(stage, compute.stages)
+    return replace(compute, inputs=tuple(inputs), stages=tuple(stages))

@@ -1,0 +1,1 @@
+"""From what is computed to a program: stages, schedules, layouts, lowering."""

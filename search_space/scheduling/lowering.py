@@ -1,0 +1,251 @@
+"""Lowering: a schedule becomes a `Program`.
+
+Three steps, each in one pass over the stages:
+
+1. `rewriting.rewrite_stages`: primitives that change the graph of stages;
+2. *nests*, consumers before producers: each stage gets its loops; a stage attached to a
+   consumer's loop covers just the region which that iteration reads;
+3. *emission*, producers before consumers: loops, allocations, initialisation, update, write-back.
+
+A structure is lowered once: factors may be symbols, `Program.bind` gives them numbers later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from tilesmith.search_space.errors import ScheduleError
+from tilesmith.search_space.ir import ranges
+from tilesmith.search_space.ir.expression import ONE, ZERO, Expr, maximum, minimum
+from tilesmith.search_space.ir.program import Program
+from tilesmith.search_space.ir.scalar import Load, loads
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage
+from tilesmith.search_space.scheduling.emission import Emitter
+from tilesmith.search_space.scheduling.layout import Layout
+from tilesmith.search_space.scheduling.nest import Nest
+from tilesmith.search_space.scheduling.rewriting import rewrite_stages
+from tilesmith.search_space.scheduling.schedule import (
+    AssignEngine,
+    CacheRead,
+    CacheWrite,
+    CompileTime,
+    ComputeAt,
+    Inline,
+    Primitive,
+    ReverseComputeAt,
+    Rotate,
+    Schedule,
+    SetLayout,
+    SetScope,
+)
+
+
+@dataclass
+class Plan:
+    """What the primitives say, sorted by stage, and the nests made from it.
+
+    Attributes:
+        compute_at: producer -> where it is attached.
+        reverse_at: epilogue stage -> where it is attached.
+        cache_write: stage -> its accumulator tile.
+        scopes: memory scope of a stage's tensor (where a primitive names one).
+        homes: memory scope of a tensor outside the loops (parameters, root stages).
+    """
+
+    compute: ComputeDefinition
+    nests: dict[str, Nest] = field(default_factory=dict)
+    compute_at: dict[str, ComputeAt] = field(default_factory=dict)
+    reverse_at: dict[str, ReverseComputeAt] = field(default_factory=dict)
+    cache_write: dict[str, CacheWrite] = field(default_factory=dict)
+    layouts: dict[str, Layout] = field(default_factory=dict)
+    scopes: dict[str, str] = field(default_factory=dict)
+    homes: dict[str, str] = field(default_factory=dict)
+    engines: dict[str, str] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
+    compile_time: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Plan:
+        plan = cls(rewrite_stages(schedule.compute, schedule.primitives))
+        for primitive in schedule.primitives:
+            match primitive:
+                case ComputeAt(stage, _, _, scope):
+                    plan.compute_at[stage] = primitive
+                    plan.scopes[stage] = scope
+                case ReverseComputeAt(stage, _, _, scope):
+                    plan.reverse_at[stage] = primitive
+                    plan.scopes[stage] = scope
+                case CacheWrite(stage):
+                    plan.cache_write[stage] = primitive
+                case CacheRead(_, _, name, scope):
+                    plan.scopes.setdefault(name, scope)
+                case SetLayout(tensor, layout):
+                    plan.layouts[tensor] = layout
+                case SetScope(tensor, scope):
+                    plan.homes[tensor] = scope
+                case Rotate(stage, places):
+                    plan.places[stage] = places
+                case AssignEngine(stage, engine):
+                    plan.engines[stage] = engine
+                case CompileTime(stage):
+                    plan.compile_time.add(stage)
+                case _:
+                    pass
+        for primitive in schedule.primitives:
+            plan.check_stage(primitive)
+        plan.check()
+        return plan
+
+    def check_stage(self, primitive: Primitive) -> None:
+        """Raise `ScheduleError` for a stage that does not exist (an inlined one is gone)."""
+        order = [stage.name for stage in self.compute.stages]
+        named = getattr(primitive, "stage", None)
+        if named is None or isinstance(primitive, Inline):
+            return
+        other = getattr(primitive, "consumer", None) or getattr(primitive, "producer", None)
+        for name in (named, other):
+            if name is not None and name not in order:
+                known = ", ".join(order)
+                raise ScheduleError(f"'{self.compute.name}' has no stage '{name}'; it has {known}")
+
+    def check(self) -> None:
+        """Raise `ScheduleError` for a tensor that does not exist, or cannot be made beforehand."""
+        tensors = {stage.name for stage in self.compute.stages}
+        tensors |= {tensor.name for tensor in self.compute.inputs}
+        for name in (*self.layouts, *self.homes):
+            if name not in tensors:
+                raise ScheduleError(f"'{self.compute.name}' has no tensor '{name}' to place")
+        for name in self.compile_time:
+            if not self.compute.is_constant(name):
+                raise ScheduleError(f"stage '{name}' depends on inputs that are not constant")
+
+    def host(self, name: str) -> tuple[str, str] | None:
+        """(stage, loop) that a stage is attached to, or None at the root."""
+        if name in self.compute_at:
+            return self.compute_at[name].consumer, self.compute_at[name].loop
+        if name in self.reverse_at:
+            return self.reverse_at[name].producer, self.reverse_at[name].loop
+        return None
+
+    def enclosing(self, name: str) -> list[str]:
+        """Variables of the loops around a stage: those fixed where it is computed."""
+        host = self.host(name)
+        if host is None:
+            return []
+        stage, loop = host
+        if stage not in self.nests:
+            raise ScheduleError(f"stage '{name}' is attached to '{stage}', which does not read it")
+        nest = self.nests[stage]
+        own = [item.variable for item in nest.loops[: nest.position(loop) + 1]]
+        return [*self.enclosing(stage), *own]
+
+
+def lower(schedule: Schedule) -> Program:
+    """Lower a schedule.
+
+    Raises:
+        ScheduleError: a primitive does not fit the stage or loop it names.
+    """
+    plan = Plan.of(schedule)
+    taken: set[str] = set()
+    for stage in reversed(plan.compute.stages):
+        _make_nest(plan, stage, schedule, taken)
+    for name in plan.reverse_at:
+        _mirror(plan, name, schedule)
+    return Emitter(plan).program()
+
+
+def _make_nest(plan: Plan, stage: Stage, schedule: Schedule, taken: set[str]) -> None:
+    """Loops of one stage, its region cut to what the consumers at its place read.
+
+    An epilogue follows its producer, so that what is attached for its sake knows its loops.
+    """
+    if stage.name in plan.nests:
+        return
+    regions = {}
+    if stage.name in plan.compute_at:
+        regions = _region(plan, stage)
+    attached = plan.reverse_at.get(stage.name)
+    if attached is not None and attached.producer not in plan.compute_at:
+        _make_nest(plan, plan.compute.stage(attached.producer), schedule, taken)
+    nest = Nest.of(stage, regions, taken)
+    plan.nests[stage.name] = nest
+    if attached is not None:
+        if attached.producer in plan.nests:
+            _mirror(plan, stage.name, schedule)
+        return
+    for primitive in schedule.primitives:
+        if getattr(primitive, "stage", None) == stage.name:
+            nest.apply(primitive)
+
+
+def _consumers(plan: Plan, name: str) -> Iterable[Stage]:
+    return (stage for stage in plan.compute.stages if name in stage.reads)
+
+
+def _region(plan: Plan, stage: Stage) -> dict[str, tuple[Expr, Expr, Expr]]:
+    """(base, extent, limit) of each axis of an attached stage: the box its consumers read there."""
+    fixed = set(plan.enclosing(stage.name))
+    bases: list[Expr] | None = None
+    tops: list[Expr] = []
+    for consumer in _consumers(plan, stage.name):
+        values, own = plan.nests[consumer.name].spans(fixed)
+        around = _all_bounds(plan, consumer.name)
+        moving = {**{v: top for v, top in around.items() if v not in fixed}, **own}
+        accesses = [found for found in loads(consumer.value) if found.buffer == stage.name]
+        if consumer.onto == stage.name:
+            accesses.append(Load(stage.name, tuple(axis.var for axis in consumer.axes)))
+        for found in accesses:
+            indices = [index.substitute(values) for index in found.indices]
+            low = [ranges.lower(index, moving) for index in indices]
+            high = [ranges.upper(index, moving) for index in indices]
+            if bases is None:
+                bases, tops = low, high
+            else:
+                bases = [minimum(a, b) for a, b in zip(bases, low, strict=True)]
+                tops = [maximum(a, b) for a, b in zip(tops, high, strict=True)]
+    if bases is None:
+        raise ScheduleError(f"stage '{stage.name}' is attached but nobody reads it")
+    regions = {}
+    for axis, base, top in zip(stage.axes, bases, tops, strict=True):
+        limit = top - base + 1
+        whole = base == ZERO and (limit - axis.extent).constant is not None
+        if whole and ((limit - axis.extent).constant or 0) >= 0:
+            regions[axis.name] = (ZERO, axis.extent, axis.extent)
+        elif limit == ONE or (base == ZERO and limit.constant is not None):
+            regions[axis.name] = (base, limit, limit)
+        else:
+            regions[axis.name] = (base, minimum(limit, axis.extent - base), limit)
+    return regions
+
+
+def _all_bounds(plan: Plan, name: str) -> dict[str, Expr]:
+    """Bounds of a stage's own loop variables and of those around it."""
+    bounds = plan.nests[name].bounds()
+    host = plan.host(name)
+    return {**_all_bounds(plan, host[0]), **bounds} if host else bounds
+
+
+def _mirror(plan: Plan, name: str, schedule: Schedule) -> None:
+    """Give an epilogue its producer's tile loops: the spatial loops inside the attachment.
+
+    Its axes take the values of the producer's axes, which it must read one to one. Primitives on an
+    epilogue speak of these loops.
+    """
+    attached = plan.reverse_at[name]
+    producer, nest = plan.nests[attached.producer], plan.nests[name]
+    found = [load for load in loads(nest.stage.value) if load.buffer == attached.producer]
+    identity = tuple(axis.var for axis in nest.stage.axes)
+    if not found or any(load != Load(attached.producer, identity) for load in found):
+        raise ScheduleError(f"stage '{name}' must read '{attached.producer}' point by point")
+    source = producer
+    while source.stage.name in plan.reverse_at:
+        source = plan.nests[plan.reverse_at[source.stage.name].producer]
+    inner = source.loops[source.position(attached.loop) + 1 :]
+    nest.loops = [replace(loop, intrinsic="", initial="") for loop in inner if not loop.reduce]
+    for primitive in schedule.primitives:
+        if getattr(primitive, "stage", None) == name:
+            nest.apply(primitive)
+    for axis, ours in zip(source.stage.axes, nest.stage.axes, strict=True):
+        nest.axis_values[ours.name] = source.axis_values[axis.name]

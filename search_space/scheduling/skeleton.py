@@ -1,0 +1,87 @@
+"""Skeletons: what schedules have in common that differ in nothing but settings.
+
+A *setting* is which engine executes a stage, how deep a loop is pipelined, or how many places a
+tile takes in turn. None changes a loop or an index, so schedules that differ in nothing else are
+lowered once: the program of their skeleton leaves the settings open, and who reads it asks
+`open_number` and `open_engine` which setting stands where.
+
+    skeleton, settings = parted(schedule)
+    lower(skeleton) == lower(schedule), but for settings[i] where setting i is open
+
+Where knobs are settings themselves (`Knob.setting`), their values need not be scheduled one by one:
+the schedule of a `marked` structure has the skeleton of them all.
+
+Invariant: an open setting, number i of a schedule, is `-1 - i` where a number stands (real ones
+are positive) and `#i` where an engine does; no schedule or program outside a skeleton has any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilesmith.search_space.scheduling.schedule import (
+    AssignEngine,
+    Pipeline,
+    Primitive,
+    Rotate,
+    Schedule,
+)
+from tilesmith.search_space.spaces.config import Config, KnobValue
+
+Setting = int | str
+Settings = tuple[Setting, ...]
+
+
+def parted(schedule: Schedule) -> tuple[Schedule, Settings]:
+    """A schedule's skeleton, and its settings in the order of their primitives."""
+    primitives: list[Primitive] = []
+    settings: list[Setting] = []
+    for primitive in schedule.primitives:
+        match primitive:
+            case Pipeline(stage, loop, depth):
+                primitives.append(Pipeline(stage, loop, -1 - len(settings)))
+                settings.append(depth)
+            case Rotate(stage, places):
+                primitives.append(Rotate(stage, -1 - len(settings)))
+                settings.append(places)
+            case AssignEngine(stage, engine):
+                primitives.append(AssignEngine(stage, f"#{len(settings)}"))
+                settings.append(engine)
+            case _:
+                primitives.append(primitive)
+    return replace(schedule, primitives=tuple(primitives)), tuple(settings)
+
+
+def open_number(number: int) -> int | None:
+    """Which setting a number of a skeleton stands for; None where it is a number."""
+    return -1 - number if number < 0 else None
+
+
+def open_engine(engine: str) -> int | None:
+    """Which setting an engine of a skeleton stands for; None where it is an engine, or none."""
+    return int(engine[1:]) if engine.startswith("#") else None
+
+
+def marked(structure: Config, names: Sequence[str]) -> Config:
+    """A structure with the settings of these names left open, each by its place among them."""
+    places = {name: place for place, name in enumerate(names)}
+    return Config(
+        tuple(
+            (name, _mark(value, places[name]) if name in places else value)
+            for name, value in structure.items_
+        )
+    )
+
+
+def _mark(value: KnobValue, place: int) -> KnobValue:
+    return -1 - place if isinstance(value, int) else f"#{place}"
+
+
+def settled(settings: Settings, structure: Config, names: Sequence[str]) -> Settings:
+    """Settings of a marked structure's schedule, what is open taken from the structure itself."""
+    found: list[Setting] = []
+    for setting in settings:
+        place = open_number(setting) if isinstance(setting, int) else open_engine(setting)
+        found.append(setting if place is None else structure[names[place]])
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""Search spaces: knobs, configurations, and what configurations have in common."""

@@ -1,0 +1,343 @@
+"""The simulator of family "trainium": three fidelities behind one call.
+
+- roofline: closed form, whatever the configuration;
+- analytical: the symbolic program of the configuration's structure, evaluated for whole batches;
+- timeline: the instruction stream of one configuration, played instruction by instruction.
+
+Programs are lowered once for each skeleton (`search_space.scheduling.skeleton`), whose
+configurations are judged together, and kept for the latest workloads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.codegen.trainium.isa.instructions import DTYPES, FLOATS, InstructionStream, Op
+from tilesmith.codegen.trainium.selection.from_program import Plans, generate
+from tilesmith.codegen.trainium.selection.staging import constants_of, stage
+from tilesmith.search_space.errors import (
+    CodegenError,
+    ConfigError,
+    TargetError,
+    VerificationError,
+    WorkloadError,
+)
+from tilesmith.search_space.scheduling.lowering import lower
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.scheduling.skeleton import Settings, marked, parted, settled
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.space import SearchSpace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.dispatch import (
+    Fidelity,
+    Judgement,
+    OperatorCost,
+    SimulationResult,
+    simulators,
+)
+from tilesmith.simulator.trainium.analytical import Analysis
+from tilesmith.simulator.trainium.estimate import RESOURCES, Array, Estimate
+from tilesmith.simulator.trainium.features import COLUMNS, VERDICT, features
+from tilesmith.simulator.trainium.picture import write_picture
+from tilesmith.simulator.trainium.roofline import PRODUCTS, compulsory_bytes, roofline
+from tilesmith.simulator.trainium.timeline import SYNCHRONISATION_SHARE, Timeline, timeline
+from tilesmith.simulator.trainium.trace import write_trace
+
+KEPT = 256
+"""Skeletons kept lowered."""
+
+STRUCTURES_KEPT = 8192
+"""Structures whose skeleton is known."""
+
+
+def _parted(
+    workload: Workload, target: Target, space: SearchSpace, config: Config
+) -> tuple[Analysis, Settings]:
+    """A configuration's skeleton, ready to be evaluated, and its settings."""
+    names = space.setting_knobs
+    structure = space.structure(config)
+    analysis, settings = _skeleton(workload, target, marked(structure, names))
+    return analysis, settled(settings, structure, names)
+
+
+@lru_cache(maxsize=STRUCTURES_KEPT)
+def _skeleton(workload: Workload, target: Target, structure: Config) -> tuple[Analysis, Settings]:
+    """The skeleton of a structure, knobs that are settings marked, and its settings."""
+    template = template_of(workload.operator)
+    skeleton, settings = parted(template.schedule(workload, target, structure))
+    return _analysis(workload, target, skeleton), settings
+
+
+@lru_cache(maxsize=KEPT)
+def _space(workload: Workload, target: Target) -> SearchSpace:
+    core = Core.of(target)
+    _check_dtype(workload, target)
+    needed = compulsory_bytes(workload)
+    if needed > core.hbm_bytes:
+        raise WorkloadError(
+            f"workload '{workload}' needs {needed / 2**30:.1f} GiB; a core of target "
+            f"'{target.name}' has {core.hbm_bytes / 2**30:.1f} GiB (hbm.gib_chip)"
+        )
+    try:
+        return template_of(workload.operator).space(workload, target)
+    except TargetError as error:  # the target is complete, so the template asks for a CPU's facts
+        raise TargetError(
+            f"operator '{workload.operator}' has no schedule for target '{target.name}' of family "
+            f"'{target.family}'; choose target cpu for it"
+        ) from error
+
+
+def _default(workload: Workload, target: Target) -> Config:
+    """The default configuration.
+
+    Raises:
+        WorkloadError: not even the smallest tiles fit; which limit they break is said.
+    """
+    try:
+        return template_of(workload.operator).default(workload, target)
+    except ConfigError as error:
+        raise WorkloadError(
+            f"no schedule of workload '{workload}' fits target '{target.name}': {error}"
+        ) from error
+
+
+def _check_dtype(workload: Workload, target: Target) -> None:
+    """Only floating-point numbers are multiplied; others are moved and compared, up to a size."""
+    known = FLOATS if workload.operator in PRODUCTS else DTYPES
+    if workload.dtype not in known:
+        raise WorkloadError(
+            f"operator '{workload.operator}' has no instructions for dtype '{workload.dtype}' on "
+            f"target '{target.name}'; one of {', '.join(known)} is expected"
+        )
+
+
+@lru_cache(maxsize=KEPT)
+def _analysis(workload: Workload, target: Target, skeleton: Schedule) -> Analysis:
+    program = lower(skeleton)
+    return Analysis(program, Core.of(target), constants_of(program, workload))
+
+
+@lru_cache(maxsize=KEPT)
+def _plans(analysis: Analysis, tiles: tuple[tuple[str, int], ...]) -> Plans:
+    """A skeleton with these tile sizes, ready for code generation."""
+    return Plans(analysis.program.bind(dict(tiles)))
+
+
+def instruction_stream(workload: Workload, target: Target, config: Config) -> InstructionStream:
+    """The instruction stream of one configuration.
+
+    Raises:
+        ConfigError: the configuration is outside the workload's space.
+        CodegenError: the operator has a part that no instruction does.
+    """
+    space = _space(workload, target)
+    space.validate(config)
+    analysis, settings = _parted(workload, target, space, config)
+    plans = _plans(analysis, tuple(space.tiles(config).items()))
+    return generate(plans, Core.of(target), settings)
+
+
+def staged_stream(workload: Workload, target: Target, config: Config) -> InstructionStream:
+    """The same with constants laid out as they are loaded, as a model has them: what is timed."""
+    stream = instruction_stream(workload, target, config)
+    analysis, _ = _parted(workload, target, _space(workload, target), config)
+    return stage(stream, analysis.constants).stream
+
+
+@dataclass
+class _Group:
+    """Configurations of one skeleton: their places in a batch, settings and tile sizes."""
+
+    analysis: Analysis
+    members: list[int] = field(default_factory=list)
+    settings: list[Settings] = field(default_factory=list)
+    tiles: list[dict[str, int]] = field(default_factory=list)
+
+    def evaluate(self) -> tuple[Estimate, Array]:
+        """Estimates, and memory taken."""
+        columns = {name: np.array([t[name] for t in self.tiles]) for name in self.tiles[0]}
+        settings = [column[0] if len(set(column)) == 1 else np.array(column)
+                    for column in zip(*self.settings, strict=True)]  # fmt: skip
+        return self.analysis.evaluate(columns, len(self.members), settings)
+
+
+def _estimates(
+    workload: Workload, target: Target, configs: Sequence[Config]
+) -> tuple[Estimate, Array, list[int]]:
+    """Estimates of all configurations, what memory they take, and the place of each in them."""
+    space = _space(workload, target)
+    groups: dict[int, _Group] = {}
+    for index, config in enumerate(configs):
+        analysis, settings = _parted(workload, target, space, config)
+        group = groups.setdefault(id(analysis), _Group(analysis))
+        group.members.append(index)
+        group.settings.append(settings)
+        group.tiles.append(space.tiles(config))
+    parts: list[Estimate] = []
+    memory: list[Array] = []
+    order: list[int] = []
+    for group in groups.values():
+        estimate, taken = group.evaluate()
+        parts.append(estimate)
+        memory.append(taken)
+        order += group.members
+    whole = Estimate(
+        np.concatenate([p.data for p in parts], axis=1), np.concatenate([p.span for p in parts])
+    )
+    place = [0] * len(order)
+    for position, index in enumerate(order):
+        place[index] = position
+    return whole, np.concatenate(memory, axis=1), place
+
+
+@simulators.register("trainium")
+class TrainiumSimulator:
+    """See the module's docstring."""
+
+    @staticmethod
+    def check(target: Target) -> None:
+        """Raise `TargetError` unless the target has all that is read of it."""
+        Core.of(target)
+
+    @staticmethod
+    def judge(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
+        """Analytical estimates of many configurations (which must be of the workload's space)."""
+        core = Core.of(target)
+        floor = roofline(workload, core).latency
+        if not configs:
+            return Judgement(np.zeros(0), np.zeros((0, len(COLUMNS)), dtype=np.float32), [])
+        whole, memory, place = _estimates(workload, target, configs)
+        latency = np.maximum(whole.latency, floor)
+        busiest = whole.occupied.argmax(axis=0)
+        waiting = whole.step < SYNCHRONISATION_SHARE * latency
+        bound = ["synchronisation" if waiting[p] else RESOURCES[busiest[p]] for p in place]
+        rows = features(whole, memory, floor)[place]
+        return Judgement(latency[place] * 1e-9, rows, bound, VERDICT)
+
+    @staticmethod
+    def measure(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
+        """Every configuration on the timeline; features are the analytical ones."""
+        judged = TrainiumSimulator.judge(workload, target, configs)
+        latency, bound = np.empty(len(configs)), []
+        for index, config in enumerate(configs):
+            try:
+                played = timeline(staged_stream(workload, target, config))
+            except (CodegenError, VerificationError) as error:
+                latency[index] = np.inf
+                bound.append(str(error))
+            else:
+                latency[index] = played.makespan * 1e-9
+                bound.append(played.bound)
+        return Judgement(latency, judged.features, bound, judged.verdict)
+
+    @staticmethod
+    def simulate(
+        workload: Workload,
+        target: Target,
+        config: Config | None,
+        fidelity: Fidelity,
+        trace: Path | None,
+    ) -> SimulationResult:
+        """One configuration, or the default one. A trace is always of the timeline."""
+        core, space = Core.of(target), _space(workload, target)
+        if config is not None:
+            space.validate(config)
+        if fidelity == "roofline" and trace is None:
+            return _roofline_result(workload, core)
+        config = config or _default(workload, target)
+        if fidelity == "analytical" and trace is None:
+            return _analytical_result(workload, target, config, core)
+        played = timeline(staged_stream(workload, target, config))
+        notes = _write(played, trace) if trace is not None else ()
+        if fidelity != "timeline":
+            notes += (f"a trace is of the timeline: these figures are, too, not {fidelity} ones",)
+        return _timeline_result(workload, config, played, notes)
+
+
+def _write(played: Timeline, path: Path) -> tuple[str, ...]:
+    """Write a trace: HTML where the path says so, else Perfetto JSON."""
+    if path.suffix == ".html":
+        write_picture(played, path)
+        return ()
+    notice = write_trace(played, path)
+    return (notice,) if notice else ()
+
+
+def _result(
+    workload: Workload,
+    core: Core,
+    fidelity: Fidelity,
+    latency: float,
+    compute: float,
+    bound: str,
+    engines: dict[str, float],
+    details: dict[str, Any],
+    notes: tuple[str, ...] = (),
+) -> SimulationResult:
+    """A result from times in ns; cycles are the tensor engine's."""
+    least = roofline(workload, core).latency
+    details = {**details, "roofline_us": least / 1e3}
+    return SimulationResult(
+        target=core.target.name,
+        fidelity=fidelity,
+        cycles=round(latency * core.clocks[0]),
+        compute_cycles=round(compute * core.clocks[0]),
+        latency_us=latency / 1e3,
+        bound=bound,
+        engines=engines,
+        ops=(OperatorCost(workload.key, latency / 1e3, bound, details),),
+        details=details,
+        notes=notes,
+    )
+
+
+def _roofline_result(workload: Workload, core: Core) -> SimulationResult:
+    found = roofline(workload, core)
+    shares = {"tensor": found.compute / found.latency, "dma": found.memory / found.latency}
+    return _result(
+        workload, core, "roofline", found.latency, found.compute, found.bound, shares, {}
+    )
+
+
+def _analytical_result(
+    workload: Workload, target: Target, config: Config, core: Core
+) -> SimulationResult:
+    judged = TrainiumSimulator.judge(workload, target, [config])
+    whole, _, _ = _estimates(workload, target, [config])
+    latency = float(judged.latency[0]) * 1e9
+    shares = {name: float(whole.occupied[i, 0]) / latency for i, name in enumerate(RESOURCES)}
+    details = {
+        "config": config.key,
+        "bytes_moved": int(whole.moved[0]),
+        "transposes": int(whole.transposes[0]),
+        "instructions": int(whole.count[0]),
+    }
+    compute = float(whole.occupied[0, 0])
+    return _result(workload, core, "analytical", latency, compute, judged.bound[0], shares, details)
+
+
+def _timeline_result(
+    workload: Workload, config: Config, played: Timeline, notes: tuple[str, ...]
+) -> SimulationResult:
+    ops = played.stream.rows["op"]
+    peak = played.core.peak_flops_per_ns * played.makespan
+    details = {
+        "config": config.key,
+        "bytes_moved": played.costs.total_bytes,
+        "transposes": int((ops == Op.TRANSPOSE).sum()),
+        "instructions": len(played.stream),
+        "tensor_peak_share": float(played.costs.flops.sum()) / peak,
+    }
+    return _result(
+        workload, played.core, "timeline", played.makespan, played.occupied["tensor"],
+        played.bound, played.engines, details, notes,
+    )  # fmt: skip

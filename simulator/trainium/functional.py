@@ -1,0 +1,332 @@
+"""Functional execution: what an instruction stream computes, instruction by instruction, in numpy.
+
+It runs the very stream that the timeline times. Memories are raw bytes, so that a wrong address
+reads what really lies there; they start as NaNs, so that reading what nothing wrote shows.
+Arithmetic is fp32 in the engines, PSUM accumulates in fp32, and results are rounded to the dtype
+of what they are written to (bf16, fp16, fp8 through ml_dtypes).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.codegen.trainium.isa.instructions import (
+    ACTIVATIONS,
+    OPERATIONS,
+    Access,
+    HbmTensor,
+    Instruction,
+    InstructionStream,
+    Op,
+    Space,
+    shuffle_mask,
+)
+from tilesmith.search_space.dtypes import size_of, to_numpy
+from tilesmith.search_space.errors import InputError
+from tilesmith.simulator.trainium import special
+
+Array = NDArray[Any]
+
+_erf = np.vectorize(math.erf, otypes=[np.float32])
+
+
+def _gelu_tanh(x: Array) -> Array:
+    cubic: Array = x + 0.044715 * x**3
+    return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * cubic)))
+
+
+_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "copy": lambda x: x,
+    "exp": np.exp,
+    "relu": lambda x: np.maximum(x, 0),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "tanh": np.tanh,
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))),
+    "gelu_tanh": _gelu_tanh,
+    "erf": _erf,
+    "square": np.square,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "abs": np.abs,
+    "log": np.log,
+    "softplus": lambda x: np.logaddexp(x, 0),
+    "sin": np.sin,
+    "reciprocal": lambda x: 1 / x,
+    "sign": np.sign,
+}
+
+_BINARY: dict[str, Callable[[Array, Array], Array]] = {
+    "bypass": lambda a, b: a,
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "max": np.maximum,
+    "min": np.minimum,
+    "pow": np.power,
+    "reverse_subtract": lambda a, b: b - a,
+    "reverse_divide": lambda a, b: b / a,
+    "is_ge": lambda a, b: (a >= b).astype(np.float32),
+    "is_gt": lambda a, b: (a > b).astype(np.float32),
+    "is_le": lambda a, b: (a <= b).astype(np.float32),
+    "is_lt": lambda a, b: (a < b).astype(np.float32),
+    "is_equal": lambda a, b: (a == b).astype(np.float32),
+}
+
+_REDUCERS: dict[str, Callable[..., Array]] = {
+    "add": np.sum,
+    "max": np.max,
+    "min": np.min,
+    "multiply": np.prod,
+}
+
+assert set(_FUNCTIONS) == set(ACTIVATIONS) and set(_BINARY) == set(OPERATIONS)
+
+
+class _Machine:
+    """The memories of one core, and one method for each instruction."""
+
+    def __init__(self, stream: InstructionStream, hbm: Sequence[Array]) -> None:
+        core = stream.core
+        self.stream = stream
+        self.hbm = hbm
+        self.chip = {
+            Space.SBUF: np.full((core.sbuf_partitions, core.sbuf_bytes), 0xFF, dtype=np.uint8),
+            Space.PSUM: np.full((core.psum_partitions, core.psum_bytes), 0xFF, dtype=np.uint8),
+        }
+
+    def view(self, access: Access) -> Array:
+        """A numpy view of an operand, shape (partitions, free...)."""
+        size = size_of(access.dtype)
+        free = [(count, stride * size) for count, stride in access.dims[1:]]
+        rows = access.dims[0][0]
+        if access.space == Space.HBM:
+            memory, first, pitch = self.hbm[access.tensor], access.offset, access.dims[0][1] * size
+        else:
+            memory = self.chip[access.space]
+            pitch = memory.shape[1]
+            first = access.partition * pitch + access.offset
+        return np.ndarray(
+            (rows, *(count for count, _ in free)),
+            to_numpy(access.dtype),
+            buffer=memory,
+            offset=first,
+            strides=(pitch, *(stride for _, stride in free)),
+        )
+
+    def read(self, access: Access) -> Array:
+        """An operand in fp32, shape (partitions, elements)."""
+        view = self.view(access)
+        return view.astype(np.float32).reshape(len(view), -1)
+
+    def write(self, access: Access, value: Array) -> None:
+        view = self.view(access)
+        view[...] = value.reshape(view.shape).astype(view.dtype)
+
+    # -- instructions -------------------------------------------------------------------------
+    def load(self, i: Instruction) -> None:
+        source, out = self.view(i.operands["in0"]), self.view(i.operands["out"])
+        out[...] = source.reshape(out.shape).astype(out.dtype)
+
+    store = load
+
+    def gather(self, i: Instruction) -> None:
+        table, out = i.operands["in0"], self.view(i.operands["out"])
+        size = size_of(table.dtype)
+        source = np.ndarray(
+            (i.function2, *(count for count, _ in table.dims[1:])),
+            to_numpy(table.dtype),
+            buffer=self.hbm[table.tensor],
+            offset=table.offset,
+            strides=(i.function * size, *(step * size for _, step in table.dims[1:])),
+        )
+        index = self.read(i.operands["in1"])[:, 0].astype(np.int64)
+        out[...] = source[index].reshape(out.shape)
+
+    def matmul(self, i: Instruction) -> None:
+        stationary, moving = self.read(i.operands["in0"]), self.read(i.operands["in1"])
+        if i.function:  # two values in each row
+            stationary, moving = (
+                a.reshape(2 * len(a), a.shape[1] // 2) for a in (stationary, moving)
+            )
+        product = stationary.T @ moving
+        out = self.view(i.operands["out"])
+        if i.accumulate:
+            product = product + out.astype(np.float32).reshape(product.shape)
+        out[...] = product.reshape(out.shape).astype(out.dtype)
+
+    def transpose(self, i: Instruction) -> None:
+        self.write(i.operands["out"], np.ascontiguousarray(self.read(i.operands["in0"]).T))
+
+    def scalar(self, i: Instruction, operand: str, immediate: int) -> Array:
+        """A scalar operand: a [P, 1] tile, or a number."""
+        if operand in i.operands:
+            return self.read(i.operands[operand])
+        return np.full((1, 1), i.immediates[immediate], dtype=np.float32)
+
+    def activation(self, i: Instruction) -> None:
+        value = self.read(i.operands["in0"]) * self.scalar(i, "in2", 1) + self.scalar(i, "in1", 0)
+        result = _FUNCTIONS[ACTIVATIONS[i.function]](value)
+        self.write(i.operands["out"], result)
+        if "out2" in i.operands:
+            self.write(i.operands["out2"], result.sum(axis=1, dtype=np.float32))
+
+    def tensor_tensor(self, i: Instruction) -> None:
+        operate = _BINARY[OPERATIONS[i.function]]
+        self.write(
+            i.operands["out"], operate(self.read(i.operands["in0"]), self.read(i.operands["in1"]))
+        )
+
+    def tensor_scalar(self, i: Instruction) -> None:
+        first, second = (_BINARY[OPERATIONS[f]] for f in (i.function, i.function2))
+        value = first(self.read(i.operands["in0"]), self.scalar(i, "in1", 0))
+        self.write(i.operands["out"], second(value, self.scalar(i, "in2", 1)))
+
+    def scalar_tensor_tensor(self, i: Instruction) -> None:
+        first, second = (_BINARY[OPERATIONS[f]] for f in (i.function, i.function2))
+        value = first(self.read(i.operands["in0"]), self.scalar(i, "in2", 0))
+        self.write(i.operands["out"], second(value, self.read(i.operands["in1"])))
+
+    def reduce(self, i: Instruction) -> None:
+        value = self.read(i.operands["in0"])
+        kept = int(np.prod(i.operands["out"].shape[1:]))
+        groups = value.reshape(len(value), kept, -1)
+        self.write(i.operands["out"], _REDUCERS[OPERATIONS[i.function]](groups, axis=2))
+
+    def scan(self, i: Instruction) -> None:
+        first, second = (_BINARY[OPERATIONS[f]] for f in (i.function, i.function2))
+        a, b = self.read(i.operands["in0"]), self.read(i.operands["in1"])
+        state = np.broadcast_to(self.scalar(i, "in2", 0), (len(a), 1))[:, 0]
+        result = np.empty_like(a)
+        for step in range(a.shape[1]):
+            state = second(first(a[:, step], state), b[:, step])
+            result[:, step] = state
+        self.write(i.operands["out"], result)
+
+    def reciprocal(self, i: Instruction) -> None:
+        self.write(i.operands["out"], 1 / self.read(i.operands["in0"]))
+
+    def copy(self, i: Instruction) -> None:
+        if i.operands["out"].dtype == i.operands["in0"].dtype:
+            self.load(i)  # bit by bit: whole numbers are not rounded to fp32
+        else:
+            self.write(i.operands["out"], self.read(i.operands["in0"]))
+
+    def memset(self, i: Instruction) -> None:
+        self.view(i.operands["out"])[...] = i.immediates[0]
+
+    def select(self, i: Instruction) -> None:
+        value = self.read(i.operands["in0"])
+        keep = special.affine(value.shape, i.function, i.function2, i.accumulate) >= 0
+        self.write(i.operands["out"], np.where(keep, value, np.float32(i.immediates[0])))
+
+    def iota(self, i: Instruction) -> None:
+        view = self.view(i.operands["out"])
+        shape = (len(view), view[0].size)
+        self.write(i.operands["out"], special.affine(shape, i.function, i.function2, i.accumulate))
+
+    def chosen(self, i: Instruction, keep: Array, value: Array) -> None:
+        """Write `value` where `keep`, else the immediate; the row maxima too, if asked for."""
+        result = np.where(keep, value, np.float32(i.immediates[0]))
+        self.write(i.operands["out"], result)
+        if "out2" in i.operands:
+            self.write(i.operands["out2"], result.max(axis=1))
+
+    def select_reduce(self, i: Instruction) -> None:
+        self.chosen(i, self.read(i.operands["in1"]) != 0, self.read(i.operands["in0"]))
+
+    def range_select(self, i: Instruction) -> None:
+        value, low, high = (self.read(i.operands[name]) for name in ("in0", "in1", "in2"))
+        self.chosen(i, special.in_range(value.shape, low, high, i.function), value)
+
+    def copy_predicated(self, i: Instruction) -> None:
+        value, predicate, kept = (self.read(i.operands[name]) for name in ("in0", "in1", "in2"))
+        self.write(i.operands["out"], np.where(predicate != 0, value, kept))
+
+    def tensor_scalar_reduce(self, i: Instruction) -> None:
+        operate = _BINARY[OPERATIONS[i.function]]
+        result = operate(self.read(i.operands["in0"]), self.scalar(i, "in1", 0))
+        self.write(i.operands["out"], result)
+        self.write(i.operands["out2"], _REDUCERS[OPERATIONS[i.function2]](result, axis=1))
+
+    def bn_stats(self, i: Instruction) -> None:
+        self.write(i.operands["out"], special.bn_stats(self.read(i.operands["in0"])))
+
+    def bn_aggr(self, i: Instruction) -> None:
+        self.write(i.operands["out"], special.bn_aggr(self.read(i.operands["in0"])))
+
+    def max8(self, i: Instruction) -> None:
+        self.write(i.operands["out"], special.max8(self.read(i.operands["in0"])))
+
+    def find_index8(self, i: Instruction) -> None:
+        a, values = self.read(i.operands["in0"]), self.read(i.operands["in1"])
+        self.write(i.operands["out"], special.find_index8(a, values))
+
+    def match_replace8(self, i: Instruction) -> None:
+        a, values = self.read(i.operands["in0"]), self.read(i.operands["in1"])
+        self.write(i.operands["out"], special.match_replace8(a, values, i.immediates[0]))
+
+    def local_gather(self, i: Instruction) -> None:
+        a, index = self.read(i.operands["in0"]), self.read(i.operands["in1"])
+        count = self.view(i.operands["out"])[0].size
+        self.write(i.operands["out"], special.local_gather(a, index, count))
+
+    def shuffle(self, i: Instruction) -> None:
+        self.write(
+            i.operands["out"], special.shuffle(self.read(i.operands["in0"]), shuffle_mask(i))
+        )
+
+
+def execute(stream: InstructionStream, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Run a stream.
+
+    Args:
+        inputs: each input tensor by name, in its shape; converted to its dtype.
+
+    Returns:
+        The output tensors by name, in their dtypes.
+
+    Raises:
+        InputError: an input is missing or of another shape.
+    """
+    hbm = [_tensor(stream, tensor, inputs) for tensor in stream.tensors]
+    execute_in(stream, hbm)
+    return {
+        t.name: hbm[n].view(to_numpy(t.dtype)).reshape(t.shape)
+        for n, t in enumerate(stream.tensors)
+        if t.role == "output"
+    }
+
+
+def execute_in(stream: InstructionStream, hbm: Sequence[Array]) -> None:
+    """Run a stream on memory that is there already.
+
+    Args:
+        hbm: the bytes of each tensor of the stream, in its order; changed in place.
+    """
+    machine = _Machine(stream, hbm)
+    methods = {op: getattr(machine, op.name.lower()) for op in Op}
+    with np.errstate(all="ignore"):
+        for instruction in stream:
+            methods[instruction.op](instruction)
+
+
+def _tensor(stream: InstructionStream, tensor: HbmTensor, inputs: Mapping[str, Array]) -> Array:
+    """The bytes of a tensor in HBM before the stream runs."""
+    kind = to_numpy(tensor.dtype)
+    if tensor.role != "input":
+        return np.full(tensor.elements * kind.itemsize, 0xFF, dtype=np.uint8)
+    if tensor.name not in inputs:
+        raise InputError(f"kernel '{stream.name}' needs the input '{tensor.name}'")
+    if inputs[tensor.name].shape != tensor.shape:
+        raise InputError(
+            f"input '{tensor.name}' of kernel '{stream.name}' has shape "
+            f"{inputs[tensor.name].shape}; {tensor.shape} is expected"
+        )
+    return np.ascontiguousarray(inputs[tensor.name], dtype=kind).reshape(-1).view(np.uint8)

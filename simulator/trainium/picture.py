@@ -1,0 +1,132 @@
+"""A timeline as one static HTML page with an SVG: engines and queues over time, no script needed.
+
+For people without Perfetto: one lane for each engine and DMA queue, a bar for each instruction
+with its text as a tooltip, colours by operation, and a table of how busy each engine was. Bars
+that would be thinner than a pixel are merged with their neighbours, so that the page stays small;
+of a long program a second picture shows a stretch from its middle with every instruction apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+from tilesmith.codegen.trainium.isa.core import queue_name
+from tilesmith.codegen.trainium.isa.instructions import Op
+from tilesmith.codegen.trainium.isa.text import instruction_text
+from tilesmith.search_space.files import written
+from tilesmith.simulator.trainium.timeline import Timeline
+
+WIDTH, LANE, LABEL = 1200, 22, 90
+"""Pixels: of the time axis, of a lane's height, of the labels."""
+
+TICKS = 8
+CLOSE_UP = 300
+"""Instructions of the stretch shown apart; a program of no more needs none."""
+
+COLOURS = {
+    Op.LOAD: "#4c78a8", Op.STORE: "#72b7b2", Op.GATHER: "#9ecae9", Op.MATMUL: "#e45756",
+    Op.TRANSPOSE: "#f58518", Op.ACTIVATION: "#54a24b", Op.COPY: "#bab0ac",
+    Op.TENSOR_TENSOR: "#b279a2", Op.TENSOR_SCALAR: "#d6a5c9", Op.REDUCE: "#9d755d",
+}  # fmt: skip
+OTHER = "#eeca3b"
+
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{title}</title>
+<style>body{{font:13px sans-serif;margin:16px}}td,th{{padding:2px 12px 2px 0;text-align:left}}
+i{{display:inline-block;width:10px;height:10px;margin:0 4px 0 12px}}</style>
+<h1>{title}</h1> <p>{summary}</p>
+<table><tr><th>engine</th><th>busy</th></tr>{rows}</table> <p>{legend}</p> {pictures} </html>
+"""
+
+
+def write_picture(played: Timeline, path: Path) -> None:
+    """Write a timeline to `path` as HTML.
+
+    Raises:
+        InputError, JobError: as `search_space.files.written`.
+    """
+    with written(path) as file:
+        file.write(page(played).encode())
+
+
+def page(played: Timeline) -> str:
+    """The HTML text of a timeline."""
+    stream = played.stream
+    rows = "".join(
+        f"<tr><td>{escape(name)}</td><td>{share:.1%}</td></tr>"
+        for name, share in played.engines.items()
+    )
+    title = escape(f"{stream.name} on {played.core.target.name}")
+    summary = (
+        f"{played.makespan / 1e3:.2f} us, {len(stream)} instructions, "
+        f"{played.costs.total_bytes / 1e6:.2f} MB moved, bound by {escape(played.bound)}"
+    )
+    pictures = _picture(played, 0.0, played.makespan)
+    if len(stream) > CLOSE_UP:
+        begin, end = _middle(played)
+        pictures += f"<p>{begin / 1e3:.2f} to {end / 1e3:.2f} us:</p>{_picture(played, begin, end)}"
+    return PAGE.format(
+        title=title, summary=summary, rows=rows, legend=_legend(played), pictures=pictures
+    )
+
+
+def _legend(played: Timeline) -> str:
+    used = {Op(int(op)) for op in np.unique(played.stream.rows["op"])}
+    shown = {op.name.lower(): colour for op, colour in COLOURS.items() if op in used}
+    if used - set(COLOURS):
+        shown["other"] = OTHER
+    return "".join(f'<i style="background:{colour}"></i>{name}' for name, colour in shown.items())
+
+
+def _middle(played: Timeline) -> tuple[float, float]:
+    """ns: a stretch in which about `CLOSE_UP` instructions start, half-way through the program."""
+    starts = np.sort(played.start)
+    first = (len(starts) - CLOSE_UP) // 2
+    return float(starts[first]), float(starts[first + CLOSE_UP])
+
+
+def _picture(played: Timeline, begin: float, end: float) -> str:
+    """An SVG of the time from `begin` to `end` (ns)."""
+    queues = [int(q) for q in np.unique(played.stream.rows["queue"])]
+    lanes = "".join(
+        "".join(_lane(played, queue, i + 1, begin, end)) for i, queue in enumerate(queues)
+    )
+    return (
+        f'<svg width="{WIDTH + LABEL}" height="{LANE * (len(queues) + 1)}" font-size="11">'
+        f"{''.join(_axis(begin, end))}{lanes}</svg>"
+    )
+
+
+def _axis(begin: float, end: float) -> Iterator[str]:
+    """Times in us above the lanes."""
+    for tick in range(TICKS):
+        time = begin + (end - begin) * tick / TICKS
+        place = LABEL + WIDTH * tick / TICKS
+        yield f'<text x="{place:.0f}" y="12" fill="#888">{time / 1e3:.4g} us</text>'
+
+
+def _lane(played: Timeline, queue: int, position: int, begin: float, end: float) -> Iterator[str]:
+    """One queue's label and bars."""
+    stream = played.stream
+    mine = (stream.rows["queue"] == queue) & (played.start < end) & (played.end > begin)
+    scale = WIDTH / max(end - begin, 1e-9)
+    top = position * LANE
+    yield f'<text x="0" y="{top + 15}">{queue_name(queue)}</text>'
+    reached = -1.0
+    for row in np.flatnonzero(mine):
+        left = max(float(played.start[row]) - begin, 0.0) * scale
+        right = min((float(played.end[row]) - begin) * scale, float(WIDTH))
+        if right < reached + 1.0:
+            continue
+        left = max(left, reached)
+        reached = max(right, left + 1.0)
+        colour = COLOURS.get(Op(int(stream.rows["op"][row])), OTHER)
+        yield (
+            f'<rect x="{LABEL + left:.1f}" y="{top + 2}" width="{reached - left:.1f}" '
+            f'height="{LANE - 4}" fill="{colour}">'
+            f"<title>{escape(instruction_text(stream, int(row)))}</title></rect>"
+        )

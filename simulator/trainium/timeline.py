@@ -1,0 +1,220 @@
+"""The event timeline: when each instruction of a stream starts and ends, in one compiled pass.
+
+Every engine and queue is a resource that is free from some time on; an instruction starts when its
+queue, its port and everything it waits for allow, and moves those times on. Only `max` and `+` of
+non-negative numbers occur and resources are granted in the stream's own order, so the whole is a
+max-plus system: a faster engine or more bandwidth can never make a program later.
+
+- issue (how long the engine is occupied) and latency (until the result shows) are apart:
+  independent instructions follow each other at the issue rate, dependent ones pay the latency too;
+- results appear in a queue's order; another engine sees a semaphore `semaphore_ns` later;
+- the tensor engine loads a new stationary tile behind the pass before;
+- a DMA transfer begins `dma.start_ns` after its semaphore and is spread over the DMA engines,
+  which, as HBM itself, serve transfers in grant order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tilesmith.codegen.compiled import Floats, Ints, compiled
+from tilesmith.codegen.trainium.isa.core import ENGINES, FIRST_DMA_QUEUE, QUEUES, Core
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream
+from tilesmith.codegen.trainium.timing.costs import Costs, costs
+
+SYNCHRONISATION_SHARE = 0.6
+"""Below this share of its time, no engine "bounds" the program: it waits on latencies."""
+
+
+MARKS = 4
+"""Times that all queues share: when the ports of SBUF and PSUM are free again, when the tensor
+engine's latest pass began, when HBM is free again."""
+
+
+@compiled
+def _ready(
+    i: int,
+    across: float,
+    queue: Ints,
+    wait_start: Ints,
+    waits: Ints,
+    end: Floats,
+) -> float:
+    """When all that row `i` waits for shows to it: results of other queues `across` later."""
+    time = 0.0
+    for w in range(wait_start[i], wait_start[i + 1]):
+        d = waits[w]
+        when = end[d]
+        if queue[d] != queue[i]:
+            when = when + across
+        time = max(time, when)
+    return time
+
+
+@compiled
+def _issue(
+    i: int, time: float, queue: Ints, lock: Ints, issue: Floats, stationary: Floats, marks: Floats
+) -> float:
+    """Occupy an engine and the ports of row `i` from `time` on; when it really starts."""
+    held = lock[i]
+    if held % 2 == 1:
+        time = max(time, marks[0])
+    if held >= 2:
+        time = max(time, marks[1])
+    if queue[i] == 0:
+        time = max(time, marks[2] + stationary[i])
+        marks[2] = time
+    if held % 2 == 1:
+        marks[0] = time + issue[i]
+    if held >= 2:
+        marks[1] = time + issue[i]
+    return time
+
+
+@compiled
+def _transfer(
+    i: int,
+    time: float,
+    engines: int,
+    dma_engines: Ints,
+    dma_work: Floats,
+    hbm: Floats,
+    dma_free: Floats,
+    turn: Ints,
+    marks: Floats,
+) -> float:
+    """Serve a transfer's data from `time` on, engines in turn; when the last of it is there."""
+    marks[3] = max(marks[3], time) + hbm[i]
+    finish = marks[3]
+    for _ in range(dma_engines[i]):
+        t = turn[0]
+        done = max(time, dma_free[t]) + dma_work[i]
+        dma_free[t] = done
+        finish = max(finish, done)
+        turn[0] = t + 1
+        if t + 1 == engines:
+            turn[0] = 0
+    return float(finish)
+
+
+@compiled
+def _run(
+    n: int,
+    first_dma: int,
+    engines: int,
+    semaphore: float,
+    queue: Ints,
+    lock: Ints,
+    wait_start: Ints,
+    waits: Ints,
+    issue: Floats,
+    latency: Floats,
+    stationary: Floats,
+    dma_engines: Ints,
+    dma_work: Floats,
+    hbm: Floats,
+    free: Floats,
+    shown: Floats,
+    dma_free: Floats,
+    turn: Ints,
+    marks: Floats,
+    start: Floats,
+    end: Floats,
+    busy: Floats,
+) -> int:
+    """Fill `start`, `end` (ns) of each row and `busy` (ns) of each queue."""
+    for i in range(n):
+        q = queue[i]
+        if q < first_dma:
+            time = max(free[q], _ready(i, semaphore, queue, wait_start, waits, end))
+            time = _issue(i, time, queue, lock, issue, stationary, marks)
+            free[q] = time + issue[i]
+            finish = free[q] + latency[i]
+        else:
+            free[q] = max(free[q], _ready(i, 0.0, queue, wait_start, waits, end))
+            time = free[q] + latency[i]
+            finish = _transfer(i, time, engines, dma_engines, dma_work, hbm, dma_free, turn, marks)
+        finish = max(finish, shown[q])
+        busy[q] += max(0.0, finish - max(time, shown[q]))
+        shown[q] = finish
+        start[i] = time
+        end[i] = finish
+    return n
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """When everything happened.
+
+    Attributes:
+        start, end: ns of each row, shape (n,); for DMA, of its data phase.
+        active: ns each queue had an instruction in flight, shape (queues,).
+        costs: of each row, as simulated.
+    """
+
+    stream: InstructionStream
+    core: Core
+    start: Floats
+    end: Floats
+    active: Floats
+    costs: Costs
+
+    def replay(self) -> Timeline:
+        """The same, played again (what the benchmarks time: the engine alone)."""
+        return play(self.stream, self.core, self.costs)
+
+    @cached_property
+    def makespan(self) -> float:
+        """ns from the first instruction to the last result."""
+        return float(self.end.max()) if len(self.end) else 0.0
+
+    @cached_property
+    def dma_busy(self) -> float:
+        """ns the DMA engines moved data, averaged over them."""
+        return float((self.costs.dma_engines * self.costs.dma_work).sum()) / self.core.dma_engines
+
+    @cached_property
+    def engines(self) -> dict[str, float]:
+        """Share of the time each engine had an instruction in flight; "dma": moved data."""
+        whole = max(self.makespan, 1e-9)
+        shares = {name: float(self.active[i]) / whole for i, name in enumerate(ENGINES)}
+        return {**shares, "dma": self.dma_busy / whole}
+
+    @cached_property
+    def occupied(self) -> dict[str, float]:
+        """ns each resource was occupied and could take nothing else: the roofs of this program."""
+        queue = self.stream.rows["queue"]
+        return {
+            **{name: float(self.costs.issue[queue == i].sum()) for i, name in enumerate(ENGINES)},
+            "dma": self.dma_busy,
+            "hbm": float(self.costs.hbm.sum()),
+        }
+
+    @cached_property
+    def bound(self) -> str:
+        """The resource occupied longest, or "synchronisation" if that is far from all the time."""
+        name, time = max(self.occupied.items(), key=lambda item: item[1])
+        return name if time >= SYNCHRONISATION_SHARE * self.makespan else "synchronisation"
+
+
+def timeline(stream: InstructionStream, core: Core | None = None) -> Timeline:
+    """Play a stream on its own core, or on `core` (a what-if; the program stays as it is)."""
+    core = core or stream.core
+    return play(stream, core, costs(stream, core))
+
+
+def play(stream: InstructionStream, core: Core, cost: Costs) -> Timeline:
+    """Play a stream whose costs are known."""
+    n = len(stream)
+    start, end, busy = np.zeros(n), np.zeros(n), np.zeros(QUEUES)
+    _run(
+        n, FIRST_DMA_QUEUE, core.dma_engines, float(core.semaphore_ns), stream.rows["queue"],
+        stream.rows["lock"], stream.wait_start, stream.waits, cost.issue, cost.latency,
+        cost.stationary, cost.dma_engines, cost.dma_work, cost.hbm, np.zeros(QUEUES),
+        np.zeros(QUEUES), np.zeros(core.dma_engines), np.zeros(1, dtype=np.int64),
+        np.zeros(MARKS), start, end, busy,
+    )  # fmt: skip
+    return Timeline(stream, core, start, end, busy, cost)

@@ -1,0 +1,242 @@
+"""Orders and places of linked programs: what conflicts keeps its order, what is alive its bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.trainium.random_kernels import unfinished
+from tilesmith.codegen.trainium.isa.core import ENGINES, Core
+from tilesmith.codegen.trainium.isa.footprints import footprints
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Op, Space
+from tilesmith.codegen.trainium.isa.synchronisation import verify
+from tilesmith.codegen.trainium.kernel.builder import Kernel
+from tilesmith.codegen.trainium.linking.draft import Draft, Part, Range, concatenate
+from tilesmith.codegen.trainium.linking.spreading import Held, life, spread, stands_alone, units
+from tilesmith.codegen.trainium.timing.conflicts import conflicts
+from tilesmith.codegen.trainium.timing.dependences import with_semaphores
+from tilesmith.codegen.trainium.timing.ordering import ending, in_grant_order
+from tilesmith.codegen.trainium.timing.scheduling import RULES, Rule, scheduled
+from tilesmith.search_space.target import load_target
+from tilesmith.simulator.trainium.functional import execute
+from tilesmith.simulator.trainium.timeline import timeline
+
+CORE = Core.of(load_target("trn1"))
+
+SEEDS = st.integers(0, 10_000)
+
+
+def touched(stream: InstructionStream, row: int) -> tuple[set[tuple[int, ...]], ...]:
+    """(read, written) by a row: (space, tensor, partition, granule of 16 bytes)."""
+    found: tuple[set[tuple[int, ...]], ...] = (set(), set())
+    instruction = stream[row]
+    for name, access in instruction.operands.items():
+        table, index = stream.accesses, int(stream.rows[name][row])
+        size = 4
+        places = np.zeros(1, dtype=np.int64)
+        first = 0 if access.space == Space.HBM else 1
+        dims = list(zip(table["count"][index], table["stride"][index], strict=True))
+        for count, stride in dims[first:]:
+            places = (places[:, None] + np.arange(count) * stride).reshape(-1)
+        granules = np.unique((access.offset + places * size) // 16)
+        rows = range(1) if first == 0 else range(access.partition, access.partition + dims[0][0])
+        side = found[1 if name in ("out", "out2") else 0]
+        side |= {
+            (int(access.space), access.tensor, r, int(g))
+            for r in (rows[0], rows[-1])
+            for g in granules
+        }
+    return found
+
+
+def ordered(stream: InstructionStream) -> np.ndarray:
+    """Whether row i has to come before row j, perhaps by way of others, shape (n, n)."""
+    n = len(stream)
+    before = np.zeros((n, n), dtype=bool)
+    found = conflicts(stream)
+    for later in range(n):
+        for earlier in found.earlier[found.later == later]:
+            before[:, later] |= before[:, earlier]
+            before[earlier, later] = True
+    return before
+
+
+@given(SEEDS)
+@settings(max_examples=15, deadline=None)
+def test_every_conflict_is_found(seed: int) -> None:
+    stream = unfinished(CORE, seed, 12).draft()
+    before = ordered(stream)
+    inputs = {t for t, tensor in enumerate(stream.tensors) if tensor.role == "input"}
+    sets = [touched(stream, row) for row in range(len(stream))]
+    for later, (reads, writes) in enumerate(sets):
+        for earlier in range(later):
+            read, written = sets[earlier]
+            common = (reads & written) | (writes & read) | (writes & written)
+            common = {c for c in common if c[0] != Space.HBM or c[1] not in inputs}
+            assert before[earlier, later] or not common, (earlier, later)
+
+
+@given(SEEDS, st.sampled_from(RULES))
+@settings(max_examples=20, deadline=None)
+def test_another_order_computes_the_same(seed: int, rule: Rule) -> None:
+    kernel = unfinished(CORE, seed, 60)
+    stream = kernel.draft()
+    written = {**stream.rows, "position": np.arange(len(stream), dtype=np.int64)}
+    moved = with_semaphores(scheduled(replace(stream, rows=written), rule))
+    assert sorted(moved.rows["position"].tolist()) == list(range(len(stream)))
+    verify(moved)
+    rng = np.random.default_rng(seed)
+    x = {t.name: rng.standard_normal(t.shape).astype(np.float32)
+         for t in stream.tensors if t.role == "input"}  # fmt: skip
+    wanted = execute(with_semaphores(stream), x)
+    for name, array in execute(in_grant_order(moved), x).items():
+        np.testing.assert_array_equal(array, wanted[name])
+
+
+def residual_kernel(tiles: int) -> InstructionStream:
+    """Scalar, vector and scalar engine in turn on one tile after another."""
+    kernel = Kernel("residual", CORE)
+    x, y = kernel.input("x", (128, 256 * tiles)), kernel.output("y", (128, 256 * tiles))
+    image, out = kernel.sbuf((128, 256 * tiles)), kernel.sbuf((128, 256 * tiles))
+    kernel.load(image, x)
+    places = kernel.buffers(2, (128, 256), name="place")
+    for i in range(tiles):
+        part, place = slice(256 * i, 256 * (i + 1)), places.next()
+        kernel.activation(place, "tanh", image[:, part])
+        kernel.tensor_tensor(place, place, "add", image[:, part])
+        kernel.activation(out[:, part], "relu", place)
+    kernel.store(y, out)
+    return kernel.draft()
+
+
+def test_a_copy_goes_to_an_engine_that_is_free() -> None:
+    """Eight copies of one tile each: a vector engine alone makes them one after the other."""
+    kernel = Kernel("copies", CORE)
+    x = kernel.input("x", (128, 4096))
+    image, out = kernel.sbuf((128, 4096)), kernel.sbuf((128, 4096))
+    kernel.load(image, x)
+    for i in range(8):
+        part = slice(512 * i, 512 * (i + 1))
+        kernel.copy(out[:, part], image[:, part], engine="vector")
+    kernel.store(kernel.output("y", (128, 4096)), out)
+    stream = kernel.draft()
+    engines, ends = {}, {}
+    for movable in (False, True):
+        moved = scheduled(stream, Rule(movable=movable))
+        copies = moved.rows["queue"][moved.rows["op"] == Op.COPY]
+        engines[movable] = {ENGINES[queue] for queue in copies}
+        ends[movable] = ending(with_semaphores(moved))
+    assert engines[False] == {"vector"} and len(engines[True]) > 1
+    assert ends[True] < ends[False] - 1000  # of 3700 ns of copies
+
+
+def test_what_is_urgent_goes_before_what_is_there_already() -> None:
+    """A long copy nobody waits for is there when a chain's next step is 100 ns away."""
+    kernel = Kernel("urgent", CORE)
+    x, y = kernel.input("x", (128, 64)), kernel.output("y", (128, 64))
+    chain, other = kernel.sbuf((128, 64)), kernel.sbuf((128, 4096))
+    kernel.load(chain, x)
+    kernel.memset(other[:, :2048], 0.0, engine="gpsimd")
+    for _ in range(4):
+        kernel.tensor_scalar(chain, chain, "add", 1.0, engine="vector")
+        kernel.activation(chain, "relu", chain)
+    kernel.store(y, chain)
+    for _ in range(4):
+        kernel.tensor_scalar(other[:, 2048:], other[:, :2048], "add", 1.0, engine="vector")
+    kernel.store(kernel.output("z", (128, 2048)), other[:, 2048:])
+    ends = {
+        swaps: ending(with_semaphores(scheduled(kernel.draft(), Rule(False, swaps))))
+        for swaps in (False, True)
+    }
+    assert ends[True] <= ends[False]
+
+
+def test_neighbouring_partitions_are_told_apart_however_long_the_program() -> None:
+    kernel = Kernel("rows", CORE)
+    x = kernel.input("x", (6000, 64))
+    tile = kernel.sbuf((128, 64))
+    for row in range(6000):
+        kernel.load(tile[3 * (row % 18) : 3 * (row % 18) + 1], x[row : row + 1])
+    found = conflicts(kernel.draft())
+    np.testing.assert_array_equal(found.later - found.earlier, 18)
+    assert footprints(kernel.draft()).groups == 18
+
+
+def placed(draft: Draft) -> list[tuple[Space, int, int, tuple[int, ...]]]:
+    """One group for each place that tiles of a kernel rotate over."""
+    homes: dict[tuple[Space, int, int], list[int]] = {}
+    first, last = life(draft)
+    for tile, found in enumerate(draft.allocations):
+        if first[tile] <= last[tile]:
+            key = (found.space, found.offset, found.offset + found.bytes)
+            homes.setdefault(key, []).append(tile)
+    return [(*key, tuple(tiles)) for key, tiles in homes.items()]
+
+
+def drafted(stream: InstructionStream) -> Draft:
+    ranges, offset = [], 0
+    for tensor in stream.tensors:
+        ranges.append(Range("arena", offset, 4 * tensor.elements))
+        offset += 4 * tensor.elements
+    return concatenate("draft", [Part("k", stream, tuple(ranges))], CORE)
+
+
+def test_engines_take_turns_and_spread_tiles_let_them() -> None:
+    def makespan(stream: InstructionStream) -> float:
+        return timeline(in_grant_order(with_semaphores(stream))).makespan
+
+    stream = residual_kernel(12)
+    draft = drafted(stream)
+    shifts = spread(draft, units(draft, placed(draft)), [])
+    assert len({shifts[t] + draft.allocations[t].offset for t in shifts}) > 12, (
+        "places of their own"
+    )
+    moved = replace(
+        stream,
+        allocations=tuple(replace(a, offset=a.offset + shifts.get(i, 0))
+                          for i, a in enumerate(stream.allocations)),
+        accesses={**stream.accesses, "offset": stream.accesses["offset"] + np.array(
+            [shifts.get(int(a), 0) for a in stream.accesses["allocation"]])},
+    )  # fmt: skip
+    usual, ordered_only = makespan(stream), makespan(scheduled(stream))
+    both = makespan(scheduled(moved))
+    assert both < ordered_only < usual
+
+
+@given(SEEDS)
+@settings(max_examples=15, deadline=None)
+def test_tiles_alive_together_are_apart(seed: int) -> None:
+    draft = drafted(unfinished(CORE, seed, 40).draft())
+    first, last = life(draft)
+    held = [Held(0, 1 << 12, 0, 30), Held(CORE.sbuf_bytes - 4096, CORE.sbuf_bytes, 10, 10**6)]
+    shifts = spread(draft, units(draft, placed(draft)), held)
+    spans = {t: (a.offset + shifts[t], a.offset + shifts[t] + a.bytes, a.space)
+             for t, a in enumerate(draft.allocations) if t in shifts}  # fmt: skip
+    for one, (low, high, space) in spans.items():
+        assert low >= 0 and high <= (CORE.sbuf_bytes if space == Space.SBUF else CORE.psum_bytes)
+        for two, (start, stop, other) in spans.items():
+            together = first[one] <= last[two] and first[two] <= last[one]
+            apart = space != other or high <= start or stop <= low
+            assert one == two or apart or not together
+        if space == Space.SBUF:
+            for taken in held:
+                together = first[one] <= taken.last and taken.first <= last[one]
+                assert not together or high <= taken.start or taken.stop <= low
+
+
+def test_what_reads_an_earlier_tile_does_not_stand_alone() -> None:
+    kernel = Kernel("frames", CORE)
+    y = kernel.output("y", (128, 8))
+    framed = kernel.sbuf((128, 8))
+    kernel.memset(framed, 0.0)
+    kernel.store(y, framed)
+    again = kernel.again(framed)  # counts on what the first left at its ends
+    kernel.memset(again[:, 1:7], 1.0)
+    kernel.store(y, again)
+    draft = drafted(kernel.draft())
+    users = draft.users()
+    assert stands_alone(draft, framed.allocation, users[framed.allocation])
+    assert not stands_alone(draft, again.allocation, users[again.allocation])

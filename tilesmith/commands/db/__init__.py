@@ -1,0 +1,1 @@
+"""`tilesmith db`: the tuning database from the command line."""

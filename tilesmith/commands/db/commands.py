@@ -1,0 +1,182 @@
+"""`tilesmith db`: ask, exchange and keep in order the tuning database.
+
+Every command takes `--database` and `--json`; results go to stdout, as one JSON object or a table.
+Heavy imports happen inside the commands, so that `tilesmith --help` stays quick.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tilesmith.commands.db.options import (
+    filter_of,
+    limit_option,
+    opened_at,
+    subject_options,
+    with_database_and_json,
+)
+from tilesmith.commands.db.upkeep import export_trials, import_trials, merge, prune, verify
+from tilesmith.commands.options import Quantity, database_option, json_option
+from tilesmith.search_space.measure import STATUSES
+from tilesmith.showing.output import note, print_json
+
+_SORTS = ("newest", "oldest", "fastest", "slowest", "workload")
+
+
+@click.group(name="db")
+def database_group() -> None:
+    """Ask, exchange and keep in order the tuning database."""
+
+
+@database_group.command()
+@click.argument("workload", required=False)
+@with_database_and_json
+@click.option("--operator", help="Only this operator.")
+@click.option("--target", help="Only this target (name or identity).")
+@click.option("--threads", type=click.IntRange(min=1), help="Only this thread count.")
+@click.option("--measured-by", type=click.Choice(["hardware", "simulator"]))
+@limit_option
+def top(workload: str | None, database: str, as_json: bool, limit: int, **asked: Any) -> None:
+    """The best schedule of every workload, or the fastest ones of WORKLOAD."""
+    from tilesmith.commands.db import tables
+
+    with opened_at(database) as opened:
+        if workload is None:
+            bests = opened.overview(**asked)[: limit or None]
+            records, stale = [best.record for best in bests], [best.stale for best in bests]
+            values = [tables.best_values(best) for best in bests]
+        else:
+            asked.pop("operator")
+            records = opened.top(workload, limit=limit or 1_000_000, **asked)
+            stale, values = [], [tables.record_values(record) for record in records]
+    if as_json:
+        print_json({"records": values})
+    else:
+        tables.records_table(records, stale)
+
+
+@database_group.command()
+@with_database_and_json
+@subject_options
+@click.option("--status", type=click.Choice([*STATUSES, "failed"]))
+@click.option("--config", default="", help="Part of the configuration's JSON.")
+@click.option("--message", default="", help="Part of the error text.")
+@click.option("--host", default="", help="Part of the host name.")
+@click.option("--job", type=int, help="Number of the job.")
+@click.option("--faster-than", type=Quantity(), metavar="US", help="Microseconds, at most.")
+@click.option("--slower-than", type=Quantity(), metavar="US", help="Microseconds, at least.")
+@click.option("--since", type=click.DateTime(), help="Measured at that time (UTC) or later.")
+@click.option("--until", type=click.DateTime(), help="Measured at that time (UTC) or before.")
+@click.option("--latest", is_flag=True, help="Only the last word on each configuration.")
+@click.option("--sort", type=click.Choice(_SORTS), default="newest", show_default=True)
+@limit_option
+@click.option("--offset", type=click.IntRange(min=0), default=0)
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+def query(
+    database: str, as_json: bool, sort: Any, limit: int, offset: int, as_csv: bool, **asked: Any
+) -> None:
+    """Trials that pass every condition given."""
+    from tilesmith.commands.db import tables
+
+    if as_json and as_csv:
+        raise click.UsageError("choose one of --json and --csv")
+    where = filter_of(**asked)
+    with opened_at(database) as opened:
+        records = opened.query(where, sort=sort, limit=limit or None, offset=offset)
+    if as_json:
+        print_json({"records": [tables.record_values(record) for record in records]})
+    elif as_csv:
+        click.echo(tables.records_csv(records), nl=False)
+    else:
+        tables.records_table(records)
+
+
+@database_group.command()
+@click.argument("number", type=int, metavar="ID")
+@with_database_and_json
+@click.option("--program", is_flag=True, help="Also the loop IR.")
+@click.option("--llvm", is_flag=True, help="Also the LLVM IR.")
+@click.option("--assembly", is_flag=True, help="Also the assembly.")
+def show(number: int, database: str, as_json: bool, **asked: bool) -> None:
+    """One trial, everything known about it, and the code it stands for on request."""
+    from tilesmith.commands.db import tables
+    from tilesmith.jobs import record_code
+
+    printers = {
+        "program": record_code.program_text,
+        "llvm": record_code.llvm_text,
+        "assembly": record_code.assembly_text,
+    }
+    with opened_at(database) as opened:
+        record = opened.record(number)
+        wanted = [name for name in printers if asked[name]]
+        target = record_code.target_of(opened, record.target_identity) if wanted else None
+    code = {name: printers[name](record, target) for name in wanted if target is not None}
+    if as_json:
+        print_json({**tables.record_values(record), **code})
+        return
+    tables.record_page(record)
+    for text in code.values():
+        click.echo(text)
+
+
+@database_group.command()
+@with_database_and_json
+def stats(database: str, as_json: bool) -> None:
+    """How many trials, workloads, targets and jobs there are."""
+    from tilesmith.commands.db import tables
+
+    with opened_at(database) as opened:
+        values = opened.stats()
+        jobs = opened.jobs()
+    if as_json:
+        print_json(values)
+        return
+    tables.table(("count", "of"), [(values[n], n) for n in ("trials", "workloads", "targets")])
+    for name in ("by_measured_by", "by_status"):
+        tables.table(("trials", name.replace("_", " ")), [(n, k) for k, n in values[name].items()])
+    rows = [(j.id, j.status, j.started_at, j.seed, j.strategy, j.command) for j in jobs[:10]]
+    tables.table(("job", "status", "started", "seed", "strategy", "command"), rows)
+    note(f"{values['jobs']} jobs, the newest ten shown; {values['bytes'] or 0:,} bytes")
+
+
+@database_group.command()
+@click.argument("databases", nargs=-1, required=True)
+@database_option(required=False)
+@json_option
+@limit_option
+def diff(databases: tuple[str, ...], database: str | None, as_json: bool, limit: int) -> None:
+    """What two databases hold best, the most different first: diff A B, or diff B --database A."""
+    from tilesmith.commands.db import tables
+
+    if database is not None:
+        databases = (database, *databases)
+    if len(databases) != 2:
+        raise click.UsageError("name two databases, as 'diff A B' or 'diff B --database A'")
+    with opened_at(databases[0]) as first, opened_at(databases[1]) as second:
+        found = first.diff(second)
+    if not as_json:
+        tables.differences_table(found[: limit or None])
+        return
+    print_json(
+        {
+            "differences": [
+                {
+                    "workload": difference.workload,
+                    "target": difference.target,
+                    "threads": difference.threads,
+                    "first": difference.ours and tables.best_values(difference.ours),
+                    "second": difference.theirs and tables.best_values(difference.theirs),
+                    "ratio": difference.ratio,
+                    "comparable": difference.comparable,
+                }
+                for difference in found
+            ]
+        }
+    )
+
+
+for command in (merge, export_trials, import_trials, verify, prune):
+    database_group.add_command(command)

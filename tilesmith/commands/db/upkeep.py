@@ -1,0 +1,194 @@
+"""`tilesmith db` commands that move, check and clean up: merge, export, import, verify, prune.
+
+Part of the group of `tilesmith.commands.db.commands`, which lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tilesmith.commands.db.options import (
+    filter_of,
+    opened_at,
+    subject_options,
+    with_database_and_json,
+)
+from tilesmith.commands.options import Quantity
+from tilesmith.search_space.errors import DatabaseError, InputError, JobError
+from tilesmith.search_space.files import check_output, written
+from tilesmith.showing.output import note, print_json
+
+_NATURAL = click.IntRange(min=0, max=2**63 - 1)
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True)
+@with_database_and_json
+def merge(sources: tuple[str, ...], database: str, as_json: bool) -> None:
+    """Bring the trials of every database in SOURCES into --database."""
+    from tilesmith.commands.db import tables
+
+    with ExitStack() as stack:
+        opened = [stack.enter_context(opened_at(source)) for source in sources]
+        into = stack.enter_context(opened_at(database, create=True))
+        reports = [into.merge(source) for source in opened]
+    if as_json:
+        values = [tables.report_values(report) for report in reports]
+        print_json({"sources": dict(zip(sources, values, strict=True))})
+        return
+    for source, report in zip(sources, reports, strict=True):
+        note(f"{source}:")
+        tables.report_text(report)
+
+
+@click.command(name="export")
+@with_database_and_json
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File; default: stdout.")
+@subject_options
+def export_trials(database: str, as_json: bool, output: Path | None, **asked: Any) -> None:
+    """Write the trials as JSON Lines."""
+    if as_json and output is None:
+        raise click.UsageError("--json reports on a file; name one with -o")
+    if output is not None:
+        check_output(output, database)
+    with opened_at(database) as opened:
+        lines = opened.export_lines(filter_of(**asked))
+        if output is None:
+            for line in lines:
+                click.echo(line)
+            return
+        with written(output) as file:
+            count = sum(1 for line in lines if file.write(f"{line}\n".encode())) - 1
+    if as_json:
+        print_json({"exported": count, "file": str(output)})
+    else:
+        note(f"{count} trials written to {output}")
+
+
+@click.command(name="import")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@with_database_and_json
+@click.option("--skip-bad", is_flag=True, help="Leave bad lines out instead of refusing the file.")
+def import_trials(files: tuple[Path, ...], database: str, as_json: bool, skip_bad: bool) -> None:
+    """Read trials from JSON Lines; those already there are left out."""
+    from tilesmith.commands.db import tables
+
+    reports = {}
+    with ExitStack() as stack:
+        opened = {path: stack.enter_context(_text_file(path)) for path in files}
+        into = stack.enter_context(opened_at(database, create=True))
+        for path, lines in opened.items():
+            reports[str(path)] = into.import_lines(
+                _lines(path, lines), name=str(path), skip_bad=skip_bad
+            )
+    if as_json:
+        print_json({"files": {name: tables.report_values(r) for name, r in reports.items()}})
+        return
+    for name, report in reports.items():
+        note(f"{name}:")
+        tables.report_text(report)
+
+
+def _text_file(path: Path) -> Any:
+    try:
+        return path.open(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"'{path}' cannot be read: {error.strerror}") from error
+
+
+def _lines(path: Path, file: Iterable[str]) -> Iterator[str]:
+    try:
+        yield from file
+    except UnicodeDecodeError as error:
+        raise DatabaseError(f"'{path}' is not an export of tuning records: not UTF-8") from error
+
+
+@click.command()
+@with_database_and_json
+@click.option(
+    "--count", type=_NATURAL, default=10, show_default=True, help="Records to measure; 0 takes all."
+)
+@click.option("--target", help="Only this target (name or identity).")
+@click.option(
+    "--tolerance",
+    type=Quantity(),
+    default=0.05,
+    show_default=True,
+    help="Drift that is still well.",
+)
+@click.option("--heal", is_flag=True, help="Keep what was measured as the last word.")
+@click.option("--seed", type=_NATURAL, default=0, show_default=True, help="Of the sample.")
+@click.option("--only-check", is_flag=True, help="Check the file; measure nothing.")
+def verify(
+    database: str,
+    as_json: bool,
+    count: int,
+    target: str | None,
+    tolerance: float,
+    heal: bool,
+    seed: int,
+    only_check: bool,
+) -> None:
+    """Check the database, then measure a sample of its best records again, stale ones first."""
+    import numpy as np
+
+    from tilesmith.commands.db import tables
+    from tilesmith.jobs.record_code import remeasure
+
+    with opened_at(database) as opened:
+        faults = opened.check()
+        drifts = []
+        if not only_check and not faults:
+            drifts = opened.verify(
+                lambda records: remeasure(opened, records),
+                np.random.default_rng(seed),
+                count=count or None,
+                target=target,
+                heal=heal,
+            )
+    drifted = sum(drift.exceeds(tolerance) for drift in drifts)
+    if as_json:
+        pairs = [tables.drift_values(drift, tolerance) for drift in drifts]
+        print_json(
+            {"faults": faults, "measured": len(drifts), "drifted": drifted, "records": pairs}
+        )
+    elif drifts:
+        tables.drifts_table(drifts, tolerance)
+    if faults:
+        raise JobError(f"database '{database}' is damaged: {'; '.join(faults)}")
+    note(f"the file is intact; {len(drifts)} records measured again, {drifted} drifted")
+
+
+@click.command()
+@with_database_and_json
+@click.option("--keep", type=click.IntRange(min=1), help="Keep so many fastest of each series.")
+@click.option("--stale", is_flag=True, help="Remove what newer versions have measured again.")
+@click.option("--superseded", is_flag=True, help="Remove all but the last word.")
+@click.option("--before", type=click.DateTime(), help="Remove older ones but the fastest.")
+def prune(
+    database: str,
+    as_json: bool,
+    keep: int | None,
+    stale: bool,
+    superseded: bool,
+    before: datetime | None,
+) -> None:
+    """Remove trials that are not worth keeping; the best of each series always stays."""
+    from tilesmith.records.maintenance import Pruning
+
+    if keep is None and not stale and not superseded and before is None:
+        raise click.UsageError("say what to remove: --keep, --stale, --superseded or --before")
+    moment = before and before.replace(tzinfo=UTC)
+    with opened_at(database) as opened:
+        removed = opened.prune(Pruning(keep, stale, superseded, moment))
+        left = opened.stats()["trials"]
+    if as_json:
+        print_json({"removed": removed, "trials": left})
+    else:
+        note(f"{removed} trials removed, {left} left")

@@ -1,0 +1,1 @@
+"""The jobs behind API and command line: tune, compile, simulate, compare."""

@@ -1,0 +1,100 @@
+"""Time our executable in turns with other runtimes, and compare the numbers they give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.jobs.compiling import source_text
+from tilesmith.jobs.peers import Contender, load_peer
+from tilesmith.jobs.reports import Comparison
+from tilesmith.jobs.timing import interleave, pinned
+from tilesmith.search_space.errors import ModelError
+
+if TYPE_CHECKING:
+    from tilesmith.compiler.executable import Executable
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def compare(
+    executable: Executable,
+    inputs: Arrays,
+    against: Sequence[str] = (),
+    model: Path | None = None,
+    budget_s: float = 3.0,
+) -> Comparison:
+    """Time the executable and its peers on the same inputs, threads and cores, in one run.
+
+    Args:
+        inputs: by name; all runtimes get the same arrays.
+        against: names in `PEERS`.
+        model: the ONNX file the peers run; needed with `against`.
+
+    Raises:
+        DependencyError: a peer is not installed.
+        ModelError: a peer cannot load the model.
+    """
+    assert model is not None or not against, "peers need the ONNX model"
+    threads = executable.recipe.threads
+    with pinned(threads):
+        peers = [load_peer(name, model, inputs, threads) for name in against if model]
+        bound = executable.bind(inputs)
+        timings = interleave({"tilesmith": bound.run, **{p.name: p.infer for p in peers}}, budget_s)
+        outputs = bound.outputs()
+    errors = [difference(outputs, peer) for peer in peers]
+    return Comparison(
+        own=timings.pop("tilesmith"),
+        threads=threads,
+        peers=timings,
+        versions={peer.name: peer.version for peer in peers},
+        max_abs_err=max((absolute for absolute, _ in errors), default=None),
+        max_rel_err=max((relative for _, relative in errors), default=None),
+    )
+
+
+def difference(ours: Arrays, peer: Contender) -> tuple[float, float]:
+    """Largest |a - b| of all outputs, and largest max|a - b| / max|b| of an output.
+
+    Infinite where one side has a number that is not finite.
+    """
+    theirs = peer.outputs()
+    absolute = relative = 0.0
+    for name, value in ours.items():
+        a, b = value.astype(np.float64), theirs[name].astype(np.float64)
+        if a.size == 0:
+            continue
+        error = float(np.nan_to_num(np.abs(a - b), nan=np.inf).max())
+        scale = float(np.abs(b).max())
+        absolute = max(absolute, error)
+        relative = max(relative, error / scale if scale else error)
+    return absolute, relative
+
+
+def source_of(executable: Executable, model: str, given: str | None) -> Path:
+    """The ONNX file that other runtimes are to run.
+
+    Args:
+        model: what was benchmarked: an ONNX file, or an artifact, which remembers its model's
+            name and content; that is looked for beside the artifact and in the current folder.
+        given: the user's word, if any.
+
+    Raises:
+        ModelError: the source is not known or not there.
+    """
+    if given is not None:
+        return Path(given)
+    if not model.endswith(".tsm"):
+        return Path(model)
+    name, _, held = executable.source.rpartition(" ")
+    for folder in (Path(model).parent, Path()):
+        if name and (found := folder / name).is_file() and source_text(found).endswith(held):
+            return found
+    raise ModelError(
+        f"the model '{name}' that '{model}' was compiled from is neither beside it nor here; "
+        "name it with --model MODEL.onnx"
+    )

@@ -1,0 +1,245 @@
+"""What the front door's jobs report, as values; `to_json` gives the keys scripts rely on.
+
+Times are microseconds where a name ends in `_us`, milliseconds in `_ms`, seconds in `_s`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tilesmith.jobs.timing import Timing
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.workload import Workload
+
+if TYPE_CHECKING:
+    from tilesmith.simulator import SimulationResult
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """What tuning came to for one workload.
+
+    Attributes:
+        workload: what was tuned.
+        weight: how often the model runs it.
+        default_us: latency of the untuned default; None if it could not be measured.
+        best_us: latency of the best schedule found; None if none worked. Schedules within 1 % of
+            each other are a tie, which a fixed rule decides: a best that ties with the default is
+            given the default's latency where that is lower.
+        gflops: throughput of the best, counting the direct form's operations.
+        config: the best schedule's knob values.
+        measured_by: "hardware" or "simulator": what the latencies come from.
+        trials: configurations tried in this run, failed ones included.
+    """
+
+    workload: Workload
+    weight: float
+    default_us: float | None
+    best_us: float | None
+    gflops: float | None
+    config: Config | None
+    measured_by: str
+    trials: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "workload": str(self.workload),
+            "key": self.workload.key,
+            "weight": self.weight,
+            "default_us": self.default_us,
+            "best_us": self.best_us,
+            "gflops": self.gflops,
+            "config": dict(self.config) if self.config is not None else None,
+            "measured_by": self.measured_by,
+            "trials": self.trials,
+        }
+
+
+@dataclass(frozen=True)
+class InModelReport:
+    """What comparing schedules inside the whole model came to.
+
+    Attributes:
+        before_ms, after_ms: the model's latency with the schedules that are best alone, and with
+            those pinned that make the model faster.
+        pinned: workloads whose schedule in the model is not their best alone.
+        compared: schedules tried in place.
+    """
+
+    before_ms: float
+    after_ms: float
+    pinned: tuple[str, ...]
+    compared: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "pinned": list(self.pinned)}
+
+
+@dataclass(frozen=True)
+class TuneReport:
+    """What a tuning job did.
+
+    Attributes:
+        trials: configurations measured, failed ones included.
+        simulated: configurations simulated first, to choose what hardware measures.
+        wall_s: how long the job took.
+        tasks: one report for each workload.
+        stopped: one phrase, why it ended.
+        failures: failed trials by status.
+        search_s: seconds of `wall_s` that went into choosing what to measure.
+        drift: largest relative change of a baseline measured again and again, hardware only.
+        steady: whether that drift is within what samples are corrected for without a word.
+        in_model: what comparing schedules inside the model came to; None if that was not done.
+    """
+
+    trials: int
+    simulated: int
+    wall_s: float
+    tasks: tuple[TaskReport, ...]
+    stopped: str = ""
+    failures: dict[str, int] = field(default_factory=dict)
+    search_s: float = 0.0
+    drift: float = 0.0
+    steady: bool = True
+    in_model: InModelReport | None = None
+
+    @property
+    def default_us(self) -> float | None:
+        """Sum of the defaults' latencies, weighted; None if one is missing."""
+        return _weighted([(task.weight, task.default_us) for task in self.tasks])
+
+    @property
+    def best_us(self) -> float | None:
+        """Sum of the best latencies, weighted; None if one is missing."""
+        return _weighted([(task.weight, task.best_us) for task in self.tasks])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "trials": self.trials,
+            "wall_s": self.wall_s,
+            "tasks": [task.to_json() for task in self.tasks],
+            "default_us": self.default_us,
+            "best_us": self.best_us,
+            "simulated": self.simulated,
+            "stopped": self.stopped,
+            "failures": self.failures,
+            "search_s": self.search_s,
+            "drift": self.drift,
+            "steady": self.steady,
+            "in_model": None if self.in_model is None else self.in_model.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """How a model was compiled.
+
+    Attributes:
+        tuned: kernels with a schedule tuned for their own workload.
+        nearest, default: kernels with the nearest tuned shape's schedule, or the default.
+        stale: kernels with a schedule of their own that another version tuned.
+        host_operators: operators that run on the host.
+        conversions: layout conversions between kernels.
+        artifact: the file written.
+        compile_s: seconds from file to file.
+        peak_bytes: memory planned for intermediate tensors.
+        precision: of the kernels, "fp32" or "bf16".
+        simulated: on an accelerator, what the compiled model costs.
+    """
+
+    tuned: int
+    nearest: int
+    default: int
+    stale: int
+    host_operators: tuple[str, ...]
+    conversions: int
+    artifact: str
+    compile_s: float
+    peak_bytes: int
+    precision: str = "fp32"
+    simulated: SimulationResult | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "tuned": self.tuned,
+            "fallback": self.fallback,
+            "nearest": self.nearest,
+            "default": self.default,
+            "stale": self.stale,
+            "host": self.host,
+            "host_operators": list(self.host_operators),
+            "conversions": self.conversions,
+            "artifact": self.artifact,
+            "compile_s": self.compile_s,
+            "peak_bytes": self.peak_bytes,
+            "precision": self.precision,
+            **self._device_json(),
+        }
+
+    def _device_json(self) -> dict[str, Any]:
+        """What is known of a model on an accelerator."""
+        if self.simulated is None:
+            return {}
+        names = ("host_us", "bytes_moved", "bytes_saved", "resident")
+        found = {name: self.simulated.details[name] for name in names}
+        return {"latency_us": self.simulated.latency_us, **found}
+
+    @property
+    def fallback(self) -> int:
+        return self.nearest + self.default
+
+    @property
+    def host(self) -> int:
+        return len(self.host_operators)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Our latency beside our peers', from one interleaved run.
+
+    Attributes:
+        own: our timing.
+        threads: threads each side used.
+        peers: the others' timings by name.
+        versions: the peers' versions by name.
+        max_abs_err: largest |ours - peer's| over outputs and peers; None without a peer.
+        max_rel_err: largest max|ours - peer's| / max|peer's| of an output; None without a peer.
+    """
+
+    own: Timing
+    threads: int
+    peers: dict[str, Timing] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    max_abs_err: float | None = None
+    max_rel_err: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Our median over the fastest peer's; None without a peer."""
+        if not self.peers:
+            return None
+        return self.own.median_ms / min(peer.median_ms for peer in self.peers.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "median_ms": self.own.median_ms,
+            "min_ms": self.own.min_ms,
+            "threads": self.threads,
+            "peers": {
+                name: {
+                    "median_ms": timing.median_ms,
+                    "min_ms": timing.min_ms,
+                    "version": self.versions[name],
+                }
+                for name, timing in self.peers.items()
+            },
+            "ratio": self.ratio,
+            "max_abs_err": self.max_abs_err,
+            "max_rel_err": self.max_rel_err,
+        }
+
+
+def _weighted(parts: list[tuple[float, float | None]]) -> float | None:
+    known = [(weight, value) for weight, value in parts if value is not None]
+    return sum(w * v for w, v in known) if len(known) == len(parts) else None

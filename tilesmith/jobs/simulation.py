@@ -1,0 +1,137 @@
+"""Simulate operators and whole models: one `SimulationResult`, whatever was asked for.
+
+A model on an accelerator is its compiled program, played on the timeline. Elsewhere, and at the
+other fidelities, a model's cost is the sum of its operators' costs, one after the other; host
+operators (those without a template) are not in it and are named in the notes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilesmith.jobs.compiling import runs_models
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import FactValue, Target
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator import Fidelity, OperatorCost, SimulationResult, simulate
+
+if TYPE_CHECKING:
+    from tilesmith.compiler.executable import Executable
+
+
+@dataclass(frozen=True)
+class Part:
+    """An operator to simulate: how often it runs, in which configuration (None: the default)."""
+
+    workload: Workload
+    weight: float
+    config: Config | None
+
+
+def simulate_whole(
+    executable: Executable, trace: Path | None = None, target: Target | None = None
+) -> SimulationResult:
+    """A model compiled for an accelerator, on the timeline.
+
+    Args:
+        target: another machine for the same instructions; the one it was compiled for if None.
+    """
+    from tilesmith.compiler.backends.trainium.model import simulate_model
+
+    return simulate_model(executable.recipe, target, trace)
+
+
+def simulate_artifact(
+    path: Path, settings: Mapping[str, str | FactValue], fidelity: str | None, trace: Path | None
+) -> SimulationResult:
+    """A compiled model on its own target, some of whose numbers may be changed.
+
+    Raises:
+        ModelError: the artifact cannot be read.
+        TargetError: an unknown setting, or a value out of range.
+    """
+    from tilesmith.compiler.artifact import load
+    from tilesmith.compiler.program import HostStep, KernelStep
+
+    executable = load(path)
+    recipe = executable.recipe
+    target = recipe.target.with_settings(settings) if settings else recipe.target
+    if fidelity in (None, "timeline") and runs_models(target):
+        return simulate_whole(executable, trace, target)
+    counts = Counter(
+        (step.workload, step.config) for step in recipe.steps if isinstance(step, KernelStep)
+    )
+    parts = [
+        Part(Workload.parse(workload), float(count), Config.from_json(config))
+        for (workload, config), count in counts.items()
+    ]
+    hosts = [step.name for step in recipe.steps if isinstance(step, HostStep)]
+    notes = tuple(f"{name} on the host, not counted" for name in hosts)
+    return simulate_parts(parts, target, fidelity or "analytical", trace, notes)  # type: ignore[arg-type]
+
+
+def simulate_parts(
+    parts: Sequence[Part],
+    target: Target,
+    fidelity: Fidelity,
+    trace: Path | None = None,
+    notes: tuple[str, ...] = (),
+) -> SimulationResult:
+    """The cost of all parts, run one after the other.
+
+    Raises:
+        InputError: a trace is asked for of more than one operator.
+    """
+    if trace is not None and len(parts) != 1:
+        raise InputError(
+            f"--trace shows a single operator and this is {len(parts)} of them; name one with --op"
+        )
+    results = [simulate(part.workload, target, part.config, fidelity, trace) for part in parts]
+    if len(parts) == 1 and parts[0].weight == 1:
+        return replace(results[0], notes=(*results[0].notes, *notes))
+    return _sum(parts, results, notes)
+
+
+def _sum(
+    parts: Sequence[Part], results: Sequence[SimulationResult], notes: tuple[str, ...]
+) -> SimulationResult:
+    weights = [part.weight for part in parts]
+    latency = sum(w * r.latency_us for w, r in zip(weights, results, strict=True))
+    shares = [w * r.latency_us / latency for w, r in zip(weights, results, strict=True)]
+    engines: dict[str, float] = {}
+    bounds: dict[str, float] = {}
+    for share, result in zip(shares, results, strict=True):
+        bounds[result.bound] = bounds.get(result.bound, 0.0) + share
+        for name, busy in result.engines.items():
+            engines[name] = engines.get(name, 0.0) + share * busy
+    cycles = sum(w * r.cycles for w, r in zip(weights, results, strict=True))
+    compute = sum(w * r.compute_cycles for w, r in zip(weights, results, strict=True))
+    texts = dict.fromkeys(note for result in results for note in result.notes)
+    return SimulationResult(
+        target=results[0].target,
+        fidelity=results[0].fidelity,
+        cycles=round(cycles),
+        compute_cycles=round(compute),
+        latency_us=latency,
+        bound=max(bounds, key=lambda bound: bounds[bound]),
+        engines=engines,
+        ops=tuple(_operator(p, r) for p, r in zip(parts, results, strict=True)),
+        notes=(*texts, *notes),
+    )
+
+
+def _operator(part: Part, result: SimulationResult) -> OperatorCost:
+    """One line of the table: `latency_us` is of one run, `weight` says how many there are."""
+    details = {
+        "weight": part.weight,
+        "cycles": result.cycles,
+        "compute_cycles": result.compute_cycles,
+        "engines": dict(result.engines),
+        "tuned": part.config is not None,
+    }
+    return OperatorCost(str(part.workload), result.latency_us, result.bound, details)

@@ -1,0 +1,68 @@
+"""What a job is about: an ONNX model, or single operators given as workloads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.workload import Workload
+
+if TYPE_CHECKING:
+    import onnx
+
+    Model = str | Path | onnx.ModelProto
+    Subject = Model | Workload | Sequence[Workload]
+
+
+@dataclass(frozen=True)
+class WeightedWorkload:
+    """A workload and how often the subject runs it."""
+
+    workload: Workload
+    weight: float = 1.0
+
+
+def subject_of(model: str | None, operators: Sequence[str]) -> Subject:
+    """What the command line named: exactly one of a model file and `--op` texts.
+
+    Raises:
+        InputError: both or neither are given.
+        WorkloadError: an operator text is wrong.
+    """
+    if model and operators:
+        raise InputError("give either a model file or --op, not both")
+    if model:
+        return model
+    if not operators:
+        raise InputError("give a model file, or an operator with --op 'matmul m=512 n=512 k=512'")
+    return [Workload.parse(text) for text in operators]
+
+
+def workloads_of(subject: Workload | Sequence[Workload]) -> list[WeightedWorkload]:
+    """Distinct workloads in order, each weighted by how often it is named."""
+    named = [subject] if isinstance(subject, Workload) else list(subject)
+    if not named:
+        raise InputError("no workload to work on")
+    return [
+        WeightedWorkload(workload, float(named.count(workload)))
+        for workload in dict.fromkeys(named)
+    ]
+
+
+def is_model(subject: Subject) -> bool:
+    """Whether the subject is a model (a path or a loaded one) and not workloads."""
+    return not isinstance(subject, Workload | list | tuple)
+
+
+def subject_words(subject: Subject) -> tuple[str, ...]:
+    """How a command line names the subject; a model in memory by its graph's name."""
+    if isinstance(subject, str | Path):
+        return (str(subject),)
+    if isinstance(subject, Workload):
+        return ("--op", subject.key)
+    if isinstance(subject, list | tuple):
+        return tuple(word for workload in subject for word in ("--op", workload.key))
+    return (subject.graph.name or "model",)  # type: ignore[union-attr]

@@ -1,0 +1,93 @@
+"""Which hardware a user means: `cpu` (this machine), a shipped name, or a TOML file, with
+settings.
+
+The one place where target names are resolved, for the command line and the Python API alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.target import FactValue, Target, load_target, target_names
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+
+HOST = "cpu"
+"""The name of the machine this process runs on."""
+
+
+def resolve_target(
+    target: str | Target,
+    settings: Mapping[str, str | FactValue] | None = None,
+    *,
+    calibrate: bool = False,
+) -> Target:
+    """The target a user named.
+
+    Args:
+        target: `cpu`, the name of a shipped target, a path ending in `.toml`, or a `Target`.
+        settings: facts to change, by dotted name: `{"sbuf.mib": 48}`.
+        calibrate: for `cpu`, take the microbenchmarks (half a second, once for each machine) that
+            its simulator rests on, if they have not been kept yet. Kept ones are always used.
+
+    Raises:
+        TargetError: unknown name, bad file, unknown setting, or a value out of range.
+    """
+    if isinstance(target, Target):
+        found = target
+    elif target == HOST:
+        from tilesmith.codegen.host import host_target
+        from tilesmith.simulator.cpu.calibration import calibrated
+
+        found = calibrated(host_target(), measure=calibrate)
+    else:
+        found = load_target(target)
+    if not settings:
+        return found
+    if found.family == "cpu" and "isa.name" in settings:
+        found = _narrowed(found, str(settings["isa.name"]))
+        settings = {key: value for key, value in settings.items() if key != "isa.name"}
+    return found.with_settings(settings)
+
+
+def _narrowed(target: Target, isa: str) -> Target:
+    """A CPU with another vector instruction set, and the lanes and registers that go with it."""
+    from tilesmith.codegen.host import VECTOR_ISAS, cpu_target
+
+    if isa not in VECTOR_ISAS:
+        raise TargetError(
+            f"target '{target.name}': unknown isa.name '{isa}'; "
+            f"one of {', '.join(VECTOR_ISAS)} is expected"
+        )
+    processor = target.text("isa.processor")
+    return cpu_target(target.name, isa, target.text("isa.triple"), processor)
+
+
+def check_schedulable(
+    workloads: Iterable[Workload], target: Target, simulated: bool = False
+) -> None:
+    """Check that all operators can be scheduled for a target, or (`simulated`) be simulated on it.
+
+    Raises:
+        TargetError: the target is incomplete, or the first workload whose operator it has no
+            schedules for.
+    """
+    from tilesmith.simulator import check_target, needs_schedule
+
+    check_target(target)
+    for workload in workloads:
+        if simulated and not needs_schedule(workload, target):
+            continue
+        try:
+            template_of(workload.operator).space(workload, target)
+        except TargetError as error:  # its space asks for facts that this family does not have
+            raise TargetError(
+                f"operator '{workload.operator}' has no schedules for target '{target.name}' "
+                f"(family {target.family})"
+            ) from error
+
+
+def all_targets() -> list[Target]:
+    """This machine, then every shipped target."""
+    return [resolve_target(name) for name in (HOST, *target_names())]

@@ -1,0 +1,289 @@
+"""A tuning job, put together: workloads, target, database, runners, and the search over them.
+
+The one place where tuner, records, simulator and compiler meet; each knows the others not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tilesmith.jobs.compiling import Parts, Shapes, parts_of, runs_models
+from tilesmith.jobs.in_model import keep
+from tilesmith.jobs.replay import Recorded, recorded_results
+from tilesmith.jobs.reports import InModelReport, TaskReport, TuneReport
+from tilesmith.jobs.subjects import WeightedWorkload, subject_words
+from tilesmith.jobs.targets import check_schedulable
+from tilesmith.records.database import Database
+from tilesmith.search_space.errors import InputError, JobError
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.simulator import judge, judges_as_measured, measure, simulators
+from tilesmith.tuner.cancel import CancelToken, cancel_on_signals
+from tilesmith.tuner.cost_model import cost_models
+from tilesmith.tuner.database_ledger import DatabaseLedger
+from tilesmith.tuner.evaluator import InPlace, ModelEvaluator
+from tilesmith.tuner.ledger import Ledger, MemoryLedger
+from tilesmith.tuner.options import Progress, TuneOptions, TuningSummary
+from tilesmith.tuner.options import TaskReport as TunedTask
+from tilesmith.tuner.publish import NEAR_TIE
+from tilesmith.tuner.runner import Runner, RunnerOptions, runners
+from tilesmith.tuner.scheduler import schedulers
+from tilesmith.tuner.session import tune
+from tilesmith.tuner.strategy import strategies
+from tilesmith.tuner.task import TuningTask
+
+if TYPE_CHECKING:
+    from tilesmith.jobs.subjects import Subject
+
+Measure = Literal["simulator", "hardware", "both", "replay"]
+Observer = Callable[[Progress], None]
+
+_SCHEDULER = TuneOptions().scheduler
+
+
+@dataclass(frozen=True)
+class TuningJob:
+    """What to tune, for what, and how to measure it.
+
+    Attributes:
+        subject: the words by which a command line names what is tuned.
+        parts: what that comes to.
+        resume: whether to go on with the last unfinished job of the same command.
+    """
+
+    subject: tuple[str, ...]
+    parts: Parts
+    target: Target
+    threads: int
+    measure: Measure
+    resume: bool
+
+    @property
+    def workloads(self) -> list[WeightedWorkload]:
+        return self.parts.workloads
+
+    @property
+    def writes(self) -> bool:
+        """Whether trials are new ones; those of a replay are in the database already."""
+        return self.measure != "replay"
+
+
+class JobStopped(JobError):  # noqa: N818  (the user asked for it)
+    """A signal ended the job; `report` is what it came to, every trial of it in the database."""
+
+    def __init__(self, report: TuneReport, message: str) -> None:
+        super().__init__(message)
+        self.report = report
+
+
+def tuning_job(
+    subject: Subject,
+    target: Target,
+    shapes: Shapes | None,
+    measure: str | None,
+    threads: int,
+    *,
+    resume: bool,
+    precision: str = "fp32",
+) -> TuningJob:
+    """A job from what its caller named.
+
+    Raises:
+        InputError: subject, target and way of measuring do not go together.
+    """
+    parts = parts_of(subject, shapes, target, precision)
+    check_schedulable([found.workload for found in parts.workloads], target)
+    way = way_of_measuring(measure, target)
+    if resume and way == "replay":
+        raise InputError("a replay writes nothing that could be resumed; leave --resume out")
+    return TuningJob(subject_words(subject), parts, target, threads, way, resume)
+
+
+def way_of_measuring(asked: str | None, target: Target) -> Measure:
+    """How to measure: what was asked for, else both ways on a CPU and the simulator elsewhere.
+
+    Raises:
+        InputError: no such way, or hardware that is not here.
+    """
+    ways = ["simulator"] if target.family in simulators else []
+    if target.family == "cpu":
+        ways.append("hardware")
+    if not ways:
+        raise InputError(f"nothing here measures targets of the family '{target.family}'")
+    allowed = [*ways, *(["both"] if len(ways) == 2 else [])]
+    if asked is None:
+        return allowed[-1]  # type: ignore[return-value]
+    if asked not in (*allowed, "replay"):
+        raise InputError(
+            f"target '{target.name}' cannot be measured by '{asked}'; "
+            f"one of {', '.join((*allowed, 'replay'))} is expected"
+        )
+    return asked  # type: ignore[return-value]
+
+
+def run_job(
+    job: TuningJob,
+    database: str,
+    options: TuneOptions,
+    observer: Observer | None,
+    cancel: CancelToken | None = None,
+) -> TuneReport:
+    """Run (or resume) the job; every finished trial is in the database whatever happens.
+
+    Raises:
+        DatabaseError: the database cannot be opened or written.
+        JobStopped: by a signal or by `cancel`.
+        JobError: no worker could be started; or the disk is full.
+    """
+    for registry, name in (
+        (strategies, options.strategy),
+        (schedulers, options.scheduler),
+        (cost_models, options.cost_model or "xgboost"),
+    ):
+        registry[name]  # an unknown name is refused before a database is made
+    token = cancel or CancelToken()
+    with cancel_on_signals(token), Database.open(database, create=job.writes) as opened:
+        with token.shielded():
+            ledger = _ledger(job, options, opened)
+        summary = _tuned(job, options, opened, ledger, observer, token)
+        with token.shielded():
+            _keep_choices(job, opened, ledger, summary.in_place)
+    if not token.cancelled:
+        return _report(summary)
+    screened = f" (and {summary.simulated} simulated before)" if summary.simulated else ""
+    raise JobStopped(
+        _report(summary),
+        f"stopped by {token.reason} after {summary.trials} trials{screened}, all of them kept in "
+        f"'{database}'; the same job with --resume (resume=True) goes on",
+    )
+
+
+def _keep_choices(job: TuningJob, database: Database, ledger: Ledger, found: InPlace) -> None:
+    """Record what was found best inside the model, for compiling it."""
+    kernels = job.parts.kernels
+    if kernels is None or found.after_s is None or not isinstance(ledger, DatabaseLedger):
+        return
+    keep(database, kernels, job.target, job.threads, found.choices, found.after_s, ledger.job)
+
+
+def _tuned(
+    job: TuningJob,
+    options: TuneOptions,
+    database: Database,
+    ledger: Ledger,
+    observer: Observer | None,
+    token: CancelToken,
+) -> TuningSummary:
+    """The search itself, with its runners; they are closed at its end."""
+    measuring = _runners(job, database)
+    simulated = job.target.family in simulators
+    try:
+        return tune(
+            [TuningTask(found.workload, found.weight) for found in job.workloads],
+            job.target,
+            ledger,
+            measuring,
+            options,
+            judge=judge if simulated else None,
+            judge_is_label=not simulated or judges_as_measured(job.target),
+            evaluator=_evaluator(job, database),
+            on_progress=observer,
+            cancel=token,
+        )
+    finally:
+        with token.shielded():
+            for runner in measuring:
+                runner.close()
+
+
+def _evaluator(job: TuningJob, database: Database) -> ModelEvaluator | None:
+    """Judges schedules inside the model, where there is one that runs here or can be simulated."""
+    kernels, target, threads = job.parts.kernels, job.target, job.threads
+    if kernels is None or not job.writes:
+        return None
+    if target.family != "cpu":
+        from tilesmith.compiler.backends.trainium.evaluator import DeviceEvaluator
+
+        return DeviceEvaluator(kernels, target, database, threads) if runs_models(target) else None
+    if job.measure not in ("hardware", "both"):
+        return None
+    from tilesmith.compiler.backends.cpu.evaluator import GraphEvaluator
+
+    return GraphEvaluator(kernels, target, database, threads)
+
+
+def _ledger(job: TuningJob, options: TuneOptions, database: Database) -> Ledger:
+    if not job.writes:
+        return MemoryLedger()
+    command = _signature(job, options)
+    if job.resume:
+        return DatabaseLedger.resume(database, job.target, job.threads, command=command)
+    return DatabaseLedger.start(
+        database, job.target, job.threads, command=command, seed=options.seed,
+        strategy=options.strategy,
+    )  # fmt: skip
+
+
+def _runners(job: TuningJob, database: Database) -> list[Runner]:
+    names = {"both": ("simulator", "hardware")}.get(job.measure, (job.measure,))
+    workloads = [found.workload for found in job.workloads]
+    recorded: Recorded = {}
+    if not job.writes:
+        recorded = recorded_results(database, workloads, job.target, job.threads)
+    options = RunnerOptions(job.target, threads=job.threads, judge=measure, recorded=recorded)
+    return [runners[name](options) for name in names]
+
+
+def _signature(job: TuningJob, options: TuneOptions) -> str:
+    """The command that asks for the job again, and in a comment what must be equal to resume it."""
+    keys = "\n".join(f"{found.weight:g} {found.workload.key}" for found in job.workloads)
+    digest = hashlib.sha256(keys.encode()).hexdigest()[:16]
+    words = ["tilesmith", "tune", *job.subject, "--target", job.target.name]
+    words += ["--threads", str(job.threads), "--measure", job.measure]
+    words += ["--seed", str(options.seed), "--strategy", options.strategy]
+    words += ["--scheduler", options.scheduler] if options.scheduler != _SCHEDULER else []
+    words += ["--cost-model", options.cost_model] if options.cost_model else []
+    return f"{shlex.join(words)}  # {job.target.identity}, workloads {digest}"
+
+
+def _report(summary: TuningSummary) -> TuneReport:
+    return TuneReport(
+        trials=summary.trials,
+        simulated=summary.simulated,
+        wall_s=summary.wall_s,
+        tasks=tuple(_task(task) for task in summary.tasks),
+        stopped=summary.reason,
+        failures=dict(summary.failures),
+        search_s=summary.search_s,
+        drift=summary.drift,
+        steady=summary.steady,
+        in_model=_in_model(summary.in_place),
+    )
+
+
+def _in_model(found: InPlace) -> InModelReport | None:
+    if found.before_s is None or found.after_s is None:
+        return None
+    pinned = tuple(workload.key for workload in found.choices)
+    return InModelReport(found.before_s * 1e3, found.after_s * 1e3, pinned, found.compared)
+
+
+def _task(task: TunedTask) -> TaskReport:
+    flops = template_of(task.workload.operator).flops(task.workload)
+    best_s = task.best_s
+    if best_s and task.default_s and best_s <= task.default_s * (1 + NEAR_TIE):
+        best_s = min(best_s, task.default_s)  # measurements cannot tell near-ties apart
+    return TaskReport(
+        workload=task.workload,
+        weight=task.weight,
+        default_us=None if task.default_s is None else task.default_s * 1e6,
+        best_us=None if best_s is None else best_s * 1e6,
+        gflops=flops / best_s / 1e9 if best_s and flops else None,
+        config=task.config,
+        measured_by=task.measured_by,
+        trials=task.trials,
+    )

@@ -1,0 +1,65 @@
+"""Arrays in and out of files: `.npy` inputs, one `.npz` of outputs; what to print of an array."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.files import written
+
+
+def read_arrays(named: Sequence[tuple[str, str]]) -> dict[str, NDArray[Any]]:
+    """Arrays by input name from (name, path) pairs.
+
+    Raises:
+        InputError: a name is given twice, or a file is missing or no array in numpy's format
+            (arrays of Python objects are refused, as reading one would run code).
+    """
+    found: dict[str, NDArray[Any]] = {}
+    for name, path in named:
+        if name in found:
+            raise InputError(f"input '{name}' is given twice")
+        try:
+            array = np.load(path, allow_pickle=False)
+        except OSError as error:
+            raise InputError(
+                f"input '{name}': '{path}' cannot be read: {error.strerror or error}"
+            ) from error
+        except (ValueError, EOFError) as error:
+            raise InputError(
+                f"input '{name}': '{path}' is not a .npy file of plain numbers"
+            ) from error
+        if not isinstance(array, np.ndarray):
+            raise InputError(
+                f"input '{name}': '{path}' holds several arrays; save one with numpy.save"
+            )
+        found[name] = array
+    return found
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays into one `.npz` file at exactly `path`.
+
+    As `numpy.savez`, which takes no array named `file`.
+    """
+    with written(path) as file, zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, array, allow_pickle=False)
+
+
+def summary_of(array: NDArray[Any]) -> dict[str, Any]:
+    """Shape, dtype and, of numbers, minimum, maximum and mean (of flags: 0, 1 and their share)."""
+    described: dict[str, Any] = {"shape": list(array.shape), "dtype": str(array.dtype)}
+    numeric = array.size > 0 and array.dtype.kind not in "OSU"
+    wide = array.astype(np.float64) if numeric else None
+    described["minimum"] = None if wide is None else float(wide.min())
+    described["maximum"] = None if wide is None else float(wide.max())
+    described["mean"] = None if wide is None else float(wide.mean())
+    return described
