@@ -25,4 +25,4 @@ def __getattr__(name: str) -> object:
         from tilesmith.records.database import Database
 
         return Database
-    raise AttributeError(f"module 'records' has no attribute '{name}'")
+    raise AttributeError(f"module 'tilesmith.records' has no attribute '{name}'")

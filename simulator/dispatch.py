@@ -133,7 +133,7 @@ class FamilySimulator(Protocol):
 
 
 simulators: Registry[FamilySimulator] = Registry(
-    "family of simulated targets", "simulator", TargetError
+    "family of simulated targets", "tilesmith.simulator", TargetError
 )
 
 

@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from tilesmith.search_space.target import Target
     from tilesmith.search_space.workload import Workload
 
+__version__ = "0.1.0"
+
 _HOMES = {
     "Config": "tilesmith.search_space.spaces.config",
     "ConfigError": "tilesmith.search_space.errors",
-    "Database": "records",
+    "Database": "tilesmith.records",
     "DatabaseError": "tilesmith.search_space.errors",
     "DependencyError": "tilesmith.search_space.errors",
     "Executable": "tilesmith.compiler.executable",
