@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.tuner.population import Breeder, Population
+from tilesmith.search_space.spaces.population import Breeder, Population
 from tilesmith.tuner.task import Predict, TuningState
 
 
@@ -55,7 +55,7 @@ def evolve(
         state: gives space, generator and (unless `predict` is given) the predictor.
         seeds: individuals of the first generation; those of another space are passed over.
     """
-    breeder = Breeder(state.space)
+    breeder = state.space.breeder
     predict = predict or state.predict
     start = breeder.encode(seeds[: options.population])
     missing = options.population - len(start)

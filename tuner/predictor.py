@@ -34,7 +34,6 @@ from tilesmith.tuner.cost_model import (
 )
 from tilesmith.tuner.feature_source import FeatureSource, KnobFeatures
 from tilesmith.tuner.knob_features import KnobColumns
-from tilesmith.tuner.population import Breeder
 from tilesmith.tuner.pretrained import Pretrained, reference, usual
 from tilesmith.tuner.task import Trial, TuningState
 from tilesmith.tuner.validity import ValidityClassifier
@@ -220,7 +219,7 @@ class Predictor:
         if key not in self._usual:
             whole = self._whole.get(key, state)
             drawn = reference(whole.space, state.task.workload)
-            others = Breeder(whole.space).decode(drawn)
+            others = whole.space.breeder.decode(drawn)
             self._usual[key] = usual(self._source.describe(whole, others)[0])
         return self._pretrained.predict(features, self._usual[key], configs)
 

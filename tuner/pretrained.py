@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.population import Population
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.versions import FEATURES, SIMULATOR, SPACE
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.cost_model import Floats
 from tilesmith.tuner.knob_features import KnobColumns
 from tilesmith.tuner.network import Ensemble
-from tilesmith.tuner.population import Breeder, Population
 
 FOLDER = Path(__file__).parent / "cost_models" / "pretrained"
 REFERENCE = 48
@@ -52,7 +52,7 @@ def versions() -> dict[str, str]:
 def reference(space: SearchSpace, workload: Workload) -> Population:
     """The configurations a workload's features are compared with: always the same ones."""
     rng = np.random.default_rng(int(workload.digest, 16))
-    return Breeder(space).sample(rng, min(REFERENCE, 4 * space.size), balanced=True)
+    return space.breeder.sample(rng, min(REFERENCE, 4 * space.size), balanced=True)
 
 
 def usual(features: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -32,7 +32,6 @@ from tilesmith.tuner.evaluator import InPlace, ModelEvaluator, reranked
 from tilesmith.tuner.feature_source import FeatureSource, Judge, JudgedFeatures, KnobFeatures
 from tilesmith.tuner.ledger import JobEnd, Ledger
 from tilesmith.tuner.options import OnProgress, Progress, TaskReport, TuneOptions, TuningSummary
-from tilesmith.tuner.population import Breeder
 from tilesmith.tuner.publish import NEAR_TIE, canonical_best, confirm, contenders
 from tilesmith.tuner.runner import Runner
 from tilesmith.tuner.search import Search, TaskSearch
@@ -294,7 +293,7 @@ class _Job:
         tasks = self.phases[self._active].search.tasks
         (state,) = (t.state for t in tasks if t.state.task.workload == workload)
         usual = choices.get(workload) or (state.best[0] if state.best else state.default)
-        breeder = Breeder(state.space)
+        breeder = state.space.breeder
         near = breeder.decode(breeder.neighbours(breeder.encode([usual])))
         order = np.random.default_rng(self._options.seed).permutation(len(near))
         return list(dict.fromkeys(near[place] for place in order))

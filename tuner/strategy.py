@@ -22,7 +22,6 @@ import numpy as np
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.tuner.population import Breeder
 from tilesmith.tuner.task import Trial, TuningState
 
 Json = Any
@@ -72,7 +71,7 @@ def new_random(state: TuningState, count: int, taken: Iterable[Config] = ()) -> 
     configuration of a space is found too.
     """
     known = set(taken)
-    breeder = Breeder(state.space)
+    breeder = state.space.breeder
     found: list[Config] = []
     for _ in range(4):
         if len(found) >= count or state.space.size == 0:

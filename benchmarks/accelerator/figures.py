@@ -219,7 +219,8 @@ def walk(workload: Workload, target: Target, trials: int) -> float:
         times = measure(workload, target, batch).latency * 1e6
         played.update(zip(batch, map(float, times), strict=True))
         best = sorted(played, key=lambda config: played[config])[:4]
-        drawn = (space.mutate(best[i % len(best)], rng) for i in range(64))
+        parents = space.breeder.encode([best[i % len(best)] for i in range(64)])
+        drawn = space.breeder.decode(space.breeder.mutate(parents, rng))
         new = [config for config in dict.fromkeys(drawn) if config not in played]
         batch = new[: min(16, max(0, trials - len(played)))]
     return min(played.values())

@@ -36,6 +36,7 @@ from benchmarks.search.workloads import drawn
 from tilesmith.codegen.host import cpu_target
 from tilesmith.search_space.errors import TilesmithError
 from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.population import Breeder, Population
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.target import Target, load_target
 from tilesmith.search_space.workload import Workload
@@ -43,7 +44,6 @@ from tilesmith.simulator import Judgement, judge, judges_as_measured, measure
 from tilesmith.tuner.cost_model import centred, centred_logs, rank_agreement
 from tilesmith.tuner.knob_features import KnobColumns
 from tilesmith.tuner.network import Ensemble, Network, standardised
-from tilesmith.tuner.population import Breeder, Population
 from tilesmith.tuner.pretrained import Pretrained, reference, relative, usual
 
 _NETWORKS, _HIDDEN = 4, (128, 64)
@@ -159,7 +159,7 @@ def schedules(
     workload: Workload, space: SearchSpace, target: Target, samples: int, rng: np.random.Generator
 ) -> Schedules:
     """Schedules of a workload, a third of `samples` near the best, and those bred from them."""
-    breeder = Breeder(space)
+    breeder = space.breeder
     first = _distinct(breeder, breeder.sample(rng, 2 * samples // 3, balanced=True))
     parts = [_measured(workload, target, breeder, first)]
     best = first.take(np.argsort(parts[0][2], kind="stable")[:16])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.spaces.config import KnobValue
 from tilesmith.search_space.spaces.knobs import Knob
-from tilesmith.search_space.spaces.space import Rows, Subspace
+from tilesmith.search_space.spaces.subspace import Rows, Subspace
 
 _UNKNOWN = -1
 

@@ -64,26 +64,6 @@ def test_sampling_is_uniform() -> None:
     assert statistic < degrees + 3.7 * (2 * degrees) ** 0.5
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_mutation_and_crossover_stay_legal(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    first, second = SPACE.sample(rng, 2)
-    mutant, child = SPACE.mutate(first, rng), SPACE.cross(first, second, rng)
-    assert mutant in SPACE and child in SPACE
-    assert mutant["algorithm"] == first["algorithm"] == child["algorithm"]
-    changed = [name for name in first if mutant[name] != first[name]]
-    assert 1 <= len(changed) <= 2
-    assert all(child[n] in (first[n], second.get(n, first[n])) for n in first)
-
-
-def test_a_space_of_one_point_has_no_neighbours() -> None:
-    space = SearchSpace((Subspace((("algorithm", "only"),), (tile("x", (4,)),)),))
-    rng = np.random.default_rng(0)
-    (config,) = space
-    assert space.mutate(config, rng) == config
-    assert space.size == 1
-
-
 def test_an_empty_space_says_so() -> None:
     space = SearchSpace((Subspace((), (tile("x", (4, 5)),), (Constraint(var("x"), 3, "x"),)),))
     assert space.size == 0

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.search_space.searched import space
 from tilesmith.codegen.host import cpu_target
-from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import Constraint, choice, tile
-from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.cost_models.xgboost_squared import XgboostSquared
@@ -25,27 +24,6 @@ from tilesmith.tuner.task import Trial, TuningState, TuningTask
 
 TARGET = cpu_target("test", "avx512", "x86_64-unknown-linux-gnu")
 WORKLOAD = Workload.parse("matmul m=64 n=64 k=64")
-
-SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-
-
-def space() -> SearchSpace:
-    """About 12,000 configurations in two algorithms, with a limit that couples knobs."""
-    limit = Constraint(var("x") * var("y"), 64, "product of x and y")
-    direct = Subspace(
-        (("algorithm", "direct"),),
-        (
-            tile("x", SIZES),
-            tile("y", SIZES),
-            tile("z", SIZES),
-            choice("order", ("xyz", "yxz", "zxy")),
-            choice("pack", ("yes", "no")),
-            tile("unroll", (1, 2, 4, 8)),
-        ),
-        (limit,),
-    )
-    other = Subspace((("algorithm", "other"),), (tile("x", SIZES), tile("w", SIZES)))
-    return SearchSpace((direct, other))
 
 
 def cost(config: Config) -> float:

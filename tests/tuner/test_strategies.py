@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from problems import best_of, cost, ok, run, space, state
+from problems import best_of, cost, ok, run, state
 
+from tests.search_space.searched import space
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.spaces.knobs import tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace

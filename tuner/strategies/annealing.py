@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.tuner.population import Breeder, Population
+from tilesmith.search_space.spaces.population import Population
 from tilesmith.tuner.strategy import Json, Strategy, new_random, pick_diverse, strategies
 from tilesmith.tuner.task import TuningState
 
@@ -38,7 +38,7 @@ class Annealing(Strategy):
 
     def _walk(self, state: TuningState) -> dict[Config, float]:
         """Walk all chains; scores of every configuration met."""
-        breeder = Breeder(state.space)
+        breeder = state.space.breeder
         best = [config for config, _ in state.ranked()[: _CHAINS // 4]]
         starts = list(dict.fromkeys([*best, state.default, *state.seeds, *self._ends]))
         here = breeder.encode(starts[:_CHAINS])

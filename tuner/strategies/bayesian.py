@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.population import Breeder
 from tilesmith.tuner.knob_features import KnobColumns
-from tilesmith.tuner.population import Breeder
 from tilesmith.tuner.strategy import Strategy, new_random, strategies
 from tilesmith.tuner.task import TuningState
 
@@ -42,7 +42,7 @@ class Bayesian(Strategy):
             seeds = [c for c in (state.default, *state.seeds) if c in state.space]
             first = [c for c in dict.fromkeys(seeds) if state.is_new(c)][: count // 2]
             return first + new_random(state, count - len(first), taken=first)
-        breeder = Breeder(state.space)
+        breeder = state.space.breeder
         candidates = self._candidates(state, breeder, [config for config, _ in ranked])
         columns = KnobColumns.of(state.space)
         picked = _pick(columns, _training(state), candidates, count, state.rng)

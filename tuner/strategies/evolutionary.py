@@ -24,7 +24,6 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.tuner.acquisition import batch_by_improvement, log_expected_improvement
 from tilesmith.tuner.cost_model import Floats
 from tilesmith.tuner.evolution import Evolution, evolve
-from tilesmith.tuner.population import Breeder
 from tilesmith.tuner.strategy import SMALLEST_BATCH, Strategy, new_random, pick_diverse, strategies
 from tilesmith.tuner.task import Predict, TuningState
 
@@ -137,7 +136,7 @@ def _unlike(state: TuningState) -> list[Config]:
 def _gathered(state: TuningState, ranked: Sequence[Config], promise: Predict) -> list[Config]:
     """Candidates of a large space: bred, and near the best measured and the most promising."""
     seeds = dict.fromkeys([*ranked[:_MEASURED_SEEDS], state.default, *state.seeds])
-    breeder = Breeder(state.space)
+    breeder = state.space.breeder
     known = dict.fromkeys(evolve(state, list(seeds), _BREEDING, promise))
     near = breeder.decode(breeder.neighbours(breeder.encode(ranked[:_ELITE])))
     candidates, best = list(known), _telling(state, known)[: 4 * _CLIMBERS]
@@ -185,7 +184,7 @@ def _mutants(
     state: TuningState, elite: list[Config], count: int, taken: Sequence[Config]
 ) -> list[Config]:
     """Up to `count` new mutants of the elite, best predicted first."""
-    breeder = Breeder(state.space)
+    breeder = state.space.breeder
     parents = breeder.encode(elite)
     if not count or not len(parents):
         return []

@@ -1,8 +1,8 @@
 """Populations as integer arrays: sampling, mutation and crossover of thousands at once.
 
-`SearchSpace.mutate` handles one configuration and costs about 100 us; a search that breeds 2,000
-candidates a round needs the same moves in numpy. A population keeps, for each individual, which
-subspace it is of and its row of value indices. Invariant: every row handed out is legal.
+These are all the moves there are in a space: a search breeds 2,000 candidates a round, so they are
+made in numpy; one configuration is a population of one. A population keeps, for each individual,
+which subspace it is of and its row of value indices. Invariant: every row handed out is legal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import ConfigError
 from tilesmith.search_space.spaces.config import Config, KnobValue
-from tilesmith.search_space.spaces.space import Rows, SearchSpace, Subspace
+from tilesmith.search_space.spaces.kinship import Kinship
+from tilesmith.search_space.spaces.subspace import Rows, Subspace
 
 _TRIES = 6
 """Attempts to make a legal child; after that the child is its parent."""
@@ -57,11 +58,11 @@ class Population:
 class Breeder:
     """The moves of one space. Deterministic in the generator passed to each."""
 
-    def __init__(self, space: SearchSpace) -> None:
-        self.space = space
-        self._width = max((len(s.knobs) for s in space.subspaces), default=0)
-        self._index = {id(s): number for number, s in enumerate(space.subspaces)}
-        self._ordered = [np.array([k.ordered for k in s.knobs], bool) for s in space.subspaces]
+    def __init__(self, subspaces: tuple[Subspace, ...]) -> None:
+        self._subspaces = subspaces
+        self._kinship = Kinship(subspaces)
+        self._width = max((len(s.knobs) for s in subspaces), default=0)
+        self._ordered = [np.array([k.ordered for k in s.knobs], bool) for s in subspaces]
         self._writers: dict[int, _Writer] = {}
 
     def empty(self) -> Population:
@@ -72,13 +73,15 @@ class Breeder:
         kinds: list[int] = []
         rows = []
         for config in configs:
+            kind = next((i for i, s in enumerate(self._subspaces) if s.holds(config)), None)
+            if kind is None:
+                continue
             try:
-                subspace = self.space.subspace_of(config)
-                row = subspace.row(config)
+                row = self._subspaces[kind].row(config)
             except ConfigError:
                 continue
-            if subspace.legal(row)[0]:
-                kinds.append(self._index[id(subspace)])
+            if self._subspaces[kind].legal(row)[0]:
+                kinds.append(kind)
                 rows.append(self._pad(row)[0])
         if not kinds:
             return self.empty()
@@ -89,7 +92,7 @@ class Breeder:
         found = []
         for kind, row in zip(population.kinds.tolist(), population.rows.tolist(), strict=True):
             if (writer := self._writers.get(kind)) is None:
-                writer = self._writers[kind] = _Writer.of(self.space.subspaces[kind])
+                writer = self._writers[kind] = _Writer.of(self._subspaces[kind])
             found.append(writer.config(row))
         return found
 
@@ -99,7 +102,7 @@ class Breeder:
         Raises:
             ConfigError: no configuration satisfies the limits.
         """
-        weights = np.array([s.size for s in self.space.subspaces], dtype=np.float64)
+        weights = np.array([s.size for s in self._subspaces], dtype=np.float64)
         if not weights.sum():
             raise ConfigError("the search space is empty: no configuration satisfies its limits")
         if balanced:
@@ -107,7 +110,7 @@ class Breeder:
         shares = rng.multinomial(count, weights / weights.sum())
         drawn = self.empty()
         for kind, share in enumerate(shares.tolist()):
-            rows = self._pad(_rejection(self.space.subspaces[kind], rng, share))
+            rows = self._pad(_rejection(self._subspaces[kind], rng, share))
             drawn = drawn.joined(Population(np.full(share, kind, np.int64), rows))
         return drawn.take(rng.permutation(len(drawn)))
 
@@ -118,9 +121,9 @@ class Breeder:
         """
         kinds, rows = parents.kinds.copy(), parents.rows.copy()
         for kind in np.unique(parents.kinds).tolist():
-            subspace = self.space.subspaces[kind]
+            subspace = self._subspaces[kind]
             mine = np.flatnonzero(parents.kinds == kind)
-            names, movable = self.space.kinship.names(kind), int((subspace.radices > 1).sum())
+            names, movable = self._kinship.names(kind), int((subspace.radices > 1).sum())
             if names:
                 leaving = rng.random(len(mine)) * (names + movable) < names
                 self._emigrate(kinds, rows, mine[leaving], kind, rng)
@@ -148,7 +151,7 @@ class Breeder:
         for _ in range(_TRIES):
             if not len(waiting):
                 break
-            goals = rng.choice(self.space.kinship.near(kind), len(waiting))
+            goals = rng.choice(self._kinship.near(kind), len(waiting))
             stayed = []
             for goal in np.unique(goals).tolist():
                 here = waiting[goals == goal]
@@ -161,8 +164,8 @@ class Breeder:
         self, goal: int, kind: int, rows: Rows, rng: np.random.Generator | None
     ) -> tuple[Rows, NDArray[np.bool_]]:
         """Rows of subspace `kind` in subspace `goal`, and which of them are legal there."""
-        moved = self.space.kinship.moved(rows, kind, goal, rng)
-        return self._pad(moved), self.space.subspaces[goal].legal(moved)
+        moved = self._kinship.moved(rows, kind, goal, rng)
+        return self._pad(moved), self._subspaces[goal].legal(moved)
 
     def neighbours(self, parents: Population) -> Population:
         """Every legal individual that differs from a parent in exactly one knob, and the parent in
@@ -172,7 +175,7 @@ class Breeder:
         """
         found = [self.empty()]
         for kind, row in zip(parents.kinds.tolist(), parents.rows, strict=True):
-            radices = self.space.subspaces[kind].radices
+            radices = self._subspaces[kind].radices
             changed = [
                 (position, value)
                 for position, radix in enumerate(radices.tolist())
@@ -182,9 +185,9 @@ class Breeder:
             rows = np.repeat(row[None], len(changed), axis=0)
             for number, (position, value) in enumerate(changed):
                 rows[number, position] = value
-            rows = rows[self.space.subspaces[kind].legal(rows[:, : len(radices)])]
+            rows = rows[self._subspaces[kind].legal(rows[:, : len(radices)])]
             found.append(Population(np.full(len(rows), kind, np.int64), rows))
-            for goal in self.space.kinship.near(kind).tolist():
+            for goal in self._kinship.near(kind).tolist():
                 moved, legal = self._into(goal, kind, row[None], None)
                 found.append(Population(np.full(1, goal), moved).take(legal))
         return Population(
@@ -198,7 +201,7 @@ class Breeder:
         pairs = zip(second.kinds[apart].tolist(), first.kinds[apart].tolist(), strict=True)
         for kind, goal in sorted(set(pairs)):
             here = np.flatnonzero((second.kinds == kind) & (first.kinds == goal))
-            others[here] = self._pad(self.space.kinship.moved(others[here], kind, goal, rng))
+            others[here] = self._pad(self._kinship.moved(others[here], kind, goal, rng))
         waiting = np.arange(len(first))
         for _ in range(_TRIES):
             if not len(waiting):
@@ -222,7 +225,7 @@ class Breeder:
         return np.argsort(np.argsort(first))[found.ravel()]
 
     def _moved(self, kind: int, rows: Rows, rng: np.random.Generator) -> Rows:
-        subspace = self.space.subspaces[kind]
+        subspace = self._subspaces[kind]
         radices = subspace.radices
         movable = np.flatnonzero(radices > 1)
         moved = rows.copy()
@@ -240,7 +243,7 @@ class Breeder:
 
     def _legal(self, kinds: NDArray[np.int64], rows: Rows) -> NDArray[np.bool_]:
         mask = np.zeros(len(kinds), np.bool_)
-        for kind, subspace in enumerate(self.space.subspaces):
+        for kind, subspace in enumerate(self._subspaces):
             mine = np.flatnonzero(kinds == kind)
             if len(mine):
                 mask[mine] = subspace.legal(rows[mine, : len(subspace.knobs)])

@@ -1,0 +1,144 @@
+"""`Subspace`: the legal configurations of one algorithm, a product of knobs cut by constraints.
+
+A configuration is `Subspace.fixed` plus one value for each knob. Internally it is a row of value
+indices, so that thousands are drawn and checked as one numpy array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.search_space.errors import ConfigError
+from tilesmith.search_space.spaces.config import Config, KnobValue
+from tilesmith.search_space.spaces.knobs import Constraint, Knob
+
+Rows = NDArray[np.int64]
+"""Value indices, shape (configurations, knobs)."""
+
+CHUNK = 1 << 16
+"""Rows enumerated at a time."""
+_TABULATED = 1 << 16
+"""Combinations of constrained knobs whose legality is kept."""
+
+
+@dataclass(frozen=True)
+class Subspace:
+    """The configurations of one algorithm: a product of knobs cut by constraints.
+
+    Attributes:
+        fixed: knob values every configuration here shares (at least what tells it from the others).
+        knobs: free choices, in the order a reader should see them.
+        constraints: limits over knobs that are numbers (and integer `fixed` values).
+    """
+
+    fixed: tuple[tuple[str, KnobValue], ...]
+    knobs: tuple[Knob, ...]
+    constraints: tuple[Constraint, ...] = ()
+
+    @cached_property
+    def radices(self) -> NDArray[np.int64]:
+        return np.array([len(knob.values) for knob in self.knobs], dtype=np.int64)
+
+    @property
+    def cardinality(self) -> int:
+        """Configurations before constraints."""
+        product = 1
+        for knob in self.knobs:
+            product *= len(knob.values)
+        return product
+
+    @cached_property
+    def size(self) -> int:
+        """Legal configurations, exactly: constrained knobs enumerated, others multiplied."""
+        inner = self._bound
+        chunks = range(0, inner.cardinality, CHUNK)
+        legal = sum(int(inner.satisfied(inner.rows(i, i + CHUNK)).sum()) for i in chunks)
+        return self.cardinality // inner.cardinality * legal
+
+    @cached_property
+    def _bound(self) -> Subspace:
+        """The same with only those knobs that constraints mention."""
+        used = frozenset().union(*(c.value.variables() for c in self.constraints), frozenset())
+        bound = tuple(knob for knob in self.knobs if knob.name in used)
+        return Subspace(self.fixed, bound, self.constraints)
+
+    @cached_property
+    def _verdicts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]] | None:
+        """Which combinations of the constrained knobs are legal: these knobs' positions, what each
+        counts for in the combination's number, and the verdicts; None where there are too many.
+        """
+        inner = self._bound
+        if inner.cardinality > _TABULATED:
+            return None
+        names = {knob.name for knob in inner.knobs}
+        positions = np.array([i for i, k in enumerate(self.knobs) if k.name in names], np.int64)
+        strides = np.cumprod([1, *inner.radices[:0:-1].tolist()])[::-1].astype(np.int64)
+        return positions, strides[: len(positions)], inner.satisfied(inner.rows(0, _TABULATED))
+
+    def rows(self, start: int, stop: int) -> Rows:
+        """Rows number `start` to `stop` of the full product, in mixed-radix order."""
+        numbers = np.arange(start, min(stop, self.cardinality), dtype=np.int64)
+        columns = np.empty((len(numbers), len(self.knobs)), dtype=np.int64)
+        for position in range(len(self.knobs) - 1, -1, -1):
+            numbers, columns[:, position] = np.divmod(numbers, self.radices[position])
+        return columns
+
+    def tiles(self, rows: Rows) -> dict[str, NDArray[np.int64]]:
+        """A batch's environment: numbers by knob name, and integer `fixed` values."""
+        values: dict[str, NDArray[np.int64]] = {
+            knob.name: np.array(knob.values, dtype=np.int64)[rows[:, position]]
+            for position, knob in enumerate(self.knobs)
+            if knob.ordered
+        }
+        for name, value in self.fixed:
+            if isinstance(value, int):
+                values[name] = np.full(len(rows), value, dtype=np.int64)
+        return values
+
+    def legal(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which rows satisfy every constraint: looked up where there are few combinations."""
+        if (table := self._verdicts) is None:
+            return self.satisfied(rows)
+        positions, strides, verdicts = table
+        return np.asarray(verdicts[rows[:, positions] @ strides])
+
+    def satisfied(self, rows: Rows) -> NDArray[np.bool_]:
+        """As `legal`, by evaluating the constraints."""
+        mask = np.ones(len(rows), dtype=np.bool_)
+        tiles = self.tiles(rows)
+        for constraint in self.constraints:
+            mask &= np.broadcast_to(
+                constraint.value.evaluate(tiles) <= constraint.limit, mask.shape
+            )
+        return mask
+
+    def config(self, row: Sequence[int] | NDArray[np.int64]) -> Config:
+        """The configuration of one row."""
+        chosen = {k.name: k.values[int(i)] for k, i in zip(self.knobs, row, strict=True)}
+        return Config.of({**dict(self.fixed), **chosen})
+
+    def row(self, config: Config) -> Rows:
+        """The row of a configuration, shape (1, knobs); `ConfigError` names what does not fit."""
+        expected = {name for name, _ in self.fixed} | {knob.name for knob in self.knobs}
+        if extra := set(config) ^ expected:
+            raise ConfigError(
+                f"configuration has unexpected or missing knobs: {', '.join(sorted(extra))}"
+            )
+        indices = []
+        for knob in self.knobs:
+            if config[knob.name] not in knob.values:
+                allowed = ", ".join(map(str, knob.values))
+                raise ConfigError(
+                    f"knob '{knob.name}' cannot be {config[knob.name]!r}; allowed: {allowed}"
+                )
+            indices.append(knob.values.index(config[knob.name]))
+        return np.array([indices], dtype=np.int64).reshape(1, len(self.knobs))
+
+    def holds(self, config: Config) -> bool:
+        """Whether the fixed values are this subspace's."""
+        return all(config.get(name) == value for name, value in self.fixed)
