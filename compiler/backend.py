@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
 from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
@@ -70,11 +71,10 @@ class Backend(ABC):
 
     def in_model(
         self, workload: Workload, target: Target, configs: Sequence[Config]
-    ) -> list[float] | None:
-        """Seconds of each configuration inside a model, beside neighbours that work well with it.
+    ) -> list[MeasureResult] | None:
+        """Each configuration inside a model, beside neighbours that work well with it.
 
-        None where a kernel costs there what it costs alone. A configuration that no code comes of
-        costs infinitely much.
+        None where a kernel costs there what it costs alone.
         """
         return None
 

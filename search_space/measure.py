@@ -11,6 +11,14 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tilesmith.search_space.errors import (
+    CodegenError,
+    ConfigError,
+    ScheduleError,
+    TilesmithError,
+    VerificationError,
+)
+
 Status = Literal["ok", "constraint", "lowering", "compile", "crash", "timeout", "wrong", "slow"]
 """ok | the configuration breaks a limit | no program came of it | no code came of it | the worker
 died | it ran out of time | its output was wrong | aborted as far slower than the best
@@ -50,6 +58,13 @@ class MeasureResult:
         assert self.status in STATUSES, self.status
         assert self.samples or self.status != "ok", "an ok result has samples"
 
+    @classmethod
+    def failed(cls, error: Exception, measured_by: MeasuredBy) -> MeasureResult:
+        """What an error while making a program, its code or its data comes to."""
+        text = str(error).strip() or "no message"
+        message = text if isinstance(error, TilesmithError) else f"{type(error).__name__}: {text}"
+        return cls(_kind(error), measured_by, message=message)
+
     @property
     def ok(self) -> bool:
         return self.status == "ok"
@@ -58,3 +73,16 @@ class MeasureResult:
     def latency(self) -> float | None:
         """Median of the samples in seconds, or None for a failure."""
         return statistics.median(self.samples) if self.ok else None
+
+
+def _kind(error: Exception) -> Status:
+    match error:
+        case ConfigError():
+            return "constraint"
+        case ScheduleError() | VerificationError():
+            return "lowering"
+        case CodegenError():
+            return "compile"
+        case TilesmithError():
+            return "lowering"
+    return "compile"

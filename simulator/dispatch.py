@@ -3,24 +3,26 @@
 The tuner asks `judge` (thousands of configurations at once, numbers only); the command line asks
 `simulate` (one configuration, with reasons). Each family of targets has one `FamilySimulator`,
 registered in `simulators` by the package that implements it: a new family is a new folder here and
-no edit elsewhere. One may also have `check(target)` and, where it needs no schedules,
-`covers(workload)`.
+no edit elsewhere.
 
 Invariants: deterministic (equal arguments, equal answers); a `Judgement` has one row per
-configuration, in the order given.
+configuration, in the order given; one that cannot be simulated has a failure in its row, with its
+kind and its reason, and no latency.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
@@ -36,19 +38,23 @@ class Judgement:
     """A batch of configurations, judged.
 
     Attributes:
-        latency: seconds, shape (n,), float64.
+        latency: seconds, shape (n,), float64; NaN where there is a failure.
         features: what a cost model learns from, shape (n, f), float32.
         bound: what limits each configuration ("tensor", "dma", "l2", ...), n texts.
         verdict: numbers of the feature columns that tell the latency or its parts; what learns to
             predict this very latency must not see them.
+        failures: why a configuration has no latency, by row.
     """
 
     latency: NDArray[np.float64]
     features: NDArray[np.float32]
     bound: list[str]
     verdict: tuple[int, ...] = ()
+    failures: Mapping[int, MeasureResult] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        failed = np.flatnonzero(~np.isfinite(self.latency)).tolist()
+        assert failed == sorted(self.failures), "a row has either a latency or a failure"
         assert self.latency.shape == (len(self.bound),), (self.latency.shape, len(self.bound))
         assert self.features.shape[:1] == self.latency.shape, self.features.shape
 
@@ -115,12 +121,30 @@ class SimulationResult:
         }
 
 
-class FamilySimulator(Protocol):
-    """What a package that simulates one family of targets provides."""
+class FamilySimulator(ABC):
+    """What simulates one family of targets: deterministic, equal arguments give equal answers."""
 
+    judges_as_measured: ClassVar[bool] = True
+    """Whether `judge` gives the very latencies of `measure`, which the cost model then learns and
+    must not see (`Judgement.verdict`); elsewhere the former foretell the latter."""
+
+    def check(self, target: Target) -> None:  # noqa: B027 (a family may do with what is there)
+        """Raise `TargetError` unless the target has all that is read of it."""
+
+    def covers(self, workload: Workload) -> bool:
+        """Whether an operator is simulated whether or not the family has a schedule of it."""
+        return False
+
+    @abstractmethod
     def judge(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
-        """Judge every configuration; raises `ConfigError` for one that is not in the space."""
+        """Judge thousands of configurations at once; raises `ConfigError` for one that is not in
+        the space."""
 
+    def measure(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
+        """As `judge`, by the most faithful means there is: what a tuning trial records."""
+        return self.judge(workload, target, configs)
+
+    @abstractmethod
     def simulate(
         self,
         workload: Workload,
@@ -144,15 +168,12 @@ def check_target(target: Target) -> None:
         TargetError: no simulator for its family, or a fact that the family needs is missing or
             impossible.
     """
-    check = getattr(simulators[target.family], "check", None)
-    if check is not None:
-        check(target)
+    simulators[target.family].check(target)
 
 
 def needs_schedule(workload: Workload, target: Target) -> bool:
     """Whether an operator needs a schedule to be simulated on a target."""
-    covers = getattr(simulators[target.family], "covers", None)
-    return covers is None or not covers(workload)
+    return not simulators[target.family].covers(workload)
 
 
 def judge(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
@@ -166,20 +187,13 @@ def judge(workload: Workload, target: Target, configs: Sequence[Config]) -> Judg
 
 
 def measure(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
-    """As `judge`, by the most faithful means the family has: what a tuning trial records.
-
-    A configuration that cannot be simulated has an infinite latency, and the reason as its bound.
-    """
-    simulator = simulators[target.family]
-    found: Judgement = getattr(simulator, "measure", simulator.judge)(workload, target, configs)
-    return found
+    """As `judge`, by the most faithful means the family has: what a tuning trial records."""
+    return simulators[target.family].measure(workload, target, configs)
 
 
 def judges_as_measured(target: Target) -> bool:
-    """Whether `judge` gives the very latencies of `measure`: what learns those must then not see
-    them (`Judgement.verdict`); elsewhere they foretell them.
-    """
-    return not hasattr(simulators[target.family], "measure")
+    """Whether `judge` gives the very latencies of `measure` (`FamilySimulator`)."""
+    return simulators[target.family].judges_as_measured
 
 
 def simulate(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
 
@@ -49,12 +50,12 @@ class ModelEvaluator(Protocol):
         """Whole assignments to compare with the best on record before single schedules are."""
         ...
 
-    def latencies(self, alternatives: Sequence[Choices]) -> list[float]:
-        """Seconds of the model under each alternative, measured in turns.
+    def measure(self, alternatives: Sequence[Choices]) -> list[MeasureResult]:
+        """The model under each alternative, measured in turns.
 
         Args:
             alternatives: schedules to use whatever the records say; other workloads keep the best
-                on record. Alternatives that come to the same program have the same seconds.
+                on record. Alternatives that come to the same program have the same samples.
         """
         ...
 
@@ -142,19 +143,28 @@ def _in_turns(waiting: Mapping[Workload, Sequence[Config]]) -> Iterator[tuple[Wo
 
 def _tried(evaluator: ModelEvaluator, known: InPlace, tried: dict[Workload, Config]) -> InPlace:
     """What is known after one more comparison."""
-    now_s, tried_s = evaluator.latencies([known.choices, tried])
-    better = tried_s < now_s * (1 - evaluator.near_tie)
+    now_s, tried_s, better = _compared(evaluator, known.choices, tried)
     if better:  # look twice: the luckiest of many comparisons is not the best
-        now_s, tried_s = evaluator.latencies([known.choices, tried])
-        better = tried_s < now_s * (1 - evaluator.near_tie)
+        now_s, tried_s, better = _compared(evaluator, known.choices, tried)
     choices, seconds = (tried, tried_s) if better else (known.choices, now_s)
     before_s = now_s if known.before_s is None else known.before_s
     return InPlace(choices, before_s, seconds, known.compared + 1)
 
 
+def _compared(
+    evaluator: ModelEvaluator, usual: Choices, tried: Choices
+) -> tuple[float | None, float | None, bool]:
+    """Seconds of the model under two alternatives, None where one fails, and whether the second
+    is clearly faster."""
+    before, after = (result.latency for result in evaluator.measure([usual, tried]))
+    if before is None or after is None:
+        return before, after, after is not None
+    return before, after, after < before * (1 - evaluator.near_tie)
+
+
 def _settled(evaluator: ModelEvaluator, found: InPlace) -> InPlace:
     """All pins against none, in turns: gains seen far apart do not add up on a drifting machine."""
-    before_s, after_s = evaluator.latencies([{}, found.choices])
-    if after_s < before_s * (1 - evaluator.near_tie):
+    before_s, after_s, better = _compared(evaluator, {}, found.choices)
+    if better:
         return InPlace(found.choices, before_s, after_s, found.compared)
     return InPlace({}, before_s, before_s, found.compared)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.dispatch import Judgement
 from tilesmith.tuner.cost_model import Floats
 from tilesmith.tuner.knob_features import KnobColumns
 from tilesmith.tuner.task import TuningState
@@ -30,25 +31,29 @@ _REMEMBERED = 8192
 """Configurations of a task whose features are kept: a search meets the same ones again."""
 
 
-class Judgement(Protocol):
-    """What a judge says of n configurations (`simulator.Judgement` fulfils it)."""
-
-    @property
-    def latency(self) -> NDArray[np.float64]: ...
-    @property
-    def features(self) -> NDArray[np.float32]: ...
-
-
 Judge = Callable[[Workload, Target, Sequence[Config]], Judgement]
+
+
+@dataclass(frozen=True)
+class Description:
+    """What is known of n configurations before they are measured.
+
+    Attributes:
+        features: shape (n, f).
+        analytical: latencies in seconds, shape (n,), NaN where there is none.
+        rejected: which of them the judge says cannot run, shape (n,).
+    """
+
+    features: NDArray[np.float32]
+    analytical: Floats
+    rejected: NDArray[np.bool_]
 
 
 class FeatureSource(Protocol):
     """Turns configurations of a task into samples for a cost model."""
 
-    def describe(
-        self, state: TuningState, configs: Sequence[Config]
-    ) -> tuple[NDArray[np.float32], Floats]:
-        """Features (n, f) and analytical latencies in seconds (n,), NaN where there is none."""
+    def describe(self, state: TuningState, configs: Sequence[Config]) -> Description:
+        """What is known of them."""
         ...
 
     def schema(self, state: TuningState) -> str:
@@ -74,13 +79,11 @@ class JudgedFeatures:
     judge: Judge
     target: Target
     analytical: bool = True
-    _known: dict[str, dict[Config, tuple[NDArray[np.float32], float]]] = field(
+    _known: dict[str, dict[Config, tuple[NDArray[np.float32], float, bool]]] = field(
         default_factory=dict, compare=False
     )
 
-    def describe(
-        self, state: TuningState, configs: Sequence[Config]
-    ) -> tuple[NDArray[np.float32], Floats]:
+    def describe(self, state: TuningState, configs: Sequence[Config]) -> Description:
         known = self._known.setdefault(state.task.workload.key, {})
         new = self._unknown(state, configs)
         if len(known) + len(new) > _REMEMBERED:
@@ -88,16 +91,15 @@ class JudgedFeatures:
             new = list(dict.fromkeys(configs))
         if new:
             judged = self.judge(state.task.workload, self.target, new)
-            features = np.asarray(judged.features, np.float32)
+            features, latency = judged.features, judged.latency
             if not self.analytical:
-                features = np.delete(features, list(getattr(judged, "verdict", ())), axis=1)
-            latencies = np.asarray(judged.latency, np.float64).tolist()
-            known.update(zip(new, zip(features, latencies, strict=True), strict=True))
-        rows = [known[config] for config in configs]
-        latency = np.array([seconds for _, seconds in rows])
-        if not self.analytical:
-            latency = np.where(np.isfinite(latency), np.nan, latency)
-        return np.stack([row for row, _ in rows]), latency
+                features = np.delete(features, list(judged.verdict), axis=1)
+                latency = np.full(len(new), np.nan)
+            rejects = (row in judged.failures for row in range(len(new)))
+            found = zip(features, latency.tolist(), rejects, strict=True)
+            known.update(zip(new, found, strict=True))
+        rows, analytical, rejected = zip(*(known[config] for config in configs), strict=True)
+        return Description(np.stack(rows), np.array(analytical), np.array(rejected))
 
     def judge_ahead(
         self, state: TuningState, configs: Sequence[Config], check: Callable[[], None]
@@ -129,17 +131,15 @@ class JudgedFeatures:
         """The features where the judge is who measures: it sees nothing else."""
         if self.analytical or not configs:
             return configs
-        return [row.tobytes() for row in self.describe(state, configs)[0]]
+        return [row.tobytes() for row in self.describe(state, configs).features]
 
 
 class KnobFeatures:
     """The knobs as numbers: for targets no simulator covers, and to study search by itself."""
 
-    def describe(
-        self, state: TuningState, configs: Sequence[Config]
-    ) -> tuple[NDArray[np.float32], Floats]:
-        columns = KnobColumns.of(state.space)
-        return columns.rows(configs), np.full(len(configs), np.nan)
+    def describe(self, state: TuningState, configs: Sequence[Config]) -> Description:
+        rows, count = KnobColumns.of(state.space).rows(configs), len(configs)
+        return Description(rows, np.full(count, np.nan), np.zeros(count, np.bool_))
 
     def schema(self, state: TuningState) -> str:
         return state.task.workload.key

@@ -32,7 +32,7 @@ from tilesmith.tuner.cost_model import (
     Samples,
     rank_agreement,
 )
-from tilesmith.tuner.feature_source import FeatureSource, KnobFeatures
+from tilesmith.tuner.feature_source import Description, FeatureSource, KnobFeatures
 from tilesmith.tuner.knob_features import KnobColumns
 from tilesmith.tuner.pretrained import Pretrained, reference, usual
 from tilesmith.tuner.task import Trial, TuningState
@@ -120,19 +120,18 @@ class Predictor:
         """Scores, lower is better, and their standard deviations, each shape (n,)."""
         if not configs:
             return np.zeros(0), np.zeros(0)
-        features, analytical = self._source.describe(state, configs)
-        memory = self._memory(state)
-        samples = self._samples(state, configs, features, analytical)
-        return _usable(memory, samples, *_raw(memory, samples))
+        known, memory = self._source.describe(state, configs), self._memory(state)
+        samples = self._samples(state, configs, known)
+        return _usable(memory, known, *_raw(memory, samples))
 
     def joint(self, state: TuningState, configs: Sequence[Config]) -> Joint:
         """As `estimate`, as one distribution; at least one configuration."""
         memory = self._memory(state)
         if not memory.trained:
             return Joint.independent(*self.estimate(state, configs))
-        samples = self._samples(state, configs, *self._source.describe(state, configs))
-        joint = memory.model.joint(_seen(memory, samples))
-        mean, deviation = _usable(memory, samples, joint.mean, joint.deviation)
+        known = self._source.describe(state, configs)
+        joint = memory.model.joint(_seen(memory, self._samples(state, configs, known)))
+        mean, deviation = _usable(memory, known, joint.mean, joint.deviation)
         return Joint(mean, deviation, joint.covariance)
 
     def remember(self, state: TuningState, trials: Sequence[Trial], pace: float = 1.0) -> None:
@@ -145,12 +144,11 @@ class Predictor:
         if not usable:
             return
         configs = [trial.config for trial in usable]
-        features, analytical = self._source.describe(state, configs)
-        memory = self._memory(state)
-        samples = self._samples(state, configs, features, analytical)
+        known, memory = self._source.describe(state, configs), self._memory(state)
+        samples = self._samples(state, configs, known)
         memory.scores += _raw(memory, samples)[0].tolist()
-        memory.features += list(features)
-        memory.analytical += analytical.tolist()
+        memory.features += list(known.features)
+        memory.analytical += known.analytical.tolist()
         memory.groups += samples.groups.tolist()
         memory.priors += [] if samples.prior is None else samples.prior.tolist()
         memory.knobs += [] if samples.knobs is None else list(samples.knobs)
@@ -189,16 +187,12 @@ class Predictor:
         return self._memories[schema]
 
     def _samples(
-        self,
-        state: TuningState,
-        configs: Sequence[Config],
-        features: NDArray[np.float32],
-        analytical: Floats,
+        self, state: TuningState, configs: Sequence[Config], known: Description
     ) -> Samples:
         group = self._groups.setdefault(state.task.workload.key, len(self._groups))
-        groups = np.full(len(features), group, np.int64)
-        prior, knobs = self._prior(state, configs, features), self._knobs(state, configs)
-        return Samples(features, analytical, groups, prior, knobs)
+        groups = np.full(len(configs), group, np.int64)
+        prior, knobs = self._prior(state, configs, known.features), self._knobs(state, configs)
+        return Samples(known.features, known.analytical, groups, prior, knobs)
 
     def _knobs(self, state: TuningState, configs: Sequence[Config]) -> NDArray[np.float32] | None:
         """The knobs as numbers, where the features are something else."""
@@ -220,7 +214,7 @@ class Predictor:
             whole = self._whole.get(key, state)
             drawn = reference(whole.space, state.task.workload)
             others = whole.space.breeder.decode(drawn)
-            self._usual[key] = usual(self._source.describe(whole, others)[0])
+            self._usual[key] = usual(self._source.describe(whole, others).features)
         return self._pretrained.predict(features, self._usual[key], configs)
 
 
@@ -242,11 +236,11 @@ def _raw(memory: _Memory, samples: Samples) -> tuple[Floats, Floats]:
 
 
 def _usable(
-    memory: _Memory, samples: Samples, scores: Floats, doubt: Floats
+    memory: _Memory, known: Description, scores: Floats, doubt: Floats
 ) -> tuple[Floats, Floats]:
     """Scores with what probably fails put off, and their deviations; what cannot run, last."""
-    scores = scores + _FAILURE_PENALTY * memory.validity.failure_probability(samples.features)
-    rejected = ~np.isfinite(scores) | np.isposinf(samples.analytical)
+    scores = scores + _FAILURE_PENALTY * memory.validity.failure_probability(known.features)
+    rejected = ~np.isfinite(scores) | known.rejected
     return np.where(rejected, _UNPREDICTABLE, scores), np.where(rejected, 0.0, doubt)
 
 

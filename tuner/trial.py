@@ -14,14 +14,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from tilesmith.search_space.errors import (
-    CodegenError,
-    ConfigError,
-    ScheduleError,
-    TilesmithError,
-    VerificationError,
-)
-from tilesmith.search_space.measure import MeasureResult, Status
+from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.arena import Arena
@@ -104,7 +97,7 @@ class Bench:
         except MemoryError:
             return MeasureResult("crash", "hardware", message="out of memory")
         except Exception as error:
-            return MeasureResult(_kind(error), "hardware", message=_sentence(error))
+            return MeasureResult.failed(error, "hardware")
         if wrong:
             return MeasureResult("wrong", "hardware", message=wrong)
         return loaded
@@ -124,24 +117,6 @@ class _without_gc:  # noqa: N801  (used like a function)
 
     def __exit__(self, *error: object) -> None:
         gc.enable()
-
-
-def _kind(error: Exception) -> Status:
-    match error:
-        case ConfigError():
-            return "constraint"
-        case ScheduleError() | VerificationError():
-            return "lowering"
-        case CodegenError():
-            return "compile"
-        case TilesmithError():
-            return "lowering"
-    return "compile"
-
-
-def _sentence(error: Exception) -> str:
-    text = str(error).strip() or "no message"
-    return text if isinstance(error, TilesmithError) else f"{type(error).__name__}: {text}"
 
 
 def _timed(result: MeasureResult, start: float) -> MeasureResult:

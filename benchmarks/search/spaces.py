@@ -26,7 +26,7 @@ from tilesmith.search_space.target import Target, load_target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.versions import FEATURES, SIMULATOR, SPACE
 from tilesmith.search_space.workload import Workload
-from tilesmith.simulator import judge, judges_as_measured, measure
+from tilesmith.simulator import Judgement, judge, judges_as_measured, measure
 
 _CHUNK = 2048
 
@@ -75,16 +75,6 @@ CASES = (
 )
 
 
-@dataclass(frozen=True)
-class Judged:
-    """Rows of a judged table, as a judge gives them."""
-
-    latency: NDArray[np.float64]
-    features: NDArray[np.float32]
-    bound: list[str]
-    verdict: tuple[int, ...]
-
-
 class Table:
     """All legal configurations of a space, as measured and as judged; itself a judge.
 
@@ -115,10 +105,10 @@ class Table:
         """The exhaustive optimum, seconds."""
         return float(np.min(self.latency[np.isfinite(self.latency)]))
 
-    def __call__(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judged:
+    def __call__(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         found = self._found(configs)
         bound = [""] * len(found)
-        return Judged(self._judged[found], self._features[found], bound, self._verdict)
+        return Judgement(self._judged[found], self._features[found], bound, self._verdict)
 
     def measured(self, configs: Sequence[Config]) -> list[float]:
         """What a trial of each would record, seconds."""
@@ -192,7 +182,7 @@ def _measured_part(asked: tuple[Case, int]) -> dict[str, NDArray[Any]]:
     judged = judge(workload, target, configs)
     measured = judged if judges_as_measured(target) else measure(workload, target, configs)
     return {
-        "latency": measured.latency,
+        "latency": np.nan_to_num(measured.latency, nan=np.inf),
         "judged": judged.latency,
         "features": judged.features,
         "verdict": np.array(judged.verdict, np.int64),

@@ -16,6 +16,7 @@ from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.program import Recipe
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.recorded import Records
+from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
@@ -43,15 +44,21 @@ def assignments(
         rivals = [config for config in dict.fromkeys(rivals) if config in chooser.space(workload)]
         if len(rivals) == 1:
             continue
-        seconds = backend.in_model(workload, target, rivals)
-        if seconds is None:
+        results = backend.in_model(workload, target, rivals)
+        if results is None:
             return []
-        best = rivals[min(range(len(rivals)), key=seconds.__getitem__)]
-        if best != alone:
+        best = _fastest(rivals, results)
+        if best not in (None, alone):
             inside[workload] = best
         if usual != alone:
             default[workload] = usual
     return [found for found in (inside, default) if found]
+
+
+def _fastest(rivals: list[Config], results: list[MeasureResult]) -> Config | None:
+    """The first of the fastest; None if none of them works."""
+    times = [(r.latency, place) for place, r in enumerate(results) if r.latency is not None]
+    return rivals[min(times)[1]] if times else None
 
 
 def _recorded(

@@ -27,6 +27,7 @@ from tilesmith.simulator.cpu.machine import Machine
 from tilesmith.simulator.cpu.model import TERMS, ProgramCost, program_cost
 from tilesmith.simulator.cpu.skeleton import Skeleton
 from tilesmith.simulator.dispatch import (
+    FamilySimulator,
     Fidelity,
     Judgement,
     OperatorCost,
@@ -39,7 +40,7 @@ CHUNK = 2048
 
 
 @dataclass(frozen=True)
-class CpuSimulator:
+class CpuSimulator(FamilySimulator):
     """Judges CPU schedules.
 
     Attributes:

@@ -24,6 +24,7 @@ from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.dispatch import (
+    FamilySimulator,
     Fidelity,
     Judgement,
     OperatorCost,
@@ -124,36 +125,32 @@ def products_of(workload: Workload) -> tuple[Products, ...]:
     )
 
 
-@simulators.register("systolic")
-class SystolicSimulator:
+class SystolicSimulator(FamilySimulator):
     """Simulates targets of family "systolic". Every fidelity is the same: the closed form is
     exact.
     """
 
-    @staticmethod
-    def check(target: Target) -> None:
+    def check(self, target: Target) -> None:
         """Raise `TargetError` unless the target has all that is read of it."""
         Array.of(target)
         target.number("array.ghz")
 
-    @staticmethod
-    def covers(workload: Workload) -> bool:
+    def covers(self, workload: Workload) -> bool:
         """Whether an operator can be simulated (a schedule is not needed)."""
         try:
             return bool(products_of(workload))
         except WorkloadError:
             return False
 
-    @staticmethod
-    def judge(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
+    def judge(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         """All configurations cost the same: dataflow and size belong to the target."""
         cycles = _cycles(workload, Array.of(target))
         seconds = cycles / (target.number("array.ghz") * 1e9)
         features = np.full((len(configs), 1), np.log2(cycles + 1), dtype=np.float32)
         return Judgement(np.full(len(configs), seconds), features, ["array"] * len(configs), (0,))
 
-    @staticmethod
     def simulate(
+        self,
         workload: Workload,
         target: Target,
         config: Config | None,
@@ -187,6 +184,9 @@ class SystolicSimulator:
             details=details,
             notes=notes,
         )
+
+
+simulators.register("systolic")(SystolicSimulator())
 
 
 def _cycles(workload: Workload, array: Array) -> int:

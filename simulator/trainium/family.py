@@ -29,6 +29,7 @@ from tilesmith.search_space.errors import (
     VerificationError,
     WorkloadError,
 )
+from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.scheduling.skeleton import Settings, marked, parted, settled
@@ -38,6 +39,7 @@ from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.dispatch import (
+    FamilySimulator,
     Fidelity,
     Judgement,
     OperatorCost,
@@ -199,17 +201,16 @@ def _estimates(
     return whole, np.concatenate(memory, axis=1), place
 
 
-@simulators.register("trainium")
-class TrainiumSimulator:
+class TrainiumSimulator(FamilySimulator):
     """See the module's docstring."""
 
-    @staticmethod
-    def check(target: Target) -> None:
+    judges_as_measured = False
+
+    def check(self, target: Target) -> None:
         """Raise `TargetError` unless the target has all that is read of it."""
         Core.of(target)
 
-    @staticmethod
-    def judge(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
+    def judge(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         """Analytical estimates of many configurations (which must be of the workload's space)."""
         core = Core.of(target)
         floor = roofline(workload, core).latency
@@ -223,24 +224,22 @@ class TrainiumSimulator:
         rows = features(whole, memory, floor)[place]
         return Judgement(latency[place] * 1e-9, rows, bound, VERDICT)
 
-    @staticmethod
-    def measure(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
+    def measure(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         """Every configuration on the timeline; features are the analytical ones."""
-        judged = TrainiumSimulator.judge(workload, target, configs)
-        latency, bound = np.empty(len(configs)), []
+        judged = self.judge(workload, target, configs)
+        latency, bound = np.full(len(configs), np.nan), [""] * len(configs)
+        failures = {}
         for index, config in enumerate(configs):
             try:
                 played = timeline(staged_stream(workload, target, config))
             except (CodegenError, VerificationError) as error:
-                latency[index] = np.inf
-                bound.append(str(error))
+                failures[index] = MeasureResult.failed(error, "simulator")
             else:
-                latency[index] = played.makespan * 1e-9
-                bound.append(played.bound)
-        return Judgement(latency, judged.features, bound, judged.verdict)
+                latency[index], bound[index] = played.makespan * 1e-9, played.bound
+        return Judgement(latency, judged.features, bound, judged.verdict, failures)
 
-    @staticmethod
     def simulate(
+        self,
         workload: Workload,
         target: Target,
         config: Config | None,
@@ -261,6 +260,9 @@ class TrainiumSimulator:
         if fidelity != "timeline":
             notes += (f"a trace is of the timeline: these figures are, too, not {fidelity} ones",)
         return _timeline_result(workload, config, played, notes)
+
+
+TRAINIUM = simulators.register("trainium")(TrainiumSimulator())
 
 
 def _write(played: Timeline, path: Path) -> tuple[str, ...]:
@@ -311,7 +313,7 @@ def _roofline_result(workload: Workload, core: Core) -> SimulationResult:
 def _analytical_result(
     workload: Workload, target: Target, config: Config, core: Core
 ) -> SimulationResult:
-    judged = TrainiumSimulator.judge(workload, target, [config])
+    judged = TRAINIUM.judge(workload, target, [config])
     whole, _, _ = _estimates(workload, target, [config])
     latency = float(judged.latency[0]) * 1e9
     shares = {name: float(whole.occupied[i, 0]) / latency for i, name in enumerate(RESOURCES)}

@@ -278,7 +278,8 @@ def test_schedules_are_judged_in_place_as_they_will_run() -> None:
     space = template_of(workload.operator).space(workload, TRN1)
     usual = template_of(workload.operator).default(workload, TRN1)
     other = next(config for config in space if config != usual)
-    base, same, changed = evaluator.latencies([{}, {workload: usual}, {workload: other}])
+    results = evaluator.measure([{}, {workload: usual}, {workload: other}])
+    base, same, changed = (result.latency for result in results)
     assert base == same == latency_of(built(MLP, "bf16").recipe, QUICK) * 1e-9
     recipe = fastest_recipe(kernels, TRN1, None, 1, {workload: other}, True, narrowed)
     assert changed == pytest.approx(latency_of(recipe, QUICK) * 1e-9)

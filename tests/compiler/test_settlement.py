@@ -172,7 +172,7 @@ def test_the_evaluator_times_the_choices_it_is_given(database: Database) -> None
     workload = convolutions()[0]
     base = template_of("conv2d").default(workload, host_target())
     choice = {workload: Config.of({**base, "x_tile": 1})}
-    recorded, chosen, again = evaluator.latencies([{}, choice, {}])
+    recorded, chosen, again = (result.latency for result in evaluator.measure([{}, choice, {}]))
     assert recorded == again > 0 and chosen > 0
     assert len(evaluator._built) == 2
 

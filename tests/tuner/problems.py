@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tests.search_space.searched import space
 from tilesmith.codegen.host import cpu_target
@@ -16,6 +14,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
+from tilesmith.simulator import Judgement
 from tilesmith.tuner.cost_models.xgboost_squared import XgboostSquared
 from tilesmith.tuner.feature_source import KnobFeatures
 from tilesmith.tuner.predictor import Predictor
@@ -76,14 +75,21 @@ def best_of(configs: Sequence[Config]) -> float:
     return min(cost(config) for config in configs)
 
 
-@dataclass(frozen=True)
-class Judged:
-    latency: NDArray[np.float64]
-    features: NDArray[np.float32]
-    bound: list[str]
+def refusing(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
+    """As `judge`, but none of them works."""
+    return refused(judge(workload, target, configs), range(len(configs)))
 
 
-def judge(workload: Workload, target: Target, configs: Sequence[Config]) -> Judged:
+def refused(judged: Judgement, rows: Iterable[int]) -> Judgement:
+    """The same with failures in some rows."""
+    failure = MeasureResult("constraint", "simulator", message="rejects it (sbuf)")
+    failures = dict.fromkeys(rows, failure)
+    latency = judged.latency.copy()
+    latency[list(failures)] = np.nan
+    return Judgement(latency, judged.features, judged.bound, failures=failures)
+
+
+def judge(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
     """A deterministic stand-in for the simulator on the real matmul space."""
     tiles = np.array([[c.integer("m_tile"), c.integer("n_vectors")] for c in configs], float)
     more = np.array([[c.integer("k_unroll"), c.integer("k_block")] for c in configs], float)
@@ -95,4 +101,4 @@ def judge(workload: Workload, target: Target, configs: Sequence[Config]) -> Judg
     ineffective += 0.05 * np.abs(np.log2(more[:, 0]) - 2) + 0.1 / more[:, 1]
     features = np.stack([*tiles.T, *more.T, packed, area, spills], axis=1)
     latency = flops / 200e9 * ineffective
-    return Judged(latency, features.astype(np.float32), ["compute"] * len(configs))
+    return Judgement(latency, features.astype(np.float32), ["compute"] * len(configs))

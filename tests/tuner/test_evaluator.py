@@ -24,6 +24,10 @@ TWO = Workload.parse("matmul m=32 n=64 k=48")
 A, B = Config.of(layout="a"), Config.of(layout="b")
 
 
+def seconds(*times: float) -> list[MeasureResult]:
+    return [MeasureResult("ok", "simulator", (time,)) for time in times]
+
+
 class Conversions:
     """Two kernels in a row; unequal layouts cost a conversion. Records speak for A."""
 
@@ -43,9 +47,9 @@ class Conversions:
     def starts(self) -> Sequence[Mapping[Workload, Config]]:
         return ()
 
-    def latencies(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[float]:
+    def measure(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[MeasureResult]:
         self.asked += [dict(choices) for choices in alternatives]
-        return [self._latency(choices) for choices in alternatives]
+        return seconds(*(self._latency(choices) for choices in alternatives))
 
     def _latency(self, choices: Mapping[Workload, Config]) -> float:
         alone = {A: 1.0, B: 1.1}
@@ -76,20 +80,37 @@ def test_re_ranking_ends_when_the_time_is_up() -> None:
 
 def test_a_lucky_comparison_is_repeated_before_it_counts() -> None:
     class LuckyOnce(Conversions):
-        def latencies(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[float]:
-            super().latencies(alternatives)
-            return [1.0, 0.9 if len(self.asked) == 2 else 1.0]
+        def measure(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[MeasureResult]:
+            super().measure(alternatives)
+            return seconds(1.0, 0.9 if len(self.asked) == 2 else 1.0)
 
     assert reranked(LuckyOnce(), {ONE: [B]}).choices == {}
 
 
+def test_what_cannot_be_built_is_never_chosen() -> None:
+    """Neither in place of what works, nor as an improvement on it."""
+
+    class NoB(Conversions):
+        def measure(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[MeasureResult]:
+            refused = MeasureResult("compile", "simulator", message="no such instruction")
+            found = super().measure(alternatives)
+            return [
+                refused if B in choices.values() else result
+                for choices, result in zip(alternatives, found, strict=True)
+            ]
+
+    assert reranked(NoB(), {ONE: [B], TWO: [B]}) == InPlace({}, 2.0, 2.0, 2)
+
+
 def test_pins_that_do_not_help_together_are_dropped() -> None:
     class EachHelpsAlone(Conversions):
-        def latencies(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[float]:
-            super().latencies(alternatives)
+        def measure(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[MeasureResult]:
+            super().measure(alternatives)
             fewest = min(len(choices) for choices in alternatives)
             together = max(len(choices) for choices in alternatives) - fewest > 1
-            return [1.0 if together else 1.0 - 0.1 * (len(c) - fewest) for c in alternatives]
+            return seconds(
+                *(1.0 if together else 1.0 - 0.1 * (len(c) - fewest) for c in alternatives)
+            )
 
     found = reranked(EachHelpsAlone(), {ONE: [B], TWO: [B]})
     assert found == InPlace({}, 1.0, 1.0, 2)
@@ -139,8 +160,8 @@ def test_contenders_are_the_best_of_each_close_layout_pair() -> None:
 
 def test_tuning_reports_what_the_evaluator_chose() -> None:
     class LikesTheSlowest(Conversions):
-        def latencies(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[float]:
-            return [1.0 - 0.1 * len(choices) for choices in alternatives]
+        def measure(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[MeasureResult]:
+            return seconds(*(1.0 - 0.1 * len(choices) for choices in alternatives))
 
     summary = tune(
         [TuningTask(ONE), TuningTask(TWO)],
@@ -170,9 +191,9 @@ def test_no_comparison_begins_that_would_end_after_the_time_limit(
         rivals = 4
         luck = 10.0
 
-        def latencies(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[float]:
+        def measure(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[MeasureResult]:
             clock[0] += 4.0
-            return [1.0 for _ in alternatives]
+            return seconds(*(1.0 for _ in alternatives))
 
     summary = tune(
         [TuningTask(ONE), TuningTask(TWO)], TARGET, MemoryLedger(), [NoisyHardware()],

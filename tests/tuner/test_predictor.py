@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from problems import TARGET, Judged, judge
+from problems import TARGET, judge, refused
 
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
@@ -74,8 +74,9 @@ def test_features_that_tell_the_label_are_hidden() -> None:
 
     searched = state()
     configs = searched.space.sample(np.random.default_rng(1), 8)
-    shown, _ = JudgedFeatures(telling, TARGET).describe(searched, configs)
-    hidden, _ = JudgedFeatures(telling, TARGET, analytical=False).describe(searched, configs)
+    shown = JudgedFeatures(telling, TARGET).describe(searched, configs).features
+    blind = JudgedFeatures(telling, TARGET, analytical=False)
+    hidden = blind.describe(searched, configs).features
     np.testing.assert_array_equal(hidden, shown[:, :-1])
 
 
@@ -115,10 +116,8 @@ def test_what_fails_again_and_again_is_shunned_and_rejected_ones_come_last() -> 
     failing = np.array([config.integer("m_tile") > 10 for config in configs])
     assert rise[failing].mean() > rise[~failing].mean() + 1.0
 
-    def rejecting(workload: Workload, target: Target, asked: Sequence[Config]) -> Judged:
-        judged = judge(workload, target, asked)
-        rejected = np.arange(len(asked)) % 2 == 0
-        return Judged(np.where(rejected, np.inf, judged.latency), judged.features, judged.bound)
+    def rejecting(workload: Workload, target: Target, asked: Sequence[Config]) -> Judgement:
+        return refused(judge(workload, target, asked), range(0, len(asked), 2))
 
     strict = Predictor(JudgedFeatures(rejecting, TARGET), DampedResidual)
     scores = strict.score(searched, configs)
@@ -128,7 +127,7 @@ def test_what_fails_again_and_again_is_shunned_and_rejected_ones_come_last() -> 
 def test_features_of_a_configuration_are_computed_once() -> None:
     asked: list[Config] = []
 
-    def counting(workload: Workload, target: Target, configs: Sequence[Config]) -> Judged:
+    def counting(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         asked.extend(configs)
         return judge(workload, target, configs)
 
@@ -146,7 +145,7 @@ def test_judging_ahead_is_ended_between_pieces_of_known_length(
 ) -> None:
     now, pieces = 0.0, []
 
-    def slow(workload: Workload, target: Target, configs: Sequence[Config]) -> Judged:
+    def slow(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         nonlocal now
         now += 0.02 * len(configs)
         pieces.append(len(configs))
@@ -164,7 +163,7 @@ def test_judging_ahead_is_ended_between_pieces_of_known_length(
         source.judge_ahead(searched, configs, ending)
     assert max(pieces) * 0.02 <= 0.7 and now <= 2.7
     judged = sum(pieces)
-    features, _ = source.describe(searched, configs[:judged])
+    features = source.describe(searched, configs[:judged]).features
     assert sum(pieces) == judged, "what was judged until then is kept"
     np.testing.assert_array_equal(features, judge(WORKLOAD, TARGET, configs[:judged]).features)
 

@@ -146,7 +146,7 @@ def test_scores_start_from_the_pretrained_model_and_features_it_knows_only() -> 
     configs = searched.space.sample(np.random.default_rng(1), 20)
     source = JudgedFeatures(judge, TARGET, analytical=False)
     known = Predictor(source, Blend, prior=Known(1.0))
-    features, _ = source.describe(searched, configs)
+    features = source.describe(searched, configs).features
     expected = Known(1.0).predict(features, np.zeros((2, COLUMNS), np.float32), configs)
     np.testing.assert_allclose(known.score(searched, configs), expected)
     narrow = Known(1.0)

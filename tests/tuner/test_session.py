@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from problems import TARGET, Judged, judge
+from problems import TARGET, judge, refusing
 
 from tilesmith.records.database import Database
 from tilesmith.records.queries import Filter
@@ -20,6 +20,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
+from tilesmith.simulator import Judgement
 from tilesmith.tuner.cancel import CancelToken, cancel_on_signals
 from tilesmith.tuner.cost_model import Samples
 from tilesmith.tuner.cost_models.blend import Blend
@@ -81,17 +82,17 @@ def configs(ledger: MemoryLedger) -> list[tuple[str, str]]:
     return [(e.workload.key, e.trial.config.key) for e in ledger.entries]
 
 
-class SlowerThanJudged(SimulatorRunner):
+class SlowerThanJudgement(SimulatorRunner):
     """Measures by a machine that is slower where the judge sees no reason."""
 
     def __init__(self) -> None:
         super().__init__(RunnerOptions(TARGET, judge=slower))
 
 
-def slower(workload: Workload, target: Target, configs: Sequence[Config]) -> Judged:
+def slower(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
     judged = judge(workload, target, configs)
     tall = np.array([config.integer("m_tile") > 6 for config in configs])
-    return Judged(judged.latency * np.where(tall, 1.7, 1.0), judged.features, judged.bound)
+    return Judgement(judged.latency * np.where(tall, 1.7, 1.0), judged.features, judged.bound)
 
 
 @pytest.mark.parametrize("is_label", [True, False])
@@ -107,7 +108,7 @@ def test_the_judges_latency_is_shown_where_the_simulator_measures_otherwise(
         fit(self, samples, latencies)
 
     monkeypatch.setattr(Blend, "fit", watching)
-    runner = simulator() if is_label else SlowerThanJudged()
+    runner = simulator() if is_label else SlowerThanJudgement()
     options = TuneOptions(trials=40, seed=1)
     tune([TASKS[0]], TARGET, MemoryLedger(), [runner], options, judge=judge,
          judge_is_label=is_label)  # fmt: skip
@@ -209,13 +210,9 @@ def test_small_spaces_end_cleanly_and_early_stopping_ends_tasks() -> None:
 
 
 def test_every_failure_is_recorded_and_a_job_of_failures_still_ends() -> None:
-    def rejecting(workload: Workload, target: Target, configs: Sequence[Config]) -> Judged:
-        judged = judge(workload, target, configs)
-        return Judged(np.full(len(configs), np.inf), judged.features, ["sbuf"] * len(configs))
-
-    runner = SimulatorRunner(RunnerOptions(TARGET, judge=rejecting))
+    runner = SimulatorRunner(RunnerOptions(TARGET, judge=refusing))
     ledger = MemoryLedger()
-    summary = tune(TASKS, TARGET, ledger, [runner], TuneOptions(trials=20), judge=rejecting)
+    summary = tune(TASKS, TARGET, ledger, [runner], TuneOptions(trials=20), judge=refusing)
     assert summary.failures == {"constraint": 20}
     assert all(report.best_s is None and report.config is None for report in summary.tasks)
     assert "rejects it (sbuf)" in ledger.entries[0].trial.result.message
@@ -248,7 +245,7 @@ def test_cancelling_while_choosing_does_not_wait_for_the_choice() -> None:
     token, ledger = CancelToken(), MemoryLedger()
     after: list[int] = []
 
-    def cancelling(workload: Workload, target: Target, configs: Sequence[Config]) -> Judged:
+    def cancelling(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         if token.cancelled:
             after.append(len(configs))
         if len(configs) > 100:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
-
-import numpy as np
+from dataclasses import replace
 
 from tilesmith.search_space.errors import TilesmithError
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
@@ -43,18 +41,16 @@ class SimulatorRunner(DeterministicRunner):
         except TilesmithError as error:
             if len(configs) > 1:
                 return [result for c in configs for result in self._judged(workload, [c])]
-            return [MeasureResult("lowering", "simulator", message=str(error))]
+            return [MeasureResult.failed(error, "simulator")]
         elapsed = (time.perf_counter() - start) / max(1, len(configs))
-        bounds = getattr(judged, "bound", [""] * len(configs))
-        pairs = zip(np.asarray(judged.latency).tolist(), bounds, strict=True)
-        return [_result(latency, bound, elapsed) for latency, bound in pairs]
-
-
-def _result(latency: float, bound: str, elapsed: float) -> MeasureResult:
-    if not math.isfinite(latency) or latency <= 0:
-        message = f"the simulator rejects it ({bound})" if bound else "the simulator rejects it"
-        return MeasureResult("constraint", "simulator", message=message, elapsed=elapsed)
-    return MeasureResult("ok", "simulator", (latency,), bound=bound, elapsed=elapsed)
+        return [
+            replace(judged.failures[row], elapsed=elapsed)
+            if row in judged.failures
+            else MeasureResult("ok", "simulator", (latency,), bound=bound, elapsed=elapsed)
+            for row, (latency, bound) in enumerate(
+                zip(judged.latency.tolist(), judged.bound, strict=True)
+            )
+        ]
 
 
 def simulator_judge() -> Judge:

@@ -6,7 +6,6 @@ alone are told apart inside the model, layout conversions and neighbours' caches
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.recorded import Records
 from tilesmith.compiler.settling.settlement import Settled, settle
 from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
@@ -72,12 +72,12 @@ class GraphEvaluator:
         """None: a kernel costs in a model what it costs alone, but for layouts."""
         return ()
 
-    def latencies(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[float]:
-        """Seconds of the model under each alternative, measured in turns.
+    def measure(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[MeasureResult]:
+        """The model under each alternative, measured in turns.
 
         Args:
             alternatives: schedules to use whatever the records say; other workloads keep the best
-                on record. Alternatives that come to the same program have the same seconds.
+                on record. Alternatives that come to the same program have the same samples.
         """
         settled = [self._settled(choices) for choices in alternatives]
         wanted = {_key(found): found for found in settled}
@@ -89,7 +89,7 @@ class GraphEvaluator:
                 start = time.perf_counter()
                 model.run(self._inputs)
                 samples[key].append(time.perf_counter() - start)
-        return [statistics.median(samples[_key(found)]) for found in settled]
+        return [MeasureResult("ok", "hardware", tuple(samples[_key(found)])) for found in settled]
 
     def _settled(self, choices: Mapping[Workload, Config]) -> Settled:
         return settle(self._graph, Chooser(self._target, self._database, self._threads, choices))

@@ -30,6 +30,7 @@ from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import CodegenError, ModelError, VerificationError
 from tilesmith.search_space.ir.program import Program as LoopProgram
+from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
@@ -77,19 +78,19 @@ class TrainiumBackend(Backend):
 
     def in_model(
         self, workload: Workload, target: Target, configs: Sequence[Config]
-    ) -> list[float] | None:
+    ) -> list[MeasureResult]:
         """Beside neighbours that keep activations on chip."""
         core = Core.of(target)
         found = []
         for config in configs:
             try:
                 program, staged = _staged(workload, target, config)
-            except (CodegenError, VerificationError):
-                found.append(float("inf"))
+            except (CodegenError, VerificationError) as error:
+                found.append(MeasureResult.failed(error, "simulator"))
                 continue
             places = _places(staged.stream, constants_of(program, workload))
             played = timeline(among_neighbours(Part(workload.key, staged.stream, places), core))
-            found.append(played.makespan * 1e-9)
+            found.append(MeasureResult("ok", "simulator", (played.makespan * 1e-9,)))
         return found
 
     def predict(self, recipe: Recipe) -> float | None:

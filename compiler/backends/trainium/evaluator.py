@@ -20,6 +20,7 @@ from tilesmith.compiler.memory import ALIGNMENT
 from tilesmith.compiler.program import CodeObject, KernelStep, Place, Recipe, Step
 from tilesmith.compiler.settling.recorded import Records
 from tilesmith.search_space.errors import CodegenError, VerificationError
+from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
@@ -49,7 +50,7 @@ class DeviceEvaluator:
         self._kernels, self._target = kernels, target
         self._database, self._threads = database, threads
         self._compiled: dict[tuple[str, str], Compiled] = {}
-        self._known: dict[frozenset[tuple[str, str]], float] = {}
+        self._known: dict[frozenset[tuple[str, str]], MeasureResult] = {}
         workloads = (node.workload for node in kernels.nodes)
         self._workloads = tuple(dict.fromkeys(w for w in workloads if w is not None))
 
@@ -75,15 +76,15 @@ class DeviceEvaluator:
         usual = {w: template_of(w.operator).default(w, self._target) for w in self._workloads}
         return (usual,)
 
-    def latencies(self, alternatives: Sequence[Choices]) -> list[float]:
-        """Seconds of the model under each alternative; inf where one cannot be built.
+    def measure(self, alternatives: Sequence[Choices]) -> list[MeasureResult]:
+        """The model under each alternative.
 
         Args:
             alternatives: schedules to use whatever the records say; other workloads keep theirs.
         """
-        return [self._latency(choices) for choices in alternatives]
+        return [self._measured(choices) for choices in alternatives]
 
-    def _latency(self, choices: Choices) -> float:
+    def _measured(self, choices: Choices) -> MeasureResult:
         usual = {s.workload: s.config for s in self._base.steps if isinstance(s, KernelStep)}
         changed = frozenset(
             (workload.key, config.key)
@@ -92,9 +93,10 @@ class DeviceEvaluator:
         )
         if changed not in self._known:
             try:
-                self._known[changed] = latency_of(self._with(dict(changed)), QUICK) * 1e-9
-            except (CodegenError, VerificationError):
-                self._known[changed] = float("inf")
+                seconds = latency_of(self._with(dict(changed)), QUICK) * 1e-9
+                self._known[changed] = MeasureResult("ok", "simulator", (seconds,))
+            except (CodegenError, VerificationError) as error:
+                self._known[changed] = MeasureResult.failed(error, "simulator")
         return self._known[changed]
 
     def _with(self, changed: Mapping[str, str]) -> Recipe:

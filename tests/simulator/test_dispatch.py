@@ -1,0 +1,56 @@
+"""The contract between families and those who ask: declared defaults, failures by row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target, load_target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator import FamilySimulator, Judgement, measure, simulators
+from tilesmith.simulator.trainium import family
+from tilesmith.tuner.runner import RunnerOptions
+from tilesmith.tuner.runners.simulator import SimulatorRunner
+
+WORKLOAD, TRN1 = Workload.parse("matmul m=128 n=256 k=64"), load_target("trn1")
+FEATURES = np.zeros((2, 1), np.float32)
+
+
+@pytest.mark.parametrize("name", list(simulators))
+def test_every_family_fulfils_the_contract(name: str) -> None:
+    simulator = simulators[name]
+    assert isinstance(simulator, FamilySimulator)
+    measures = type(simulator).measure is not FamilySimulator.measure
+    assert simulator.judges_as_measured == (not measures)
+
+
+def test_a_row_has_either_a_latency_or_a_failure() -> None:
+    refused = {1: MeasureResult("lowering", "simulator", message="why")}
+    Judgement(np.array([1.0, np.nan]), FEATURES, ["dma", ""], failures=refused)
+    for latency, failures in (([1.0, np.inf], {}), ([1.0, np.nan], {}), ([1.0, 2.0], refused)):
+        with pytest.raises(AssertionError, match="either a latency or a failure"):
+            Judgement(np.array(latency), FEATURES, ["dma", ""], failures=failures)
+
+
+def test_what_no_code_comes_of_keeps_its_kind_and_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One configuration fails among others: its row says why, the others are as without it."""
+    space = template_of("matmul").space(WORKLOAD, TRN1)
+    configs = list(dict.fromkeys(space.sample(np.random.default_rng(0), 3)))
+    usual, made = measure(WORKLOAD, TRN1, configs), family.staged_stream
+
+    def refusing(workload: Workload, target: Target, config: Config) -> object:
+        if config == configs[1]:
+            raise CodegenError("no instruction does this")
+        return made(workload, target, config)
+
+    monkeypatch.setattr(family, "staged_stream", refusing)
+    found = measure(WORKLOAD, TRN1, configs)
+    assert set(found.failures) == {1} and np.isnan(found.latency[1])
+    np.testing.assert_array_equal(found.latency[[0, 2]], usual.latency[[0, 2]])
+    results = SimulatorRunner(RunnerOptions(TRN1)).measure([(WORKLOAD, c) for c in configs])
+    assert [result.status for result in results] == ["ok", "compile", "ok"]
+    assert results[1].message == "no instruction does this" and results[1].latency is None
