@@ -8,7 +8,7 @@ more (weights that were packed) are not stored at all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -47,16 +47,14 @@ def assemble(
     kernels: Kernels,
     target: Target,
     threads: int,
-    narrowed: Collection[str] = (),
 ) -> Recipe:
     """Put everything in its place.
 
     Args:
         kernels: compiled code of every (workload, configuration) that the graph runs.
-        narrowed: tensors that are bfloat16 on the device and float32 for the host and the caller.
     """
     reuse = backend_of(target).reuses_memory
-    return _Assembler(settled, kernels, frozenset(narrowed), reuse).recipe(target, threads)
+    return _Assembler(settled, kernels, reuse).recipe(target, threads)
 
 
 class _Constants:
@@ -86,11 +84,8 @@ class _Constants:
 
 
 class _Assembler:
-    def __init__(
-        self, settled: Settled, kernels: Kernels, narrowed: frozenset[str], reuse: bool
-    ) -> None:
+    def __init__(self, settled: Settled, kernels: Kernels, reuse: bool) -> None:
         self.settled = settled
-        self.narrowed = narrowed
         self.graph: Graph = settled.graph
         self.kernels = kernels
         self.constants = _Constants()
@@ -198,7 +193,7 @@ class _Assembler:
             place = Place("arena", self.placement.offsets[info.name])
         else:
             return TensorRef(info, Place("value"))
-        if info.name not in self.narrowed:
+        if info.name not in self.graph.narrowed:
             return TensorRef(info, place)
         return TensorRef(TensorInfo(info.name, "float32", info.shape), place, "bfloat16")
 
@@ -210,7 +205,7 @@ class _Assembler:
         return Report(
             origins["tuned"], origins["stale"], origins["fallback"], origins["default"],
             len(hosts), tuple(hosts), conversions, self.placement.nbytes, self.constants.size,
-            self.settled.seconds, "bf16" if self.narrowed else "fp32",
+            self.settled.seconds, "bf16" if self.graph.narrowed else "fp32",
         )  # fmt: skip
 
 

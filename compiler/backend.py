@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
-from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.errors import ModelError, TargetError
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.spaces.config import Config
@@ -60,6 +61,18 @@ class Backend(ABC):
     ) -> None:
         """Raise `ModelError` if model `name` needs more memory for weights and activations than
         the target has."""
+
+    def passes(self, target: Target, precision: str) -> tuple[Pass, ...]:
+        """What a model as kernels goes through on the target before schedules are chosen.
+
+        Raises:
+            ModelError: a precision that the family's kernels do not have.
+        """
+        if precision != "fp32":
+            raise ModelError(
+                f"precision '{precision}' is for accelerators; target '{target.name}' runs fp32"
+            )
+        return ()
 
     @abstractmethod
     def check(self, target: Target) -> None:

@@ -1,9 +1,6 @@
 """`build`: from a graph to an executable, with schedules from a tuning database.
 
-    graph -> simplify -> to_kernels -> precision -> settle (schedules, layouts) -> compile ->
-    assemble -> Executable
-
-On a target that does not schedule every operator, the kernels it lacks go to the host first.
+    graph -> passes -> settle (schedules, layouts) -> compile -> assemble -> Executable
 
 `extract_tasks` stops after the kernels: what a tuner has to tune.
 """
@@ -11,27 +8,23 @@ On a target that does not schedule every operator, the kernels it lacks go to th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tilesmith.compiler.assembly import assemble
 from tilesmith.compiler.backend import Compiled, backend_of
-from tilesmith.compiler.backends.trainium.windows import even_windows
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.host.fallback import has_schedule, to_host, unscheduled
-from tilesmith.compiler.known_operands import mark_known
-from tilesmith.compiler.passes.attention import fuse_attention
-from tilesmith.compiler.pipeline import simplify, to_kernels
+from tilesmith.compiler.host.fallback import FallBack
+from tilesmith.compiler.passes.base import apply
+from tilesmith.compiler.pipeline import passes_for, simplify, to_kernels
 from tilesmith.compiler.placement import device_tensors
-from tilesmith.compiler.precision import lower_precision
 from tilesmith.compiler.program import Recipe
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.in_model import Choices, assignments, fastest
 from tilesmith.compiler.settling.recorded import Records
 from tilesmith.compiler.settling.settlement import Settled, settle
 from tilesmith.search_space.errors import CodegenError, ModelError, VerificationError
-from tilesmith.search_space.schedules.cpu import attention as cpu_attention
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
@@ -52,7 +45,7 @@ def prepared(graph: Graph) -> Graph:
 
 def extract_tasks(graph: Graph, target: Target) -> tuple[ModelTask, ...]:
     """The distinct workloads of a model on a target, in the order it first runs them."""
-    kernels, _ = scheduled(graph, target)
+    kernels = scheduled(graph, target)
     counts = Counter(node.workload for node in kernels.nodes if node.workload is not None)
     return tuple(ModelTask(workload, weight) for workload, weight in counts.items())
 
@@ -90,13 +83,13 @@ def build(
         CodegenError: a schedule could not be turned into code.
     """
     backend = backend_of(target)  # before anything is scheduled for what cannot run it
-    lowered, narrowed = scheduled(graph, target, precision)
+    lowered = scheduled(graph, target, precision)
     if backend.falls_back:
         _check_size(lowered, target)
     choices = pinned(lowered) if pinned is not None else {}
     if require_tuned:
         _require_tuned(lowered, Chooser(target, database, threads, choices, measured_only=True))
-    recipe = fastest_recipe(lowered, target, database, threads, choices, require_tuned, narrowed)
+    recipe = fastest_recipe(lowered, target, database, threads, choices, require_tuned)
     return Executable(replace(recipe, source=source))
 
 
@@ -107,14 +100,12 @@ def fastest_recipe(
     threads: int = 1,
     choices: Mapping[Workload, Config] | None = None,
     measured_only: bool = False,
-    narrowed: Collection[str] = (),
 ) -> Recipe:
     """The recipe of a model as kernels; of several assignments of schedules the fastest.
 
     Args:
         choices: schedules to use whatever the records say.
         measured_only: choose among measured layouts only.
-        narrowed: tensors that are narrower on the device than elsewhere.
     """
     backend, choices = backend_of(target), choices or {}
     chooser = Chooser(target, database, threads, choices, measured_only=measured_only)
@@ -124,7 +115,7 @@ def fastest_recipe(
         if changed:
             own = Chooser(target, database, threads, {**changed, **choices})
         settled, kernels = _settled(lowered, own, target)
-        return assemble(settled, kernels, target, threads, narrowed)
+        return assemble(settled, kernels, target, threads)
 
     others: list[Choices] = []
     if backend.falls_back and not measured_only:
@@ -132,32 +123,15 @@ def fastest_recipe(
     return fastest([{}, *others], assembled, backend)
 
 
-def scheduled(
-    graph: Graph, target: Target, precision: str = "fp32"
-) -> tuple[Graph, frozenset[str]]:
-    """The kernels of a model on a target, and the tensors that are narrower there.
+def scheduled(graph: Graph, target: Target, precision: str = "fp32") -> Graph:
+    """The kernels of a model on a target.
 
     Kernels without a schedule are on the host. Errors as `build`.
     """
-    if precision != "fp32" and target.family == "cpu":
-        raise ModelError(
-            f"precision '{precision}' is for accelerators; target '{target.name}' runs fp32"
-        )
-    kernels = fuse_attention(prepared(graph), lambda workload: _as_one(workload, target))
     backend = backend_of(target)
-    if not backend.falls_back:
-        return kernels, frozenset()
-    backend.check(target)
-    lowered, narrowed = lower_precision(even_windows(kernels), precision)
-    lowered = mark_known(lowered)
-    return to_host(lowered, unscheduled(lowered, target)), narrowed
-
-
-def _as_one(workload: Workload, target: Target) -> bool:
-    """Whether an attention is to be one kernel."""
-    if target.family == "cpu" and not cpu_attention.pays(workload, target):
-        return False
-    return has_schedule(workload, target)
+    if backend.falls_back:
+        backend.check(target)
+    return apply(graph, passes_for(target, precision))
 
 
 def _check_size(graph: Graph, target: Target) -> None:
@@ -176,7 +150,7 @@ def _settled(
         kernels = compile_kernels(settled, target, refused)
         if not refused:
             return settled, kernels
-        graph = to_host(graph, refused)
+        graph = apply(graph, (FallBack(target, frozenset(refused)),))
 
 
 def compile_kernels(

@@ -1,18 +1,14 @@
 """Decomposition: ONNX operators that are others put together, by rules of `decompositions/`.
 
-    y = DepthToSpace(x, blocksize=2)                                        before
-    y = View(Transpose(View(x)))                                            after
-
 A rule is a function `(composer, node) -> name | None`: it writes the parts down with the composer
 and names the tensor that is the result, or returns None where this instance has no such form, which
-then runs on the host. Adding an operator is one file with a rule. Contract of the pass: float32 of
-known shape only; values equal up to roundings; every part is one that lowering knows.
+then runs on the host. Adding an operator is one file with a rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +16,7 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Graph, Node, attributes_of, view
 from tilesmith.compiler.lower import is_computable
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.registry import Registry
 
@@ -104,16 +101,28 @@ Rule = Callable[[Composer, Node], "str | None"]
 decompositions: Registry[Rule] = Registry("decomposition", "tilesmith.compiler.decompositions")
 
 
-def decompose(graph: Graph) -> Graph:
-    """Put every operator that a rule takes apart into its parts."""
-    rewriter = Rewriter(graph)
-    for node in graph.nodes:
-        if node.kind != "host" or node.domain or node.operator not in decompositions:
-            continue
-        if len(node.writes) != 1 or not is_computable(rewriter.info(node.writes[0])):
-            continue
-        composer = Composer(rewriter, node)
-        result = decompositions[node.operator](composer, node)
-        if result is not None:
-            rewriter.replace(node, *composer.parts(result))
-    return rewriter.finish()
+@dataclass(frozen=True)
+class Decompose(Pass):
+    """Operators that are others put together are taken apart.
+
+        y = DepthToSpace(x, blocksize=2)                    before
+        y = View(Transpose(View(x)))                        after
+
+    Contract: any graph in; float32 of known shape only; values equal up to roundings; every part
+    is one that lowering knows.
+    """
+
+    name = "decompose"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in graph.nodes:
+            if node.kind != "host" or node.domain or node.operator not in decompositions:
+                continue
+            if len(node.writes) != 1 or not is_computable(rewriter.info(node.writes[0])):
+                continue
+            composer = Composer(rewriter, node)
+            result = decompositions[node.operator](composer, node)
+            if result is not None:
+                rewriter.replace(node, *composer.parts(result))
+        return rewriter.finish()

@@ -174,6 +174,7 @@ class Graph:
         constants: known arrays by tensor name.
         tensors: every tensor's info by name.
         opsets: (domain, version) pairs the ONNX nodes are written in.
+        narrowed: tensors that are bfloat16 in kernels and float32 for host nodes and the caller.
     """
 
     name: str
@@ -183,6 +184,7 @@ class Graph:
     constants: Mapping[str, NDArray[Any]]
     tensors: Mapping[str, TensorInfo]
     opsets: tuple[tuple[str, int], ...] = field(default=())
+    narrowed: frozenset[str] = frozenset()
 
     @cached_property
     def producers(self) -> dict[str, Node]:
@@ -213,6 +215,11 @@ class Graph:
     def with_(self, **changes: Any) -> Graph:
         """A changed copy."""
         return replace(self, **changes)
+
+    def with_nodes(self, nodes: Iterable[Node]) -> Graph:
+        """A copy with other nodes; this very graph if they are its own."""
+        changed = tuple(nodes)
+        return self if changed == self.nodes else self.with_(nodes=changed)
 
     def check(self) -> None:
         """Assert the module's invariants; run after every pass in tests."""

@@ -1,24 +1,31 @@
-"""Known operands: what a kernel reads of the model's constants is marked constant in its workload.
-
-    y = Kernel(matmul ... const=b epilogue=bias)(x, w, c)           before
-    y = Kernel(matmul ... const=b,bias0 epilogue=bias)(x, w, c)     after, where c is a constant
-
-On an accelerator every constant can lie in memory as the kernel loads it, biases and factors too: a
-row that all partitions want then comes in one long run. Contract: a lowered graph in, the same
-values out; only workloads change.
-"""
+"""Known operands: all constants can lie in an accelerator's memory as its kernels load them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.search_space.template import template_of
 
 
-def mark_known(graph: Graph) -> Graph:
-    """The graph with all constant operands of its kernels marked."""
-    return graph.with_(nodes=tuple(_marked(graph, node) for node in graph.nodes))
+@dataclass(frozen=True)
+class MarkKnown(Pass):
+    """What a kernel reads of the model's constants is marked constant in its workload.
+
+        y = Kernel(matmul ... const=b epilogue=bias)(x, w, c)           before
+        y = Kernel(matmul ... const=b,bias0 epilogue=bias)(x, w, c)     after, c being a constant
+
+    On an accelerator biases and factors, too, then lie in memory as the kernel loads them: a row
+    that all partitions want comes in one long run.
+
+    Contract: a lowered graph in, the same values out; only workloads change.
+    """
+
+    name = "mark-known"
+
+    def run(self, graph: Graph) -> Graph:
+        return graph.with_nodes(_marked(graph, node) for node in graph.nodes)
 
 
 def _marked(graph: Graph, node: Node) -> Node:
@@ -31,4 +38,6 @@ def _marked(graph: Graph, node: Node) -> Node:
         if tensor in graph.constants
     }
     constants = tuple(sorted({*node.workload.constants, *known}))
+    if constants == node.workload.constants:
+        return node
     return replace(node, workload=replace(node.workload, constants=constants))

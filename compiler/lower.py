@@ -2,15 +2,16 @@
 
 A rule is a function `(rewriter, node) -> nodes | None`: the nodes to put in its place, or None
 where the templates cannot express this instance, which then runs on the host. Adding an operator
-is one file with a rule. Contract of the pass: same values; every node it leaves as an ONNX
-operator is one that no rule (or no template) takes.
+is one file with a rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, TensorInfo, kernel, view
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.epilogue import EpilogueStep
 from tilesmith.search_space.errors import WorkloadError
@@ -30,23 +31,37 @@ def is_computable(info: TensorInfo) -> bool:
     return info.known and info.dtype in KERNEL_DTYPES and info.elements > 0
 
 
-def lower(graph: Graph) -> Graph:
-    """Apply the rules to every node, readers first, so that they can take their producers in."""
-    rewriter = Rewriter(graph)
-    for node in reversed(graph.nodes):
-        if not any(rewriter.is_output(n) or rewriter.consumers(n) for n in node.writes):
-            continue
-        if node.kind != "host" or node.domain not in ("", INTERNAL_DOMAIN):
-            continue
-        if node.operator not in rules or not _has_computable_outputs(rewriter, node):
-            continue
-        try:
-            new = rules[node.operator](rewriter, node)
-        except WorkloadError:  # no template, or one that does not take these parameters
-            new = None
-        if new is not None:
-            rewriter.replace(node, *new)
-    return rewriter.finish()
+@dataclass(frozen=True)
+class LowerToKernels(Pass):
+    """Operators that templates compute become kernels, readers first.
+
+        y = Conv(x, w, strides=[2, 2])                      before
+        y = Kernel(conv2d ... stride=2 const=w)(x, w)       after
+
+    Readers come first so that they can take their producers in.
+
+    Contract: a simplified graph in; same values; out, an operator that stays is one that no rule,
+    or no template, takes.
+    """
+
+    name = "lower-to-kernels"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in reversed(graph.nodes):
+            if not any(rewriter.is_output(n) or rewriter.consumers(n) for n in node.writes):
+                continue
+            if node.kind != "host" or node.domain not in ("", INTERNAL_DOMAIN):
+                continue
+            if node.operator not in rules or not _has_computable_outputs(rewriter, node):
+                continue
+            try:
+                new = rules[node.operator](rewriter, node)
+            except WorkloadError:  # no template, or one that does not take these parameters
+                new = None
+            if new is not None:
+                rewriter.replace(node, *new)
+        return rewriter.finish()
 
 
 def _has_computable_outputs(rewriter: Rewriter, node: Node) -> bool:

@@ -1,66 +1,69 @@
 """The order of the passes, in one place.
 
-`simplify` works on ONNX operators and makes the graph say what is computed in as few of them as can
-be; `to_kernels` turns operators into kernels. Every pass keeps the values (up to roundings).
+`SIMPLIFICATIONS` work on ONNX operators and make the graph say what is computed in as few of them
+as can be; `LOWERING` turns operators into kernels; what a target's family adds its backend says
+(`Backend.passes`). Every pass keeps the values (up to roundings).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from tilesmith.compiler.decomposition import decompose
+from tilesmith.compiler.backend import backend_of
+from tilesmith.compiler.decomposition import Decompose
 from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.lower import lower
-from tilesmith.compiler.passes.activations import recognise_activations
-from tilesmith.compiler.passes.affine import fold_affine
-from tilesmith.compiler.passes.batch_norm import expand_batch_norm
-from tilesmith.compiler.passes.canonical import canonicalise
-from tilesmith.compiler.passes.constant_folding import fold_constants
-from tilesmith.compiler.passes.dead_code import remove_dead_code
-from tilesmith.compiler.passes.elementwise import lower_elementwise
-from tilesmith.compiler.passes.epilogues import fuse_epilogues
-from tilesmith.compiler.passes.joins import make_joins
-from tilesmith.compiler.passes.normalisation import recognise_normalisations
-from tilesmith.compiler.passes.padding import fold_padding
-from tilesmith.compiler.passes.scales import move_scales
-from tilesmith.compiler.passes.selections import add_selections
-from tilesmith.compiler.passes.views import make_views
-
-Pass = Callable[[Graph], Graph]
+from tilesmith.compiler.lower import LowerToKernels
+from tilesmith.compiler.passes.activations import RecogniseActivations
+from tilesmith.compiler.passes.affine import FoldAffine
+from tilesmith.compiler.passes.base import Pass, apply
+from tilesmith.compiler.passes.batch_norm import ExpandBatchNorm
+from tilesmith.compiler.passes.canonical import Canonicalise
+from tilesmith.compiler.passes.constant_folding import FoldConstants
+from tilesmith.compiler.passes.dead_code import RemoveDeadCode
+from tilesmith.compiler.passes.elementwise import LowerElementwise
+from tilesmith.compiler.passes.epilogues import FuseEpilogues
+from tilesmith.compiler.passes.joins import MakeJoins
+from tilesmith.compiler.passes.normalisation import RecogniseNormalisations
+from tilesmith.compiler.passes.padding import FoldPadding
+from tilesmith.compiler.passes.scales import MoveScales
+from tilesmith.compiler.passes.selections import AddSelections
+from tilesmith.compiler.passes.views import MakeViews
+from tilesmith.search_space.target import Target
 
 SIMPLIFICATIONS: tuple[Pass, ...] = (
-    remove_dead_code,
-    fold_constants,
-    decompose,
-    canonicalise,
-    make_views,
-    fold_padding,
-    recognise_activations,
-    recognise_normalisations,
-    expand_batch_norm,
-    move_scales,
-    add_selections,
-    fold_affine,
-    fold_constants,
-    remove_dead_code,
+    RemoveDeadCode(),
+    FoldConstants(),
+    Decompose(),
+    Canonicalise(),
+    MakeViews(),
+    FoldPadding(),
+    RecogniseActivations(),
+    RecogniseNormalisations(),
+    ExpandBatchNorm(),
+    MoveScales(),
+    AddSelections(),
+    FoldAffine(),
+    FoldConstants(),
+    RemoveDeadCode(),
 )
 
 LOWERING: tuple[Pass, ...] = (
-    make_joins,
-    lower,
-    fold_constants,
-    fuse_epilogues,
-    lower_elementwise,
-    make_views,
-    remove_dead_code,
+    MakeJoins(),
+    LowerToKernels(),
+    FoldConstants(),
+    FuseEpilogues(),
+    LowerElementwise(),
+    MakeViews(),
+    RemoveDeadCode(),
 )
 
 
-def apply(graph: Graph, passes: tuple[Pass, ...]) -> Graph:
-    """Run passes in order."""
-    for step in passes:
-        graph = step(graph)
-    return graph
+def passes_for(target: Target, precision: str = "fp32") -> tuple[Pass, ...]:
+    """Every pass from an imported model to a target's kernels, in order.
+
+    Raises:
+        TargetError: models cannot run on the target.
+        ModelError: no such precision, or the target's kernels do not have it.
+    """
+    return (*SIMPLIFICATIONS, *LOWERING, *backend_of(target).passes(target, precision))
 
 
 def simplify(graph: Graph) -> Graph:

@@ -1,18 +1,11 @@
-"""Lower precision: kernels of an fp32 model in bf16, where the user asks for it.
-
-    y: float32 = Kernel(matmul ...)(x: float32, w)                               before
-    y: bfloat16 = Kernel(matmul ... dtype=bfloat16)(x: bfloat16, w as bfloat16)  after
-
-Sums stay in fp32. The caller and host nodes see fp32 as before: values are converted on their way
-to and from the device. Contract: runs after lowering; every float32 tensor that a kernel, view or
-join touches is bfloat16 afterwards, weights included.
-"""
+"""Lower precision: kernels of an fp32 model in bf16, where the user asks for it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph import Graph, Node, TensorInfo
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.placement import device_tensors
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import ModelError
@@ -22,19 +15,39 @@ PRECISIONS = {"fp32": "float32", "bf16": "bfloat16"}
 """Names of precisions and their element types."""
 
 
-def lower_precision(graph: Graph, precision: str) -> tuple[Graph, frozenset[str]]:
-    """A lowered graph in another precision, and the tensors whose element type changed.
+@dataclass(frozen=True)
+class LowerPrecision(Pass):
+    """Kernels of an fp32 model work in another precision, which the caller does not see.
+
+        y: float32 = Kernel(matmul ...)(x: float32, w)                               before
+        y: bfloat16 = Kernel(matmul ... dtype=bfloat16)(x: bfloat16, w as bfloat16)  after
+
+    Sums stay in fp32. The caller and host nodes see fp32 as before: values are converted on their
+    way to and from the device.
+
+    Contract: a lowered graph in; out, every float32 tensor that a kernel, view or join touches is
+    of the precision's element type, weights included, and among the graph's `narrowed`.
 
     Raises:
         ModelError: no such precision.
     """
-    if precision not in PRECISIONS:
-        raise ModelError(
-            f"unknown precision '{precision}'; one of {', '.join(PRECISIONS)} is expected"
-        )
-    dtype = PRECISIONS[precision]
-    if dtype == "float32":
-        return graph, frozenset()
+
+    name = "lower-precision"
+
+    precision: str
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise ModelError(
+                f"unknown precision '{self.precision}'; one of {', '.join(PRECISIONS)} is expected"
+            )
+
+    def run(self, graph: Graph) -> Graph:
+        dtype = PRECISIONS[self.precision]
+        return graph if dtype == "float32" else _narrowed(graph, dtype)
+
+
+def _narrowed(graph: Graph, dtype: str) -> Graph:
     weights = {
         name for node in graph.nodes if node.kind != "host" for name in node.reads
     } & graph.constants.keys()
@@ -49,7 +62,7 @@ def lower_precision(graph: Graph, precision: str) -> tuple[Graph, frozenset[str]
         for name, value in graph.constants.items()
     }
     nodes = tuple(_converted(node, dtype) for node in graph.nodes)
-    return graph.with_(nodes=nodes, tensors=tensors, constants=constants), changed
+    return graph.with_(nodes=nodes, tensors=tensors, constants=constants, narrowed=changed)
 
 
 def _converted(node: Node, dtype: str) -> Node:

@@ -1,20 +1,12 @@
-"""Fallback: kernels that a target has no schedule for run on the host.
-
-    y = Kernel(transpose ...)(x)                  before
-    y = Reference[transpose ...](x)               after, on the host
-
-Contract: a lowered graph in, the same values out; only kernels change. A workload that has a
-schedule but does not fit the target is not moved: its space says why, which is the caller's to
-hear.
-"""
+"""Fallback: a model runs although its target lacks some of its operators."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
 from tilesmith.compiler.host.nodes import REFERENCE
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.search_space.errors import ConfigError, ModelError, TargetError, WorkloadError
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
@@ -49,17 +41,31 @@ def unscheduled(graph: Graph, target: Target) -> frozenset[Workload]:
     return frozenset(found)
 
 
-def to_host(graph: Graph, workloads: Collection[Workload]) -> Graph:
-    """The graph with the kernels of these workloads on the host."""
-    if not workloads:
-        return graph
-    nodes = tuple(
-        _reference(graph, node)
-        if node.workload is not None and node.workload in workloads
-        else node
-        for node in graph.nodes
-    )
-    return graph.with_(nodes=nodes)
+@dataclass(frozen=True)
+class FallBack(Pass):
+    """Kernels that a target has no schedule for, or no code came of, run on the host.
+
+        y = Kernel(transpose ...)(x)                  before
+        y = Reference[transpose ...](x)               after, on the host
+
+    Contract: a lowered graph in, the same values out; only kernels change. A workload that has a
+    schedule but does not fit the target is not moved: its space says why, which is the caller's to
+    hear.
+
+    Attributes:
+        refused: the workloads to move; None: those without a schedule.
+    """
+
+    name = "fall-back"
+
+    target: Target
+    refused: frozenset[Workload] | None = None
+
+    def run(self, graph: Graph) -> Graph:
+        moved = unscheduled(graph, self.target) if self.refused is None else self.refused
+        return graph.with_nodes(
+            _reference(graph, node) if node.workload in moved else node for node in graph.nodes
+        )
 
 
 def _reference(graph: Graph, node: Node) -> Node:

@@ -1,40 +1,48 @@
-"""Activations that exporters write as several operators become one.
-
-    y = Mul(x, Sigmoid(x))                                         before
-    y = tilesmith.silu(x)                                          after
-
-Recognised: SiLU; HardSwish, also as x clip(x + 3, 0, 6) / 6; GELU through Erf and through Tanh;
-and the single operators Gelu, HardSwish, Swish of newer opsets. An internal activation has the
-name and arguments of the epilogue step that computes it. Contract: any graph in; float32 tensors
-of known shape only; values equal up to roundings.
-"""
+"""Activations that exporters write as several operators, and how to recognise each."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
 from tilesmith.compiler.onnx.access import clip_bounds, uniform
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 _Matcher = Callable[[Rewriter, Node], "tuple[str, str] | None"]
 
 
-def recognise_activations(graph: Graph) -> Graph:
-    """Replace the patterns above by internal activations; dead code is left behind."""
-    rewriter = Rewriter(graph)
-    for node in rewriter.nodes():
-        if len(node.writes) != 1 or node.kind != "host":
-            continue
-        result = rewriter.info(node.writes[0])
-        if not result.known or result.dtype != "float32":
-            continue
-        found = next((hit for match in _MATCHERS if (hit := match(rewriter, node))), None)
-        if found is not None and rewriter.info(found[1]).shape == result.shape:
-            step, source = found
-            rewriter.replace(node, activation(step, source, node.writes[0], node.name))
-    return rewriter.finish()
+@dataclass(frozen=True)
+class RecogniseActivations(Pass):
+    """Activations that exporters write as several operators become one.
+
+        y = Mul(x, Sigmoid(x))                                         before
+        y = tilesmith.silu(x)                                          after
+
+    Recognised: SiLU; HardSwish, also as x clip(x + 3, 0, 6) / 6; GELU through Erf and through Tanh;
+    and the single operators Gelu, HardSwish, Swish of newer opsets. An internal activation has the
+    name and arguments of the epilogue step that computes it.
+
+    Contract: any graph in; float32 tensors of known shape only; values equal up to roundings.
+    """
+
+    name = "recognise-activations"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in rewriter.nodes():
+            if len(node.writes) != 1 or node.kind != "host":
+                continue
+            result = rewriter.info(node.writes[0])
+            if not result.known or result.dtype != "float32":
+                continue
+            found = next((hit for match in _MATCHERS if (hit := match(rewriter, node))), None)
+            if found is not None and rewriter.info(found[1]).shape == result.shape:
+                step, source = found
+                rewriter.replace(node, activation(step, source, node.writes[0], node.name))
+        return rewriter.finish()
 
 
 def activation(

@@ -1,41 +1,47 @@
-"""Scales and shifts by constants move together, and into the weights of the product before them.
-
-    y = Mul(Add(x, b), a)            before
-    y = Add(Mul(x, a), a b)          after: scales first, so that they meet
-    y = Mul(Mul(x, a), c)            before
-    y = Mul(x, a c)                  after; likewise for Add
-    y = Mul(Conv(x, w, b), a)        before: a varies along the output channels at most
-    y = Conv(x, a w, a b)            after; Add joins the bias; likewise for Gemm and MatMul
-
-Contract: any graph in; every intermediate value had one reader; products are taken in double
-precision, so results differ by roundings of single precision only.
-"""
+"""Scales and shifts by constants: joined, and taken into weights, they cost nothing at run time."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 Array = NDArray[Any]
 
 
-def fold_affine(graph: Graph) -> Graph:
-    """Apply the rules above until none applies."""
-    while True:
-        rewriter = Rewriter(graph)
-        for node in rewriter.nodes():
-            if node.is_onnx("Mul", "Add"):
-                _fold(rewriter, node)
-        after = rewriter.finish()
-        if after is graph:
-            return graph
-        graph = after
+@dataclass(frozen=True)
+class FoldAffine(Pass):
+    """Scales and shifts by constants move together, and into the weights before them.
+
+        y = Mul(Add(x, b), a)            before
+        y = Add(Mul(x, a), a b)          after: scales first, so that they meet
+        y = Mul(Mul(x, a), c)            before
+        y = Mul(x, a c)                  after; likewise for Add
+        y = Mul(Conv(x, w, b), a)        before: a varies along the output channels at most
+        y = Conv(x, a w, a b)            after; Add joins the bias; likewise for Gemm and MatMul
+
+    Contract: any graph in; every intermediate value had one reader; products are taken in double
+    precision, so results differ by roundings of single precision only.
+    """
+
+    name = "fold-affine"
+
+    def run(self, graph: Graph) -> Graph:
+        while True:
+            rewriter = Rewriter(graph)
+            for node in rewriter.nodes():
+                if node.is_onnx("Mul", "Add"):
+                    _fold(rewriter, node)
+            after = rewriter.finish()
+            if after is graph:
+                return graph
+            graph = after
 
 
 def _fold(rewriter: Rewriter, node: Node) -> None:

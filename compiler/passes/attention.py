@@ -1,17 +1,9 @@
-"""Attention becomes one kernel, where a target has a schedule for it: scores never leave the chip.
-
-    s = matmul(q, k') * c + mask; p = softmax(s); y = matmul(p, v)      before
-    y = attention(q, k, v, mask)                                        after
-
-Contract: a lowered graph in; the parts are fused where nothing else reads what lies between and
-`accepts` takes the workload. Keys that were transposed for the product are taken as they were
-before; a transposition that is still needed is merged with the one there was; a mask may be spread
-over sequences, heads and queries (`attention_masks`). Same values up to roundings.
-"""
+"""Attention as one kernel: as three, its scores go to memory and back twice."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 
 from tilesmith.compiler.graph import Graph, Node, kernel
@@ -25,19 +17,41 @@ from tilesmith.compiler.passes.attention_masks import (
     mask_of,
     spread,
 )
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.passes.views import is_view
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.workload import ParameterValue, Workload, shape_text
 
 
-def fuse_attention(graph: Graph, accepts: Callable[[Workload], bool]) -> Graph:
-    """Fuse scores, softmax and the product with the values."""
-    rewriter = Rewriter(graph)
-    for node in graph.nodes:
-        if _is_product(node) and rewriter.alive(node):
-            _fuse(rewriter, node, accepts)
-    return rewriter.finish()
+@dataclass(frozen=True)
+class FuseAttention(Pass):
+    """Attention becomes one kernel, where a target has a schedule for it.
+
+        s = matmul(q, k') * c + mask; p = softmax(s); y = matmul(p, v)      before
+        y = attention(q, k, v, mask)                                        after
+
+    Keys that were transposed for the product are taken as they were before; a transposition that
+    is still needed is merged with the one there was; a mask may be spread over sequences, heads
+    and queries (`attention_masks`).
+
+    Contract: a lowered graph in; the parts are fused where nothing else reads what lies between
+    and `accepts` takes the workload; same values up to roundings.
+
+    Attributes:
+        accepts: whether an attention is to be one kernel.
+    """
+
+    name = "fuse-attention"
+
+    accepts: Callable[[Workload], bool]
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in graph.nodes:
+            if _is_product(node) and rewriter.alive(node):
+                _fuse(rewriter, node, self.accepts)
+        return rewriter.finish()
 
 
 def _is_product(node: Node) -> bool:

@@ -1,29 +1,39 @@
-"""Batch normalisation at inference becomes a scale and a shift per channel.
-
-    y = BatchNormalization(x, scale, bias, mean, variance)      before
-    t = Mul(x, a); y = Add(t, b)                                after
-
-with a = scale / sqrt(variance + epsilon) and b = bias - mean a, of shape (C, 1, ..., 1), computed
-in double precision. `fold_affine` then moves them into the weights of a convolution or product.
-Contract: any graph in; out, no BatchNormalization with constant statistics in inference mode is
-left.
-"""
+"""Batch normalisation: at inference nothing but a scale and a shift, which other passes move on."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 
-def expand_batch_norm(graph: Graph) -> Graph:
-    """Replace batch normalisations by Mul and Add."""
-    rewriter = Rewriter(graph)
-    for node in rewriter.nodes():
-        if node.is_onnx("BatchNormalization") and len(node.writes) == 1:
-            _expand(rewriter, node)
-    return rewriter.finish()
+@dataclass(frozen=True)
+class ExpandBatchNorm(Pass):
+    """Batch normalisation at inference becomes a scale and a shift per channel.
+
+        y = BatchNormalization(x, scale, bias, mean, variance)      before
+        t = Mul(x, a); y = Add(t, b)                                after
+
+    with a = scale / sqrt(variance + epsilon) and b = bias - mean a, of shape (C, 1, ..., 1),
+    computed in double precision. `FoldAffine` then moves them into the weights of a convolution or
+    product.
+
+    Contract: any graph in; out, no BatchNormalization with constant statistics in inference mode is
+    left.
+    """
+
+    name = "expand-batch-norm"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in rewriter.nodes():
+            if node.is_onnx("BatchNormalization") and len(node.writes) == 1:
+                _expand(rewriter, node)
+        return rewriter.finish()
 
 
 def _expand(rewriter: Rewriter, node: Node) -> None:

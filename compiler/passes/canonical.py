@@ -1,48 +1,56 @@
-"""Canonicalisation: operators that compute nothing at inference disappear, variants become one
-form.
-
-    y = Dropout(x); z = Sum(y, b, c)          before
-    t = Add(x, b); z = Add(t, c)              after
-
-Identity, Dropout, casts to the same dtype, padding by nothing, concatenation of one tensor, slices
-of everything, `x * 1` and `x + 0` are dropped; a Softmax of before opset 13, which flattened what
-follows its axis, becomes today's between views; two transposes become one;
-`Sum`/`Max`/`Min`/`Mean` of many become binary; `x
-- c` and `x / c` with a floating constant become `x + -c` and `x * (1/c)`. Contract: any graph in;
-same values out, up to one rounding of `1/c`.
-"""
+"""Canonicalisation: later passes then know one form of each thing, not the exporters' many."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of, view
 from tilesmith.compiler.onnx.access import uniform
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 
-def canonicalise(graph: Graph) -> Graph:
-    """Apply the rules above once to every node."""
-    rewriter = Rewriter(graph)
-    for node in rewriter.nodes():
-        if node.kind != "host" or not node.input(0) or not node.writes:
-            continue
-        if _does_nothing(rewriter, node) and len(node.writes) == 1:
-            rewriter.bypass(node, _passed_on(rewriter, node))
-        elif node.is_onnx("Mean") or (node.is_onnx("Sum", "Max", "Min") and len(node.inputs) != 2):
-            _make_binary(rewriter, node)
-        elif node.is_onnx("Sum"):
-            rewriter.replace(node, replace(node, operator="Add"))
-        elif node.is_onnx("Softmax", "LogSoftmax") and graph.opset < 13:
-            _modern_softmax(rewriter, node)
-        elif node.is_onnx("Transpose"):
-            _compose_transposes(rewriter, node)
-        elif node.is_onnx("Sub", "Div"):
-            _invert_constant(rewriter, node)
-    return rewriter.finish()
+@dataclass(frozen=True)
+class Canonicalise(Pass):
+    """Operators that compute nothing at inference disappear, variants become one form.
+
+        y = Dropout(x); z = Sum(y, b, c)          before
+        t = Add(x, b); z = Add(t, c)              after
+
+    Identity, Dropout, casts to the same dtype, padding by nothing, concatenation of one tensor,
+    slices of everything, `x * 1` and `x + 0` are dropped; a Softmax of before opset 13, which
+    flattened what follows its axis, becomes today's between views; two transposes become one;
+    `Sum`/`Max`/`Min`/`Mean` of many become binary; `x - c` and `x / c` with a floating constant
+    become `x + -c` and `x * (1/c)`.
+
+    Contract: any graph in; same values out, up to one rounding of `1/c`.
+    """
+
+    name = "canonicalise"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in rewriter.nodes():
+            if node.kind != "host" or not node.input(0) or not node.writes:
+                continue
+            if _does_nothing(rewriter, node) and len(node.writes) == 1:
+                rewriter.bypass(node, _passed_on(rewriter, node))
+            elif node.is_onnx("Mean") or (
+                node.is_onnx("Sum", "Max", "Min") and len(node.inputs) != 2
+            ):
+                _make_binary(rewriter, node)
+            elif node.is_onnx("Sum"):
+                rewriter.replace(node, replace(node, operator="Add"))
+            elif node.is_onnx("Softmax", "LogSoftmax") and graph.opset < 13:
+                _modern_softmax(rewriter, node)
+            elif node.is_onnx("Transpose"):
+                _compose_transposes(rewriter, node)
+            elif node.is_onnx("Sub", "Div"):
+                _invert_constant(rewriter, node)
+        return rewriter.finish()
 
 
 def _does_nothing(rewriter: Rewriter, node: Node) -> bool:

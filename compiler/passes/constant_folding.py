@@ -1,18 +1,14 @@
-"""Constant folding.
-
-    y = ConstantOfShape(shape)      before: shape is a constant
-    constant y                      after
-
-Contract: any graph in; out, no deterministic node reads constants only, unless its result is larger
-than `_LIMIT` or the host cannot compute it. Values are those of `onnx.reference`.
-"""
+"""Constant folding: what can be computed once is computed by the compiler."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.host.nodes import HostFunction, foldable
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.passes.views import is_view
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.errors import JobError
@@ -21,17 +17,29 @@ _LIMIT = 1 << 30
 """Bytes a folded result may have; a model must not grow without bound by folding."""
 
 
-def fold_constants(graph: Graph) -> Graph:
-    """Replace nodes (views included) that read constants only by their results."""
-    rewriter = Rewriter(graph)
-    for node in rewriter.nodes():
-        if not all(name in rewriter.constants for name in node.reads):
-            continue
-        if is_view(node):
-            _fold_view(rewriter, node)
-        elif foldable(node):
-            _fold(rewriter, node)
-    return rewriter.finish()
+@dataclass(frozen=True)
+class FoldConstants(Pass):
+    """Operators that read constants only become constants.
+
+        y = ConstantOfShape(shape)      before: shape is a constant
+        constant y                      after
+
+    Contract: any graph in; out, no deterministic node reads constants only, unless its result is
+    larger than `_LIMIT` or the host cannot compute it. Values are those of `onnx.reference`.
+    """
+
+    name = "fold-constants"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in rewriter.nodes():
+            if not all(name in rewriter.constants for name in node.reads):
+                continue
+            if is_view(node):
+                _fold_view(rewriter, node)
+            elif foldable(node):
+                _fold(rewriter, node)
+        return rewriter.finish()
 
 
 def _fold_view(rewriter: Rewriter, node: Node) -> None:

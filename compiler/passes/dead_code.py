@@ -1,30 +1,36 @@
-"""Dead code elimination.
-
-    a, b = f(x); c = g(b)     before: only a is used
-    a, "" = f(x)              after
-
-Contract: any graph in; out, every node and every named output of a node is needed by a graph
-output.
-"""
+"""Dead code elimination: other passes leave behind what nothing reads any more."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 
-def remove_dead_code(graph: Graph) -> Graph:
-    """Drop nodes, and optional outputs, that nothing reads."""
-    rewriter = Rewriter(graph)
-    for node in reversed(graph.nodes):
-        used = [name for name in node.writes if _used(rewriter, name)]
-        if not used:
-            rewriter.remove(node)
-        elif len(used) < len(node.writes):
-            _drop_outputs(rewriter, node, set(used))
-    return rewriter.finish()
+@dataclass(frozen=True)
+class RemoveDeadCode(Pass):
+    """Nodes, and optional outputs, that nothing reads go.
+
+        a, b = f(x); c = g(b)     before: only a is used
+        a, "" = f(x)              after
+
+    Contract: any graph in; out, every node and every named output of a node is needed by a graph
+    output.
+    """
+
+    name = "remove-dead-code"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in reversed(graph.nodes):
+            used = [name for name in node.writes if _used(rewriter, name)]
+            if not used:
+                rewriter.remove(node)
+            elif len(used) < len(node.writes):
+                _drop_outputs(rewriter, node, set(used))
+        return rewriter.finish()
 
 
 def _used(rewriter: Rewriter, name: str) -> bool:

@@ -1,20 +1,11 @@
-"""Elementwise operators become `elementwise` kernels, chains of them one kernel.
-
-    t = Add(a, b); u = Exp(t); y = Mul(u, c)                                      before
-    y = Kernel(elementwise expression=multiply(exp(add(x0,x1)),x2))(a, b, c)      after
-
-What one kernel alone would read is computed inside the next, as long as no operand is broadcast on
-the way and no more operands come together than the template takes. Axes are merged as far as the
-operands allow, so that equal work has one key whatever its shape. Contract: runs after epilogue
-fusion; float32 tensors of known shape; values equal up to roundings.
-"""
+"""Elementwise operators: chains of them are one kernel, whose formula is composed here."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +13,7 @@ from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, kernel
 from tilesmith.compiler.host.nodes import activation_step
 from tilesmith.compiler.lower import is_computable
 from tilesmith.compiler.onnx.access import clip_bounds, uniform
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.epilogue import STEPS
 from tilesmith.search_space.errors import WorkloadError
@@ -33,13 +25,29 @@ _OPERAND = re.compile(r"x(\d+)(?![\w.(])")
 Shape = tuple[int, ...]
 
 
-def lower_elementwise(graph: Graph) -> Graph:
-    """Turn elementwise operators into kernels, fusing as it goes."""
-    rewriter = Rewriter(graph)
-    for node in graph.nodes:
-        if node.kind == "host" and len(node.writes) == 1:
-            _lower(rewriter, node)
-    return rewriter.finish()
+@dataclass(frozen=True)
+class LowerElementwise(Pass):
+    """Elementwise operators become `elementwise` kernels, chains of them one kernel.
+
+        t = Add(a, b); u = Exp(t); y = Mul(u, c)                                      before
+        y = Kernel(elementwise expression=multiply(exp(add(x0,x1)),x2))(a, b, c)      after
+
+    What one kernel alone would read is computed inside the next, as long as no operand is broadcast
+    on the way and no more operands come together than the template takes. Axes are merged as far as
+    the operands allow, so that equal work has one key whatever its shape.
+
+    Contract: runs after epilogue fusion; float32 tensors of known shape; values equal up to
+    roundings.
+    """
+
+    name = "lower-elementwise"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in graph.nodes:
+            if node.kind == "host" and len(node.writes) == 1:
+                _lower(rewriter, node)
+        return rewriter.finish()
 
 
 def _lower(rewriter: Rewriter, node: Node) -> None:

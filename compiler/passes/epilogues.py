@@ -1,22 +1,15 @@
-"""Epilogue fusion: elementwise operators move into the store of the kernel before them.
-
-    t = Kernel(conv2d ...)(x, w); u = Add(t, bias); y = Relu(u)        before
-    y = Kernel(conv2d ... epilogue=bias,relu)(x, w, bias)              after
-
-An operand joins as `bias`/`scale` (it varies along the kernel's channel axis only), as
-`residual`/`multiply` (it has the output's shape) or as a number. Where two kernels feed one sum,
-the later takes it and the earlier stays an operand. Contract: a lowered graph in; the fused
-tensors had one reader; same values up to roundings.
-"""
+"""Epilogue fusion: what follows a kernel is done to its result before that is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, kernel
 from tilesmith.compiler.host.nodes import activation_step
 from tilesmith.compiler.lower import is_computable
 from tilesmith.compiler.onnx.access import clip_bounds, uniform
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.epilogue import STEPS, EpilogueStep
 from tilesmith.search_space.errors import WorkloadError
@@ -27,14 +20,29 @@ Fused = tuple[EpilogueStep, str]
 """A step and the tensor it reads ("" for none)."""
 
 
-def fuse_epilogues(graph: Graph) -> Graph:
-    """Fuse until nothing more fits."""
-    rewriter = Rewriter(graph)
-    depths = _depths(graph)
-    for node in rewriter.nodes():
-        if node.kind == "host" and len(node.writes) == 1:
-            _fuse(rewriter, node, depths)
-    return rewriter.finish()
+@dataclass(frozen=True)
+class FuseEpilogues(Pass):
+    """Elementwise operators move into the store of the kernel before them.
+
+        t = Kernel(conv2d ...)(x, w); u = Add(t, bias); y = Relu(u)        before
+        y = Kernel(conv2d ... epilogue=bias,relu)(x, w, bias)              after
+
+    An operand joins as `bias`/`scale` (it varies along the kernel's channel axis only), as
+    `residual`/`multiply` (it has the output's shape) or as a number. Where two kernels feed one
+    sum, the later takes it and the earlier stays an operand.
+
+    Contract: a lowered graph in; the fused tensors had one reader; same values up to roundings.
+    """
+
+    name = "fuse-epilogues"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        depths = _depths(graph)
+        for node in rewriter.nodes():
+            if node.kind == "host" and len(node.writes) == 1:
+                _fuse(rewriter, node, depths)
+        return rewriter.finish()
 
 
 def _depths(graph: Graph) -> dict[str, int]:

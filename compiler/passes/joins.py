@@ -1,18 +1,9 @@
-"""Concatenation and splitting without copies, where the axis is the outermost longer than one.
-
-    y = Concat(a, b, axis=1)      before: batch 1
-    y = Join(a, b)                after: a and b are computed where their part of y lies
-    a, b = Split(y, axis=1)       before; likewise Slice in steps of one, Gather of one index
-    a = View(y); b = View(y)      after
-
-A tensor can be part of one join only, at one place: what is joined twice, is a constant, or is tied
-to another place by a view (a piece of a larger tensor) keeps its Concat, and is copied. Contract:
-before lowering; same values.
-"""
+"""Concatenation and splitting without copies: parts are computed where they lie in the whole."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,22 +11,43 @@ from tilesmith.compiler.graph import INTERNAL_DOMAIN, JOIN, Graph, Node, view
 from tilesmith.compiler.lower import is_computable
 from tilesmith.compiler.memory import Groups
 from tilesmith.compiler.onnx.access import integers
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 
-def make_joins(graph: Graph) -> Graph:
-    """Turn Concat, Split and Slice into joins and views where they fit."""
-    rewriter = Rewriter(graph)
-    for node in rewriter.nodes():
-        if node.is_onnx("Split", "Slice", "Gather"):
-            _split(rewriter, node)
-    groups = _tied(rewriter)
-    for node in rewriter.nodes():
-        if node.is_onnx("Concat") and _joinable(rewriter, node) and _tie(rewriter, groups, node):
-            rewriter.replace(
-                node, Node(JOIN, node.inputs, node.outputs, node.name, INTERNAL_DOMAIN)
-            )
-    return rewriter.finish()
+@dataclass(frozen=True)
+class MakeJoins(Pass):
+    """Concatenations and splits along the outermost axis longer than one need no copies.
+
+        y = Concat(a, b, axis=1)      before: batch 1
+        y = Join(a, b)                after: a and b are computed where their part of y lies
+        a, b = Split(y, axis=1)       before; likewise Slice in steps of one, Gather of one index
+        a = View(y); b = View(y)      after
+
+    A tensor can be part of one join only, at one place: what is joined twice, is a constant, or is
+    tied to another place by a view (a piece of a larger tensor) keeps its Concat, and is copied.
+
+    Contract: before lowering; same values.
+    """
+
+    name = "make-joins"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in rewriter.nodes():
+            if node.is_onnx("Split", "Slice", "Gather"):
+                _split(rewriter, node)
+        groups = _tied(rewriter)
+        for node in rewriter.nodes():
+            if (
+                node.is_onnx("Concat")
+                and _joinable(rewriter, node)
+                and _tie(rewriter, groups, node)
+            ):
+                rewriter.replace(
+                    node, Node(JOIN, node.inputs, node.outputs, node.name, INTERNAL_DOMAIN)
+                )
+        return rewriter.finish()
 
 
 def _tied(rewriter: Rewriter) -> Groups:

@@ -1,39 +1,49 @@
-"""Layer normalisation and softmax that exporters write as several operators become one.
-
-    d = Sub(x, ReduceMean(x))                                               before
-    y = Add(Mul(Div(d, Sqrt(Add(ReduceMean(Pow(d, 2)), e))), g), b)
-    y = LayerNormalization(x, g, b, epsilon=e)                              after
-
-    e = Exp(Sub(x, ReduceMax(x))); y = Div(e, ReduceSum(e))                 before
-    y = Softmax(x)                                                          after
-
-Both over the last axis. Contract: any graph in; float32 of known shape only; the new operators are
-of the newest opset (domain "tilesmith"); values equal up to roundings; dead code is left behind.
-"""
+"""Normalisations that exporters write as several operators, and how to recognise each."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
 from tilesmith.compiler.onnx.access import axes, scalar, uniform
 from tilesmith.compiler.passes.activations import factors
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 
-def recognise_normalisations(graph: Graph) -> Graph:
-    """Replace the patterns above."""
-    rewriter = Rewriter(graph)
-    for node in rewriter.nodes():
-        if len(node.writes) != 1 or not rewriter.info(node.writes[0]).known:
-            continue
-        if rewriter.info(node.writes[0]).dtype != "float32":
-            continue
-        if node.is_onnx("Div"):
-            _softmax(rewriter, node)
-        if node.is_onnx("Div", "Mul") and rewriter.alive(node):
-            _layer_norm(rewriter, node)
-    return rewriter.finish()
+@dataclass(frozen=True)
+class RecogniseNormalisations(Pass):
+    """Layer normalisation and softmax that exporters write as several operators become one.
+
+        d = Sub(x, ReduceMean(x))                                               before
+        y = Add(Mul(Div(d, Sqrt(Add(ReduceMean(Pow(d, 2)), e))), g), b)
+        y = LayerNormalization(x, g, b, epsilon=e)                              after
+
+        e = Exp(Sub(x, ReduceMax(x))); y = Div(e, ReduceSum(e))                 before
+        y = Softmax(x)                                                          after
+
+    Both over the last axis.
+
+    Contract: any graph in; float32 of known shape only; the new operators are of the newest opset
+    (domain "tilesmith"); values equal up to roundings; dead code is left behind.
+    """
+
+    name = "recognise-normalisations"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in rewriter.nodes():
+            if len(node.writes) != 1 or not rewriter.info(node.writes[0]).known:
+                continue
+            if rewriter.info(node.writes[0]).dtype != "float32":
+                continue
+            if node.is_onnx("Div"):
+                _softmax(rewriter, node)
+            if node.is_onnx("Div", "Mul") and rewriter.alive(node):
+                _layer_norm(rewriter, node)
+        return rewriter.finish()
 
 
 def _reduced(rewriter: Rewriter, name: str, operator: str) -> str | None:

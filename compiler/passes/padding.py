@@ -1,27 +1,33 @@
-"""Padding with zeros moves into the convolution that reads it.
-
-    t = Pad(x, pads=[0, 0, 0, 0, 0, 0, 1, 1]); y = Conv(t, w)      before
-    y = Conv(x, w, pads=[0, 0, 1, 1])                              after
-
-Contract: any graph in; only spatial axes padded, by constants from 0 on; same values.
-"""
+"""Padding that exporters write as an operator of its own, before the convolution that could pad."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.onnx.access import integers, pads, scalar
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 
-def fold_padding(graph: Graph) -> Graph:
-    """Apply the rule above."""
-    rewriter = Rewriter(graph)
-    for node in rewriter.nodes():
-        if node.is_onnx("Conv"):
-            _fold(rewriter, node)
-    return rewriter.finish()
+@dataclass(frozen=True)
+class FoldPadding(Pass):
+    """Padding with zeros moves into the convolution that reads it.
+
+        t = Pad(x, pads=[0, 0, 0, 0, 0, 0, 1, 1]); y = Conv(t, w)      before
+        y = Conv(x, w, pads=[0, 0, 1, 1])                              after
+
+    Contract: any graph in; only spatial axes padded, by constants from 0 on; same values.
+    """
+
+    name = "fold-padding"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in rewriter.nodes():
+            if node.is_onnx("Conv"):
+                _fold(rewriter, node)
+        return rewriter.finish()
 
 
 def _fold(rewriter: Rewriter, node: Node) -> None:

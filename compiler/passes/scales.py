@@ -1,31 +1,38 @@
-"""Scales move from the operands of a product to its result.
-
-    y = MatMul(Mul(a, s), Mul(b, t))          before: s and t are one number each
-    y = Mul(MatMul(a, b), s t)                after
-
-so that attention's scaling becomes the epilogue of the scores' product. Contract: any graph in; the
-scaled operands had one reader; values equal up to roundings.
-"""
+"""Scales of the operands of products: at the result they become part of an epilogue."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.onnx.access import uniform
 from tilesmith.compiler.passes.affine import constant_operand
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 
-def move_scales(graph: Graph) -> Graph:
-    """Apply the rule above."""
-    rewriter = Rewriter(graph)
-    for node in rewriter.nodes():
-        if node.is_onnx("MatMul"):
-            _move(rewriter, node)
-    return rewriter.finish()
+@dataclass(frozen=True)
+class MoveScales(Pass):
+    """Scales move from the operands of a product to its result.
+
+        y = MatMul(Mul(a, s), Mul(b, t))          before: s and t are one number each
+        y = Mul(MatMul(a, b), s t)                after
+
+    so that attention's scaling becomes the epilogue of the scores' product.
+
+    Contract: any graph in; the scaled operands had one reader; values equal up to roundings.
+    """
+
+    name = "move-scales"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in rewriter.nodes():
+            if node.is_onnx("MatMul"):
+                _move(rewriter, node)
+        return rewriter.finish()
 
 
 def _move(rewriter: Rewriter, node: Node) -> None:

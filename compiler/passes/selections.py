@@ -1,34 +1,42 @@
-"""Scores that a softmax leaves out are lowered by addition, not by selection.
-
-    p = Softmax(Where(keep, s, low))          before: low is one number, -1e9 or less
-    p = Softmax(Add(s, Where(keep, 0, low)))  after
-
-so that the selection is made once, of the mask alone, and attention with a mask is one pattern.
-Contract: any graph in. Values are equal: the sum of a score and so low a number is that number as
-far as its exponential can tell (scores in fp32 are below 64 in a row that is left out as a whole).
-"""
+"""Masks written as selections: as sums they are one pattern with all other masks."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.onnx.access import uniform
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 LOW = -1e9
 """From here down a number is as good as minus infinity beside scores."""
 
 
-def add_selections(graph: Graph) -> Graph:
-    """Apply the rule above."""
-    rewriter = Rewriter(graph)
-    for node in rewriter.nodes():
-        if node.is_onnx("Softmax"):
-            _add(rewriter, node)
-    return rewriter.finish()
+@dataclass(frozen=True)
+class AddSelections(Pass):
+    """Scores that a softmax leaves out are lowered by addition, not by selection.
+
+        p = Softmax(Where(keep, s, low))          before: low is one number, -1e9 or less
+        p = Softmax(Add(s, Where(keep, 0, low)))  after
+
+    so that the selection is made once, of the mask alone, and attention with a mask is one pattern.
+
+    Contract: any graph in. Values are equal: the sum of a score and so low a number is that number
+    as far as its exponential can tell (scores in fp32 are below 64 in a row that is left out as a
+    whole).
+    """
+
+    name = "add-selections"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in rewriter.nodes():
+            if node.is_onnx("Softmax"):
+                _add(rewriter, node)
+        return rewriter.finish()
 
 
 def _add(rewriter: Rewriter, softmax: Node) -> None:

@@ -1,16 +1,11 @@
-"""Shape-only operators become views, and views of views one view.
-
-    y = Reshape(x, shape); z = Squeeze(y)     before
-    z = View(x)                               after
-
-Covers Reshape, Flatten, Squeeze, Unsqueeze, Expand and Transpose that move no element, and
-Identity; a view that changes nothing at all disappears. Contract: any graph in; out, none of those
-operators is left where the shapes are known.
-"""
+"""Views: operators that move no byte cost nothing, and passes look through them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, VIEW, Graph, Node, view
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 _SHAPE_ONLY = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -20,13 +15,27 @@ def is_view(node: Node | None) -> bool:
     return node is not None and node.domain == INTERNAL_DOMAIN and node.operator == VIEW
 
 
-def make_views(graph: Graph) -> Graph:
-    """Turn operators that only rename bytes into views."""
-    rewriter = Rewriter(graph)
-    for node in rewriter.nodes():
-        if is_view(node) or _moves_nothing(rewriter, node):
-            _simplify(rewriter, node)
-    return rewriter.finish()
+@dataclass(frozen=True)
+class MakeViews(Pass):
+    """Operators that move no byte become views, and views of views one view.
+
+        y = Reshape(x, shape); z = Squeeze(y)     before
+        z = View(x)                               after
+
+    Covers Reshape, Flatten, Squeeze, Unsqueeze, Expand and Transpose that move no element, and
+    Identity; a view that changes nothing at all disappears.
+
+    Contract: any graph in; out, none of those operators is left where the shapes are known.
+    """
+
+    name = "make-views"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in rewriter.nodes():
+            if is_view(node) or _moves_nothing(rewriter, node):
+                _simplify(rewriter, node)
+        return rewriter.finish()
 
 
 def _moves_nothing(rewriter: Rewriter, node: Node) -> bool:

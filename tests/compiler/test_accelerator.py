@@ -272,7 +272,7 @@ def test_masks_keep_every_digit_of_what_they_show(hidden: float) -> None:
 
 def test_schedules_are_judged_in_place_as_they_will_run() -> None:
     """An alternative's latency is that of the model compiled with it; the incumbent's its own."""
-    kernels, narrowed = scheduled(import_model(MLP), TRN1, "bf16")
+    kernels = scheduled(import_model(MLP), TRN1, "bf16")
     evaluator = DeviceEvaluator(kernels, TRN1, None)
     workload = next(n.workload for n in kernels.nodes if n.workload is not None)
     space = template_of(workload.operator).space(workload, TRN1)
@@ -281,7 +281,7 @@ def test_schedules_are_judged_in_place_as_they_will_run() -> None:
     results = evaluator.measure([{}, {workload: usual}, {workload: other}])
     base, same, changed = (result.latency for result in results)
     assert base == same == latency_of(built(MLP, "bf16").recipe, QUICK) * 1e-9
-    recipe = fastest_recipe(kernels, TRN1, None, 1, {workload: other}, True, narrowed)
+    recipe = fastest_recipe(kernels, TRN1, None, 1, {workload: other}, True)
     assert changed == pytest.approx(latency_of(recipe, QUICK) * 1e-9)
     assert latency_of(recipe) <= latency_of(recipe, QUICK), "compiling tries more"
     assert sum(evaluator.shown().values()) == pytest.approx(base), "kernels account for all of it"

@@ -19,17 +19,18 @@ from tests.compiler.model_builder import (
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.passes.activations import recognise_activations
-from tilesmith.compiler.passes.affine import fold_affine
-from tilesmith.compiler.passes.batch_norm import expand_batch_norm
-from tilesmith.compiler.passes.canonical import canonicalise
-from tilesmith.compiler.passes.constant_folding import fold_constants
-from tilesmith.compiler.passes.dead_code import remove_dead_code
-from tilesmith.compiler.passes.normalisation import recognise_normalisations
-from tilesmith.compiler.passes.padding import fold_padding
-from tilesmith.compiler.passes.scales import move_scales
-from tilesmith.compiler.passes.views import make_views
-from tilesmith.compiler.pipeline import SIMPLIFICATIONS, apply, simplify
+from tilesmith.compiler.passes.activations import RecogniseActivations
+from tilesmith.compiler.passes.affine import FoldAffine
+from tilesmith.compiler.passes.base import apply
+from tilesmith.compiler.passes.batch_norm import ExpandBatchNorm
+from tilesmith.compiler.passes.canonical import Canonicalise
+from tilesmith.compiler.passes.constant_folding import FoldConstants
+from tilesmith.compiler.passes.dead_code import RemoveDeadCode
+from tilesmith.compiler.passes.normalisation import RecogniseNormalisations
+from tilesmith.compiler.passes.padding import FoldPadding
+from tilesmith.compiler.passes.scales import MoveScales
+from tilesmith.compiler.passes.views import MakeViews
+from tilesmith.compiler.pipeline import SIMPLIFICATIONS, simplify
 
 X4 = "g (float[2, 4, 5, 6] x) => "
 
@@ -39,25 +40,25 @@ def test_constants_are_folded_but_random_numbers_are_not() -> None:
         X4 + "(float[2, 4, 5, 6] y) { c = Add(a, b) d = Sqrt(c) y = Mul(x, d) }",
         a=np.full((4, 1, 1), 2.0, np.float32), b=np.full((4, 1, 1), 7.0, np.float32),
     )  # fmt: skip
-    graph = check(model, fold_constants)
+    graph = check(model, FoldConstants().run)
     assert operators(graph) == {"Mul": 1}
     assert float(graph.constants["d"][0, 0, 0]) == 3.0
     noise = model_of("g () => (float[3] y) { y = RandomNormal<shape=[3]>() }")
-    assert operators(fold_constants(import_model(noise))) == {"RandomNormal": 1}
+    assert operators(FoldConstants().run(import_model(noise))) == {"RandomNormal": 1}
 
 
 def test_an_output_may_be_a_constant() -> None:
     model = model_of(
         "g (float[2] x) => (float[2] y, float[2] z) { y = Relu(x) z = Neg(w) }", w=random(2)
     )
-    assert operators(check(model, fold_constants)) == {"Relu": 1}
+    assert operators(check(model, FoldConstants().run)) == {"Relu": 1}
 
 
 def test_dead_nodes_and_dead_outputs_go() -> None:
     model = model_of(
         X4 + "(float[2, 4, 5, 6] y) { a = Neg(x) b = Exp(a) y, m = Dropout(x) }", opset=9
     )
-    graph = check(model, remove_dead_code)
+    graph = check(model, RemoveDeadCode().run)
     assert [node.outputs for node in graph.nodes] == [("y",)]
 
 
@@ -69,17 +70,17 @@ def test_shape_only_operators_become_one_view() -> None:
         h = Flatten<axis=2>(f) y = Relu(h) }""",
         one=np.array([1]), s=np.array([-1, 6]),
     )  # fmt: skip
-    passes = (canonicalise, make_views, remove_dead_code)
+    passes = (Canonicalise(), MakeViews(), RemoveDeadCode())
     graph = check(model, lambda g: apply(g, passes))
     assert operators(graph) == {"View": 1, "Relu": 1}
 
 
 def test_a_view_between_input_and_output_stays() -> None:
     model = model_of("g (float[2, 3] x) => (float[1, 6] y) { y = Flatten<axis=0>(x) }")
-    graph = check(model, make_views)
+    graph = check(model, MakeViews().run)
     assert operators(graph) == {"View": 1}
     both = model_of("g (float[2] x) => (float[2] y) { y = Identity(x) }")
-    assert operators(check(both, canonicalise)) == {"Identity": 1}
+    assert operators(check(both, Canonicalise().run)) == {"Identity": 1}
 
 
 @pytest.mark.parametrize(
@@ -104,14 +105,14 @@ def test_canonical_forms(body: str, left: dict[str, int]) -> None:
         X4 + f"(float[2, 4, 5, 6] y) {{ {body} }}",
         one=np.float32(1), zero=np.float32(0), w=1 + np.abs(random(4, 1, 6)),
     )  # fmt: skip
-    graph = check(model, canonicalise)
+    graph = check(model, Canonicalise().run)
     assert operators(graph) == left
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 def test_softmax_before_opset_13_flattens(axis: int) -> None:
     model = model_of(X4 + f"(float[2, 4, 5, 6] y) {{ y = Softmax<axis={axis}>(x) }}", opset=11)
-    graph = check(model, lambda g: apply(g, (canonicalise, make_views)))
+    graph = check(model, lambda g: apply(g, (Canonicalise(), MakeViews())))
     assert graph.nodes[-1].operator in ("View", "Softmax")
 
 
@@ -123,11 +124,11 @@ def test_batch_norm_is_a_scale_and_a_shift(shape: tuple[int, ...]) -> None:
         "{ y = BatchNormalization<epsilon=0.01>(x, s, b, m, v) }",
         s=random(4), b=random(4, seed=1), m=random(4, seed=2), v=np.abs(random(4, seed=3)),
     )  # fmt: skip
-    assert operators(check(model, expand_batch_norm)) == {"Mul": 1, "Add": 1}
+    assert operators(check(model, ExpandBatchNorm().run)) == {"Mul": 1, "Add": 1}
 
 
 def folded(graph: Graph) -> Graph:
-    return apply(graph, (canonicalise, expand_batch_norm, fold_affine))
+    return apply(graph, (Canonicalise(), ExpandBatchNorm(), FoldAffine()))
 
 
 @pytest.mark.parametrize("bias", ["", ", bias"])
@@ -188,7 +189,7 @@ def test_scales_leave_the_operands_of_a_product() -> None:
         "{ a = Mul(q, s) b = Mul(t, k) y = MatMul(a, b) }",
         s=np.float32(0.5), t=np.float32(0.25),
     )  # fmt: skip
-    graph = check(model, move_scales)
+    graph = check(model, MoveScales().run)
     assert [node.operator for node in graph.nodes] == ["MatMul", "Mul"]
 
 
@@ -221,7 +222,7 @@ def numbers(**more: float) -> dict[str, np.float32]:
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_are_recognised(name: str) -> None:
     model = model_of(f"g (float[3, 7] x) => (float[3, 7] y) {{ {ACTIVATIONS[name]} }}", **numbers())
-    graph = check(model, lambda g: apply(g, (recognise_activations, remove_dead_code)))
+    graph = check(model, lambda g: apply(g, (RecogniseActivations(), RemoveDeadCode())))
     assert [node.operator for node in graph.nodes] == [name.split()[0]]
     whole = simplify(import_model(model))
     assert [node.operator for node in whole.nodes] == [name.split()[0]]
@@ -230,7 +231,7 @@ def test_activations_are_recognised(name: str) -> None:
 def test_the_newest_operators_are_recognised_too() -> None:
     for text in ("Gelu", 'Gelu<approximate="tanh">'):
         model = model_of(f"g (float[3, 7] x) => (float[3, 7] y) {{ y = {text}(x) }}", opset=20)
-        assert operators(check(model, recognise_activations)).keys() <= {"gelu", "gelu_tanh"}
+        assert operators(check(model, RecogniseActivations().run)).keys() <= {"gelu", "gelu_tanh"}
 
 
 @pytest.mark.parametrize("wrong", [{"half": 0.6}, {"root2": 1.5, "over_root2": 0.6}, {"one": 1.5}])
@@ -238,7 +239,7 @@ def test_near_misses_are_not_recognised(wrong: dict[str, float]) -> None:
     model = model_of(
         f"g (float[3, 7] x) => (float[3, 7] y) {{ {ACTIVATIONS['gelu']} }}", **numbers(**wrong)
     )
-    graph = check(model, lambda g: apply(g, (recognise_activations, remove_dead_code)))
+    graph = check(model, lambda g: apply(g, (RecogniseActivations(), RemoveDeadCode())))
     assert "gelu" not in operators(graph)
 
 
@@ -265,7 +266,7 @@ def test_layer_norm_is_recognised(square: str, rest: str, left: dict[str, int]) 
         f"g (float[2, 3, 8] x) => (float[2, 3, 8] y) {{ {NORM.format(square=square)} {rest} }}",
         two=np.float32(2), small=np.float32(1e-5), one=np.float32(1), g1=random(8), b1=random(8),
     )  # fmt: skip
-    graph = check(model, lambda g: apply(g, (recognise_normalisations, remove_dead_code)))
+    graph = check(model, lambda g: apply(g, (RecogniseNormalisations(), RemoveDeadCode())))
     assert operators(graph) == left
 
 
@@ -278,7 +279,7 @@ def test_softmax_is_recognised_over_the_last_axis_only() -> None:
             f"g (float[2, 3, 8] x) => (float[2, 3, 8] y) {{ {body.format(a=axis)} }}",
             at=np.array([axis]),
         )
-        graph = check(model, lambda g: apply(g, (recognise_normalisations, remove_dead_code)))
+        graph = check(model, lambda g: apply(g, (RecogniseNormalisations(), RemoveDeadCode())))
         assert left is None or operators(graph) == left
         assert left is not None or "Softmax" not in operators(graph)
 
@@ -300,7 +301,7 @@ def test_zero_padding_moves_into_a_convolution(pad: str, conv: str, left: dict[s
         p=np.array([0, 0, 1, 0, 0, 0, 0, 2]), channels=np.array([0, 2, 0, 0, 0, 2, 0, 0]),
         zero=np.float32(0), one=np.float32(1), w=random(4, 4, 3, 3),
     )  # fmt: skip
-    graph = check(model, lambda g: apply(g, (fold_padding, remove_dead_code)))
+    graph = check(model, lambda g: apply(g, (FoldPadding(), RemoveDeadCode())))
     assert operators(graph) == left
 
 
@@ -311,14 +312,14 @@ def test_every_simplification_returns_the_same_object_when_it_has_nothing_to_do(
     )  # fmt: skip
     graph = import_model(model)
     for step in SIMPLIFICATIONS:
-        assert step(graph) is graph, step.__name__
+        assert step.run(graph) is graph, step.name
 
 
 def test_rewriting_keeps_the_order_and_the_outputs() -> None:
     model = model_of(
         "g (float[4] x) => (float[4] y, float[4] z) { y = Identity(x) a = Neg(x) z = Identity(a) }"
     )
-    graph = check(model, canonicalise)
+    graph = check(model, Canonicalise().run)
     assert [info.name for info in graph.outputs] == ["y", "z"]
     inputs = inputs_of(graph)
     assert_close(run_reference(graph, inputs), expected(model, inputs))

@@ -85,7 +85,7 @@ def parts_of(
 
     graph = import_model(subject, shapes)  # type: ignore[arg-type]
     if target is not None and (target.family in backends or precision != "fp32"):
-        graph, _ = scheduled(graph, target, precision)
+        graph = scheduled(graph, target, precision)
     else:
         graph = prepared(graph)
     counts = Counter(node.workload for node in graph.nodes if node.workload is not None)

@@ -31,11 +31,15 @@ from tilesmith.codegen.native.kernel import (
 )
 from tilesmith.codegen.structures import lowered
 from tilesmith.compiler.backend import Backend, Compiled, backends
+from tilesmith.compiler.host.fallback import has_schedule
+from tilesmith.compiler.passes.attention import FuseAttention
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.program import CodeObject, KernelStep, Place, Recipe
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.ir.expression import const
 from tilesmith.search_space.ir.program import Buffer, Program, blocks
+from tilesmith.search_space.schedules.cpu import attention
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
@@ -45,6 +49,12 @@ class CpuBackend(Backend):
     """See the module's docstring."""
 
     family = "cpu"
+
+    def passes(self, target: Target, precision: str) -> tuple[Pass, ...]:
+        def accepts(workload: Workload) -> bool:
+            return attention.pays(workload, target) and has_schedule(workload, target)
+
+        return (*super().passes(target, precision), FuseAttention(accepts))
 
     def check(self, target: Target) -> None:
         """This machine must have the target's architecture and every feature its code may use."""

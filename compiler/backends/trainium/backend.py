@@ -26,6 +26,12 @@ from tilesmith.codegen.trainium.selection.staging import SUFFIX, Staged, constan
 from tilesmith.compiler.backend import Backend, Compiled, backends
 from tilesmith.compiler.backends.trainium.model import latency_of
 from tilesmith.compiler.backends.trainium.program import Program, linked
+from tilesmith.compiler.backends.trainium.windows import EvenWindows
+from tilesmith.compiler.host.fallback import FallBack, has_schedule
+from tilesmith.compiler.known_operands import MarkKnown
+from tilesmith.compiler.passes.attention import FuseAttention
+from tilesmith.compiler.passes.base import Pass
+from tilesmith.compiler.precision import LowerPrecision
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import CodegenError, ModelError, VerificationError
@@ -44,6 +50,15 @@ class TrainiumBackend(Backend):
     family = "trainium"
     reuses_memory = False
     falls_back = True
+
+    def passes(self, target: Target, precision: str) -> tuple[Pass, ...]:
+        return (
+            FuseAttention(lambda workload: has_schedule(workload, target)),
+            EvenWindows(),
+            LowerPrecision(precision),
+            MarkKnown(),
+            FallBack(target),
+        )
 
     def check(self, target: Target) -> None:
         """The target has to describe a core that is complete and possible."""

@@ -1,22 +1,14 @@
-"""Means over windows as accelerators take them: one count for all windows, channels on partitions.
-
-    y = mean(x), fewer cells at the border                before
-    y = mean(x with its padding counted) * factor         after, `factor` a constant
-
-    y = mean over rows of images of one channel           before
-    y = matmul(band, x)                                   after, `band` a constant matrix
-
-The first spares a trip to the host. The second is what a local response normalisation sums its
-squares by, its channels being rows: one channel would use one partition, a product uses all.
-Contract: a lowered graph in, the same values out up to roundings; only averaging kernels change.
-"""
+"""Means over windows as accelerators take them: counted alike, channels on partitions."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Graph, Node, TensorInfo, kernel
+from tilesmith.compiler.passes.base import Pass
 from tilesmith.search_space.epilogue import EpilogueStep
 from tilesmith.search_space.operators.pool2d import Pool2d, Window
 from tilesmith.search_space.template import template_of
@@ -25,18 +17,36 @@ from tilesmith.search_space.workload import Workload
 Array = NDArray[np.float32]
 
 
-def even_windows(graph: Graph) -> Graph:
-    """The graph with its means over windows rewritten."""
-    constants, tensors = dict(graph.constants), dict(graph.tensors)
-    nodes = []
-    for node in graph.nodes:
-        found = _rewritten(node)
-        if found is not None:
-            node, name, array = found
-            constants[name] = array
-            tensors[name] = TensorInfo(name, "float32", array.shape)
-        nodes.append(node)
-    return graph.with_(nodes=tuple(nodes), constants=constants, tensors=tensors)
+@dataclass(frozen=True)
+class EvenWindows(Pass):
+    """Means over windows count the same number of cells everywhere.
+
+        y = mean(x), fewer cells at the border                before
+        y = mean(x with its padding counted) * factor         after, `factor` a constant
+
+        y = mean over rows of images of one channel           before
+        y = matmul(band, x)                                   after, `band` a constant matrix
+
+    The first spares a trip to the host. The second is what a local response normalisation sums its
+    squares by, its channels being rows: one channel would use one partition, a product uses all.
+
+    Contract: a lowered graph in, the same values out up to roundings; only averaging kernels
+    change.
+    """
+
+    name = "even-windows"
+
+    def run(self, graph: Graph) -> Graph:
+        rewritten = {node: found for node in graph.nodes if (found := _rewritten(node))}
+        if not rewritten:
+            return graph
+        arrays = {name: array for _, name, array in rewritten.values()}
+        infos = {name: TensorInfo(name, "float32", a.shape) for name, a in arrays.items()}
+        return graph.with_(
+            nodes=tuple(rewritten[n][0] if n in rewritten else n for n in graph.nodes),
+            constants={**graph.constants, **arrays},
+            tensors={**graph.tensors, **infos},
+        )
 
 
 def _rewritten(node: Node) -> tuple[Node, str, Array] | None:
