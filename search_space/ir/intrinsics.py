@@ -1,33 +1,23 @@
-"""Intrinsics: instructions of accelerators that a schedule may tensorize with, as specifications.
+"""Intrinsics: instructions that a schedule may tensorize with, as specifications.
 
 A specification says what one instruction computes (a block of the loop IR over its operands), in
 which memories each operand may be, which engines execute it, and how large each dimension may be:
 
     tensor.matmul   psum[m, n] += stationary[k, m] * moving[k, n]      K, M <= array, N <= one bank
 
-An operand in SBUF or PSUM is indexed [partition, free]: its first physical dimension lies across
-the partitions, all others within one. `match` finds which loops of a tensorized statement play
-which part. CPUs know one: `transpose`, a tile turned in vector registers.
-
-Sources of the limits: AWS Neuron SDK documentation, NKI architecture guide and instruction
-reference; the targets carry the numbers.
+`match` finds which loops of a tensorized statement play which part. Which instructions there are is
+for each family to say (`search_space.family`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilesmith.search_space.errors import VerificationError
-from tilesmith.search_space.ir.expression import Expr, var
+from tilesmith.search_space.ir.expression import Expr
 from tilesmith.search_space.ir.program import Block, Buffer, Intrinsic, Loop, Statement
-from tilesmith.search_space.ir.scalar import Call, Const, Load, Scalar, call, load, loads
-from tilesmith.search_space.target import Target
-
-FAMILIES = ("systolic", "trainium")
-"""Families of targets with SBUF and PSUM."""
-
-_K, _M, _N, _P, _F = var("k"), var("m"), var("n"), var("p"), var("f")
+from tilesmith.search_space.ir.scalar import Call, Load, Scalar, loads
 
 
 @dataclass(frozen=True)
@@ -37,20 +27,19 @@ class IntrinsicSpec:
     Attributes:
         body: its meaning. An operand without indices may be indexed in any way (HBM); a pointwise
             instruction computes any function of operands indexed like its output, or by partition.
-        scopes: memories allowed for each operand of `body`, by name.
+        scopes: memories allowed for each operand of `body`, by name; none where code generation
+            finds out by itself whether it can use the instruction.
         engines: that execute it.
-        limits: dimension of `body` -> name of the limit in `machine_limits`.
+        limits: dimension of `body` -> name of the limit in the family's `limits`.
         pointwise: see `body`.
-        families: of the targets that have it.
     """
 
     name: str
     body: Block
-    scopes: Mapping[str, tuple[str, ...]]
-    engines: tuple[str, ...]
-    limits: Mapping[str, str]
+    scopes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    engines: tuple[str, ...] = ()
+    limits: Mapping[str, str] = field(default_factory=dict)
     pointwise: bool = False
-    families: tuple[str, ...] = FAMILIES
 
     def __str__(self) -> str:
         value = "f(operands)" if self.pointwise else str(self.body.value)
@@ -58,98 +47,9 @@ class IntrinsicSpec:
         return f"{self.body.write} {sign} {value}"
 
 
-def _block(value: Scalar, *indices: Expr, reducer: str | None = None) -> Block:
+def computes(value: Scalar, *indices: Expr, reducer: str | None = None) -> Block:
+    """The body of a specification: `out[indices] = value`, or `reducer=` into it."""
     return Block("", "out", indices, value, reducer)
-
-
-_ON_CHIP = ("sbuf", "psum")
-_PARTITION = {"p": "partitions"}
-
-INTRINSICS: Mapping[str, IntrinsicSpec] = {
-    spec.name: spec
-    for spec in (
-        IntrinsicSpec(
-            "tensor.matmul",
-            _block(
-                call("multiply", load("stationary", _K, _M), load("moving", _K, _N)),
-                _M, _N, reducer="sum",
-            ),
-            {"out": ("psum",), "stationary": ("sbuf",), "moving": ("sbuf",)},
-            ("tensor",),
-            {"k": "rows", "m": "columns", "n": "moving"},
-        ),
-        IntrinsicSpec(
-            "dma.load",
-            _block(Load("source", ()), _P, _F),
-            {"out": ("sbuf",), "source": ("hbm",)},
-            ("dma",),
-            _PARTITION,
-        ),
-        IntrinsicSpec(
-            "dma.store",
-            Block("", "out", (), load("source", _P, _F)),
-            {"out": ("hbm",), "source": ("sbuf",)},
-            ("dma",),
-            _PARTITION,
-        ),
-        IntrinsicSpec(
-            "memset",
-            _block(Const(0.0), _P, _F),
-            {"out": _ON_CHIP},
-            ("vector", "gpsimd"),
-            _PARTITION,
-        ),
-        IntrinsicSpec(
-            "pointwise",
-            _block(load("source", _P, _F), _P, _F),
-            {"out": _ON_CHIP, "source": _ON_CHIP},
-            ("vector", "scalar", "gpsimd"),
-            _PARTITION,
-            pointwise=True,
-        ),
-        IntrinsicSpec(
-            "transpose",
-            _block(load("source", _N, _M), _M, _N),
-            {},
-            (),
-            {},
-            families=("cpu",),
-        ),
-    )
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Memory:
-    """An on-chip memory: partitions, bytes in each, and bytes of one bank (0: no banks)."""
-
-    partitions: int
-    bytes: int
-    bank: int = 0
-
-
-def memories(target: Target) -> dict[str, Memory]:
-    """The on-chip memories of an accelerator, by scope."""
-    partitions = target.integer("sbuf.partitions")
-    sbuf = target.integer("sbuf.mib") * 2**20 // partitions
-    psum = target.integer("psum.mib") * 2**20 // partitions
-    return {
-        "sbuf": Memory(partitions, sbuf),
-        "psum": Memory(partitions, psum, psum // target.integer("psum.banks")),
-    }
-
-
-def machine_limits(target: Target) -> dict[str, int]:
-    """The largest dimensions of an accelerator's instructions, by the names specifications use."""
-    array = "array" if target.family == "systolic" else "tensor"
-    bank = memories(target)["psum"].bank
-    moving = "tensor.moving_free"
-    return {
-        "rows": target.integer(f"{array}.rows"),
-        "columns": target.integer(f"{array}.cols"),
-        "moving": target.integer(moving) if moving in target else bank // 4,
-        "partitions": target.integer("sbuf.partitions"),
-    }
 
 
 @dataclass(frozen=True)
@@ -167,14 +67,13 @@ class Match:
     loops: Mapping[str, tuple[Loop, ...]]
 
 
-def match(statement: Intrinsic, buffers: Mapping[str, Buffer]) -> Match:
+def match(spec: IntrinsicSpec, statement: Intrinsic, buffers: Mapping[str, Buffer]) -> Match:
     """Read a tensorized statement as its instruction.
 
     Raises:
         VerificationError: it is no plain loop nest around one block, computes something else, or
             has an operand in a memory the instruction cannot reach.
     """
-    spec = INTRINSICS[statement.name]
     loops, block = _nest(statement)
     pairs = _operands(spec, block)
     dimensions: dict[str, str] = {}

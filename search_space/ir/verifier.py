@@ -7,24 +7,13 @@ the rules. Index ranges need numbers: they are checked where no symbol is left.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from math import prod
 
-from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import VerificationError
 from tilesmith.search_space.ir.bounds import Surroundings
-from tilesmith.search_space.ir.expression import ONE, Expr
-from tilesmith.search_space.ir.intrinsics import (
-    FAMILIES,
-    INTRINSICS,
-    IntrinsicSpec,
-    Match,
-    Memory,
-    machine_limits,
-    match,
-    memories,
-)
+from tilesmith.search_space.ir.expression import Expr
+from tilesmith.search_space.ir.machine_rules import MachineRules
 from tilesmith.search_space.ir.program import (
     Allocate,
     Block,
@@ -38,31 +27,50 @@ from tilesmith.search_space.ir.program import (
     walk,
 )
 from tilesmith.search_space.ir.scalar import Call, Condition, Load, Scalar, Select
+from tilesmith.search_space.ir.settings import Settings
 from tilesmith.search_space.target import Target
 
-CPU_SCOPES = ("global", "packed", "local", "register")
-ACCELERATOR_SCOPES = ("global", "packed", "hbm", "sbuf", "psum")
-"""Anything global or packed is in HBM there."""
-ENGINES = ("dma", "tensor", "vector", "scalar", "gpsimd")
 
-
-def verify(program: Program, target: Target | None = None) -> None:
+def verify(program: Program, target: Target | None = None, settings: Settings = ()) -> None:
     """Check a program, symbolic or bound; with a target, its scopes, instructions and capacities.
+
+    Args:
+        settings: those that the program leaves open; without them, what they decide is not checked.
 
     Raises:
         VerificationError: naming the block, buffer or loop, and the rule or limit that is broken.
     """
-    checker = _Checker.of(program, target)
+    rules = MachineRules(target, settings)
+    parts = [part for part in (program.prologue, program.body) if part is not None]
+    inside = [statement for part in parts for statement in walk(part)]
+    loops = frozenset(s.variable for s in inside if isinstance(s, Loop))
+    engines = rules.family is not None and bool(rules.family.engines)
+    tensorized = engines and any(isinstance(s, Intrinsic) for s in inside)
+    checker = _Checker(rules, loops, tensorized)
     for buffer in (*program.parameters, *program.literals):
         checker.declare(buffer)
-    for statement in (program.prologue, program.body):
-        if statement is not None:
-            checker.check(statement, Surroundings())
+    for part in parts:
+        checker.check(part, Surroundings())
 
 
-def _loop_names(program: Program) -> frozenset[str]:
-    statements = [s for s in (program.prologue, program.body) if s is not None]
-    return frozenset(s.variable for whole in statements for s in walk(whole) if isinstance(s, Loop))
+def verify_settings(program: Program, target: Target, settings: Settings) -> None:
+    """Check what settings decide of a verified program: places, depths, engines.
+
+    Raises:
+        VerificationError: naming the block, buffer or loop, and the rule or limit that is broken.
+    """
+    rules = MachineRules(target, settings)
+    for statement in walk(program.body):
+        match statement:
+            case Loop():
+                rules.loop(statement)
+            case Allocate(buffer, _):
+                rules.buffer(buffer)
+                rules.place(buffer)
+            case Block():
+                rules.engine(statement)
+            case _:
+                pass
 
 
 @dataclass
@@ -71,38 +79,19 @@ class _Checker:
 
     Attributes:
         loops: names of all loop variables; other free names are symbols.
-        kinds: kind of every loop around, by variable.
-        scopes: memory scopes the target has; empty without a target.
-        limits: of the target's instructions, by name; empty on a CPU.
-        used: bytes in use in each partition of each on-chip memory.
-        instruction: name of the intrinsic around.
         tensorized: whether the program consists of an accelerator's instructions.
+        kinds: kind of every loop around, by variable.
+        instruction: name of the intrinsic around.
         proved: index ranges decided before.
     """
 
-    target: Target | None
+    rules: MachineRules
     loops: frozenset[str]
-    scopes: tuple[str, ...] = ()
-    limits: Mapping[str, int] = field(default_factory=dict)
-    memories: Mapping[str, Memory] = field(default_factory=dict)
+    tensorized: bool = False
     buffers: dict[str, Buffer] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
-    used: dict[str, int] = field(default_factory=dict)
     instruction: str = ""
-    tensorized: bool = False
     proved: dict[object, bool] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, program: Program, target: Target | None) -> _Checker:
-        loops = _loop_names(program)
-        if target is None:
-            return cls(None, loops)
-        if target.family not in FAMILIES:
-            return cls(target, loops, CPU_SCOPES)
-        return cls(
-            target, loops, ACCELERATOR_SCOPES, machine_limits(target), memories(target),
-            tensorized=any(isinstance(s, Intrinsic) for s in walk(program.body)),
-        )  # fmt: skip
 
     # -- statements ---------------------------------------------------------------------------
     def check(self, statement: Statement, around: Surroundings) -> None:
@@ -128,8 +117,7 @@ class _Checker:
         if loop.variable in around.extents:
             raise VerificationError(f"loop '{loop.variable}' stands inside a loop of that name")
         self._variables((loop.extent,), around, f"the extent of loop '{loop.variable}'")
-        if loop.stages < 1:
-            raise VerificationError(f"loop '{loop.variable}' is pipelined {loop.stages} deep")
+        self.rules.loop(loop)
         if loop.kind == "vector" and any(isinstance(s, Loop) for s in walk(loop.body)):
             raise VerificationError(f"vector loop '{loop.variable}' holds another loop")
         self.kinds[loop.variable] = loop.kind
@@ -138,62 +126,20 @@ class _Checker:
     def _allocate(self, buffer: Buffer, body: Statement, around: Surroundings) -> None:
         self._variables(buffer.shape, around, f"the shape of buffer '{buffer.name}'")
         self.declare(buffer)
-        before = dict(self.used)
-        self._capacity(buffer)
+        self.rules.place(buffer)
         self.check(body, around)
-        self.used = before
         del self.buffers[buffer.name]
 
     def declare(self, buffer: Buffer) -> None:
         """A buffer comes into being: its name must be free, its memory one of the target's."""
         if buffer.name in self.buffers:
             raise VerificationError(f"buffer '{buffer.name}' is allocated inside its own lifetime")
-        if self.scopes and buffer.scope not in self.scopes:
-            assert self.target is not None
-            raise VerificationError(
-                f"buffer '{buffer.name}' is in '{buffer.scope}', which target "
-                f"'{self.target.name}' lacks; it has {', '.join(self.scopes)}"
-            )
-        if buffer.versions < 1:
-            raise VerificationError(f"buffer '{buffer.name}' has {buffer.versions} versions")
+        self.rules.buffer(buffer)
         self.buffers[buffer.name] = buffer
-
-    def _capacity(self, buffer: Buffer) -> None:
-        """On-chip memories: partitions, banks and bytes."""
-        memory = self.memories.get(buffer.scope)
-        shape = [extent.constant for extent in buffer.shape]
-        if memory is None or any(extent is None for extent in shape):
-            return
-        partitions, *free = [extent or 0 for extent in shape] or [1]
-        size = prod(free) * size_of(buffer.dtype)
-        where = f"buffer '{buffer.name}' in {buffer.scope}"
-        if partitions > memory.partitions:
-            raise VerificationError(
-                f"{where} takes {partitions} partitions; there are {memory.partitions}"
-            )
-        if memory.bank and size > memory.bank:
-            raise VerificationError(
-                f"{where} takes {size} bytes of each partition; a bank holds {memory.bank}"
-            )
-        held = -(-size // memory.bank) * memory.bank if memory.bank else size
-        self.used[buffer.scope] = self.used.get(buffer.scope, 0) + held * buffer.versions
-        if self.used[buffer.scope] > memory.bytes:
-            raise VerificationError(
-                f"{where} brings the bytes in use to {self.used[buffer.scope]} of each partition; "
-                f"it has {memory.bytes}"
-            )
 
     # -- instructions -------------------------------------------------------------------------
     def _intrinsic(self, statement: Intrinsic, around: Surroundings) -> None:
-        family = self.target.family if self.target else None
-        known = [s for s in INTRINSICS.values() if family is None or family in s.families]
-        spec = next((s for s in known if s.name == statement.name), None)
-        if spec is None:
-            name = f"target '{self.target.name}'" if self.target else "any target"
-            raise VerificationError(
-                f"intrinsic '{statement.name}' is no instruction of {name}; "
-                f"known: {', '.join(s.name for s in known)}"
-            )
+        spec = self.rules.instruction(statement)
         if self.instruction:
             raise VerificationError(
                 f"intrinsic '{statement.name}' stands inside intrinsic '{self.instruction}'"
@@ -201,42 +147,18 @@ class _Checker:
         self.instruction = statement.name
         self.check(statement.body, around)
         self.instruction = ""
-        if "cpu" in spec.families:
-            return
-        found = match(statement, self.buffers)
-        engine = found.block.engine
-        if engine and engine not in spec.engines:
-            raise VerificationError(
-                f"intrinsic '{spec.name}' in stage '{found.block.stage}' does not run on "
-                f"'{engine}'; allowed: {', '.join(spec.engines)}"
-            )
-        if self.limits:
-            self._dimensions(spec, found, around)
-
-    def _dimensions(self, spec: IntrinsicSpec, found: Match, around: Surroundings) -> None:
-        """Each dimension of an instruction, at its largest, against the target's limit."""
-        for dimension, name in spec.limits.items():
-            for loop in found.loops[dimension]:
-                around = around.inside(loop.variable, loop.extent)
-            size = _product(loop.extent for loop in found.loops[dimension])
-            if not self._free(size, around) and not around.holds(self.limits[name] - size):
-                raise VerificationError(
-                    f"intrinsic '{spec.name}' in stage '{found.block.stage}': "
-                    f"{dimension.upper()} = {size} exceeds the limit of {self.limits[name]} "
-                    f"({name})"
-                )
+        if spec.scopes:
+            self.rules.tensorized(spec, statement, self.buffers, around)
 
     # -- blocks -------------------------------------------------------------------------------
     def _block(self, block: Block, around: Surroundings) -> None:
         where = f"block '{block.stage}'"
-        if self.limits and not set(filter(None, block.engine.split("|"))) <= set(ENGINES):
-            raise VerificationError(
-                f"{where} is assigned to engine '{block.engine}'; one of {', '.join(ENGINES)}"
-            )
+        self.rules.engine(block)
         if self.tensorized and not self.instruction:
+            specs = self.rules.family.intrinsics if self.rules.family else ()
             raise VerificationError(
                 f"{where} is no part of an instruction; tensorize its loops with one of "
-                f"{', '.join(INTRINSICS)}"
+                f"{', '.join(spec.name for spec in specs)}"
             )
         self._variables(block.guard, around, where)
         known = around.knowing(block.guard)
@@ -328,10 +250,3 @@ def _elements(indices: Iterable[Expr]) -> Iterator[tuple[str, Expr]]:
                 yield from _elements((side,) if side is not None else ())
             if atom.kind == "element" and atom.left is not None:
                 yield atom.name, atom.left
-
-
-def _product(extents: Iterable[Expr]) -> Expr:
-    total = ONE
-    for extent in extents:
-        total = total * extent
-    return total

@@ -2,8 +2,7 @@
 
 A *setting* is which engine executes a stage, how deep a loop is pipelined, or how many places a
 tile takes in turn. None changes a loop or an index, so schedules that differ in nothing else are
-lowered once: the program of their skeleton leaves the settings open, and who reads it asks
-`open_number` and `open_engine` which setting stands where.
+lowered once: the program of their skeleton leaves the settings open (`search_space.ir.settings`).
 
     skeleton, settings = parted(schedule)
     lower(skeleton) == lower(schedule), but for settings[i] where setting i is open
@@ -11,8 +10,7 @@ lowered once: the program of their skeleton leaves the settings open, and who re
 Where knobs are settings themselves (`Knob.setting`), their values need not be scheduled one by one:
 the schedule of a `marked` structure has the skeleton of them all.
 
-Invariant: an open setting, number i of a schedule, is `-1 - i` where a number stands (real ones
-are positive) and `#i` where an engine does; no schedule or program outside a skeleton has any.
+Invariant: no schedule or program outside a skeleton has an open setting.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilesmith.search_space.ir.settings import Setting, Settings, open_engine, open_number
 from tilesmith.search_space.scheduling.schedule import (
     AssignEngine,
     Pipeline,
@@ -28,9 +27,6 @@ from tilesmith.search_space.scheduling.schedule import (
     Schedule,
 )
 from tilesmith.search_space.spaces.config import Config, KnobValue
-
-Setting = int | str
-Settings = tuple[Setting, ...]
 
 
 def parted(schedule: Schedule) -> tuple[Schedule, Settings]:
@@ -51,16 +47,6 @@ def parted(schedule: Schedule) -> tuple[Schedule, Settings]:
             case _:
                 primitives.append(primitive)
     return replace(schedule, primitives=tuple(primitives)), tuple(settings)
-
-
-def open_number(number: int) -> int | None:
-    """Which setting a number of a skeleton stands for; None where it is a number."""
-    return -1 - number if number < 0 else None
-
-
-def open_engine(engine: str) -> int | None:
-    """Which setting an engine of a skeleton stands for; None where it is an engine, or none."""
-    return int(engine[1:]) if engine.startswith("#") else None
 
 
 def marked(structure: Config, names: Sequence[str]) -> Config:

@@ -29,10 +29,11 @@ from tilesmith.search_space.errors import (
     VerificationError,
     WorkloadError,
 )
+from tilesmith.search_space.ir.settings import Settings
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
-from tilesmith.search_space.scheduling.skeleton import Settings, marked, parted, settled
+from tilesmith.search_space.scheduling.skeleton import marked, parted, settled
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.target import Target

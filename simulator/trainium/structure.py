@@ -31,7 +31,7 @@ from tilesmith.search_space.ir.program import (
     children,
     walk,
 )
-from tilesmith.search_space.scheduling.skeleton import open_engine, open_number
+from tilesmith.search_space.ir.settings import open_engine, open_number
 from tilesmith.simulator.trainium.chains import accesses
 from tilesmith.simulator.trainium.estimate import Estimate
 

@@ -16,16 +16,10 @@ from tilesmith.search_space.ir.program import (
     Sequence,
     Statement,
 )
+from tilesmith.search_space.ir.settings import Settings, open_engine, open_number
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
-from tilesmith.search_space.scheduling.skeleton import (
-    Settings,
-    marked,
-    open_engine,
-    open_number,
-    parted,
-    settled,
-)
+from tilesmith.search_space.scheduling.skeleton import marked, parted, settled
 from tilesmith.search_space.target import load_target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload

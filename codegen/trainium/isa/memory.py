@@ -19,7 +19,6 @@ from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import CodegenError
 
 Dims = tuple[tuple[int, int], ...]
-ALIGNMENT = 64
 
 
 def _slice(dims: Dims, index: Any, what: str) -> tuple[int, list[tuple[int, int] | None]]:
@@ -186,50 +185,3 @@ def padded(dims: Dims) -> tuple[tuple[int, ...], tuple[int, ...]]:
     fill = [(1, 0)] * (DIMENSIONS - 1 - len(merged))
     full = (first, *fill, *merged)
     return tuple(count for count, _ in full), tuple(stride for _, stride in full)
-
-
-class Allocator:
-    """First-fit over the bytes of one partition of a memory; a tile takes the same in all.
-
-    Args:
-        size: bytes in each partition.
-        bank: bytes that a tile not larger than them must not straddle (0: no such limit).
-    """
-
-    def __init__(self, name: str, size: int, bank: int = 0) -> None:
-        self.name, self.size, self.bank = name, size, bank
-        self.live: dict[int, tuple[int, str]] = {}
-
-    def take(self, amount: int, name: str) -> int:
-        """The offset of `amount` free bytes; `CodegenError` if there are none."""
-        amount = -(-amount // ALIGNMENT) * ALIGNMENT
-        at = 0
-        for start in sorted(self.live):
-            at = self._fit(at, amount)
-            if at + amount <= start:
-                break
-            at = max(at, start + self.live[start][0])
-        at = self._fit(at, amount)
-        if at + amount > self.size:
-            used = sum(size for size, _ in self.live.values())
-            raise CodegenError(
-                f"tile '{name}' needs {amount} bytes a partition of {self.name}, which has "
-                f"{self.size} with {used} in use; choose smaller tiles or fewer buffers"
-            )
-        self.live[at] = (amount, name)
-        return at
-
-    def _fit(self, at: int, amount: int) -> int:
-        """`at`, moved to the next bank if the tile would straddle two."""
-        if self.bank and at % self.bank and at % self.bank + amount > self.bank:
-            return -(-at // self.bank) * self.bank
-        return at
-
-    def release(self, offset: int) -> None:
-        """Give a tile's bytes back."""
-        self.live.pop(offset, None)
-
-    @property
-    def used(self) -> int:
-        """Bytes in use in each partition."""
-        return sum(size for size, _ in self.live.values())

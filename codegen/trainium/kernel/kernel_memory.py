@@ -14,9 +14,11 @@ import numpy as np
 
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import DTYPES, Allocation, HbmTensor, Space
-from tilesmith.codegen.trainium.isa.memory import Allocator, HbmView, Tile, dense, padded
+from tilesmith.codegen.trainium.isa.memory import HbmView, Tile, dense, padded
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.memory import Allocator
+from tilesmith.search_space.schedules.trainium.machine import memories
 
 _DTYPE = {name: number for number, name in enumerate(DTYPES)}
 
@@ -45,8 +47,8 @@ class KernelMemory:
         self._allocations: list[Allocation] = []
         self._accesses: dict[tuple[object, ...], int] = {}
         self._memory = {
-            Space.SBUF: Allocator("SBUF", core.sbuf_bytes),
-            Space.PSUM: Allocator("PSUM", core.psum_bytes, core.bank_bytes),
+            Space[scope.upper()]: Allocator(scope.upper(), memory)
+            for scope, memory in memories(core.target).items()
         }
 
     # -- tensors and tiles --------------------------------------------------------------------

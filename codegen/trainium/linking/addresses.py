@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilesmith.codegen.trainium.isa.instructions import OPERANDS, Ints, Space
-from tilesmith.codegen.trainium.isa.memory import ALIGNMENT
 from tilesmith.codegen.trainium.linking.draft import Draft
 from tilesmith.codegen.trainium.linking.spreading import Held, life, spread, units
 from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.schedules.trainium.machine import ALIGNMENT
 
 LOOK_BACK = (6, 4, 3, 2, 1, 0)
 """How many kernels before it a kernel tries not to disturb, most first."""

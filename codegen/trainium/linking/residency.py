@@ -27,12 +27,12 @@ from tilesmith.codegen.trainium.isa.instructions import (
     Op,
     Space,
 )
-from tilesmith.codegen.trainium.isa.memory import ALIGNMENT
 from tilesmith.codegen.trainium.linking.addresses import Resident, tile_bytes
 from tilesmith.codegen.trainium.linking.aliases import without_aliases
 from tilesmith.codegen.trainium.linking.draft import Draft, Range, element_bytes
 from tilesmith.codegen.trainium.linking.spared import COPIERS, Piece, copies, put
 from tilesmith.codegen.trainium.linking.strides import refactored, visited
+from tilesmith.search_space.schedules.trainium.machine import ALIGNMENT
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.trainium.isa.instructions import DTYPE_BYTES, OPERANDS, Ints, Op, Space
-from tilesmith.codegen.trainium.isa.memory import ALIGNMENT
 from tilesmith.codegen.trainium.linking.draft import Draft
 from tilesmith.codegen.trainium.linking.strides import visited
 from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.schedules.trainium.machine import ALIGNMENT
 
 DISTANCE = 64
 """Rows of the draft after which a place that was given up holds nobody up any more."""

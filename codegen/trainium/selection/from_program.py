@@ -60,7 +60,7 @@ from tilesmith.search_space.ir.program import (
     walk,
 )
 from tilesmith.search_space.ir.scalar import Call, Const, Load, Select
-from tilesmith.search_space.scheduling.skeleton import Settings, open_engine, open_number
+from tilesmith.search_space.ir.settings import Settings, open_engine, open_number
 
 AnyNest = Nest | CopyNest | GatherNest
 Parts = tuple[list[Allocate], list[Statement], list[Statement]]

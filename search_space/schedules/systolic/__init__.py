@@ -1,1 +1,5 @@
 """Schedules for plain systolic arrays."""
+
+from tilesmith.search_space.schedules.systolic.machine import SYSTOLIC
+
+__all__ = ["SYSTOLIC"]

@@ -6,7 +6,7 @@
         for k, k_tile at a time:  psum += stationary.T @ moving               (tensor.matmul)
         tile = epilogue(psum); result = tile                          (pointwise, dma.store)
 
-Every statement is an instruction of `search_space.ir.intrinsics`. The loops around them are
+Every statement is an instruction (`machine.INTRINSICS`). The loops around them are
 pipelined: what they allocate has two versions. Limits (array, PSUM bank, partitions, bytes of SBUF)
 are the target's.
 """
@@ -18,8 +18,8 @@ from dataclasses import replace
 
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.expression import Expr, ceildiv, var
-from tilesmith.search_space.ir.intrinsics import machine_limits, memories
 from tilesmith.search_space.ir.scalar import Load, Scalar, rewrite
+from tilesmith.search_space.schedules.systolic.machine import limits, memories
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -69,13 +69,13 @@ def with_path_out(compute: ComputeDefinition, dtype: str) -> Schedule:
 
 def matmul_space(workload: Workload, target: Target) -> SearchSpace:
     """Tiles within the array and a PSUM bank, blocks within SBUF."""
-    limits = machine_limits(target)
+    most = limits(target)
     m, n, k = (workload.integer(name) for name in "mnk")
     knobs = (
         choice("block_order", ("m,n", "n,m")),
-        tile("m_tile", tile_sizes(m, limits["columns"])),
-        tile("n_tile", tile_sizes(n, min(limits["moving"], memories(target)["psum"].bank // 4))),
-        tile("k_tile", tile_sizes(k, limits["rows"])),
+        tile("m_tile", tile_sizes(m, most["columns"])),
+        tile("n_tile", tile_sizes(n, min(most["moving"], memories(target)["psum"].bank // 4))),
+        tile("k_tile", tile_sizes(k, most["rows"])),
         tile("m_block", _counts(m)),
         tile("n_block", _counts(n)),
     )

@@ -205,7 +205,7 @@ class ProductSchedule:
         schedule = schedule.split(block, f"{block}.{free}", self.cols, f"{block}.t", f"{block}.f")
         schedule = schedule.split(block, f"{block}.{k}", group, f"{block}.g", f"{block}.r")
         schedule = schedule.split(block, f"{block}.r", self.rows, f"{block}.kt", f"{block}.kk")
-        names = ("t", "g", *lead, "kk", "kt", "f")
+        names = ("t", "g", *lead, "kt", "kk", "f")
         schedule = schedule.reorder(block, [f"{block}.{part}" for part in names])
         schedule = schedule.assign_engine(block, engine)
         schedule = schedule.compute_at(strip, block, f"{block}.t", "sbuf")
