@@ -1,8 +1,10 @@
 """`Backend`: what a target family has to offer so that whole models run on it.
 
 The compiler decides *what* runs in which order, with which schedule, layouts and memory; a backend
-turns one workload and configuration into code, and a run of kernel steps into something callable. A
-backend is found by the target's family in `backends`; adding one is one file.
+turns one workload and configuration into code, and a run of kernel steps into something callable.
+It also answers whatever else depends on the family: what its models go through, how they are timed,
+judged in place and shown. A backend is found by the target's family in `backends`; adding one is
+one file.
 """
 
 from __future__ import annotations
@@ -10,19 +12,25 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
+from tilesmith.compiler.settling.recorded import Records
 from tilesmith.search_space.errors import ModelError, TargetError
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.ir.program import Program
+from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.model_evaluator import ModelEvaluator
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.dispatch import SimulationResult
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,10 @@ class Backend(ABC):
     """Code generation and execution for one family of targets."""
 
     family: ClassVar[str]
+    measured_by: ClassVar[MeasuredBy] = "simulator"
+    """How whole models are timed: on this machine, or by `simulate`."""
+    listings: ClassVar[Mapping[str, Callable[[Program, Target], str]]] = {}
+    """What a lowered, bound program can be shown as, by the name of the language."""
     reuses_memory: ClassVar[bool] = True
     """Whether tensors that are not alive together may share bytes."""
     falls_back: ClassVar[bool] = False
@@ -95,6 +107,33 @@ class Backend(ABC):
         """Seconds of a whole model; None where that cannot be told without running it."""
         return None
 
+    def simulate(
+        self, recipe: Recipe, target: Target | None = None, trace: Path | None = None
+    ) -> SimulationResult:
+        """Play a compiled model, where that is how models are timed (`measured_by`).
+
+        Args:
+            target: another machine for the same code (a what-if); the recipe's if None.
+            trace: where to write a trace.
+        """
+        raise NotImplementedError(f"family '{self.family}' times its models on hardware")
+
+    def evaluator(
+        self,
+        kernels: Graph,
+        target: Target,
+        database: Records | None,
+        threads: int,
+        measured_by: MeasuredBy,
+    ) -> ModelEvaluator | None:
+        """What judges schedules inside a model; None where nothing does.
+
+        Args:
+            kernels: as `compiler.build.scheduled` gives them.
+            measured_by: how the trials of the job are measured.
+        """
+        return None
+
     @abstractmethod
     def link(
         self,
@@ -112,3 +151,8 @@ backends: Registry[Backend] = Registry("target family", "tilesmith.compiler.back
 def backend_of(target: Target) -> Backend:
     """The backend of a target's family; `TargetError` if models cannot run on it."""
     return backends[target.family]
+
+
+def measures_models(target: Target, way: MeasuredBy) -> bool:
+    """Whether models run on a target at all, and are timed in this way."""
+    return target.family in backends and backend_of(target).measured_by == way

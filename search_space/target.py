@@ -29,6 +29,9 @@ from typing import Any
 
 from tilesmith.search_space.errors import TargetError
 
+HOST = "cpu"
+"""The name of the target that is the machine this process runs on."""
+
 FactValue = int | float | str | bool | tuple[Any, ...]
 
 

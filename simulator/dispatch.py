@@ -131,6 +131,14 @@ class FamilySimulator(ABC):
     def check(self, target: Target) -> None:  # noqa: B027 (a family may do with what is there)
         """Raise `TargetError` unless the target has all that is read of it."""
 
+    def calibrated(self, target: Target, measure: bool) -> Target:
+        """The machine we sit on, with what was measured of it besides.
+
+        Args:
+            measure: measure now what has not been kept yet, which may take a second.
+        """
+        return target
+
     def covers(self, workload: Workload) -> bool:
         """Whether an operator is simulated whether or not the family has a schedule of it."""
         return False

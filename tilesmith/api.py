@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilesmith.jobs.compiling import build_executable, is_artifact, parts_of, runs_models
+from tilesmith.jobs.compiling import build_executable, is_artifact, parts_of
 from tilesmith.jobs.subjects import is_model
 from tilesmith.jobs.targets import check_schedulable, resolve_target
 from tilesmith.search_space.files import check_output
-from tilesmith.search_space.target import FactValue, Target
+from tilesmith.search_space.target import HOST, FactValue, Target
 
 if TYPE_CHECKING:
     from tilesmith.compiler.executable import Executable
@@ -39,7 +39,7 @@ Settings = Mapping[str, str | FactValue]
 
 def tune(
     subject: Subject,
-    target: str | Target = "cpu",
+    target: str | Target = HOST,
     database: str | Path = "tuning.db",
     *,
     trials: int | None = None,
@@ -110,7 +110,7 @@ def tune(
 
 def compile(
     model: Model,
-    target: str | Target = "cpu",
+    target: str | Target = HOST,
     database: str | Path | None = None,
     *,
     shapes: Shapes | None = None,
@@ -151,7 +151,7 @@ def load(path: str | Path) -> Executable:
 
 def simulate(
     subject: Subject,
-    target: str | Target = "cpu",
+    target: str | Target = HOST,
     database: str | Path | None = None,
     *,
     fidelity: str | None = None,
@@ -178,6 +178,7 @@ def simulate(
     Raises:
         InputError: subject, target, database or fidelity are wrong.
     """
+    from tilesmith.compiler.backend import measures_models
     from tilesmith.jobs.simulation import Part, simulate_artifact, simulate_parts, simulate_whole
 
     path = None if trace is None else Path(trace)
@@ -186,7 +187,8 @@ def simulate(
     if is_artifact(subject):
         return simulate_artifact(Path(str(subject)), settings or {}, fidelity, path)
     resolved = resolve_target(target, settings, calibrate=True)
-    if is_model(subject) and fidelity in (None, "timeline") and runs_models(resolved):
+    whole_too = fidelity in (None, "timeline")
+    if is_model(subject) and whole_too and measures_models(resolved, "simulator"):
         model: Model = subject  # type: ignore[assignment]
         return simulate_whole(
             build_executable(model, resolved, database, shapes, threads, precision=precision), path

@@ -1,8 +1,4 @@
-"""`ModelEvaluator`: judging candidates in place, inside the whole model.
-
-The tuner measures kernels alone; the compiler knows what surrounds them (layout conversions,
-caches filled by neighbours). The two do not import each other: the tuner declares this protocol,
-the compiler fulfils it, the front door passes it in.
+"""Re-ranking: candidates judged in place, inside the whole model, by a `ModelEvaluator`.
 
 What is compared is always the model as it would be compiled from the records, with and without one
 more schedule pinned: only a pin that makes the whole model faster is kept.
@@ -12,52 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.model_evaluator import Choices, ModelEvaluator
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
-
-Choices = Mapping[Workload, Config]
-
-
-class ModelEvaluator(Protocol):
-    """Measures or predicts a whole model.
-
-    Attributes:
-        near_tie: relative gain of the whole model below which the tuner's own order stands.
-        share: of a job's time that is kept back for it.
-        rivals, luck: how many candidates of each pair of layouts are worth its time, and within
-            what factor of the best alone.
-        trials_each: where results repeat exactly, trials of a job without time limit that pay for
-            one comparison, so that the job repeats too; 0: its clock decides.
-        varies: whether it is exact and quick enough to try what no trial has measured.
-    """
-
-    near_tie: float
-    share: float
-    rivals: int
-    luck: float
-    trials_each: int
-    varies: bool
-
-    def shown(self) -> Mapping[Workload, float]:
-        """Seconds of the model that each workload accounts for in it; empty where it is not known
-        better than by its latency alone."""
-        ...
-
-    def starts(self) -> Sequence[Choices]:
-        """Whole assignments to compare with the best on record before single schedules are."""
-        ...
-
-    def measure(self, alternatives: Sequence[Choices]) -> list[MeasureResult]:
-        """The model under each alternative, measured in turns.
-
-        Args:
-            alternatives: schedules to use whatever the records say; other workloads keep the best
-                on record. Alternatives that come to the same program have the same samples.
-        """
-        ...
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilesmith.search_space.errors import InputError, TilesmithError
+from tilesmith.search_space.model_evaluator import ModelEvaluator
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.cancel import Cancelled, CancelToken, Interrupted
 from tilesmith.tuner.drift import DriftWatch
-from tilesmith.tuner.evaluator import InPlace, ModelEvaluator, reranked
+from tilesmith.tuner.evaluator import InPlace, reranked
 from tilesmith.tuner.feature_source import FeatureSource, Judge, JudgedFeatures, KnobFeatures
 from tilesmith.tuner.ledger import JobEnd, Ledger
 from tilesmith.tuner.options import OnProgress, Progress, TaskReport, TuneOptions, TuningSummary

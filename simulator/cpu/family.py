@@ -51,6 +51,11 @@ class CpuSimulator(FamilySimulator):
     threads: int = 1
     weights: Literal["cold", "warm"] = "cold"
 
+    def calibrated(self, target: Target, measure: bool) -> Target:
+        from tilesmith.simulator.cpu.calibration import calibrated
+
+        return calibrated(target, measure)
+
     def judge(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         """Latency, features and bound of every configuration (see `simulator.judge`)."""
         latency = np.zeros(len(configs))

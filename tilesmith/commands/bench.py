@@ -64,6 +64,7 @@ def bench(
 
     With --against all take turns within one run, on the same cores, and outputs are compared.
     """
+    from tilesmith.compiler.backend import measures_models
     from tilesmith.jobs.comparison import compare, source_of
     from tilesmith.jobs.compiling import executable_of, random_inputs
     from tilesmith.jobs.targets import resolve_target
@@ -71,7 +72,7 @@ def bench(
 
     resolved = resolve_target(target, dict(settings))
     executable = executable_of(model, resolved, database, dict(shapes), threads)
-    if executable.recipe.target.family != "cpu":
+    if not measures_models(executable.recipe.target, "hardware"):
         raise InputError(
             f"target '{executable.recipe.target.name}' is not in this machine, so nothing can be "
             f"timed; 'tilesmith simulate {model}' tells what the model costs on it"

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
+from tilesmith.search_space.target import HOST
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 Shape = tuple[int, ...]
@@ -146,7 +148,7 @@ def target_option(required: bool) -> Callable[[Command], Command]:
         option = click.option(
             "--target",
             required=required,
-            default=None if required else "cpu",
+            default=None if required else HOST,
             show_default=not required,
             help="cpu (this machine), a name that 'tilesmith targets' lists, or a .toml file.",
         )

@@ -52,15 +52,6 @@ def is_artifact(subject: Subject) -> bool:
     return isinstance(subject, str | Path) and str(subject).endswith(ARTIFACT_SUFFIX)
 
 
-def runs_models(target: Target) -> bool:
-    """Whether the target is an accelerator that whole models are compiled for."""
-    if target.family == "cpu":
-        return False
-    from tilesmith.compiler.backend import backends
-
-    return target.family in backends
-
-
 def parts_of(
     subject: Subject,
     shapes: Shapes | None,
@@ -182,6 +173,8 @@ def compile_to(
     precision: str = "fp32",
 ) -> CompileReport:
     """Compile a model and write the artifact; says what became of each operator."""
+    from tilesmith.compiler.backend import backend_of, measures_models
+
     check_output(artifact, model, *([] if database is None else [database]))
     start = time.perf_counter()
     executable = build_executable(
@@ -190,10 +183,8 @@ def compile_to(
     executable.save(artifact)
     report = executable.report
     simulated = None
-    if runs_models(target):
-        from tilesmith.compiler.backends.trainium.model import simulate_model
-
-        simulated = simulate_model(executable.recipe)
+    if measures_models(target, "simulator"):
+        simulated = backend_of(target).simulate(executable.recipe)
     return CompileReport(
         tuned=report.tuned,
         nearest=report.fallback,

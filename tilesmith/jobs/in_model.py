@@ -95,8 +95,10 @@ def _newest(database: Database, key: str, target: Target, threads: int) -> Tunin
 
 
 def _way(target: Target) -> Literal["hardware", "simulator"]:
-    """How models of a target are judged: accelerators are simulated."""
-    return "hardware" if target.family == "cpu" else "simulator"
+    """How models of a target are judged."""
+    from tilesmith.compiler.backend import backend_of
+
+    return backend_of(target).measured_by
 
 
 def _is_legal(workload: Workload, target: Target, config: Config) -> bool:

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from tilesmith.search_space.errors import InputError
-from tilesmith.search_space.target import Target
+from tilesmith.search_space.target import HOST, Target
 
 if TYPE_CHECKING:
     from tilesmith.records import Database, TuningRecord
@@ -48,18 +48,12 @@ def program_text(record: TuningRecord, target: Target) -> str:
 
 def llvm_text(record: TuningRecord, target: Target) -> str:
     """The LLVM IR generated for a record on a CPU, before LLVM's own passes."""
-    from tilesmith.codegen.llvm.module import emit_module
-
-    _check_cpu(target, "LLVM IR")
-    return emit_module(_program(record, target), target).text
+    return _listing(record, target, "LLVM IR")
 
 
 def assembly_text(record: TuningRecord, target: Target) -> str:
     """The assembly of a record on a CPU, as optimised for its processor."""
-    from tilesmith.codegen.native import toolchain
-
-    _check_cpu(target, "assembly")
-    return toolchain.emit_assembly(llvm_text(record, target), target)
+    return _listing(record, target, "assembly")
 
 
 def remeasure(database: Database, records: Sequence[TuningRecord]) -> list[TuningRecord]:
@@ -93,7 +87,7 @@ def _runner_key(record: TuningRecord) -> tuple[str, int, str]:
 
 def _runner(record: TuningRecord, target: Target) -> Runner:
     """What measures a record again."""
-    from tilesmith.jobs.targets import HOST, resolve_target
+    from tilesmith.jobs.targets import resolve_target
     from tilesmith.simulator import judge
     from tilesmith.tuner.runner import RunnerOptions, runners
 
@@ -112,9 +106,13 @@ def _program(record: TuningRecord, target: Target) -> Program:
     return lowered(record.workload, target, record.config)
 
 
-def _check_cpu(target: Target, what: str) -> None:
-    if target.family != "cpu":
+def _listing(record: TuningRecord, target: Target, language: str) -> str:
+    from tilesmith.compiler.backend import backends
+
+    known = backends[target.family].listings if target.family in backends else {}
+    if language not in known:
         raise InputError(
-            f"target '{target.name}' is of family '{target.family}' and has no {what}; "
+            f"target '{target.name}' is of family '{target.family}' and has no {language}; "
             "--program shows its loop IR"
         )
+    return known[language](_program(record, target), target)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilesmith.jobs.compiling import runs_models
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import FactValue, Target
@@ -41,9 +40,9 @@ def simulate_whole(
     Args:
         target: another machine for the same instructions; the one it was compiled for if None.
     """
-    from tilesmith.compiler.backends.trainium.model import simulate_model
+    from tilesmith.compiler.backend import backend_of
 
-    return simulate_model(executable.recipe, target, trace)
+    return backend_of(executable.recipe.target).simulate(executable.recipe, target, trace)
 
 
 def simulate_artifact(
@@ -56,12 +55,13 @@ def simulate_artifact(
         TargetError: an unknown setting, or a value out of range.
     """
     from tilesmith.compiler.artifact import load
+    from tilesmith.compiler.backend import measures_models
     from tilesmith.compiler.program import HostStep, KernelStep
 
     executable = load(path)
     recipe = executable.recipe
     target = recipe.target.with_settings(settings) if settings else recipe.target
-    if fidelity in (None, "timeline") and runs_models(target):
+    if fidelity in (None, "timeline") and measures_models(target, "simulator"):
         return simulate_whole(executable, trace, target)
     counts = Counter(
         (step.workload, step.config) for step in recipe.steps if isinstance(step, KernelStep)

@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.target import FactValue, Target, load_target, target_names
+from tilesmith.search_space.target import HOST, FactValue, Target, load_target, target_names
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
-
-HOST = "cpu"
-"""The name of the machine this process runs on."""
 
 
 def resolve_target(
@@ -38,9 +35,10 @@ def resolve_target(
         found = target
     elif target == HOST:
         from tilesmith.codegen.host import host_target
-        from tilesmith.simulator.cpu.calibration import calibrated
+        from tilesmith.simulator import simulators
 
-        found = calibrated(host_target(), measure=calibrate)
+        found = host_target()
+        found = simulators[found.family].calibrated(found, measure=calibrate)
     else:
         found = load_target(target)
     if not settings:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tilesmith.jobs.compiling import Parts, Shapes, parts_of, runs_models
+from tilesmith.compiler.backend import backend_of, backends, measures_models
+from tilesmith.jobs.compiling import Parts, Shapes, parts_of
 from tilesmith.jobs.in_model import keep
 from tilesmith.jobs.replay import Recorded, recorded_results
 from tilesmith.jobs.reports import InModelReport, TaskReport, TuneReport
@@ -19,13 +20,15 @@ from tilesmith.jobs.subjects import WeightedWorkload, subject_words
 from tilesmith.jobs.targets import check_schedulable
 from tilesmith.records.database import Database
 from tilesmith.search_space.errors import InputError, JobError
+from tilesmith.search_space.measure import MeasuredBy
+from tilesmith.search_space.model_evaluator import ModelEvaluator
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
 from tilesmith.simulator import judge, judges_as_measured, measure, simulators
 from tilesmith.tuner.cancel import CancelToken, cancel_on_signals
 from tilesmith.tuner.cost_model import cost_models
 from tilesmith.tuner.database_ledger import DatabaseLedger
-from tilesmith.tuner.evaluator import InPlace, ModelEvaluator
+from tilesmith.tuner.evaluator import InPlace
 from tilesmith.tuner.ledger import Ledger, MemoryLedger
 from tilesmith.tuner.options import Progress, TuneOptions, TuningSummary
 from tilesmith.tuner.options import TaskReport as TunedTask
@@ -110,7 +113,7 @@ def way_of_measuring(asked: str | None, target: Target) -> Measure:
         InputError: no such way, or hardware that is not here.
     """
     ways = ["simulator"] if target.family in simulators else []
-    if target.family == "cpu":
+    if measures_models(target, "hardware"):
         ways.append("hardware")
     if not ways:
         raise InputError(f"nothing here measures targets of the family '{target.family}'")
@@ -202,18 +205,11 @@ def _tuned(
 
 def _evaluator(job: TuningJob, database: Database) -> ModelEvaluator | None:
     """Judges schedules inside the model, where there is one that runs here or can be simulated."""
-    kernels, target, threads = job.parts.kernels, job.target, job.threads
-    if kernels is None or not job.writes:
+    kernels, target = job.parts.kernels, job.target
+    if kernels is None or not job.writes or target.family not in backends:
         return None
-    if target.family != "cpu":
-        from tilesmith.compiler.backends.trainium.evaluator import DeviceEvaluator
-
-        return DeviceEvaluator(kernels, target, database, threads) if runs_models(target) else None
-    if job.measure not in ("hardware", "both"):
-        return None
-    from tilesmith.compiler.backends.cpu.evaluator import GraphEvaluator
-
-    return GraphEvaluator(kernels, target, database, threads)
+    way: MeasuredBy = "simulator" if job.measure == "simulator" else "hardware"
+    return backend_of(target).evaluator(kernels, target, database, job.threads, way)
 
 
 def _ledger(job: TuningJob, options: TuneOptions, database: Database) -> Ledger:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from tilesmith import codegen, search_space
 from tilesmith.codegen.host import host_target
+from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import object_cache, toolchain
 from tilesmith.codegen.native.driver import Call, NativeProgram
 from tilesmith.codegen.native.kernel import (
@@ -31,14 +32,18 @@ from tilesmith.codegen.native.kernel import (
 )
 from tilesmith.codegen.structures import lowered
 from tilesmith.compiler.backend import Backend, Compiled, backends
+from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.host.fallback import has_schedule
 from tilesmith.compiler.passes.attention import FuseAttention
 from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.program import CodeObject, KernelStep, Place, Recipe
+from tilesmith.compiler.settling.recorded import Records
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.ir.expression import const
 from tilesmith.search_space.ir.program import Buffer, Program, blocks
+from tilesmith.search_space.measure import MeasuredBy
+from tilesmith.search_space.model_evaluator import ModelEvaluator
 from tilesmith.search_space.schedules.cpu import attention
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
@@ -49,6 +54,13 @@ class CpuBackend(Backend):
     """See the module's docstring."""
 
     family = "cpu"
+    measured_by = "hardware"
+    listings: ClassVar[Mapping[str, Callable[[Program, Target], str]]] = {
+        "LLVM IR": lambda program, target: emit_module(program, target).text,
+        "assembly": lambda program, target: toolchain.emit_assembly(
+            emit_module(program, target).text, target
+        ),
+    }
 
     def passes(self, target: Target, precision: str) -> tuple[Pass, ...]:
         def accepts(workload: Workload) -> bool:
@@ -89,6 +101,21 @@ class CpuBackend(Backend):
             unread,
             prepare,
         )
+
+    def evaluator(
+        self,
+        kernels: Graph,
+        target: Target,
+        database: Records | None,
+        threads: int,
+        measured_by: MeasuredBy,
+    ) -> ModelEvaluator | None:
+        """Timed here, if the trials are, too."""
+        if measured_by != "hardware":
+            return None
+        from tilesmith.compiler.backends.cpu.evaluator import GraphEvaluator
+
+        return GraphEvaluator(kernels, target, database, threads)
 
     def link(
         self,

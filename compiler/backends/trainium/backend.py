@@ -9,6 +9,7 @@ share them need not wait for each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,22 +25,26 @@ from tilesmith.codegen.trainium.selection.from_program import generate
 from tilesmith.codegen.trainium.selection.prologue import prepare
 from tilesmith.codegen.trainium.selection.staging import SUFFIX, Staged, constants_of, stage
 from tilesmith.compiler.backend import Backend, Compiled, backends
-from tilesmith.compiler.backends.trainium.model import latency_of
+from tilesmith.compiler.backends.trainium.model import latency_of, simulate_model
 from tilesmith.compiler.backends.trainium.program import Program, linked
 from tilesmith.compiler.backends.trainium.windows import EvenWindows
+from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.host.fallback import FallBack, has_schedule
 from tilesmith.compiler.known_operands import MarkKnown
 from tilesmith.compiler.passes.attention import FuseAttention
 from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.precision import LowerPrecision
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
+from tilesmith.compiler.settling.recorded import Records
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import CodegenError, ModelError, VerificationError
 from tilesmith.search_space.ir.program import Program as LoopProgram
-from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.model_evaluator import ModelEvaluator
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.dispatch import SimulationResult
 from tilesmith.simulator.trainium.functional import execute_in
 from tilesmith.simulator.trainium.timeline import timeline
 
@@ -111,6 +116,25 @@ class TrainiumBackend(Backend):
     def predict(self, recipe: Recipe) -> float | None:
         """Programs on the timeline, transfers to and from the host."""
         return latency_of(recipe) * 1e-9
+
+    def simulate(
+        self, recipe: Recipe, target: Target | None = None, trace: Path | None = None
+    ) -> SimulationResult:
+        """See `model.simulate_model`."""
+        return simulate_model(recipe, target, trace)
+
+    def evaluator(
+        self,
+        kernels: Graph,
+        target: Target,
+        database: Records | None,
+        threads: int,
+        measured_by: MeasuredBy,
+    ) -> ModelEvaluator:
+        """Simulated, as the trials are."""
+        from tilesmith.compiler.backends.trainium.evaluator import DeviceEvaluator
+
+        return DeviceEvaluator(kernels, target, database, threads)
 
     def link(
         self,
