@@ -22,7 +22,7 @@ import hashlib
 import json
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilesmith.codegen.native.memory import aligned_bytes
 from tilesmith.compiler.graph import TensorInfo
@@ -41,9 +41,6 @@ from tilesmith.search_space.dtypes import NAMES, size_of
 from tilesmith.search_space.errors import ModelError, TargetError, TilesmithError
 from tilesmith.search_space.files import written
 from tilesmith.search_space.target import Target
-
-if TYPE_CHECKING:
-    from tilesmith.compiler.executable import Executable
 
 DIGEST = "sha256"
 """Name of the member that seals all others."""
@@ -268,10 +265,3 @@ class _Reader:
             tuple(self._ref(ref) for ref in raw["inputs"]),
             tuple(self._ref(ref) for ref in raw["outputs"]),
         )  # fmt: skip
-
-
-def load(path: str | Path) -> Executable:
-    """An executable from an artifact; errors as `Executable.load`."""
-    from tilesmith.compiler.executable import Executable
-
-    return Executable.load(path)

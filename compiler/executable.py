@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.native.memory import aligned_bytes, aligned_copy
+from tilesmith.compiler.artifact import read_artifact, write_artifact
 from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.program import HostStep, KernelStep, Recipe, Report, TensorRef, view_of
@@ -190,8 +191,6 @@ class Executable:
     # -- files ----------------------------------------------------------------------------------
     def save(self, path: str | Path) -> None:
         """Write the executable as one file (`.tsm`); errors as `search_space.files.written`."""
-        from tilesmith.compiler.artifact import write_artifact
-
         write_artifact(self.recipe, Path(path))
 
     @classmethod
@@ -202,8 +201,6 @@ class Executable:
             ModelError: missing, damaged, not an artifact, or of a newer format.
             TargetError: it needs an instruction set this machine does not have.
         """
-        from tilesmith.compiler.artifact import read_artifact
-
         return cls(read_artifact(Path(path)))
 
 

@@ -17,67 +17,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from numpy.typing import NDArray
 
 from tilesmith.search_space.epilogue import operand_name
-from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.parameter import Parameter
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import ParameterValue, Workload
+from tilesmith.search_space.workload import Workload, operators, signature_of
 
 if TYPE_CHECKING:
     from tilesmith.search_space.scheduling.schedule import Schedule
 
-REQUIRED: None = None
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A shape parameter or attribute of an operator.
-
-    Attributes:
-        name: as typed in a workload.
-        meaning: one phrase with its unit or form.
-        default: value when omitted; None means it must be given.
-        minimum: least integer allowed (integers only).
-        choices: allowed names (texts only); empty means any.
-        text: whether a parameter without default is a text (a shape, a name), not an integer.
-    """
-
-    name: str
-    meaning: str
-    default: ParameterValue | None = REQUIRED
-    minimum: int = 1
-    choices: tuple[str, ...] = ()
-    text: bool = False
-
-    def check(self, value: ParameterValue | None, operator: str) -> ParameterValue:
-        """`value` or the default; `WorkloadError` if missing or not allowed."""
-        if value is None:
-            value = self.default
-        if value is None:
-            raise WorkloadError(f"operator '{operator}' needs {self.name}= ({self.meaning})")
-        if isinstance(value, int) and (self.text or isinstance(self.default, str)):
-            value = str(value)  # a shape of rank one, as `Workload.parse` reads it
-        integer = isinstance(self.default, int) or (
-            self.default is None and not self.text and not self.choices
-        )
-        if integer and not isinstance(value, int):
-            raise WorkloadError(f"operator '{operator}': {self.name}={value!r} is not an integer")
-        if isinstance(value, int) and value < self.minimum:
-            raise WorkloadError(
-                f"operator '{operator}': {self.name}={value} is out of range; "
-                f"at least {self.minimum}"
-            )
-        if self.choices and value not in self.choices:
-            allowed = ", ".join(self.choices)
-            raise WorkloadError(f"operator '{operator}': {self.name}={value}; one of {allowed}")
-        return value
+__all__ = ["Operand", "Parameter", "Template", "template_of", "templates"]
 
 
 @dataclass(frozen=True)
@@ -158,12 +113,11 @@ class Template(ABC):
         return str(config.get("input_layout", "")), str(config.get("output_layout", ""))
 
 
-templates: Registry[type[Template]] = Registry(
-    "operator", "tilesmith.search_space.operators", WorkloadError
-)
+templates: Registry[type[Template]] = operators
 
 
-@cache
 def template_of(operator: str) -> Template:
     """The template of an operator; `WorkloadError` if there is none."""
-    return templates[operator]()
+    template = signature_of(operator)
+    assert isinstance(template, Template)
+    return template

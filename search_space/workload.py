@@ -16,15 +16,40 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Any, ClassVar, Protocol
 
 from tilesmith.search_space.dtypes import check_dtype
 from tilesmith.search_space.epilogue import EpilogueStep
 from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.parameter import Parameter, ParameterValue
+from tilesmith.search_space.registry import Registry
 
-ParameterValue = int | str
+__all__ = ["ParameterValue", "Signature", "Workload", "operators", "shape_text", "signature_of"]
 
 _COMMON = ("dtype", "accumulate", "const", "epilogue")
+
+
+class Signature(Protocol):
+    """What a workload of an operator is checked against; every `Template` is one."""
+
+    parameters: ClassVar[tuple[Parameter, ...]]
+    fuses_epilogues: ClassVar[bool]
+
+    def check(self, workload: Workload) -> None:
+        """Raise `WorkloadError` for parameters that contradict each other."""
+
+
+operators: Registry[Any] = Registry("operator", "tilesmith.search_space.operators", WorkloadError)
+"""Classes of templates by operator. `template.templates` is the same; templates speak of workloads,
+so that here no more is known of them than their signature."""
+
+
+@cache
+def signature_of(operator: str) -> Signature:
+    """The signature of an operator; `WorkloadError` if there is none."""
+    signature: Signature = operators[operator]()
+    return signature
 
 
 @dataclass(frozen=True)
@@ -63,10 +88,8 @@ class Workload:
         Raises:
             WorkloadError: unknown operator, parameter, operand or dtype; a missing or bad value.
         """
-        from tilesmith.search_space.template import template_of
-
-        template = template_of(operator)
-        known = {p.name: p for p in template.parameters}
+        signature = signature_of(operator)
+        known = {p.name: p for p in signature.parameters}
         if unknown := [name for name in parameters if name not in known]:
             raise WorkloadError(
                 f"operator '{operator}' has no parameter '{unknown[0]}'; "
@@ -81,12 +104,12 @@ class Workload:
             tuple(sorted(set(constants))),
             tuple(epilogue),
         )
-        if workload.epilogue and not template.fuses_epilogues:
+        if workload.epilogue and not signature.fuses_epilogues:
             raise WorkloadError(
                 f"operator '{operator}' fuses no epilogue; '{workload.epilogue[0]}' needs a "
                 "workload of its own"
             )
-        template.check(workload)
+        signature.check(workload)
         return workload
 
     @classmethod
@@ -120,9 +143,7 @@ class Workload:
     @cached_property
     def key(self) -> str:
         """Canonical text; equal workloads have equal keys on every machine."""
-        from tilesmith.search_space.template import template_of
-
-        defaults = {p.name: p.default for p in template_of(self.operator).parameters}
+        defaults = {p.name: p.default for p in signature_of(self.operator).parameters}
         words = [f"{n}={v}" for n, v in self.parameters if v != defaults[n]]
         if self.dtype != "float32":
             words.append(f"dtype={self.dtype}")

@@ -19,6 +19,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Node, Subgraph, kernel
+from tilesmith.compiler.host.kernels import run_kernel
 from tilesmith.compiler.host.loops import Loop
 from tilesmith.compiler.host.operators import OPERATORS
 from tilesmith.search_space.epilogue import STEPS, EpilogueStep
@@ -167,8 +168,6 @@ def reference_workload(proto: onnx.NodeProto) -> Workload:
 
 def _run_reference(proto: onnx.NodeProto, arrays: Mapping[str, Any]) -> NDArray[Any]:
     """A kernel, by its template's reference."""
-    from tilesmith.compiler.host.reference import run_kernel
-
     workload = reference_workload(proto)
     node = kernel(workload, tuple(proto.input), proto.output[0], proto.name)
     shape = next(tuple(a.ints) for a in proto.attribute if a.name == "shape")

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.host.kernels import run_kernel
 from tilesmith.compiler.host.nodes import HostFunction
-from tilesmith.search_space import epilogue
-from tilesmith.search_space.template import template_of
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -40,20 +39,3 @@ def _run_node(graph: Graph, node: Node, values: Mapping[str, Any]) -> dict[str, 
         parts = [values[name].reshape(-1) for name in node.inputs]
         return {result.name: np.concatenate(parts).reshape(result.dims)}
     return {result.name: run_kernel(node, values).reshape(result.dims)}
-
-
-def run_kernel(node: Node, values: Arrays) -> NDArray[Any]:
-    """A kernel's result in its template's logical shape."""
-    workload = node.workload
-    assert workload is not None
-    template = template_of(workload.operator)
-    operands = {
-        operand.name: np.asarray(values[name]).reshape(operand.shape)
-        for operand, name in zip(template.operands(workload), node.inputs, strict=True)
-    }
-    with np.errstate(all="ignore"):
-        value = template.reference(workload, operands)
-        value = epilogue.reference(
-            workload.epilogue, value, operands, template.channel_axis(workload)
-        )
-    return np.asarray(value, dtype=values[node.inputs[0]].dtype)

@@ -174,11 +174,6 @@ class Program:
     def parameter(self, name: str) -> Buffer:
         return next(b for b in self.parameters if b.name == name)
 
-    def __str__(self) -> str:
-        from tilesmith.search_space.ir.printer import print_program
-
-        return print_program(self)
-
 
 def transform(
     statement: Statement,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from tilesmith.search_space.ir.expression import Expr, var
 from tilesmith.search_space.ir.program import (
@@ -36,9 +35,7 @@ from tilesmith.search_space.ir.scalar import REDUCERS, Condition, Const, Load, S
 from tilesmith.search_space.scheduling.compute import Stage, Tensor
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.nest import Nest, NestLoop
-
-if TYPE_CHECKING:
-    from tilesmith.search_space.scheduling.lowering import Plan
+from tilesmith.search_space.scheduling.plan import Plan
 
 
 @dataclass(frozen=True)

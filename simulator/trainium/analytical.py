@@ -177,7 +177,7 @@ class Analysis(Structure):
 
         What they wait for shows in full (see `shown`).
         """
-        chains = Chains(self, loop, values)
+        chains = Chains(self, self.statement, self.n, loop, values)
         least = total.step + ENDS * self.core.dma_start_ns
         beyond = np.maximum(chains.chain + chains.waiting - least, 0.0)
         total.span = np.minimum(chains.chain + chains.waiting, least) + beyond / SHOWN

@@ -11,18 +11,18 @@ done; as many lives are at once as it has places.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tilesmith.search_space.ir.program import Allocate, Block, Loop, Sequence, Statement, walk
-from tilesmith.search_space.ir.scalar import loads
-from tilesmith.simulator.trainium.estimate import Array
+from tilesmith.search_space.ir.program import Allocate, Loop, Sequence, Statement
+from tilesmith.simulator.trainium.estimate import Array, Estimate
+from tilesmith.simulator.trainium.structure import Structure, Values
 
-if TYPE_CHECKING:
-    from tilesmith.simulator.trainium.analytical import Analysis
-    from tilesmith.simulator.trainium.structure import Values
+Judge = Callable[[Statement, Values], Estimate]
+"""What a statement takes by itself, for a batch."""
 
 
 @dataclass
@@ -45,27 +45,30 @@ class _Tile:
 
 
 class Chains:
-    """The chains of one interleaved loop, for a batch of configurations.
+    """The chains of one interleaved loop, for a batch of `n` configurations.
 
     Attributes:
         chain, waiting: see the module's docstring; ns, shape (n,).
     """
 
-    def __init__(self, analysis: Analysis, loop: Loop, values: Values) -> None:
-        self.analysis = analysis
-        self.chain: Array = np.zeros(analysis.n)
-        self.waiting: Array = np.zeros(analysis.n)
+    def __init__(
+        self, structure: Structure, judge: Judge, n: int, loop: Loop, values: Values
+    ) -> None:
+        self.structure = structure
+        self.judge = judge
+        self.chain: Array = np.zeros(n)
+        self.waiting: Array = np.zeros(n)
         self.tiles: dict[str, _Tile] = {}
         self.loop(loop, values, 1)
 
     def loop(self, loop: Loop, values: Values, count: Any) -> None:
         """One iteration of a loop run `count` times; who is outside waits for the others, too."""
-        extent = np.maximum(self.analysis.value(loop.extent, values), 1)
+        extent = np.maximum(self.structure.value(loop.extent, values), 1)
         inside = {**values, loop.variable: 0}
         outer = set(self.tiles)
         self.body(loop.body, inside, count * extent)
-        more = (extent - 1) * self.analysis.statement(loop.body, inside).step
-        _, read, written = self.analysis.accesses(loop)
+        more = (extent - 1) * self.judge(loop.body, inside).step
+        _, read, written = self.structure.accesses(loop)
         for name in outer & (read | written):
             tile = self.tiles[name]
             if name in read:
@@ -79,22 +82,22 @@ class Chains:
             buffer = statement.buffer
             tile = self.tiles[buffer.name] = _Tile()
             self.body(statement.body, values, count)
-            places = self.analysis.number(buffer.versions)
+            places = self.structure.number(buffer.versions)
             turns = np.maximum(count / places - 1, 0)
             self.waiting = np.maximum(self.waiting, turns * tile.life)
         elif isinstance(statement, Sequence):
             for part in statement.statements:
                 self.body(part, values, count)
-        elif isinstance(statement, Loop) and self.analysis.accesses(statement)[0]:
+        elif isinstance(statement, Loop) and self.structure.accesses(statement)[0]:
             self.loop(statement, values, count)
         else:
             self.leaf(statement, values)
 
     def leaf(self, statement: Statement, values: Values) -> None:
         """Instructions that begin when all is there that they read."""
-        _, read, written = self.analysis.accesses(statement)
-        span = self.analysis.statement(statement, values).span
-        start = np.zeros(self.analysis.n)
+        _, read, written = self.structure.accesses(statement)
+        span = self.judge(statement, values).span
+        start = np.zeros_like(self.chain)
         for name in read & set(self.tiles):
             start = np.maximum(start, self.tiles[name].ready)
         finish = start + span
@@ -105,14 +108,3 @@ class Chains:
             tile = self.tiles[name]
             tile.made, tile.ready = tile.made + span, np.maximum(tile.ready, finish)
         self.chain = np.maximum(self.chain, finish)
-
-
-def accesses(statement: Statement) -> tuple[bool, frozenset[str], frozenset[str]]:
-    """Whether a statement makes tiles, the buffers it reads and those it writes."""
-    makes, read, written = False, set(), set()
-    for inner in walk(statement):
-        makes |= isinstance(inner, Allocate)
-        if isinstance(inner, Block):
-            written.add(inner.buffer)
-            read |= {found.buffer for found in loads(inner.value)}
-    return makes, frozenset(read), frozenset(written)

@@ -31,8 +31,8 @@ from tilesmith.search_space.ir.program import (
     children,
     walk,
 )
+from tilesmith.search_space.ir.scalar import loads
 from tilesmith.search_space.ir.settings import open_engine, open_number
-from tilesmith.simulator.trainium.chains import accesses
 from tilesmith.simulator.trainium.estimate import Estimate
 
 Values = dict[str, Any]
@@ -142,10 +142,20 @@ class Structure:
         return count
 
     def accesses(self, statement: Statement) -> tuple[bool, frozenset[str], frozenset[str]]:
-        """`chains.accesses`, remembered."""
+        """Whether a statement makes tiles, the buffers it reads and those it writes."""
         if id(statement) not in self.touched:
-            self.touched[id(statement)] = accesses(statement)
+            self.touched[id(statement)] = _accesses(statement)
         return self.touched[id(statement)]
+
+
+def _accesses(statement: Statement) -> tuple[bool, frozenset[str], frozenset[str]]:
+    makes, read, written = False, set(), set()
+    for inner in walk(statement):
+        makes |= isinstance(inner, Allocate)
+        if isinstance(inner, Block):
+            written.add(inner.buffer)
+            read |= {found.buffer for found in loads(inner.value)}
+    return makes, frozenset(read), frozenset(written)
 
 
 def _places(statement: Statement, depth: int) -> Iterator[tuple[Buffer, int]]:

@@ -10,6 +10,7 @@ import pytest
 from tests.search_space.programs import check, inputs_of, lowered, result
 from tilesmith.search_space.errors import ScheduleError, VerificationError
 from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.ir.printer import print_program
 from tilesmith.search_space.ir.scalar import call, load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.layout import Layout
@@ -91,7 +92,7 @@ def test_primitive_on_a_product(name: str, golden: Callable[[str, str], None]) -
     expected = np.maximum(arrays["a"] @ arrays["b"] + arrays["bias"], 0)
     for f in (1, 2, 3, 5):
         program = check(ON_PRODUCT[name](Schedule(compute)), expected, arrays, {"f": f})
-    golden(f"primitives/{name}.txt", str(program))
+    golden(f"primitives/{name}.txt", print_program(program))
 
 
 @pytest.mark.parametrize("name", ON_BLUR)
@@ -103,7 +104,7 @@ def test_primitive_on_a_chain(name: str, golden: Callable[[str, str], None]) -> 
         program = check(
             ON_BLUR[name](Schedule(compute)), p[:-2] + p[1:-1] + p[2:], arrays, {"f": f}
         )
-    golden(f"primitives/{name}.txt", str(program))
+    golden(f"primitives/{name}.txt", print_program(program))
 
 
 def test_compile_time_moves_a_stage_to_the_prologue(golden: Callable[[str, str], None]) -> None:
@@ -115,21 +116,21 @@ def test_compile_time_moves_a_stage_to_the_prologue(golden: Callable[[str, str],
     program = check(schedule, expected, arrays)
     assert program.prologue is not None
     assert program.parameter("b.packed").role == "prepared"
-    golden("primitives/compile_time.txt", str(program))
+    golden("primitives/compile_time.txt", print_program(program))
 
 
 def test_tensorize_wraps_a_loop_in_an_instruction(golden: Callable[[str, str], None]) -> None:
     compute = product()
     schedule = Schedule(compute).cache_write("c", "psum", "i").reorder("c", ("i", "k", "j"))
     schedule = schedule.tensorize("c", "k", "tensor.matmul", "memset")
-    program = str(lowered_text(schedule))
+    program = lowered_text(schedule)
     golden("primitives/tensorize.txt", program)
 
 
 def lowered_text(schedule: Schedule) -> str:
     from tilesmith.search_space.scheduling.lowering import lower
 
-    return str(lower(schedule))
+    return print_program(lower(schedule))
 
 
 def test_output_layout_is_physical() -> None:

@@ -19,6 +19,7 @@ from tilesmith.codegen.structures import lowered, space_of, structure_program
 from tilesmith.search_space.epilogue import reference
 from tilesmith.search_space.errors import ConfigError, VerificationError
 from tilesmith.search_space.ir.interpreter import interpret
+from tilesmith.search_space.ir.printer import print_program
 from tilesmith.search_space.ir.program import Program
 from tilesmith.search_space.ir.simplification import finish, simplify
 from tilesmith.search_space.ir.verifier import verify
@@ -49,7 +50,7 @@ def tiles(workload: Workload, config: Config | None = None) -> Program:
 def test_systolic_program(name: str, text: str, golden: Golden) -> None:
     program = tiles(Workload.parse(text))
     verify(program, SYSTOLIC)
-    golden(f"systolic_{name}.txt", str(program))
+    golden(f"systolic_{name}.txt", print_program(program))
 
 
 BLOCKED = Config.of(
@@ -70,7 +71,7 @@ def test_native_program(name: str, text: str, m_block: int, k_block: int, golden
     config = Config.of({**BLOCKED, "m_block": m_block, "k_block": k_block})
     program = finish(lowered(workload, AVX512, config))
     verify(program, AVX512)
-    golden(f"native_{name}.txt", str(program))
+    golden(f"native_{name}.txt", print_program(program))
 
 
 def test_symbolic_program(golden: Golden) -> None:
@@ -78,7 +79,7 @@ def test_symbolic_program(golden: Golden) -> None:
     workload = Workload.parse("matmul m=512 n=512 k=512 const=b")
     structure = space_of(workload, AVX512).structure(BLOCKED)
     program = structure_program(workload, AVX512, structure)
-    golden("native_symbolic.txt", str(program))
+    golden("native_symbolic.txt", print_program(program))
 
 
 @given(

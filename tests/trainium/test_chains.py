@@ -31,7 +31,7 @@ def chains_of(text: str, **knobs: int) -> Chains:
     tiles = {name: np.array([n]) for name, n in space.tiles(config).items()}
     analysis.evaluate(tiles, 1)
     loops = [s for s in walk(program.body) if isinstance(s, Loop) and s.kind == "interleaved"]
-    return Chains(analysis, loops[0], dict(tiles))
+    return Chains(analysis, analysis.statement, 1, loops[0], dict(tiles))
 
 
 @pytest.mark.parametrize("copies", [1, 2, 3])

@@ -43,7 +43,9 @@ def target_of(database: Database, identity: str) -> Target:
 
 def program_text(record: TuningRecord, target: Target) -> str:
     """The lowered, bound program (loop IR) of a record."""
-    return str(_program(record, target))
+    from tilesmith.search_space.ir.printer import print_program
+
+    return print_program(_program(record, target))
 
 
 def llvm_text(record: TuningRecord, target: Target) -> str:

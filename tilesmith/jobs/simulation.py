@@ -54,11 +54,11 @@ def simulate_artifact(
         ModelError: the artifact cannot be read.
         TargetError: an unknown setting, or a value out of range.
     """
-    from tilesmith.compiler.artifact import load
     from tilesmith.compiler.backend import measures_models
+    from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.program import HostStep, KernelStep
 
-    executable = load(path)
+    executable = Executable.load(path)
     recipe = executable.recipe
     target = recipe.target.with_settings(settings) if settings else recipe.target
     if fidelity in (None, "timeline") and measures_models(target, "simulator"):

@@ -1,0 +1,34 @@
+"""A kernel in numpy: its template's reference and the epilogue's formulas.
+
+It exists apart from `reference`, which runs whole graphs, because a host node may stand for a
+kernel. Invariant: uses no schedule and no generated code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.compiler.graph import Node
+from tilesmith.search_space import epilogue
+from tilesmith.search_space.template import template_of
+
+
+def run_kernel(node: Node, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    """A kernel's result in its template's logical shape."""
+    workload = node.workload
+    assert workload is not None
+    template = template_of(workload.operator)
+    operands = {
+        operand.name: np.asarray(values[name]).reshape(operand.shape)
+        for operand, name in zip(template.operands(workload), node.inputs, strict=True)
+    }
+    with np.errstate(all="ignore"):
+        value = template.reference(workload, operands)
+        value = epilogue.reference(
+            workload.epilogue, value, operands, template.channel_axis(workload)
+        )
+    return np.asarray(value, dtype=values[node.inputs[0]].dtype)
