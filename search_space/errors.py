@@ -65,3 +65,7 @@ class JobError(TilesmithError):
 
 class CodegenError(JobError):
     """A verified program could not be turned into code for its target."""
+
+
+class TranslationError(CodegenError):
+    """A compiled function uses what compiled loops cannot do; the message names its line."""

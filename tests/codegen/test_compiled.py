@@ -1,0 +1,372 @@
+"""The compiled subset of Python computes what Python computes; the rest is refused by its line."""
+
+from __future__ import annotations
+
+import importlib.util
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import tilesmith.codegen
+import tilesmith.simulator
+from tilesmith.codegen.compiled import Compiled, Floats, Ints, compiled
+from tilesmith.codegen.compiled.function import translate
+from tilesmith.search_space.errors import TranslationError
+
+
+@compiled
+def collatz(n: int, seeds: Ints, lengths: Ints, mean: Floats) -> int:
+    """Steps to 1 of each seed (at most 50); the number of odd seeds."""
+    odd = 0
+    total = 0.0
+    for i in range(n):
+        value = seeds[i]
+        if value % 2 == 1 and value > 0:
+            odd += 1
+        steps = 0
+        while value != 1:
+            odd_value = value % 2
+            value = odd_value * (3 * value + 1) + (1 - odd_value) * (value // 2)
+            steps += 1
+            if steps >= 50 or value < 0:
+                break
+        if not steps > 0:
+            continue
+        lengths[i] = steps
+        total += float(steps)
+        mean[0] = max(mean[0], total / (i + 1))
+    return odd
+
+
+@compiled
+def halves(value: int, scale: float) -> float:
+    """Half of a value, scaled."""
+    return value / 2 * scale
+
+
+@compiled
+def tally(i: int, values: Ints, total: Floats) -> int:
+    """Add half of a value to the total; whether the value is odd. (Its locals are its own.)"""
+    value = values[i] - 1
+    value += 1
+    total[0] += halves(value, 3)
+    return value % 2
+
+
+@compiled
+def count_odd(n: int, values: Ints, total: Floats) -> int:
+    """How many values are odd."""
+    value = 0
+    for i in range(n):
+        if tally(i, values, total) == 1:
+            value += 1
+    return value
+
+
+def test_helpers_are_called_natively_and_in_python():
+    values = np.array([1, 4, 7, 10, 11], dtype=np.int64)
+    for function in (count_odd, count_odd.python):
+        total = np.zeros(1)
+        assert function(len(values), values, total) == 3
+        assert total[0] == 33 / 2 * 3
+    assert set(count_odd.helpers) == {"tally"} and set(tally.helpers) == {"halves"}
+
+
+@given(st.lists(st.integers(1, 10_000), max_size=20))
+@settings(max_examples=30, deadline=None)
+def test_native_equals_python(values):
+    seeds = np.array(values, dtype=np.int64)
+    results = []
+    for function in (collatz, collatz.python):
+        lengths, mean = np.zeros(len(seeds), dtype=np.int64), np.zeros(1)
+        odd = function(len(seeds), seeds, lengths, mean)
+        results.append((odd, lengths.tolist(), mean.tolist()))
+    assert results[0] == results[1]
+
+
+NUMBER = count()
+
+HEAD = """from typing import NamedTuple
+from tilesmith.codegen.compiled import Floats, Ints, compiled
+
+WHOLE, HALF, WORD = 3, 0.5, "word"
+
+
+class Pair(NamedTuple):
+    scale: float
+    values: Ints
+
+
+@compiled
+def first(values: Ints, out: Ints) -> int:
+    out[0] = values[0]
+    return out[0]
+
+
+@compiled
+def nothing(i: int) -> None:
+    pass
+
+
+@compiled
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("compiled")
+
+
+def made(folder: Path, text: str) -> Compiled[..., Any]:
+    """The compiled function `f` of a text."""
+    path = folder / f"made{next(NUMBER)}.py"
+    path.write_text(HEAD + text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = module.f
+    assert isinstance(found, Compiled)
+    return found
+
+
+def body(*lines: str, head: str = "def f(n: int, x: float, a: Ints, p: Pair) -> int:") -> str:
+    return "\n    ".join([head, *lines]) + "\n"
+
+
+REFUSED = {
+    "step": (body("for i in range(0, 9, n):", "    n += i", "return n"), "step of a range"),
+    "zero step": (body("for i in range(0, 9, 0):", "    n += i", "return n"), "step of a range"),
+    "float range": (body("for i in range(x):", "    n += i", "return n"), "bounds of a range"),
+    "no range": (body("for i in a:", "    n += i", "return n"), "runs over a range"),
+    "for else": (body("for i in range(n):", "    pass", "else:", "    n = 1", "return n"), "else"),
+    "while else": (body("while n > 0:", "    n -= 1", "else:", "    n = 1", "return n"), "'else'"),
+    "tuple target": (body("n, m = 1, 2", "return n"), "Tuple"),
+    "loop of tuples": (body("for i, j in range(n):", "    pass", "return n"), "one variable"),
+    "chain": (body("return int(0 < n < 4)"), "chain of comparisons"),
+    "is": (body("return int(n is x)"), "comparison Is"),
+    "keyword": (body("return min(n, key=1)"), "by position"),
+    "starred": (body("return min(*a)"), "by position"),
+    "unknown call": (body("return abs(n)"), "'abs' is no compiled function"),
+    "method": (body("return a.sum()"), "'a.sum' is no compiled function"),
+    "min of one": (body("return min(a)"), "used as a number"),
+    "two ints": (body("return int(n, 2)"), "takes one argument"),
+    "floor of floats": (body("return int(x // 2)"), "FloorDiv of floats"),
+    "rest of floats": (body("return int(x % 2)"), "Mod of floats"),
+    "power": (body("return n ** 2"), "Pow of ints"),
+    "bits": (body("return ~n"), "UnaryOp"),
+    "either value": (body("m = n or 3", "return m"), "of numbers give one of them"),
+    "conditional": (body("return 1 if n else 2"), "IfExp"),
+    "walrus": (body("while (m := n) > 3:", "    n -= 1", "return n"), "NamedExpr"),
+    "word": (body("return int(WORD)"), "no local"),
+    "text": (body("return int('1')"), "neither a float nor an int"),
+    "long int": (body("return 9223372036854775808"), "64 bits"),
+    "float to int": (body("m = 0", "m = x", "return m"), "'m' is an int and would become a float"),
+    "int to bool": (body("m = n > 0", "m = n", "return n"), "'m' is a bool"),
+    "float element": (body("a[0] = x", "return n"), "an element is an int"),
+    "float result": (body("return x"), "the result is an int"),
+    "no result": (body("return"), "not what the annotation says"),
+    "may end": (body("if n > 0:", "    return 1"), "may end without a result"),
+    "unassigned": (body("if n > 0:", "    m = 1", "return m"), "'m' may be read before"),
+    "after a loop": (body("for i in range(n):", "    pass", "return i"), "'i' may be read before"),
+    "last element": (body("return a[-1]"), "an index is one int"),
+    "slice": (body("return a[0:1]"), "Slice"),
+    "float index": (body("return a[x]"), "an index is one int"),
+    "array as number": (body("return a"), "'a' is used as a number"),
+    "array assigned": (body("a = n", "return n"), "stays so"),
+    "field assigned": (body("p.scale = 1.0", "return n"), "one local or one element"),
+    "unknown field": (body("return int(p.size)"), "'p.size' is no number"),
+    "twice": (body("return first(a, a)"), "writes is passed twice"),
+    "few arguments": (body("return first(a)"), "2 arguments"),
+    "no value": (body("n = nothing(n)", "return n"), "gives no value"),
+    "with": (body("with a:", "    pass", "return n"), "statement With"),
+    "assert": (body("assert n", "return n"), "statement Assert"),
+    "try": (body("try:", "    pass", "finally:", "    pass", "return n"), "statement Try"),
+    "lambda": (body("return (lambda: 1)()"), "no compiled function"),
+    "recursion": (body("return f(n, x, a, p)"), "calls itself"),
+    "no annotation": (body("return n", head="def f(n) -> int:"), "'n' needs an annotation"),
+    "no result type": (body("return 1", head="def f(n: int):"), "result needs an annotation"),
+    "text result": (body("return n", head="def f(n: int) -> str:"), "result of type str"),
+    "list": (body("return n", head="def f(n: list) -> int:"), "of type list"),
+    "default": (body("return n", head="def f(n: int = 1) -> int:"), "without defaults"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_translated_is_refused(folder: Path, name: str) -> None:
+    text, why = REFUSED[name]
+    with pytest.raises(TranslationError) as error:
+        translate(made(folder, text))
+    assert why in str(error.value) and ".py:" in str(error.value)
+    assert "compiled function 'f'" in str(error.value)
+
+
+def test_the_line_of_what_is_refused_is_named(folder: Path) -> None:
+    text = body("m = 0", "m += n", "return m ** 2")
+    with pytest.raises(TranslationError, match=rf":{HEAD.count(chr(10)) + 4}\): Pow of ints"):
+        translate(made(folder, text))
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, -1, -2, -5])
+@pytest.mark.parametrize("bounds", [(0, 5), (5, 0), (-7, 8), (8, -7), (3, 3)])
+def test_ranges_step_as_in_python(folder: Path, step: int, bounds: tuple[int, int]) -> None:
+    function = made(folder, body(
+        "total = 0", f"for i in range(n, m, {step}):", "    total = total * 3 + i",
+        "return total", head="def f(n: int, m: int) -> int:"))  # fmt: skip
+    assert function(*bounds) == function.python(*bounds)
+
+
+class Scaled(NamedTuple):
+    scale: float
+    values: Ints
+    note: str = "not seen"
+
+
+@dataclass(frozen=True)
+class Totals:
+    n: int
+    sums: Floats
+    counts: Ints
+
+
+LIMIT, STEP = 3, 0.25
+
+
+@compiled
+def add_up(i: int, given: Scaled, totals: Totals) -> None:
+    """Add element `i`, scaled, to the sums."""
+    if given.values[i] < 0:
+        return
+    totals.sums[0] += given.values[i] * given.scale
+    totals.counts[0] += 1
+
+
+@compiled
+def scaled_sum(given: Scaled, totals: Totals) -> float:
+    """The sum of elements that are not negative, scaled, less a quarter for each beyond three."""
+    for i in range(totals.n):
+        add_up(i, given, totals)
+    if totals.counts[0] > LIMIT:
+        return float(totals.sums[0] - STEP * (totals.counts[0] - LIMIT))
+    return float(totals.sums[0])
+
+
+@given(st.lists(st.integers(-9, 9), min_size=1, max_size=12), st.floats(-4, 4))
+@settings(max_examples=30, deadline=None)
+def test_tables_stand_for_their_fields(values: list[int], scale: float) -> None:
+    given = Scaled(scale, np.array(values, dtype=np.int64))
+    found = []
+    for function in (scaled_sum, scaled_sum.python):
+        totals = Totals(len(values), np.zeros(1), np.zeros(1, dtype=np.int64))
+        found.append((function(given, totals), totals.counts[0]))
+    assert found[0] == found[1]
+
+
+@compiled
+def bounded(n: int, values: Ints) -> int:
+    """Where the first negative value is; neither side of an `and` is evaluated needlessly."""
+    i = 0
+    while i < n and values[i] >= 0:
+        i += 1
+    found = i < n
+    if not found or values[i] // (i * 0 + 1) >= 0:
+        return -1
+    return i
+
+
+@given(st.lists(st.integers(-2, 9), max_size=6))
+@settings(max_examples=30, deadline=None)
+def test_conditions_stop_where_python_stops(values: list[int]) -> None:
+    array = np.array(values, dtype=np.int64)
+    assert bounded(len(values), array) == bounded.python(len(values), array)
+
+
+@compiled
+def store_both(one: Ints, two: Ints) -> int:
+    """Set the first elements; the sum of them."""
+    one[0] = 1
+    two[0] = 2
+    return int(one[0] + two[0])
+
+
+def test_wrong_arguments_are_refused() -> None:
+    array = np.zeros(4, dtype=np.int64)
+    with pytest.raises(TypeError, match="passed twice"):
+        store_both(array, array)
+    with pytest.raises(TypeError, match="contiguous arrays of int64"):
+        store_both(array, np.zeros(4))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="contiguous"):
+        store_both(array, np.zeros(8, dtype=np.int64)[::2])
+    with pytest.raises(TypeError, match="2 arguments"):
+        store_both(array)  # type: ignore[call-arg]
+    assert store_both(array[:1], array[1:]) == 3
+
+
+def combined(parts: st.SearchStrategy[str], *forms: str) -> st.SearchStrategy[str]:
+    filled = st.tuples(st.sampled_from(forms), parts, parts)
+    return filled.map(lambda found: "(" + found[0].format(*found[1:]) + ")")
+
+
+NUMBERS = st.sampled_from(["n", "m", "x", "y", "2", "-3", "0.5", "WHOLE", "HALF"])
+CONDITIONS = ("{} < {}", "{} == {}", "{} != {}", "not {} >= {}", "{0} > {1} or {1} <= 1",
+              "{0} <= {1} and {0} != 2")  # fmt: skip
+
+
+def expressions(whole: bool, depth: int) -> st.SearchStrategy[str]:
+    """Expressions of ints alone, or of both kinds of numbers."""
+    leaves = st.sampled_from(["n", "m", "1", "7", "-3", "WHOLE"]) if whole else NUMBERS
+    if depth == 0:
+        return leaves
+    inner = expressions(whole, depth - 1)
+    number = ("{} + {}", "{} - {}", "{} * {}", "min({}, {})", "max({0}, {1}, 1)", "-{0} + {1}")
+    if not whole:
+        return leaves | combined(inner, *number, "{} / {}", "float({}) - {}")
+    conditions = combined(expressions(False, depth - 1), *CONDITIONS).map(lambda text: f"int{text}")
+    return leaves | conditions | combined(inner, *number, "{} // {}", "{} % {}", "int({} / {})")
+
+
+SMALL = st.integers(-40, 40)
+REALS = st.floats(-100, 100, allow_nan=False)
+
+
+@given(expressions(True, 3), expressions(False, 3), SMALL, SMALL, REALS, REALS)
+@settings(max_examples=60, deadline=None)
+def test_arithmetic_is_pythons(
+    folder: Path, whole: str, real: str, n: int, m: int, x: float, y: float
+) -> None:
+    for text, kind in ((whole, "int"), (real, "float")):
+        head = f"def f(n: int, m: int, x: float, y: float) -> {kind}:"
+        function = made(folder, body(f"return {text}", head=head))
+        try:
+            wanted = function.python(n, m, x, y)
+        except (ZeroDivisionError, OverflowError, ValueError):
+            assume(False)
+        assume(abs(wanted) < 2**53)
+        assert function(n, m, x, y) == wanted, text
+
+
+def every_compiled() -> list[Compiled[..., Any]]:
+    """All compiled functions of the product."""
+    found: dict[int, Compiled[..., Any]] = {}
+    for package in (tilesmith.codegen, tilesmith.simulator):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            for value in vars(importlib.import_module(module.name)).values():
+                if isinstance(value, Compiled):
+                    found[id(value)] = value
+    return list(found.values())
+
+
+def test_all_compiled_functions_are_in_the_subset() -> None:
+    functions: list[Callable[..., Any]] = list(every_compiled())
+    assert len(functions) > 10
+    for function in functions:
+        assert isinstance(function, Compiled)
+        translate(function)
