@@ -2,7 +2,8 @@
 
 `Registry` imports every module of a package on first use; each module registers what it defines
 with the decorator. So adding an operator template, a cost model, a search strategy or a runner
-takes one file and no edit elsewhere, and a conformance test can walk over all of them.
+takes one file and no edit elsewhere, and a conformance test can walk over all of them. Modules of
+other installed packages register in the same way (`search_space.extensions`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.extensions import import_extensions
 
 T = TypeVar("T")
 
@@ -38,7 +40,11 @@ class Registry(Generic[T]):
 
         def add(entry: T) -> T:
             known = self._entries.setdefault(name, entry)
-            assert known is entry, f"two entries named '{name}' in {self._package}"
+            if known is not entry:
+                raise self._error(
+                    f"the name '{name}' of a {self._kind} is taken by {_origin(known)}; "
+                    f"choose another for {_origin(entry)}"
+                )
             return entry
 
         return add
@@ -63,7 +69,14 @@ class Registry(Generic[T]):
     def _discover(self) -> None:
         if self._discovered:
             return
+        import_extensions()
         self._discovered = True
         package = importlib.import_module(self._package)
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{self._package}.{module.name}")
+
+
+def _origin(entry: object) -> str:
+    """Where an entry is defined, for people."""
+    named = entry if hasattr(entry, "__qualname__") else type(entry)
+    return f"{named.__module__}.{named.__qualname__}"

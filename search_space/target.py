@@ -23,11 +23,12 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.registry import Registry
 
 HOST = "cpu"
 """The name of the target that is the machine this process runs on."""
@@ -216,14 +217,19 @@ def parse_target(name: str, text: str) -> Target:
     return Target.of(name, family, facts, str(doc))
 
 
+target_files: Registry[Traversable] = Registry(
+    "target", "tilesmith.search_space.targets", TargetError
+)
+"""TOML files by the names of what they describe: those that ship, and those of extensions."""
+
+
 def target_names() -> list[str]:
-    """Names of the targets that ship as files."""
-    folder = resources.files("tilesmith.search_space") / "targets"
-    return sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".toml"))
+    """Names of the targets that are known as files."""
+    return list(target_files)
 
 
 def load_target(name: str) -> Target:
-    """A shipped target by name, or one from a path that ends in `.toml`.
+    """A known target by name, or one from a path that ends in `.toml`.
 
     Raises:
         TargetError: unknown name, unreadable or invalid file.
@@ -235,11 +241,9 @@ def load_target(name: str) -> Target:
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is no text"
             raise TargetError(f"target file '{name}' cannot be read: {reason}") from error
-    if name not in target_names():
+    if name not in target_files:
         raise TargetError(
-            f"unknown target '{name}'; one of cpu, {', '.join(target_names())} or a .toml file "
+            f"unknown target '{name}'; one of {HOST}, {', '.join(target_names())} or a .toml file "
             "is expected"
         )
-    return parse_target(
-        name, (resources.files("tilesmith.search_space") / "targets" / f"{name}.toml").read_text()
-    )
+    return parse_target(name, target_files[name].read_text())

@@ -38,6 +38,7 @@ from tilesmith.compiler.passes.attention import FuseAttention
 from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.program import CodeObject, KernelStep, Place, Recipe
 from tilesmith.compiler.settling.recorded import Records
+from tilesmith.search_space import extensions
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.ir.expression import const
@@ -182,6 +183,8 @@ def _sources() -> str:
         for folder in package.__path__:
             for path in sorted(Path(folder).rglob("*.py")):
                 digest.update(path.read_bytes())
+    for path in extensions.sources():
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
