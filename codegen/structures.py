@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tilesmith.search_space.ir.program import Program
+from tilesmith.search_space.ir.verifier import verify
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
@@ -25,8 +26,10 @@ def space_of(workload: Workload, target: Target) -> SearchSpace:
 
 @lru_cache(maxsize=2048)
 def structure_program(workload: Workload, target: Target, structure: Config) -> Program:
-    """The symbolic program of a structural configuration."""
-    return lower(template_of(workload.operator).schedule(workload, target, structure))
+    """The symbolic program of a structural configuration, verified."""
+    program = lower(template_of(workload.operator).schedule(workload, target, structure))
+    verify(program, target)
+    return program
 
 
 def lowered(workload: Workload, target: Target, config: Config) -> Program:

@@ -64,6 +64,15 @@ class Surroundings:
         """Whether `expression >= 0` in every iteration; all extents must be numbers when bound."""
         return self.proves(expression) or self._counted(expression)
 
+    def evidently_inside(self, index: Expr, extent: Expr) -> bool:
+        """Whether `0 <= index < extent` shows term by term: quick, False where it takes a proof."""
+        most = extent.constant
+        low = self._evident(index) if most is not None else None
+        if most is None or low is None or low < 0:
+            return False
+        high = self._evident(-index)
+        return high is not None and most - 1 + high >= 0
+
     def _evident(self, expression: Expr) -> int | None:
         """A lower bound term by term: quick, and enough wherever there is no tail."""
         total = 0

@@ -96,16 +96,27 @@ def _region(plan: Plan, stage: Stage) -> dict[str, tuple[Expr, Expr, Expr]]:
     if bases is None:
         raise ScheduleError(f"stage '{stage.name}' is attached but nobody reads it")
     regions = {}
+    bounds = _all_bounds(plan, plan.compute_at[stage.name].consumer)
     for axis, base, top in zip(stage.axes, bases, tops, strict=True):
         limit = top - base + 1
+        base = _inside(base, bounds)
         whole = base == ZERO and (limit - axis.extent).constant is not None
         if whole and ((limit - axis.extent).constant or 0) >= 0:
             regions[axis.name] = (ZERO, axis.extent, axis.extent)
         elif limit == ONE or (base == ZERO and limit.constant is not None):
             regions[axis.name] = (base, limit, limit)
         else:
-            regions[axis.name] = (base, minimum(limit, axis.extent - base), limit)
+            regions[axis.name] = (base, minimum(top - base + 1, axis.extent - base), limit)
     return regions
+
+
+def _inside(base: Expr, bounds: dict[str, Expr]) -> Expr:
+    """The first index of a region: a last, short tile that is read backwards would begin its whole
+    tile below zero.
+
+        y[j] = x[130 - 3*j] in tiles of 32, x of 131:  x from 37 - 96*t, in the last from 0
+    """
+    return base if ranges.nonnegative(ranges.lower(base, bounds)) else maximum(base, ZERO)
 
 
 def _all_bounds(plan: Plan, name: str) -> dict[str, Expr]:

@@ -30,6 +30,7 @@ from tilesmith.search_space.errors import (
     WorkloadError,
 )
 from tilesmith.search_space.ir.settings import Settings
+from tilesmith.search_space.ir.verifier import verify
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -126,13 +127,14 @@ def _check_dtype(workload: Workload, target: Target) -> None:
 @lru_cache(maxsize=KEPT)
 def _analysis(workload: Workload, target: Target, skeleton: Schedule) -> Analysis:
     program = lower(skeleton)
+    verify(program, target)
     return Analysis(program, Core.of(target), constants_of(program, workload))
 
 
 @lru_cache(maxsize=KEPT)
 def _plans(analysis: Analysis, tiles: tuple[tuple[str, int], ...]) -> Plans:
     """A skeleton with these tile sizes, ready for code generation."""
-    return Plans(analysis.program.bind(dict(tiles)))
+    return Plans(analysis.program.bind(dict(tiles)), analysis.core.target)
 
 
 def instruction_stream(workload: Workload, target: Target, config: Config) -> InstructionStream:

@@ -273,8 +273,8 @@ def test_a_reduction_too_deep_for_sbuf_is_done_in_parts(monkeypatch):
     check(workload, config)
 
 
-def program(value, extent=4):
-    x = Buffer("x", (as_expr(extent),), "float32", "global", "input")
+def program(value, extent=4, read=4):
+    x = Buffer("x", (as_expr(read),), "float32", "global", "input")
     y = Buffer("y", (as_expr(extent),), "float32", "global", "output")
     body = Loop("i", const(extent), "serial", Block("y", "y", (var("i"),), value))
     return Program("odd", (x, y), body)
@@ -285,7 +285,7 @@ def test_what_no_instruction_does_is_named(trn1: Core):
     with pytest.raises(CodegenError, match="chooses by position"):
         generate(program(choice), trn1)
     with pytest.raises(CodegenError, match="not affine in loop 'i'"):
-        generate(program(Load("x", (var("i") * var("i"),))), trn1)
+        generate(program(Load("x", (var("i") * var("i"),)), read=10), trn1)
 
 
 def test_split_pipeline_needs_makers_and_users():

@@ -61,6 +61,8 @@ from tilesmith.search_space.ir.program import (
 )
 from tilesmith.search_space.ir.scalar import Call, Const, Load, Select
 from tilesmith.search_space.ir.settings import Settings, open_engine, open_number
+from tilesmith.search_space.ir.verifier import verify, verify_settings
+from tilesmith.search_space.target import Target
 
 AnyNest = Nest | CopyNest | GatherNest
 Parts = tuple[list[Allocate], list[Statement], list[Statement]]
@@ -68,7 +70,7 @@ Parts = tuple[list[Allocate], list[Statement], list[Statement]]
 
 @dataclass
 class Plans:
-    """A bound program and what is found of its statements once, whatever its settings are.
+    """A bound program, verified, and what is found of its statements once, whatever its settings.
 
     Attributes:
         aligned: buffers whose rows begin at granules of dependences.
@@ -76,6 +78,7 @@ class Plans:
     """
 
     program: Program
+    target: Target
     nests: dict[int, AnyNest | None] = field(default_factory=dict)
     extents: dict[int, Evaluate] = field(default_factory=dict)
     parts: dict[int, Parts] = field(default_factory=dict)
@@ -83,6 +86,7 @@ class Plans:
     reductions: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
+        verify(self.program, self.target)
         self.aligned = frozenset(_filled_in_parts(self.program.body))
         self.reductions = frozenset(b.stage for b in blocks(self.program.body) if b.reducer)
 
@@ -362,10 +366,11 @@ def generate(program: Program | Plans, core: Core, settings: Settings = ()) -> I
 
     Raises:
         CodegenError: a block that no instruction does, or tiles that do not fit.
-        VerificationError: a limit of the core is broken.
+        VerificationError: the program breaks a rule of the IR, or a limit of the core.
     """
-    plans = program if isinstance(program, Plans) else Plans(program)
+    plans = program if isinstance(program, Plans) else Plans(program, core.target)
     program = plans.program
+    verify_settings(program, core.target, settings)
     kernel = Kernel(program.name, core)
     generator = Generator(kernel, plans, settings)
     for buffer in program.parameters:
