@@ -220,30 +220,3 @@ class Graph:
         """A copy with other nodes; this very graph if they are its own."""
         changed = tuple(nodes)
         return self if changed == self.nodes else self.with_(nodes=changed)
-
-    def check(self) -> None:
-        """Assert the module's invariants; run after every pass in tests."""
-        written = {info.name for info in self.inputs} | set(self.constants)
-        for node in self.nodes:
-            for name in node.reads:
-                assert name in written, f"{node.describe()} reads '{name}' before it is written"
-            for name in node.writes:
-                assert name not in written, f"'{name}' is written twice"
-                assert name in self.tensors, f"'{name}' has no TensorInfo"
-                written.add(name)
-        for info in self.outputs:
-            assert info.name in written, f"output '{info.name}' is never written"
-
-    def __str__(self) -> str:
-        """One line a node, for people."""
-        lines = [f"graph {self.name}({', '.join(map(_show, self.inputs))})"]
-        for node in self.nodes:
-            what = node.workload.key if node.workload else node.operator
-            outs = ", ".join(_show(self.tensors[name]) for name in node.writes)
-            lines.append(f"  {outs} = {what}({', '.join(node.inputs)})")
-        return "\n".join([*lines, f"  return {', '.join(info.name for info in self.outputs)}"])
-
-
-def _show(info: TensorInfo) -> str:
-    shape = "?" if info.shape is None else "x".join(map(str, info.shape))
-    return f"{info.name}: {info.dtype or '?'}[{shape}]"

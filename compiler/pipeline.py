@@ -26,6 +26,8 @@ from tilesmith.compiler.passes.padding import FoldPadding
 from tilesmith.compiler.passes.scales import MoveScales
 from tilesmith.compiler.passes.selections import AddSelections
 from tilesmith.compiler.passes.views import MakeViews
+from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.settlement import SettleLayouts
 from tilesmith.search_space.target import Target
 
 SIMPLIFICATIONS: tuple[Pass, ...] = (
@@ -64,6 +66,11 @@ def passes_for(target: Target, precision: str = "fp32") -> tuple[Pass, ...]:
         ModelError: no such precision, or the target's kernels do not have it.
     """
     return (*SIMPLIFICATIONS, *LOWERING, *backend_of(target).passes(target, precision))
+
+
+def every_pass(target: Target, precision: str = "fp32") -> tuple[Pass, ...]:
+    """`passes_for` and the settling of layouts, which ends a compilation; errors as there."""
+    return (*passes_for(target, precision), SettleLayouts(Chooser(target, None, 1)))
 
 
 def simplify(graph: Graph) -> Graph:

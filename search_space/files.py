@@ -52,6 +52,37 @@ def _check(path: Path, sources: tuple[str | Path, ...]) -> None:
             raise InputError(f"'{path}' is what would be read; give the output another name")
 
 
+def check_output_folder(path: Path, mark: bytes) -> None:
+    """Refuse a folder for several outputs that cannot be made, or holds what others wrote.
+
+    Args:
+        mark: how every file that may be replaced begins.
+
+    Raises:
+        InputError: the path is a file, cannot be written in, or holds a file without the mark.
+    """
+    try:
+        if path.exists() and not path.is_dir():
+            raise InputError(f"'{path}' cannot be written in: it is no folder; name another")
+        parent = path if path.exists() else path.absolute().parent
+        if not parent.is_dir():
+            raise InputError(f"'{path}' cannot be made: the folder around it does not exist")
+        if not os.access(parent, os.W_OK):
+            raise InputError(f"'{path}' cannot be written in: the folder is read-only")
+        for found in sorted(path.iterdir()) if path.exists() else ():
+            if not found.is_file() or not _begins(found, mark):
+                raise InputError(
+                    f"'{path}' holds '{found.name}', which is of another kind; name an empty folder"
+                )
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def _begins(path: Path, mark: bytes) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(len(mark)) == mark
+
+
 @contextmanager
 def written(path: Path) -> Iterator[BinaryIO]:
     """A stream for the contents of `path`, which appears when the block ends without an error.

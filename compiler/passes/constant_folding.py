@@ -25,7 +25,7 @@ class FoldConstants(Pass):
         constant y                      after
 
     Contract: any graph in; out, no deterministic node reads constants only, unless its result is
-    larger than `_LIMIT` or the host cannot compute it. Values are those of `onnx.reference`.
+    larger than a gigabyte or the host cannot compute it. Values are those of `onnx.reference`.
     """
 
     name = "fold-constants"

@@ -36,8 +36,8 @@ class LowerElementwise(Pass):
     on the way and no more operands come together than the template takes. Axes are merged as far as
     the operands allow, so that equal work has one key whatever its shape.
 
-    Contract: runs after epilogue fusion; float32 tensors of known shape; values equal up to
-    roundings.
+    Contract: a lowered graph in, epilogues fused; float32 tensors of known shape; values equal up
+    to roundings.
     """
 
     name = "lower-elementwise"

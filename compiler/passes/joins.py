@@ -27,7 +27,7 @@ class MakeJoins(Pass):
     A tensor can be part of one join only, at one place: what is joined twice, is a constant, or is
     tied to another place by a view (a piece of a larger tensor) keeps its Concat, and is copied.
 
-    Contract: before lowering; same values.
+    Contract: a simplified graph in; same values.
     """
 
     name = "make-joins"

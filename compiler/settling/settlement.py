@@ -3,10 +3,7 @@
 Each kernel's options (see `compiler.settling.options`) read and write certain layouts; where
 producer and consumer differ, a `layout_transform` kernel has to stand between. The sum of all
 kernels' and all conversions' seconds is minimised over the graph as a partitioned quadratic problem
-(`compiler.settling.pbqp`), exactly on residual networks. Contract: a lowered graph in; out, the
-same graph with conversions inserted, a layout for every tensor and an option for every kernel;
-graph inputs and outputs, views and host nodes see plain tensors, under their old names; same
-values.
+(`compiler.settling.pbqp`), exactly on residual networks.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilesmith.compiler.graph import Graph, Node, TensorInfo, kernel
+from tilesmith.compiler.passes.base import Pass, announce
 from tilesmith.compiler.settling.chooser import Chooser, copy_seconds
 from tilesmith.compiler.settling.layouts import IMAGE, PLAIN, normal, physical_bytes, same_bytes
 from tilesmith.compiler.settling.options import Option, options_of
@@ -48,9 +46,38 @@ class Settled:
     exact: bool
 
 
+@dataclass(frozen=True)
+class SettleLayouts(Pass):
+    """Every kernel gets a schedule, and conversions stand where layouts differ.
+
+        y = Kernel(conv2d ...)(x, w); z = Relu[host](y)                                 before
+        x.NCHW16c = Kernel(layout_transform ... dst=NCHW16c)(x)                         after
+        y.NCHW16c = Kernel(conv2d ...)(x.NCHW16c, w)
+        y = Kernel(layout_transform ... src=NCHW16c)(y.NCHW16c); z = Relu[host](y)
+
+    Contract: a lowered graph in; out, the same graph with conversions inserted, a layout for every
+    tensor and an option for every kernel; graph inputs and outputs, views and host nodes see plain
+    tensors, under their old names; same values.
+    """
+
+    name = "settle-layouts"
+
+    chooser: Chooser
+
+    def settle(self, graph: Graph) -> Settled:
+        """The graph and what was chosen for it."""
+        return _Settlement(graph, self.chooser).run()
+
+    def run(self, graph: Graph) -> Graph:
+        return self.settle(graph).graph
+
+
 def settle(graph: Graph, chooser: Chooser) -> Settled:
     """Choose schedules and layouts for a lowered graph."""
-    return _Settlement(graph, chooser).run()
+    step = SettleLayouts(chooser)
+    settled = step.settle(graph)
+    announce(step, graph, settled.graph)
+    return settled
 
 
 class _Settlement:

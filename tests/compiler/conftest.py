@@ -1,11 +1,22 @@
-"""The network every test of whole models starts from."""
+"""The network every test of whole models starts from; every compilation here is verified."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
+
+from tilesmith.compiler.passes.base import observed
+from tilesmith.compiler.verifier import Verifier
+
+
+@pytest.fixture(autouse=True)
+def _verified_passes() -> Iterator[None]:
+    """The graph verifier runs after each pass."""
+    with observed(Verifier()):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from onnx import numpy_helper, parser
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.verifier import verify
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -75,7 +76,7 @@ def check(
     The transformation has to be settled after one application: a second returns the same object.
     """
     graph = transform(import_model(model, shapes))
-    graph.check()
+    verify(graph)
     assert transform(graph) is graph
     inputs = inputs_of(graph)
     assert_close(run_reference(graph, inputs), expected(model, inputs), tolerance)

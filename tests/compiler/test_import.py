@@ -12,12 +12,13 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from tests.compiler.model_builder import assert_close, check, expected, inputs_of, model_of, random
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.verifier import verify
 from tilesmith.search_space.errors import ModelError
 
 
 def test_light_resnet50_is_imported_whole(light_resnet50: Path) -> None:
     graph = import_model(light_resnet50)
-    graph.check()
+    verify(graph)
     assert [(i.name, i.shape) for i in graph.inputs] == [("gpu_0/data_0", (1, 3, 224, 224))]
     assert [i.shape for i in graph.outputs] == [(1, 1000)]
     assert all(info.known for info in graph.tensors.values())

@@ -13,10 +13,12 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.compiler.model_builder import random
 from tilesmith.compiler.build import prepared
 from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.graph_text import graph_text
 from tilesmith.compiler.host.reference import _run_node, run_reference
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.placement import device_tensors, place
 from tilesmith.compiler.program import view_of
+from tilesmith.compiler.verifier import verify
 from tilesmith.search_space.dtypes import to_numpy
 
 
@@ -135,7 +137,9 @@ def test_planned_memory_keeps_what_is_needed(model: onnx.ModelProto) -> None:
     inputs = {"x": random(1, 4, 3, 2), "z": random(1, 2, 3, 2)}
     wanted = run_reference(imported, inputs)
     graph = prepared(imported)
-    graph.check()
+    verify(graph)
     found = run_in_arena(graph, inputs)
     for name, value in wanted.items():
-        np.testing.assert_allclose(found[name], value, rtol=2e-4, atol=1e-5, err_msg=str(graph))
+        np.testing.assert_allclose(
+            found[name], value, rtol=2e-4, atol=1e-5, err_msg=graph_text(graph)
+        )

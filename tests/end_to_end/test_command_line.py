@@ -165,3 +165,32 @@ def test_the_module_is_the_command() -> None:
     assert "Usage: tilesmith" in output
     for command in ("tune", "compile", "run", "bench", "simulate", "db", "targets", "operators"):
         assert f"\n  {command} " in output
+
+
+def test_passes_are_listed_without_a_model() -> None:
+    listed = succeed("compile", "--print-passes", "--target", "trn1", "--precision", "bf16")
+    names = [step["name"] for step in listed["passes"]]
+    assert names[0] == "remove-dead-code" and names[-1] == "settle-layouts"
+    (precision,) = (step for step in listed["passes"] if step["name"] == "lower-precision")
+    assert precision["options"] == {"precision": "bf16"}
+    text = invoke("compile", "--print-passes", "--target", "trn1").stdout
+    assert [line.split()[1].rstrip(":") for line in text.splitlines() if line[1] != " "] == names
+    assert all(step["summary"] in text and step["contract"] for step in listed["passes"])
+    assert "accelerators" in refuse("compile", "--print-passes", "--precision", "bf16")
+    assert "MODEL.onnx" in refuse("compile", "-o", "model.tsm")
+
+
+def test_passes_are_dumped_and_verified(model: Path, tmp_path: Path) -> None:
+    artifact, folder = tmp_path / "small.tsm", tmp_path / "passes"
+    watching = ("--verify-passes", "--dump-passes", folder)
+    succeed("compile", model, "-o", artifact, *watching)
+    first = {path.name: path.read_text() for path in folder.iterdir()}
+    assert "00-import.txt" in first and "16-lower-to-kernels.txt" in first
+    assert all(" = [matmul " in text for name, text in first.items() if name > "16")
+    artifact.unlink()
+    succeed("compile", model, "-o", artifact, *watching)
+    assert {path.name: path.read_text() for path in folder.iterdir()} == first
+    (folder / "mine.txt").write_text("my notes")
+    artifact.unlink()
+    assert "holds 'mine.txt'" in refuse("compile", model, "-o", artifact, *watching)
+    assert not artifact.exists() and (folder / "mine.txt").read_text() == "my notes"

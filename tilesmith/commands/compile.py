@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,18 +20,18 @@ from tilesmith.commands.options import (
 from tilesmith.showing.output import print_json
 
 if TYPE_CHECKING:
+    from tilesmith.jobs.passes import ListedPass
     from tilesmith.jobs.reports import CompileReport
 
 
 @click.command("compile")
-@click.argument("model", metavar="MODEL.onnx")
+@click.argument("model", metavar="MODEL.onnx", required=False)
 @target_option(required=False)
 @database_option(required=False)
 @click.option(
     "-o",
     "--output",
     "artifact",
-    required=True,
     type=click.Path(path_type=Path),
     metavar="MODEL.tsm",
     help="Where to write the artifact.",
@@ -38,17 +39,28 @@ if TYPE_CHECKING:
 @click.option(
     "--require-tuned", is_flag=True, help="Fail if an operator has no tuned schedule of its own."
 )
+@click.option("--print-passes", is_flag=True, help="List the compiler's passes, and stop.")
+@click.option(
+    "--dump-passes",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write the graph after each pass that changes it.",
+)
+@click.option("--verify-passes", is_flag=True, help="Verify the graph after each pass.")
 @threads_option
 @precision_option
 @shape_option
 @json_option
 def compile_model(
-    model: str,
+    model: str | None,
     target: str,
     settings: tuple[tuple[str, str], ...],
     database: str | None,
-    artifact: Path,
+    artifact: Path | None,
     require_tuned: bool,
+    print_passes: bool,
+    dump_passes: Path | None,
+    verify_passes: bool,
     threads: int,
     precision: str,
     shapes: tuple[tuple[str, Shape], ...],
@@ -58,18 +70,38 @@ def compile_model(
 
     An operator the database does not know takes the schedule of the nearest tuned shape, or else
     the default; one without a template runs on the host. The report says how many of each.
+    --print-passes needs no model: it lists what a model goes through for the target.
     """
     from tilesmith.jobs.compiling import compile_to
+    from tilesmith.jobs.passes import listed_passes, watched_passes
     from tilesmith.jobs.targets import resolve_target
 
     resolved = resolve_target(target, dict(settings))
-    report = compile_to(
-        model, artifact, resolved, database, dict(shapes), threads, require_tuned, precision
-    )
+    if print_passes:
+        _print(listed_passes(resolved, precision), as_json)
+        return
+    if model is None:
+        raise click.UsageError("Missing argument 'MODEL.onnx'.")
+    if artifact is None:
+        raise click.UsageError("Missing option '-o' / '--output'.")
+    with watched_passes(verify_passes, dump_passes):
+        report = compile_to(
+            model, artifact, resolved, database, dict(shapes), threads, require_tuned, precision
+        )
     if as_json:
         print_json(report.to_json())
     else:
         click.echo(_summary(report))
+
+
+def _print(passes: list[ListedPass], as_json: bool) -> None:
+    if as_json:
+        print_json({"passes": [step.to_json() for step in passes]})
+        return
+    for number, step in enumerate(passes, start=1):
+        options = "".join(f" {name}={value}" for name, value in step.options.items())
+        click.echo(f"{number:2} {step.name}{options}: {step.summary}")
+        click.echo(textwrap.fill(step.contract, 96, initial_indent="   ", subsequent_indent="   "))
 
 
 def _summary(report: CompileReport) -> str:
