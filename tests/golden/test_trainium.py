@@ -1,0 +1,44 @@
+"""Operators on a Trainium-like core as text: the loop IR, and the instructions that come of it.
+
+Shapes are tiny, so that a change can be read as a diff; what streams compute is tested elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tilesmith.codegen.structures import lowered
+from tilesmith.codegen.trainium.isa.text import to_text
+from tilesmith.search_space.ir.printer import print_program
+from tilesmith.search_space.ir.simplification import simplify
+from tilesmith.search_space.target import load_target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.trainium.family import instruction_stream
+
+TARGET = load_target("trn1")
+
+EXAMPLES = {
+    "matmul": "matmul m=4 n=6 k=5 epilogue=bias,relu",
+    "matmul_parts": "matmul m=130 n=3 k=200 ta=1",
+    "conv": "conv2d c=3 h=4 w=4 oc=5 kh=3 kw=3 pad=1 const=weight",
+    "softmax": "softmax shape=3x7",
+    "layer_norm": "layer_norm shape=3x8",
+    "attention": "attention m=4 n=6 k=8",
+    "transpose": "transpose shape=5x7 perm=1x0",
+    "gather": "gather shape=9x4 indices=3",
+    "pad": "pad shape=3x5 before=1x2 after=0x1",
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_programs_and_their_instructions(name: str, golden: Callable[[str, str], None]) -> None:
+    workload = Workload.parse(EXAMPLES[name])
+    config = template_of(workload.operator).default(workload, TARGET)
+    program = lowered(workload, TARGET, config)
+    program = replace(program, body=simplify(program.body))
+    golden(f"trainium/{name}_program.txt", print_program(program))
+    golden(f"trainium/{name}_stream.txt", to_text(instruction_stream(workload, TARGET, config)))
