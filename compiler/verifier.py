@@ -233,8 +233,8 @@ def _operator(graph: Graph, node: Node) -> Iterator[str]:
     except ModelError as error:
         yield f"cannot be computed: {error}"
         return
-    for name, found in inferred.items():
-        info = graph.tensors[name]
+    for name in node.writes:  # ONNX infers outputs that are left out, too
+        info, found = graph.tensors[name], inferred.get(name, graph.tensors[name])
         shapes_differ = None not in (found.shape, info.shape) and found.shape != info.shape
         types_differ = "" not in (found.dtype, info.dtype) and found.dtype != info.dtype
         if shapes_differ or (types_differ and name not in graph.narrowed):
