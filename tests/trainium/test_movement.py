@@ -16,6 +16,7 @@ from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.ir.expression import Expr, const, maximum, minimum, var
 from tilesmith.search_space.ir.scalar import Load, Select
 from tilesmith.search_space.ir.strides import boxes, cut
+from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import load_target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload, shape_text
@@ -169,3 +170,11 @@ def test_strided_slices_load_whole_rows(text):
     assert costs(stream).bytes[loads].sum() >= 0.95 * 4 * np.prod(workload.shape("shape"))
     found = simulate(workload, TARGET, None, "timeline")
     assert found.latency_us <= 3 * found.details["roofline_us"]
+
+
+@pytest.mark.parametrize("block", [1, 2, 4, 8])
+def test_blocks_wholly_in_the_padding(block):
+    """A block's frame ends with the block, however far off the inside is."""
+    workload = Workload.parse("pad shape=2x21x3 before=0x2x0 after=0x2x0 value=7 dtype=int64")
+    config = Config.of(algorithm="direct", at=0, block=block, copies=2, rows="0")
+    check(workload, config, np.random.default_rng(0))

@@ -12,7 +12,7 @@ from tests.trainium.random_kernels import unfinished
 from tilesmith.codegen.trainium.isa.core import ENGINES, Core
 from tilesmith.codegen.trainium.isa.footprints import footprints
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Op, Space
-from tilesmith.codegen.trainium.isa.synchronisation import verify
+from tilesmith.codegen.trainium.isa.verification import verify_synchronisation
 from tilesmith.codegen.trainium.kernel.builder import Kernel
 from tilesmith.codegen.trainium.linking.draft import Draft, Part, Range, concatenate
 from tilesmith.codegen.trainium.linking.spreading import Held, life, spread, stands_alone, units
@@ -87,7 +87,7 @@ def test_another_order_computes_the_same(seed: int, rule: Rule) -> None:
     written = {**stream.rows, "position": np.arange(len(stream), dtype=np.int64)}
     moved = with_semaphores(scheduled(replace(stream, rows=written), rule))
     assert sorted(moved.rows["position"].tolist()) == list(range(len(stream)))
-    verify(moved)
+    verify_synchronisation(moved)
     rng = np.random.default_rng(seed)
     x = {t.name: rng.standard_normal(t.shape).astype(np.float32)
          for t in stream.tensors if t.role == "input"}  # fmt: skip

@@ -12,7 +12,7 @@ from random_kernels import random_kernel
 
 from tilesmith.codegen.trainium.isa.core import DMA_QUEUES, ENGINES, Core
 from tilesmith.codegen.trainium.isa.instructions import Op
-from tilesmith.codegen.trainium.isa.synchronisation import verify
+from tilesmith.codegen.trainium.isa.verification import verify_synchronisation
 from tilesmith.codegen.trainium.kernel.builder import Kernel
 from tilesmith.codegen.trainium.timing import dependences, ordering
 from tilesmith.codegen.trainium.timing.costs import transfer_time
@@ -68,7 +68,7 @@ def test_grant_order_keeps_queues_in_order_and_the_program_correct(seed):
     for queue in np.unique(stream.rows["queue"]):
         positions = stream.rows["position"][stream.rows["queue"] == queue]
         assert (np.diff(positions) > 0).all()
-    verify(stream)
+    verify_synchronisation(stream)
     moved = timeline(stream).costs.bytes
     assert moved[stream.rows["op"] == Op.STORE].sum() >= 8 * 128 * 256 * 4
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from tilesmith.codegen.trainium.isa.core import Core
-from tilesmith.codegen.trainium.isa.synchronisation import verify
 from tilesmith.codegen.trainium.isa.text import to_text
-from tilesmith.codegen.trainium.isa.verifier import verify_shapes
+from tilesmith.codegen.trainium.isa.verification import verify_operands, verify_synchronisation
 from tilesmith.codegen.trainium.kernel.builder import Kernel
 from tilesmith.codegen.trainium.timing.dependences import with_semaphores
 from tilesmith.search_space.errors import CodegenError, TargetError, VerificationError
@@ -161,14 +160,14 @@ def synchronised(kernel):
 
 def test_every_missing_semaphore_is_found(kernel):
     stream = synchronised(kernel)
-    verify(stream)
+    verify_synchronisation(stream)
     for drop in range(len(stream.waits)):
         row = int(np.searchsorted(stream.wait_start, drop, side="right")) - 1
         start = stream.wait_start.copy()
         start[row + 1 :] -= 1
         broken = replace(stream, wait_start=start, waits=np.delete(stream.waits, drop))
         with pytest.raises(VerificationError, match=f"instruction {row} .*a semaphore is missing"):
-            verify(broken)
+            verify_synchronisation(broken)
 
 
 def test_engines_that_exclude_each_other_hold_the_port(kernel):
@@ -177,7 +176,7 @@ def test_engines_that_exclude_each_other_hold_the_port(kernel):
     with pytest.raises(
         VerificationError, match=r"instruction 2 .*uses SBUF without holding its port"
     ):
-        verify(replace(stream, rows=rows))
+        verify_synchronisation(replace(stream, rows=rows))
 
 
 def test_engine_that_cannot_run_it(kernel):
@@ -201,7 +200,7 @@ def test_hbm_boxes_beside_each_other_do_not_wait(kernel):
 
 
 def test_overlapping_stores_are_ordered(kernel):
-    y = kernel.output("y", (128, 128))
+    y = kernel.output("y", (128, 96))
     a = filled(kernel, (128, 64))
     kernel.store(y[:, :64], a, queue=0)
     kernel.store(y[:, 32:96], a, queue=1)
@@ -244,4 +243,4 @@ def test_what_if_changes_capacity(trn1):
     assert more.sbuf_bytes == 2 * trn1.sbuf_bytes
     kernel = Kernel("wide", more)
     kernel.sbuf((128, 90_000))
-    verify_shapes(kernel.draft())
+    verify_operands(kernel.draft())

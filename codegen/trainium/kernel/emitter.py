@@ -27,6 +27,12 @@ from tilesmith.codegen.trainium.isa.instructions import (
     Space,
 )
 from tilesmith.codegen.trainium.isa.memory import Tile
+from tilesmith.codegen.trainium.isa.verification import (
+    Promised,
+    verify_dataflow,
+    verify_operands,
+    verify_synchronisation,
+)
 from tilesmith.codegen.trainium.kernel.kernel_memory import KernelMemory
 from tilesmith.search_space.errors import CodegenError
 
@@ -152,22 +158,25 @@ class Emitter(KernelMemory):
             waits=np.zeros(0, dtype=np.int64),
         )
 
-    def finish(self) -> InstructionStream:
+    def finish(self, promised: Promised | None = None) -> InstructionStream:
         """Derive semaphores, verify, and fix the grant order.
 
+        Args:
+            promised: which elements of an output the kernel is to store; None: all.
+
         Raises:
-            VerificationError: the program breaks a limit of the target, or a tile is used after its
-                place was given to another; the message names instruction and limit.
+            VerificationError: the program breaks a limit of the target, reads what nothing wrote,
+                or uses a tile after its place was given to another; the message names instruction
+                and limit.
         """
-        from tilesmith.codegen.trainium.isa.synchronisation import verify
-        from tilesmith.codegen.trainium.isa.verifier import verify_shapes
         from tilesmith.codegen.trainium.timing.dependences import with_semaphores
         from tilesmith.codegen.trainium.timing.ordering import in_grant_order
 
         draft = self.draft()
-        verify_shapes(draft)
+        verify_operands(draft)
+        verify_dataflow(draft, promised=promised)
         stream = with_semaphores(draft)
-        verify(stream)
+        verify_synchronisation(stream)
         return in_grant_order(stream)
 
 

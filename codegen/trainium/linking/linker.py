@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Ints
-from tilesmith.codegen.trainium.isa.synchronisation import verify
-from tilesmith.codegen.trainium.isa.verifier import verify_shapes
+from tilesmith.codegen.trainium.isa.verification import verify_operands, verify_synchronisation
 from tilesmith.codegen.trainium.linking.addresses import Resident, place_tiles
 from tilesmith.codegen.trainium.linking.draft import Draft, Part, Range, concatenate
 from tilesmith.codegen.trainium.linking.repeats import without_repeats
@@ -125,10 +124,10 @@ def _finish(draft: Draft, residents: tuple[Resident, ...], rule: Rule, checked: 
     """Order, semaphores, verification and grant order for a draft whose tiles are placed."""
     whole = draft.stream()
     if checked:
-        verify_shapes(whole)
+        verify_operands(whole)
     stream = with_semaphores(scheduled(whole, rule))
     if checked:
-        verify(stream)
+        verify_synchronisation(stream)
     stream = in_grant_order(stream)
     owners = draft.owners[stream.rows["position"]]
     return Linked(stream, tuple(draft.ranges), draft.parts, owners, residents)

@@ -46,6 +46,7 @@ from tilesmith.codegen.trainium.selection.transfers import Transfers
 from tilesmith.codegen.trainium.timing.interleaving import interleave
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.ir.coverage import written
 from tilesmith.search_space.ir.expression import const
 from tilesmith.search_space.ir.program import (
     Allocate,
@@ -379,4 +380,4 @@ def generate(program: Program | Plans, core: Core, settings: Settings = ()) -> I
         generator.operands.views[buffer.name] = make(buffer.name, shape, buffer.dtype)
         generator.buffers[buffer.name] = buffer
     generator.run(program.body, {})
-    return kernel.finish()
+    return kernel.finish(lambda name: written(program, name))

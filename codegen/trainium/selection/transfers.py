@@ -199,7 +199,8 @@ class Transfers:
         self.framed[place] = box
         assert isinstance(value.otherwise, Const)
         for name, size in reversed(sizes.items()):  # the innermost crosses all rows: it goes first
-            sides = [(0, low[name]), (max(high[name], low[name]), size)]
+            first = min(low[name], size)  # a block may lie wholly before the inside
+            sides = [(0, first), (max(high[name], first), size)]
             self.sides(nest, env, sizes, name, [s for s in sides if s[1] > s[0]])
 
     def sides(

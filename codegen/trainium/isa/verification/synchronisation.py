@@ -1,7 +1,7 @@
 """Checks of synchronisation: a stream that passes computes the same on any timing of the machine.
 
-Every dependence that data demands is covered by a semaphore (perhaps through others), every on-chip
-operand was written before, and engines that exclude each other on a memory hold its port.
+Every dependence that data demands is covered by a semaphore (perhaps through others), and engines
+that exclude each other on a memory hold its port.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import numpy as np
 
 from tilesmith.codegen.compiled import Ints, compiled
 from tilesmith.codegen.trainium.isa.core import QUEUES
-from tilesmith.codegen.trainium.isa.footprints import footprints
 from tilesmith.codegen.trainium.isa.instructions import (
     LOCK_PSUM,
     LOCK_SBUF,
@@ -19,8 +18,8 @@ from tilesmith.codegen.trainium.isa.instructions import (
     Space,
 )
 from tilesmith.codegen.trainium.isa.text import instruction_text
-from tilesmith.codegen.trainium.isa.verifier import column, fail
-from tilesmith.codegen.trainium.timing.dependences import dependences, operand_tables
+from tilesmith.codegen.trainium.isa.verification.report import column, fail
+from tilesmith.codegen.trainium.timing.dependences import dependences
 
 
 @compiled
@@ -62,13 +61,12 @@ def _uncovered(
     return -1
 
 
-def verify(stream: InstructionStream) -> None:
-    """Check synchronisation: reads of what was never written, missing semaphores, exclusive ports.
+def verify_synchronisation(stream: InstructionStream) -> None:
+    """Check synchronisation: missing semaphores and exclusive ports.
 
     Raises:
         VerificationError: naming the instruction and what it should have waited for.
     """
-    _written_first(stream)
     _ports(stream)
     need_start, needs = dependences(stream, prune=False)
     n = len(stream)
@@ -92,38 +90,6 @@ def verify(stream: InstructionStream) -> None:
                 "have finished with; a semaphore is missing"
             ),
         )
-
-
-def _written_first(stream: InstructionStream) -> None:
-    """Every on-chip operand was written before, at least in part of each of its granules."""
-    feet = footprints(stream)
-    reads, writes = operand_tables(stream)
-    written = np.zeros((feet.groups, feet.cells), dtype=bool)
-    known: set[int] = set()
-    for row in range(len(stream)):
-        for access in reads[row]:
-            if access < 0 or feet.tensor[access] >= 0 or int(access) in known:
-                continue
-            box = written[
-                feet.group[access] : feet.group_stop[access], feet.first[access] : feet.stop[access]
-            ]
-            if not box.any():
-                fail(
-                    stream,
-                    np.arange(len(stream)) == row,
-                    lambda r, a=int(access): (  # type: ignore[misc]
-                        f"reads {stream.access(a).space.name} at byte {stream.access(a).offset}, "
-                        "which nothing has written"
-                    ),
-                )
-            known.add(int(access))
-        for access in writes[row]:
-            if access >= 0 and feet.tensor[access] < 0 and int(access) not in known:
-                written[
-                    feet.group[access] : feet.group_stop[access],
-                    feet.first[access] : feet.stop[access],
-                ] = True
-                known.add(int(access))
 
 
 def _ports(stream: InstructionStream) -> None:

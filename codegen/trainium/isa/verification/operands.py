@@ -1,0 +1,21 @@
+"""Every limit that the operands of a stream must keep, in the order the kernel was written in."""
+
+from __future__ import annotations
+
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream
+from tilesmith.codegen.trainium.isa.verification.places import verify_places
+from tilesmith.codegen.trainium.isa.verification.products import verify_products
+from tilesmith.codegen.trainium.isa.verification.shapes import verify_shapes
+from tilesmith.codegen.trainium.isa.verification.tiles import verify_tiles
+
+
+def verify_operands(stream: InstructionStream) -> None:
+    """Check operands against memories, engines, limits and each other.
+
+    Raises:
+        VerificationError: naming the instruction, the limit and the value that breaks it.
+    """
+    verify_products(stream)
+    verify_places(stream)
+    verify_shapes(stream)
+    verify_tiles(stream)
