@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 _HOMES = {
+    "BuildOptions": "tilesmith.compiler.build",
     "Executable": "tilesmith.compiler.executable",
     "Graph": "tilesmith.compiler.graph",
     "ModelTask": "tilesmith.compiler.build",
@@ -15,6 +16,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "BuildOptions",
     "Executable",
     "Graph",
     "ModelTask",

@@ -38,6 +38,27 @@ class ModelTask:
     weight: int
 
 
+@dataclass(frozen=True)
+class BuildOptions:
+    """How a model is compiled.
+
+    Attributes:
+        threads: how many threads run each kernel.
+        precision: of the kernels of an fp32 model, "fp32" or (on accelerators) "bf16".
+        require_tuned: refuse a model with a workload that was never tuned, and choose among
+            measured layouts only.
+        source: what to remember of the model's file.
+    """
+
+    threads: int = 1
+    precision: str = "fp32"
+    require_tuned: bool = False
+    source: str = ""
+
+
+DEFAULTS = BuildOptions()
+
+
 def prepared(graph: Graph) -> Graph:
     """The graph as kernels, before schedules and layouts are chosen."""
     return to_kernels(simplify(graph))
@@ -54,11 +75,8 @@ def build(
     graph: Graph,
     target: Target,
     database: Records | None = None,
-    threads: int = 1,
-    require_tuned: bool = False,
-    source: str = "",
+    options: BuildOptions = DEFAULTS,
     pinned: Callable[[Graph], Mapping[Workload, Config]] | None = None,
-    precision: str = "fp32",
 ) -> Executable:
     """Compile a model.
 
@@ -66,12 +84,7 @@ def build(
         graph: as imported.
         target: what to compile for; its family decides the backend.
         database: tuning records; None compiles with default schedules.
-        threads: how many threads run each kernel.
-        require_tuned: refuse a model with a workload that was never tuned, and choose among
-            measured layouts only.
-        source: what to remember of the model's file.
         pinned: gives, for the model as kernels, schedules to use whatever the records say.
-        precision: of the kernels of an fp32 model, "fp32" or (on accelerators) "bf16".
 
     Returns:
         an executable; its `report` says how many kernels are tuned, fell back or are untuned.
@@ -83,43 +96,29 @@ def build(
         CodegenError: a schedule could not be turned into code.
     """
     backend = backend_of(target)  # before anything is scheduled for what cannot run it
-    lowered = scheduled(graph, target, precision)
+    lowered = scheduled(graph, target, options.precision)
     if backend.falls_back:
         _check_size(lowered, target)
     choices = pinned(lowered) if pinned is not None else {}
-    if require_tuned:
-        _require_tuned(lowered, Chooser(target, database, threads, choices, measured_only=True))
-    recipe = fastest_recipe(lowered, target, database, threads, choices, require_tuned)
-    return Executable(replace(recipe, source=source))
+    chooser = Chooser(
+        target, database, options.threads, choices, measured_only=options.require_tuned
+    )
+    if options.require_tuned:
+        _require_tuned(lowered, chooser)
+    return Executable(replace(fastest_recipe(lowered, chooser), source=options.source))
 
 
-def fastest_recipe(
-    lowered: Graph,
-    target: Target,
-    database: Records | None,
-    threads: int = 1,
-    choices: Mapping[Workload, Config] | None = None,
-    measured_only: bool = False,
-) -> Recipe:
-    """The recipe of a model as kernels; of several assignments of schedules the fastest.
-
-    Args:
-        choices: schedules to use whatever the records say.
-        measured_only: choose among measured layouts only.
-    """
-    backend, choices = backend_of(target), choices or {}
-    chooser = Chooser(target, database, threads, choices, measured_only=measured_only)
+def fastest_recipe(lowered: Graph, chooser: Chooser) -> Recipe:
+    """The recipe of a model as kernels; of several assignments of schedules the fastest."""
+    target, backend = chooser.target, backend_of(chooser.target)
 
     def assembled(changed: Mapping[Workload, Config]) -> Recipe:
-        own = chooser
-        if changed:
-            own = Chooser(target, database, threads, {**changed, **choices})
-        settled, kernels = _settled(lowered, own, target)
-        return assemble(settled, kernels, target, threads)
+        settled, kernels = _settled(lowered, chooser.preferring(changed))
+        return assemble(settled, kernels, target, chooser.threads)
 
     others: list[Choices] = []
-    if backend.falls_back and not measured_only:
-        others = assignments(lowered, chooser, backend, target, database)
+    if backend.falls_back and not chooser.measured_only:
+        others = assignments(lowered, chooser, backend)
     return fastest([{}, *others], assembled, backend)
 
 
@@ -141,16 +140,16 @@ def _check_size(graph: Graph, target: Target) -> None:
 
 
 def _settled(
-    graph: Graph, chooser: Chooser, target: Target
+    graph: Graph, chooser: Chooser
 ) -> tuple[Settled, dict[tuple[Workload, Config], Compiled]]:
     """Schedules and code; where a family falls back, kernels without code go to the host."""
     while True:
         settled = settle(graph, chooser)
         refused: set[Workload] = set()
-        kernels = compile_kernels(settled, target, refused)
+        kernels = compile_kernels(settled, chooser.target, refused)
         if not refused:
             return settled, kernels
-        graph = apply(graph, (FallBack(target, frozenset(refused)),))
+        graph = apply(graph, (FallBack(chooser.target, frozenset(refused)),))
 
 
 def compile_kernels(

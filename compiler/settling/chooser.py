@@ -70,22 +70,31 @@ class Chooser:
     ) -> None:
         self.target = target
         self._choices = dict(choices or {})
-        self._measured_only = measured_only
+        self.measured_only = measured_only
         self.threads = threads
-        self._database = database
+        self.database = database
         self._known: dict[Workload, dict[tuple[str, str], Schedule]] = {}
         self._spaces: dict[Workload, SearchSpace] = {}
+
+    def preferring(self, changed: Mapping[Workload, Config]) -> Chooser:
+        """One that uses these, too, whatever the records say; its own choices come first."""
+        if not changed:
+            return self
+        choices = {**changed, **self._choices}
+        return Chooser(
+            self.target, self.database, self.threads, choices, measured_only=self.measured_only
+        )
 
     def prepare(self, workloads: Iterable[Workload]) -> None:
         """Look many workloads up at once (one query instead of one each)."""
         missing = [w for w in dict.fromkeys(workloads) if w not in self._known]
         bests: Mapping[str, Mapping[tuple[str, str], BestRecord]] = {}
         others: Mapping[str, Mapping[tuple[str, str], BestRecord]] = {}
-        if self._database is not None and missing:
-            bests = self._database.layout_bests(missing, self.target, self.threads)
+        if self.database is not None and missing:
+            bests = self.database.layout_bests(missing, self.target, self.threads)
             unknown = [workload for workload in missing if workload.key not in bests]
             if unknown:
-                others = self._database.layout_bests(unknown, self.target, None)
+                others = self.database.layout_bests(unknown, self.target, None)
         for workload in missing:
             found = bests.get(workload.key, {})
             self._known[workload] = self._schedules(workload, found, others.get(workload.key, {}))
@@ -131,7 +140,7 @@ class Chooser:
         if not found:
             schedule = self._untuned(workload, space)
             found[self.layouts(workload, schedule.config)] = schedule
-        elif self._measured_only:
+        elif self.measured_only:
             return found
         self._add_variants(workload, space, found)
         return found
@@ -145,8 +154,8 @@ class Chooser:
         self, workload: Workload, space: SearchSpace, found: dict[tuple[str, str], Schedule]
     ) -> None:
         """Where the bests on record are of an older space: the fastest that is legal today."""
-        assert self._database is not None
-        for record in self._database.top(
+        assert self.database is not None
+        for record in self.database.top(
             workload, self.target, threads=self.threads, limit=_NEXT_BEST
         ):
             if record.config in space and record.latency is not None:
@@ -160,9 +169,9 @@ class Chooser:
 
     def _untuned(self, workload: Workload, space: SearchSpace) -> Schedule:
         seconds = estimate(workload, self.target)
-        if self._database is not None:
+        if self.database is not None:
             for threads in (self.threads, None):
-                for near in self._database.nearest(workload, self.target, threads):
+                for near in self.database.nearest(workload, self.target, threads):
                     config = carried_over(near.record.config, space)
                     if config is not None:
                         return Schedule(config, "fallback", seconds)

@@ -15,10 +15,8 @@ from tilesmith.compiler.backend import Backend
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.program import Recipe
 from tilesmith.compiler.settling.chooser import Chooser
-from tilesmith.compiler.settling.recorded import Records
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
@@ -28,19 +26,18 @@ RIVALS = 6
 Choices = dict[Workload, Config]
 
 
-def assignments(
-    graph: Graph, chooser: Chooser, backend: Backend, target: Target, database: Records | None
-) -> list[Choices]:
+def assignments(graph: Graph, chooser: Chooser, backend: Backend) -> list[Choices]:
     """Schedules to compare in the whole model, beside every kernel's best alone.
 
     Empty where a kernel costs in a model what it costs alone.
     """
+    target = chooser.target
     inside: Choices = {}
     default: Choices = {}
     for workload in dict.fromkeys(n.workload for n in graph.nodes if n.workload is not None):
         usual = template_of(workload.operator).default(workload, target)
         alone = chooser.best(workload).config
-        rivals = [alone, usual, *_recorded(workload, chooser, target, database)]
+        rivals = [alone, usual, *_recorded(workload, chooser)]
         rivals = [config for config in dict.fromkeys(rivals) if config in chooser.space(workload)]
         if len(rivals) == 1:
             continue
@@ -61,12 +58,10 @@ def _fastest(rivals: list[Config], results: list[MeasureResult]) -> Config | Non
     return rivals[min(times)[1]] if times else None
 
 
-def _recorded(
-    workload: Workload, chooser: Chooser, target: Target, database: Records | None
-) -> list[Config]:
-    if database is None:
+def _recorded(workload: Workload, chooser: Chooser) -> list[Config]:
+    if chooser.database is None:
         return []
-    found = database.top(workload, target, threads=chooser.threads, limit=RIVALS)
+    found = chooser.database.top(workload, chooser.target, threads=chooser.threads, limit=RIVALS)
     return [record.config for record in found if record.latency is not None]
 
 

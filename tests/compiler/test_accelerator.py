@@ -15,11 +15,12 @@ from tilesmith.compiler.artifact import read_artifact
 from tilesmith.compiler.backends.trainium.evaluator import DeviceEvaluator
 from tilesmith.compiler.backends.trainium.model import latency_of, simulate_model
 from tilesmith.compiler.backends.trainium.program import QUICK, Program, segments
-from tilesmith.compiler.build import build, fastest_recipe, scheduled
+from tilesmith.compiler.build import BuildOptions, build, fastest_recipe, scheduled
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.host.costs import compute_time, operations, transfer_time
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.program import HostStep
+from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.search_space.errors import InputError, ModelError, TargetError
 from tilesmith.search_space.target import load_target
 from tilesmith.search_space.template import template_of
@@ -80,7 +81,7 @@ def attention_model(name: str) -> onnx.ModelProto:
 
 
 def built(model: onnx.ModelProto, precision: str = "fp32") -> Executable:
-    return build(import_model(model), TRN1, precision=precision)
+    return build(import_model(model), TRN1, options=BuildOptions(precision=precision))
 
 
 @pytest.mark.parametrize("model", [MLP, CNN, ODD], ids=["mlp", "cnn", "odd"])
@@ -229,9 +230,9 @@ def test_precision_is_for_accelerators() -> None:
     from tilesmith.codegen.host import host_target
 
     with pytest.raises(ModelError, match="accelerators"):
-        build(import_model(MLP), host_target(), precision="bf16")
+        build(import_model(MLP), host_target(), options=BuildOptions(precision="bf16"))
     with pytest.raises(ModelError, match="fp8"):
-        build(import_model(MLP), TRN1, precision="fp8")
+        build(import_model(MLP), TRN1, options=BuildOptions(precision="fp8"))
 
 
 def test_a_trace_needs_one_program(tmp_path: Path) -> None:
@@ -275,7 +276,7 @@ def test_schedules_are_judged_in_place_as_they_will_run() -> None:
     results = evaluator.measure([{}, {workload: usual}, {workload: other}])
     base, same, changed = (result.latency for result in results)
     assert base == same == latency_of(built(MLP, "bf16").recipe, QUICK) * 1e-9
-    recipe = fastest_recipe(kernels, TRN1, None, 1, {workload: other}, True)
+    recipe = fastest_recipe(kernels, Chooser(TRN1, None, 1, {workload: other}, measured_only=True))
     assert changed == pytest.approx(latency_of(recipe, QUICK) * 1e-9)
     assert latency_of(recipe) <= latency_of(recipe, QUICK), "compiling tries more"
     assert sum(evaluator.shown().values()) == pytest.approx(base), "kernels account for all of it"

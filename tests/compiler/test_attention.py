@@ -17,7 +17,7 @@ from tests.compiler.model_builder import (
     random,
 )
 from tilesmith.codegen.host import cpu_target, host_target
-from tilesmith.compiler.build import build, extract_tasks
+from tilesmith.compiler.build import BuildOptions, build, extract_tasks
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.pipeline import simplify
 from tilesmith.search_space.target import Target, load_target
@@ -95,7 +95,8 @@ def test_masked_attention_is_one_kernel(name: str, target: Target) -> None:
 @pytest.mark.parametrize("name", ["row", "causal", "chosen"])
 def test_masked_attention_in_bf16(name: str) -> None:
     model = attention(name)
-    executable, inputs = build(import_model(model), TRN1, precision="bf16"), given(model)
+    options = BuildOptions(precision="bf16")
+    executable, inputs = build(import_model(model), TRN1, options=options), given(model)
     assert_close(executable.run(inputs), expected(model, inputs), 2e-2)
 
 

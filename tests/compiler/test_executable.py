@@ -16,7 +16,7 @@ import pytest
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
 from tilesmith.codegen.host import cpu_target, host_target
 from tilesmith.compiler.artifact import DIGEST, digest, read_artifact, write_artifact
-from tilesmith.compiler.build import build, extract_tasks
+from tilesmith.compiler.build import BuildOptions, build, extract_tasks
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.records import TuningRecord
@@ -83,7 +83,7 @@ def test_wrong_inputs_are_refused(
 
 
 def test_two_threads_compute_the_same(inputs: dict[str, Any]) -> None:
-    executable = build(import_model(MODEL), host_target(), threads=2)
+    executable = build(import_model(MODEL), host_target(), options=BuildOptions(threads=2))
     assert_close(executable.run(inputs), expected(MODEL, inputs))
 
 
@@ -285,14 +285,14 @@ def test_schedules_come_from_the_database(database: Database, inputs: dict[str, 
     assert (fallback.report.fallback, fallback.report.default) == (1, 0)
     assert '"m_tile":2' in fallback.recipe.steps[0].config
     with pytest.raises(ModelError, match="1 workloads of 'g' were never tuned"):
-        build(graph, host_target(), database, require_tuned=True)
+        build(graph, host_target(), database, BuildOptions(require_tuned=True))
     database.add([record(task.workload, 2e-6, m_tile=1), record(task.workload, 9e-6, m_tile=3)])
-    tuned = build(graph, host_target(), database, require_tuned=True)
+    tuned = build(graph, host_target(), database, BuildOptions(require_tuned=True))
     assert (tuned.report.tuned, tuned.report.fallback) == (1, 0)
     assert '"m_tile":1' in tuned.recipe.steps[0].config
     assert tuned.report.estimated_s == pytest.approx(2e-6)
     assert_close(tuned.run(inputs), expected(MODEL, inputs))
-    wider = build(graph, host_target(), database, threads=2)
+    wider = build(graph, host_target(), database, BuildOptions(threads=2))
     assert (wider.report.tuned, wider.report.fallback, wider.report.default) == (0, 1, 0)
     assert '"m_tile":1' in wider.recipe.steps[0].config
 

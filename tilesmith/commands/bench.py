@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tilesmith.commands.options import (
     NameList,
     Quantity,
-    Shape,
     database_option,
     json_option,
+    request_of,
     runtime_threads_option,
     shape_option,
     target_option,
@@ -53,12 +53,8 @@ def bench(
     against: tuple[str, ...],
     source: str | None,
     seconds: float,
-    target: str,
-    settings: tuple[tuple[str, str], ...],
-    database: str | None,
-    threads: int | None,
-    shapes: tuple[tuple[str, Shape], ...],
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Time MODEL on seeded random inputs, threads pinned to cores.
 
@@ -67,11 +63,9 @@ def bench(
     from tilesmith.compiler.backend import measures_models
     from tilesmith.jobs.comparison import compare, source_of
     from tilesmith.jobs.compiling import executable_of, random_inputs
-    from tilesmith.jobs.targets import resolve_target
     from tilesmith.search_space.errors import InputError
 
-    resolved = resolve_target(target, dict(settings))
-    executable = executable_of(model, resolved, database, dict(shapes), threads)
+    executable = executable_of(request_of(model, asked))
     if not measures_models(executable.recipe.target, "hardware"):
         raise InputError(
             f"target '{executable.recipe.target.name}' is not in this machine, so nothing can be "

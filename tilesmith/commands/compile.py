@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tilesmith.commands.options import (
-    Shape,
     database_option,
     json_option,
     precision_option,
+    request_of,
     shape_option,
     target_option,
     threads_option,
@@ -53,18 +53,13 @@ if TYPE_CHECKING:
 @json_option
 def compile_model(
     model: str | None,
-    target: str,
-    settings: tuple[tuple[str, str], ...],
-    database: str | None,
     artifact: Path | None,
     require_tuned: bool,
     print_passes: bool,
     dump_passes: Path | None,
     verify_passes: bool,
-    threads: int,
-    precision: str,
-    shapes: tuple[tuple[str, Shape], ...],
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Compile MODEL.onnx with the best schedules of a database.
 
@@ -74,20 +69,17 @@ def compile_model(
     """
     from tilesmith.jobs.compiling import compile_to
     from tilesmith.jobs.passes import listed_passes, watched_passes
-    from tilesmith.jobs.targets import resolve_target
 
-    resolved = resolve_target(target, dict(settings))
+    resolved = request_of(model or "", asked).resolved()
     if print_passes:
-        _print(listed_passes(resolved, precision), as_json)
+        _print(listed_passes(resolved.target, resolved.precision), as_json)
         return
     if model is None:
         raise click.UsageError("Missing argument 'MODEL.onnx'.")
     if artifact is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
     with watched_passes(verify_passes, dump_passes):
-        report = compile_to(
-            model, artifact, resolved, database, dict(shapes), threads, require_tuned, precision
-        )
+        report = compile_to(resolved, artifact, require_tuned)
     if as_json:
         print_json(report.to_json())
     else:

@@ -7,12 +7,16 @@ decorators carry the help texts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from tilesmith.search_space.target import HOST
+
+if TYPE_CHECKING:
+    from tilesmith.jobs.request import Request
+    from tilesmith.jobs.subjects import Subject
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -139,6 +143,14 @@ precision_option = click.option(
     show_default=True,
     help="On an accelerator: the element type that an fp32 model is run in; sums stay in fp32.",
 )
+
+
+def request_of(subject: Subject, asked: Mapping[str, Any]) -> Request:
+    """The request that options of this module make, as click hands them over."""
+    from tilesmith.jobs.request import Request
+
+    pairs = {name: dict(asked[name]) for name in ("settings", "shapes")}
+    return Request(subject, **{**asked, **pairs})
 
 
 def target_option(required: bool) -> Callable[[Command], Command]:

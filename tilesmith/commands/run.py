@@ -9,10 +9,10 @@ import click
 
 from tilesmith.commands.options import (
     NamedFile,
-    Shape,
     database_option,
     json_option,
     precision_option,
+    request_of,
     runtime_threads_option,
     shape_option,
     target_option,
@@ -45,26 +45,19 @@ def run(
     model: str,
     inputs: tuple[tuple[str, str], ...],
     output: Path | None,
-    target: str,
-    settings: tuple[tuple[str, str], ...],
-    database: str | None,
-    threads: int | None,
-    precision: str,
-    shapes: tuple[tuple[str, Shape], ...],
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Run MODEL once and print (or write) its outputs."""
     from tilesmith.jobs.compiling import executable_of, random_inputs
-    from tilesmith.jobs.targets import resolve_target
     from tilesmith.search_space.files import check_output
     from tilesmith.showing.arrays import read_arrays, summary_of, write_arrays
 
     if output is not None:
-        read = [model, *(path for _, path in inputs), *([] if database is None else [database])]
-        check_output(output, *read)
+        read = (model, *(path for _, path in inputs), asked["database"])
+        check_output(output, *filter(None, read))
     given = read_arrays(inputs)
-    resolved = resolve_target(target, dict(settings))
-    executable = executable_of(model, resolved, database, dict(shapes), threads, precision)
+    executable = executable_of(request_of(model, asked))
     if not given and executable.inputs:
         given = random_inputs(executable)
         note(f"no --input given: seeded random numbers for {', '.join(given)}")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tilesmith.commands.options import (
-    Shape,
     database_option,
     json_option,
     operator_option,
     precision_option,
+    request_of,
     shape_option,
     target_option,
 )
@@ -42,14 +42,10 @@ if TYPE_CHECKING:
 def simulate(
     model: str | None,
     operators: tuple[str, ...],
-    target: str,
-    settings: tuple[tuple[str, str], ...],
-    database: str | None,
     fidelity: str | None,
     trace: Path | None,
-    precision: str,
-    shapes: tuple[tuple[str, Shape], ...],
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Predict the latency of a model, or of the operators given with --op, on a target.
 
@@ -57,23 +53,14 @@ def simulate(
     model on an accelerator is compiled and its whole program played: the table shows each
     operator alone, its roofline, and how much of the model's latency it shows.
     """
-    from tilesmith import api
     from tilesmith.jobs.compiling import is_artifact
+    from tilesmith.jobs.simulation import simulated
     from tilesmith.jobs.subjects import subject_of
 
     subject = subject_of(model, operators)
     if is_artifact(subject):
-        _check_asked(Path(str(subject)), target=target, precision=precision)
-    result = api.simulate(
-        subject,
-        target=target,
-        database=database,
-        fidelity=fidelity,
-        trace=trace,
-        precision=precision,
-        shapes=dict(shapes),
-        settings=dict(settings),
-    )
+        _check_asked(Path(str(subject)), target=asked["target"], precision=asked["precision"])
+    result = simulated(request_of(subject, asked), fidelity, trace)
     if as_json:
         print_json(result.to_json())
         return

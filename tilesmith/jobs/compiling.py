@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,19 +14,17 @@ from numpy.typing import NDArray
 
 from tilesmith.jobs.in_model import Choices, pinned
 from tilesmith.jobs.reports import CompileReport
+from tilesmith.jobs.request import Request, Resolved
 from tilesmith.jobs.subjects import WeightedWorkload, is_model, workloads_of
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import InputError, ModelError
 from tilesmith.search_space.files import check_output
-from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import shape_text
 
 if TYPE_CHECKING:
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.graph import Graph, Node
-    from tilesmith.jobs.subjects import Model, Subject
-
-Shapes = Mapping[str, tuple[int, ...]]
+    from tilesmith.jobs.subjects import Subject
 
 ARTIFACT_SUFFIX = ".tsm"
 
@@ -52,31 +49,23 @@ def is_artifact(subject: Subject) -> bool:
     return isinstance(subject, str | Path) and str(subject).endswith(ARTIFACT_SUFFIX)
 
 
-def parts_of(
-    subject: Subject,
-    shapes: Shapes | None,
-    target: Target | None = None,
-    precision: str = "fp32",
-) -> Parts:
+def parts_of(asked: Resolved) -> Parts:
     """The distinct workloads of a model (or those given).
 
-    Args:
-        target: that models are compiled for; on accelerators, operators without a schedule are
-            left out.
-        precision: of the kernels of an fp32 model on an accelerator.
+    On accelerators, operators without a schedule are left out.
 
     Raises:
         ModelError: the model cannot be read, or none of its operators has a template.
     """
-    if not is_model(subject):
-        return Parts(workloads_of(subject))  # type: ignore[arg-type]
+    if not is_model(asked.subject):
+        return Parts(workloads_of(asked.subject))  # type: ignore[arg-type]
     from tilesmith.compiler.backend import backends
     from tilesmith.compiler.build import prepared, scheduled
     from tilesmith.compiler.onnx.importer import import_model
 
-    graph = import_model(subject, shapes)  # type: ignore[arg-type]
-    if target is not None and (target.family in backends or precision != "fp32"):
-        graph = scheduled(graph, target, precision)
+    graph = import_model(asked.model, asked.shapes)
+    if asked.target.family in backends or asked.precision != "fp32":
+        graph = scheduled(graph, asked.target, asked.precision)
     else:
         graph = prepared(graph)
     counts = Counter(node.workload for node in graph.nodes if node.workload is not None)
@@ -96,31 +85,24 @@ def host_operator(node: Node) -> str:
     )
 
 
-def build_executable(
-    model: Model,
-    target: Target,
-    database: str | Path | None,
-    shapes: Shapes | None = None,
-    threads: int = 1,
-    require_tuned: bool = False,
-    precision: str = "fp32",
-) -> Executable:
-    """Compile a model with a database's schedules (None: with defaults only)."""
-    from tilesmith.compiler.build import build
+def build_executable(asked: Resolved, require_tuned: bool = False) -> Executable:
+    """Compile a model with a database's schedules (without one: with defaults only)."""
+    from tilesmith.compiler.build import BuildOptions, build
     from tilesmith.compiler.onnx.importer import import_model
 
-    graph = import_model(model, shapes)
-    source = source_text(Path(model)) if isinstance(model, str | Path) else ""
-    if database is None:
-        return build(graph, target, None, threads, require_tuned, source, precision=precision)
+    graph = import_model(asked.model, asked.shapes)
+    source = source_text(Path(asked.model)) if isinstance(asked.model, str | Path) else ""
+    options = BuildOptions(asked.threads, asked.precision, require_tuned, source)
+    if asked.database is None:
+        return build(graph, asked.target, None, options)
     from tilesmith.records.database import Database
 
-    with Database.open(str(database), create=False) as opened:
+    with Database.open(asked.database, create=False) as opened:
 
         def pins(kernels: Graph) -> Choices:
-            return pinned(opened, kernels, target, threads)
+            return pinned(opened, kernels, asked.target, asked.threads)
 
-        return build(graph, target, opened, threads, require_tuned, source, pins, precision)
+        return build(graph, asked.target, opened, options, pins)
 
 
 def source_text(model: Path) -> str:
@@ -129,62 +111,45 @@ def source_text(model: Path) -> str:
         return f"{model.name} sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
-def executable_of(
-    model: str | Path,
-    target: Target,
-    database: str | Path | None,
-    shapes: Shapes | None = None,
-    threads: int | None = None,
-    precision: str = "fp32",
-) -> Executable:
+def executable_of(request: Request) -> Executable:
     """Load an artifact, or compile a model (by its suffix it is known which).
 
     Raises:
         InputError: an artifact for another number of threads, or other shapes, than asked for.
     """
-    if not is_artifact(model):
-        return build_executable(model, target, database, shapes, threads or 1, precision=precision)
+    asked = request.resolved()
+    if not is_artifact(request.subject):
+        return build_executable(asked)
     from tilesmith.compiler.executable import Executable
 
-    loaded = Executable.load(model)
-    if threads not in (None, loaded.recipe.threads):
+    loaded = Executable.load(str(request.subject))
+    if request.threads not in (None, loaded.recipe.threads):
         raise InputError(
-            f"'{model}' was compiled for --threads {loaded.recipe.threads}; "
-            f"compile the model again for {threads}"
+            f"'{request.subject}' was compiled for --threads {loaded.recipe.threads}; "
+            f"compile the model again for {request.threads}"
         )
     fixed = {info.name: info.shape for info in loaded.inputs}
-    for name, shape in (shapes or {}).items():
+    for name, shape in asked.shapes.items():
         if fixed.get(name) != tuple(shape):
             raise InputError(
-                f"'{model}' was compiled for inputs of fixed shapes; compile the model again with "
-                f"--shape {name}={shape_text(shape)}"
+                f"'{request.subject}' was compiled for inputs of fixed shapes; compile the model "
+                f"again with --shape {name}={shape_text(shape)}"
             )
     return loaded
 
 
-def compile_to(
-    model: str | Path,
-    artifact: Path,
-    target: Target,
-    database: str | Path | None,
-    shapes: Shapes | None = None,
-    threads: int = 1,
-    require_tuned: bool = False,
-    precision: str = "fp32",
-) -> CompileReport:
-    """Compile a model and write the artifact; says what became of each operator."""
+def compile_to(asked: Resolved, artifact: Path, require_tuned: bool = False) -> CompileReport:
+    """Compile a model file and write the artifact; says what became of each operator."""
     from tilesmith.compiler.backend import backend_of, measures_models
 
-    check_output(artifact, model, *([] if database is None else [database]))
+    check_output(artifact, str(asked.model), *filter(None, [asked.database]))
     start = time.perf_counter()
-    executable = build_executable(
-        model, target, database, shapes, threads, require_tuned, precision
-    )
+    executable = build_executable(asked, require_tuned)
     executable.save(artifact)
     report = executable.report
     simulated = None
-    if measures_models(target, "simulator"):
-        simulated = backend_of(target).simulate(executable.recipe)
+    if measures_models(asked.target, "simulator"):
+        simulated = backend_of(asked.target).simulate(executable.recipe)
     return CompileReport(
         tuned=report.tuned,
         nearest=report.fallback,

@@ -8,14 +8,19 @@ operators (those without a template) are not in it and are named in the notes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilesmith.jobs.compiling import build_executable, is_artifact, parts_of
+from tilesmith.jobs.request import Request, Resolved
+from tilesmith.jobs.subjects import is_model
+from tilesmith.jobs.targets import check_schedulable
 from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.files import check_output
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import FactValue, Target
+from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import Fidelity, OperatorCost, SimulationResult, simulate
 
@@ -32,6 +37,47 @@ class Part:
     config: Config | None
 
 
+def simulated(request: Request, fidelity: str | None, trace: Path | None) -> SimulationResult:
+    """What a request's subject costs.
+
+    Args:
+        fidelity: None: the timeline for a model on an accelerator, else analytical.
+
+    Raises:
+        InputError: subject, target, database or fidelity are wrong.
+    """
+    from tilesmith.compiler.backend import measures_models
+
+    if trace is not None:
+        named = (request.subject, request.database)
+        check_output(trace, *(path for path in named if isinstance(path, str | Path)))
+    if is_artifact(request.subject):
+        return simulate_artifact(request, fidelity, trace)
+    asked = request.resolved(calibrate=True)
+    whole_too = fidelity in (None, "timeline")
+    if is_model(asked.subject) and whole_too and measures_models(asked.target, "simulator"):
+        return simulate_whole(build_executable(asked), trace)
+    whole = parts_of(asked)
+    workloads = [item.workload for item in whole.workloads]
+    check_schedulable(workloads, asked.target, simulated=True)
+    best = _best_configs(workloads, asked)
+    parts = [
+        Part(item.workload, item.weight, best.get(item.workload.key)) for item in whole.workloads
+    ]
+    return simulate_parts(parts, asked.target, fidelity or "analytical", trace, whole.notes)  # type: ignore[arg-type]
+
+
+def _best_configs(workloads: Sequence[Workload], asked: Resolved) -> dict[str, Config]:
+    """The fastest configuration on record of each workload that has one, by its key."""
+    if asked.database is None:
+        return {}
+    from tilesmith.records.database import Database
+
+    with Database.open(asked.database, create=False) as opened:
+        bests = opened.bests(workloads, asked.target, asked.threads)
+    return {key: best.record.config for key, best in bests.items()}
+
+
 def simulate_whole(
     executable: Executable, trace: Path | None = None, target: Target | None = None
 ) -> SimulationResult:
@@ -46,9 +92,9 @@ def simulate_whole(
 
 
 def simulate_artifact(
-    path: Path, settings: Mapping[str, str | FactValue], fidelity: str | None, trace: Path | None
+    request: Request, fidelity: str | None, trace: Path | None
 ) -> SimulationResult:
-    """A compiled model on its own target, some of whose numbers may be changed.
+    """A compiled model on its own target, some of whose numbers may be changed by `settings`.
 
     Raises:
         ModelError: the artifact cannot be read.
@@ -58,9 +104,9 @@ def simulate_artifact(
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.program import HostStep, KernelStep
 
-    executable = Executable.load(path)
+    executable = Executable.load(str(request.subject))
     recipe = executable.recipe
-    target = recipe.target.with_settings(settings) if settings else recipe.target
+    target = recipe.target.with_settings(request.settings) if request.settings else recipe.target
     if fidelity in (None, "timeline") and measures_models(target, "simulator"):
         return simulate_whole(executable, trace, target)
     counts = Counter(

@@ -9,13 +9,14 @@ import hashlib
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tilesmith.compiler.backend import backend_of, backends, measures_models
-from tilesmith.jobs.compiling import Parts, Shapes, parts_of
+from tilesmith.jobs.compiling import Parts, parts_of
 from tilesmith.jobs.in_model import keep
 from tilesmith.jobs.replay import Recorded, recorded_results
 from tilesmith.jobs.reports import InModelReport, TaskReport, TuneReport
+from tilesmith.jobs.request import Resolved, TuneRequest
 from tilesmith.jobs.subjects import WeightedWorkload, subject_words
 from tilesmith.jobs.targets import check_schedulable
 from tilesmith.records.database import Database
@@ -39,9 +40,6 @@ from tilesmith.tuner.session import tune
 from tilesmith.tuner.strategy import strategies
 from tilesmith.tuner.task import TuningTask
 
-if TYPE_CHECKING:
-    from tilesmith.jobs.subjects import Subject
-
 Measure = Literal["simulator", "hardware", "both", "replay"]
 Observer = Callable[[Progress], None]
 
@@ -50,20 +48,27 @@ _SCHEDULER = TuneOptions().scheduler
 
 @dataclass(frozen=True)
 class TuningJob:
-    """What to tune, for what, and how to measure it.
+    """What to tune, for what, how to measure it and how to search.
 
     Attributes:
-        subject: the words by which a command line names what is tuned.
-        parts: what that comes to.
+        asked: what is tuned, for which target, into which database.
+        parts: what its subject comes to.
         resume: whether to go on with the last unfinished job of the same command.
     """
 
-    subject: tuple[str, ...]
+    asked: Resolved
     parts: Parts
-    target: Target
-    threads: int
     measure: Measure
     resume: bool
+    options: TuneOptions
+
+    @property
+    def target(self) -> Target:
+        return self.asked.target
+
+    @property
+    def threads(self) -> int:
+        return self.asked.threads
 
     @property
     def workloads(self) -> list[WeightedWorkload]:
@@ -83,27 +88,23 @@ class JobStopped(JobError):  # noqa: N818  (the user asked for it)
         self.report = report
 
 
-def tuning_job(
-    subject: Subject,
-    target: Target,
-    shapes: Shapes | None,
-    measure: str | None,
-    threads: int,
-    *,
-    resume: bool,
-    precision: str = "fp32",
-) -> TuningJob:
+def tuning_job(request: TuneRequest, started: float) -> TuningJob:
     """A job from what its caller named.
+
+    Args:
+        started: when the caller asked (`time.monotonic`).
 
     Raises:
         InputError: subject, target and way of measuring do not go together.
     """
-    parts = parts_of(subject, shapes, target, precision)
-    check_schedulable([found.workload for found in parts.workloads], target)
-    way = way_of_measuring(measure, target)
-    if resume and way == "replay":
+    options = request.options(started)
+    asked = request.resolved(calibrate=True)
+    parts = parts_of(asked)
+    check_schedulable([found.workload for found in parts.workloads], asked.target)
+    way = way_of_measuring(request.measure, asked.target)
+    if request.resume and way == "replay":
         raise InputError("a replay writes nothing that could be resumed; leave --resume out")
-    return TuningJob(subject_words(subject), parts, target, threads, way, resume)
+    return TuningJob(asked, parts, way, request.resume, options)
 
 
 def way_of_measuring(asked: str | None, target: Target) -> Measure:
@@ -129,11 +130,7 @@ def way_of_measuring(asked: str | None, target: Target) -> Measure:
 
 
 def run_job(
-    job: TuningJob,
-    database: str,
-    options: TuneOptions,
-    observer: Observer | None,
-    cancel: CancelToken | None = None,
+    job: TuningJob, observer: Observer | None = None, cancel: CancelToken | None = None
 ) -> TuneReport:
     """Run (or resume) the job; every finished trial is in the database whatever happens.
 
@@ -142,6 +139,7 @@ def run_job(
         JobStopped: by a signal or by `cancel`.
         JobError: no worker could be started; or the disk is full.
     """
+    options, database = job.options, str(job.asked.database)
     for registry, name in (
         (strategies, options.strategy),
         (schedulers, options.scheduler),
@@ -151,8 +149,8 @@ def run_job(
     token = cancel or CancelToken()
     with cancel_on_signals(token), Database.open(database, create=job.writes) as opened:
         with token.shielded():
-            ledger = _ledger(job, options, opened)
-        summary = _tuned(job, options, opened, ledger, observer, token)
+            ledger = _ledger(job, opened)
+        summary = _tuned(job, opened, ledger, observer, token)
         with token.shielded():
             _keep_choices(job, opened, ledger, summary.in_place)
     if not token.cancelled:
@@ -175,7 +173,6 @@ def _keep_choices(job: TuningJob, database: Database, ledger: Ledger, found: InP
 
 def _tuned(
     job: TuningJob,
-    options: TuneOptions,
     database: Database,
     ledger: Ledger,
     observer: Observer | None,
@@ -190,7 +187,7 @@ def _tuned(
             job.target,
             ledger,
             measuring,
-            options,
+            job.options,
             judge=judge if simulated else None,
             judge_is_label=not simulated or judges_as_measured(job.target),
             evaluator=_evaluator(job, database),
@@ -212,15 +209,15 @@ def _evaluator(job: TuningJob, database: Database) -> ModelEvaluator | None:
     return backend_of(target).evaluator(kernels, target, database, job.threads, way)
 
 
-def _ledger(job: TuningJob, options: TuneOptions, database: Database) -> Ledger:
+def _ledger(job: TuningJob, database: Database) -> Ledger:
     if not job.writes:
         return MemoryLedger()
-    command = _signature(job, options)
+    command = _signature(job)
     if job.resume:
         return DatabaseLedger.resume(database, job.target, job.threads, command=command)
     return DatabaseLedger.start(
-        database, job.target, job.threads, command=command, seed=options.seed,
-        strategy=options.strategy,
+        database, job.target, job.threads, command=command, seed=job.options.seed,
+        strategy=job.options.strategy,
     )  # fmt: skip
 
 
@@ -234,11 +231,12 @@ def _runners(job: TuningJob, database: Database) -> list[Runner]:
     return [runners[name](options) for name in names]
 
 
-def _signature(job: TuningJob, options: TuneOptions) -> str:
+def _signature(job: TuningJob) -> str:
     """The command that asks for the job again, and in a comment what must be equal to resume it."""
     keys = "\n".join(f"{found.weight:g} {found.workload.key}" for found in job.workloads)
     digest = hashlib.sha256(keys.encode()).hexdigest()[:16]
-    words = ["tilesmith", "tune", *job.subject, "--target", job.target.name]
+    options, subject = job.options, subject_words(job.asked.subject)
+    words = ["tilesmith", "tune", *subject, "--target", job.target.name]
     words += ["--threads", str(job.threads), "--measure", job.measure]
     words += ["--seed", str(options.seed), "--strategy", options.strategy]
     words += ["--scheduler", options.scheduler] if options.scheduler != _SCHEDULER else []

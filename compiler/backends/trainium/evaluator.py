@@ -18,6 +18,7 @@ from tilesmith.compiler.build import fastest_recipe
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.memory import ALIGNMENT
 from tilesmith.compiler.program import CodeObject, KernelStep, Place, Recipe, Step
+from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.recorded import Records
 from tilesmith.search_space.errors import CodegenError, VerificationError
 from tilesmith.search_space.measure import MeasureResult
@@ -57,9 +58,8 @@ class DeviceEvaluator:
     @cached_property
     def _base(self) -> Recipe:
         """The model with every kernel's best on record."""
-        return fastest_recipe(
-            self._kernels, self._target, self._database, self._threads, measured_only=True
-        )
+        chooser = Chooser(self._target, self._database, self._threads, measured_only=True)
+        return fastest_recipe(self._kernels, chooser)
 
     def shown(self) -> Mapping[Workload, float]:
         """How much later each workload's kernels end than all before them, in the linked model."""

@@ -1,0 +1,46 @@
+"""Requests: what the API takes by name is what a request holds, and is looked up once."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+
+import pytest
+
+import tilesmith as ts
+from tilesmith.jobs.request import Asked, AskedOfSearch, Request, TuneRequest
+
+WORKLOAD = ts.Workload.parse("matmul m=16 n=16 k=16")
+
+
+@pytest.mark.parametrize(
+    ("asked", "request_type"), [(Asked, Request), (AskedOfSearch, TuneRequest)]
+)
+def test_keywords_of_the_api_are_the_fields_of_a_request(asked: type, request_type: type) -> None:
+    named = {field.name for field in fields(request_type)} - {"subject", "target", "database"}
+    assert asked.__annotations__.keys() | asked.__optional_keys__ == named
+
+
+def test_a_keyword_that_nothing_knows_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="trails"):
+        ts.tune(WORKLOAD, database=tmp_path / "tuning.db", trails=3)  # type: ignore[call-arg]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_request_is_frozen_and_resolved_whole(tmp_path: Path) -> None:
+    request = Request(WORKLOAD, "systolic", tmp_path / "a.db", settings={"array.rows": 16})
+    with pytest.raises(FrozenInstanceError):
+        request.threads = 2  # type: ignore[misc]
+    resolved = request.resolved()
+    assert resolved.target == ts.resolve_target("systolic", {"array.rows": 16})
+    assert (resolved.database, resolved.threads) == (str(tmp_path / "a.db"), 1)
+    with pytest.raises(ts.TargetError, match="no such"):
+        Request(WORKLOAD, "systolic", settings={"no such": 1}).resolved()
+
+
+def test_trials_are_unlimited_only_where_time_is_not() -> None:
+    assert TuneRequest(WORKLOAD).options(0.0).trials == 1000
+    assert TuneRequest(WORKLOAD, time_limit=5.0).options(0.0).trials is None
+    assert TuneRequest(WORKLOAD, trials=7, time_limit=5.0).options(0.0).trials == 7
+    with pytest.raises(ts.InputError, match="trials = 0 is out of range"):
+        TuneRequest(WORKLOAD, trials=0).options(0.0)

@@ -1,0 +1,150 @@
+"""What a job is asked for: one frozen request, resolved once, passed whole.
+
+    Request(subject, "trn1", "tuning.db", threads=2).resolved() -> Resolved, with a `Target`
+
+The Python API and the command line make a `Request` of what they were given; names of targets are
+looked up in one place, `Request.resolved`, and what jobs pass on is a `Resolved`. The dictionaries
+say the same as the classes: they type the API's keyword arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from tilesmith.search_space.target import HOST, FactValue, Target
+
+if TYPE_CHECKING:
+    from tilesmith.jobs.subjects import Model, Subject
+    from tilesmith.tuner.options import TuneOptions
+
+Shapes = Mapping[str, tuple[int, ...]]
+Settings = Mapping[str, str | FactValue]
+
+
+class Asked(TypedDict, total=False):
+    """What every job may be told, beside subject, target and database; see `Request`."""
+
+    shapes: Shapes | None
+    settings: Settings | None
+    threads: int | None
+    precision: str
+
+
+class AskedOfSearch(Asked, total=False):
+    """What a tuning job may be told; see `TuneRequest`."""
+
+    trials: int | None
+    time_limit: float | None
+    early_stopping: int | None
+    measure: str | None
+    seed: int
+    resume: bool
+    strategy: str
+    scheduler: str
+    cost_model: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """A job as its caller named it.
+
+    Attributes:
+        subject: path of an ONNX file or of an artifact, a loaded `onnx.ModelProto`, a `Workload`,
+            or several.
+        target: see `jobs.targets.resolve_target`.
+        database: SQLite file or SQLAlchemy URL; None: no schedules on record.
+        shapes: of inputs with symbolic dimensions, by input name.
+        settings: numbers of the target to change, by dotted name.
+        threads: threads a kernel may use; None: 1, or what an artifact is for.
+        precision: "fp32" or, on an accelerator, "bf16": of the kernels of an fp32 model.
+    """
+
+    subject: Subject
+    target: str | Target = HOST
+    database: str | Path | None = None
+    shapes: Shapes | None = None
+    settings: Settings | None = None
+    threads: int | None = None
+    precision: str = "fp32"
+
+    def resolved(self, *, calibrate: bool = False) -> Resolved:
+        """The request with its target looked up and what was left out filled in.
+
+        Args:
+            calibrate: as `resolve_target`.
+
+        Raises:
+            TargetError: unknown name, bad file, unknown setting, or a value out of range.
+        """
+        from tilesmith.jobs.targets import resolve_target
+
+        target = resolve_target(self.target, self.settings, calibrate=calibrate)
+        database = None if self.database is None else str(self.database)
+        threads = 1 if self.threads is None else self.threads
+        return Resolved(self.subject, target, database, self.shapes or {}, threads, self.precision)
+
+
+@dataclass(frozen=True)
+class TuneRequest(Request):
+    """A tuning job as its caller named it.
+
+    Attributes:
+        trials: configurations to try in all; 1000 if neither this nor a time limit is given.
+        time_limit: seconds after which to stop.
+        early_stopping: leave a workload after so many trials without a better one.
+        measure: "simulator", "hardware", "both", or "replay" (look results up in the database and
+            write nothing); None: both on a CPU, else the simulator.
+        seed: of all random choices.
+        resume: go on with the last unfinished job on the same input.
+        strategy, scheduler, cost_model: registered names; cost_model "" chooses by the way of
+            measuring.
+    """
+
+    trials: int | None = None
+    time_limit: float | None = None
+    early_stopping: int | None = None
+    measure: str | None = None
+    seed: int = 0
+    resume: bool = False
+    strategy: str = "evolutionary"
+    scheduler: str = "expected_gain"
+    cost_model: str = ""
+
+    def options(self, started: float) -> TuneOptions:
+        """What the search is told; `InputError` for a number that is out of range.
+
+        Args:
+            started: when the caller asked (`time.monotonic`), which a time limit counts from.
+        """
+        from tilesmith.tuner.options import TuneOptions
+
+        return TuneOptions(
+            trials=1000 if self.trials is None and self.time_limit is None else self.trials,
+            time_limit_s=self.time_limit,
+            early_stopping=self.early_stopping,
+            seed=self.seed,
+            strategy=self.strategy,
+            scheduler=self.scheduler,
+            cost_model=self.cost_model,
+            started=started,
+        )
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A request in which every name has become what it names; attributes as `Request`."""
+
+    subject: Subject
+    target: Target
+    database: str | None
+    shapes: Shapes
+    threads: int
+    precision: str
+
+    @property
+    def model(self) -> Model:
+        """The subject, of whoever knows that it is a model."""
+        return self.subject  # type: ignore[return-value]
