@@ -34,6 +34,7 @@ from tilesmith.codegen.native.peak import peak_kernel
 from tilesmith.codegen.structures import space_of
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import TilesmithError
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.workload import Workload
@@ -108,7 +109,7 @@ class Bench:
 
     def __init__(self, budget: float) -> None:
         self._target = host_target()
-        lanes = self._target.integer("vector.lanes")
+        lanes = vector_width(self._target)
         self._arena = Arena(96 << 20)
         self._budget = budget
         self._fastest = float("inf")

@@ -2,34 +2,35 @@
 
 What the processor can do comes from LLVM, the caches from the operating system. Measured constants
 (clock, bandwidths, latencies) are calibratable facts with sane defaults; `simulator.cpu` fits them.
-`cpu_target` also describes CPUs we do not sit on, for cross-compilation.
+`cpu_target` also describes CPUs we do not sit on, for cross-compilation. Invariant: a processor is
+given an instruction set that it has; one that has none we know is called by its own name.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from tilesmith.search_space.instruction_set import (
+    InstructionSet,
+    instruction_set,
+    instruction_set_files,
+)
 from tilesmith.search_space.target import Fact, Target
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _DEFAULT_KIB = {1: 32, 2: 512, 3: 8192}
-
-VECTOR_ISAS: dict[str, tuple[int, int]] = {
-    "avx512": (16, 32),
-    "avx2": (8, 16),
-    "sse": (4, 16),
-    "neon": (4, 32),
-}
-"""Vector instruction set: (float32 lanes, vector registers)."""
-
-_FEATURES = {
-    "avx512": "+avx512f,+avx512vl,+avx512dq,+avx512bw,+avx2,+fma",
-    "avx2": "+avx2,+fma,-avx512f",
-    "sse": "+sse4.2,-avx",
-    "neon": "+neon",
-}
+_VSCALE = """
+target triple = "{triple}"
+declare i64 @llvm.vscale.i64()
+define i64 @vscale() {{
+  %found = call i64 @llvm.vscale.i64()
+  ret i64 %found
+}}
+"""
 
 
 @cache
@@ -37,17 +38,50 @@ def host_target() -> Target:
     """This machine: name "cpu", family "cpu"."""
     import llvmlite.binding as llvm
 
-    features = llvm.get_host_cpu_features()
-    triple = llvm.get_process_triple()
-    if triple.startswith(("aarch64", "arm64")):
-        isa = "neon"
-    elif features.get("avx512f") and features.get("avx512vl"):
-        isa = "avx512"
-    elif features.get("avx2") and features.get("fma"):
-        isa = "avx2"
-    else:
-        isa = "sse"
-    return cpu_target("cpu", isa, triple, llvm.get_host_cpu_name(), features.flatten())
+    features, triple = llvm.get_host_cpu_features(), llvm.get_process_triple()
+    chosen = host_instruction_set(triple, features)
+    return cpu_target("cpu", chosen.name, triple, llvm.get_host_cpu_name(), features.flatten())
+
+
+def host_instruction_set(triple: str, features: Mapping[str, bool]) -> InstructionSet:
+    """The first instruction set, in the order that they give themselves, that this host has.
+
+    Args:
+        triple, features: what LLVM says of the host.
+    """
+    known = sorted(map(instruction_set, instruction_set_files), key=lambda s: s.host_order)
+    return next(
+        found
+        for found in known
+        if found.fits(triple)
+        and all(features.get(name) for name in found.host_features)
+        and has_length(found, triple)
+    )
+
+
+def has_length(wanted: InstructionSet, triple: str) -> bool:
+    """Whether this host's vector registers, where they are scalable, suit an instruction set.
+
+    The host must have scalable registers at all: asking one that has not ends the process.
+    """
+    if not wanted.vscale_bytes:
+        return True
+    found = _vscale(triple, wanted.features) * wanted.vscale_bytes
+    return wanted.vector_bytes <= found <= wanted.longest
+
+
+@cache
+def _vscale(triple: str, features: str) -> int:
+    """LLVM's `vscale` on this host, by running it."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_triple(triple).create_target_machine(features=features)
+    jit = llvm.create_lljit_compiler(machine, use_jit_link=False, suppress_errors=False)
+    builder = llvm.JITLibraryBuilder().add_ir(_VSCALE.format(triple=triple))
+    library = builder.export_symbol("vscale").link(jit, "vscale")
+    return int(ctypes.CFUNCTYPE(ctypes.c_int64)(library["vscale"])())
 
 
 def cpu_target(
@@ -56,20 +90,23 @@ def cpu_target(
     """A CPU described by its vector instruction set.
 
     Args:
-        isa: a key of `VECTOR_ISAS`.
+        isa: name of a shipped instruction set, or the path of a .toml file.
         triple: LLVM triple, e.g. "aarch64-unknown-linux-gnu".
         processor: LLVM processor name, for instruction scheduling.
         features: LLVM feature string; None means the least that `isa` implies.
+
+    Raises:
+        TargetError: nobody knows the instruction set.
     """
-    lanes, registers = VECTOR_ISAS[isa]
-    read, assumed = "operating system", "assumed"
+    chosen = instruction_set(isa)
+    read, assumed, sets = "operating system", "assumed", "instruction set"
     facts = {
         "isa.name": Fact(isa, "LLVM", "V"),
         "isa.triple": Fact(triple, "LLVM", "V"),
         "isa.processor": Fact(processor, "LLVM", "V"),
-        "isa.features": Fact(_FEATURES[isa] if features is None else features, "LLVM", "V"),
-        "vector.lanes": Fact(lanes, "instruction set", "V", "float32", minimum=1, maximum=64),
-        "vector.registers": Fact(registers, "instruction set", "V", minimum=4, maximum=128),
+        "isa.features": Fact(chosen.features if features is None else features, "LLVM", "V"),
+        "vector.bytes": Fact(chosen.vector_bytes, sets, "V", "bytes", minimum=4, maximum=8192),
+        "vector.registers": Fact(chosen.vector_registers, sets, "V", minimum=4, maximum=128),
         "threads": Fact(os.cpu_count() or 1, read, "V", minimum=1, maximum=1024),
         "line.bytes": Fact(64, assumed, minimum=16, maximum=256),
         "fma.ports": Fact(2, assumed, minimum=1, maximum=8),

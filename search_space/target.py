@@ -12,7 +12,8 @@ A target is a name, a family ("cpu", "systolic", "trainium", ...) and facts by d
 `doc` and the per-fact keys `unit`, `source`, `trust` (V read in the primary text, S secondary,
 F fitted, ? assumed), `calibratable`, `minimum`, `maximum`, `choices` (of a text) are optional.
 Invariants: frozen; the *identity* of a target (`identity`) covers the facts that are not
-calibratable, so that keys stay stable when measured constants are fitted anew.
+calibratable, so that keys stay stable when measured constants are fitted anew. Records,
+calibrations and jobs are found by it: renaming a fact does not change it (`FIRST_KNOWN_AS`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ HOST = "cpu"
 """The name of the target that is the machine this process runs on."""
 
 FactValue = int | float | str | bool | tuple[Any, ...]
+
+FIRST_KNOWN_AS = {"vector.bytes": ("vector.lanes", 4, "bytes")}
+"""Facts that were renamed: today's name, the first one, how many of today's unit made one then, and
+today's unit. Identities are made of first names; descriptions that use them are read as today's."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,8 @@ class Target:
 
     def fact(self, name: str) -> Fact:
         """A fact by dotted name; `TargetError` if the target lacks it."""
+        if name == "vector.lanes" and "vector.bytes" in self._by_name:  # until schedules ask anew
+            return replace(self._by_name["vector.bytes"], value=self.integer("vector.bytes") // 4)
         if name not in self._by_name:
             known = ", ".join(self._by_name) or "no facts at all"
             raise TargetError(f"target '{self.name}' has no '{name}'; it has {known}")
@@ -144,13 +151,18 @@ class Target:
     def identity(self) -> str:
         """Name and a digest of the facts that calibration may not change: `trn1-1f0c2a9b`."""
         fixed = {name: fact.value for name, fact in self.facts if not fact.calibratable}
+        for name, (first, scale, _) in FIRST_KNOWN_AS.items():
+            if name in fixed:
+                fixed[first] = self.integer(name) // scale
+                del fixed[name]
         text = json.dumps([self.family, fixed], sort_keys=True)
         return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
     def to_json(self) -> str:
         """Every fact, for the database and for artifacts."""
         facts = {
-            n: {k: v for k, v in vars(f).items() if v not in (None, "", ())} for n, f in self.facts
+            n: {k: v for k, v in vars(f).items() if k == "value" or v not in (None, "", ())}
+            for n, f in self.facts
         }
         return json.dumps(
             {"name": self.name, "family": self.family, "doc": self.doc, "facts": facts}
@@ -159,7 +171,7 @@ class Target:
     @classmethod
     def from_json(cls, text: str) -> Target:
         raw = json.loads(text)
-        facts = {name: _fact(raw["name"], name, entry) for name, entry in raw["facts"].items()}
+        facts = dict(_fact(raw["name"], name, entry) for name, entry in raw["facts"].items())
         return cls.of(raw["name"], raw["family"], facts, raw.get("doc", ""))
 
 
@@ -189,7 +201,8 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield name, value
 
 
-def _fact(target: str, name: str, entry: Any) -> Fact:
+def _fact(target: str, name: str, entry: Any) -> tuple[str, Fact]:
+    """A fact as it is written, under its name of today."""
     fields = dict(entry) if isinstance(entry, Mapping) else {"value": entry}
     unknown = set(fields) - set(Fact.__dataclass_fields__)
     if unknown:
@@ -197,7 +210,17 @@ def _fact(target: str, name: str, entry: Any) -> Fact:
     for key in ("value", "choices"):
         if isinstance(fields.get(key), list):
             fields[key] = _freeze(fields[key])
-    return Fact(**fields)
+    return _of_today(name, Fact(**fields))
+
+
+def _of_today(name: str, fact: Fact) -> tuple[str, Fact]:
+    """`vector.lanes` = 16 (float32) -> `vector.bytes` = 64"""
+    for today, (first, scale, unit) in FIRST_KNOWN_AS.items():
+        if name == first and isinstance(fact.value, int):
+            least, most = (None if x is None else x * scale for x in (fact.minimum, fact.maximum))
+            value = fact.value * scale
+            return today, replace(fact, value=value, unit=unit, minimum=least, maximum=most)
+    return name, fact
 
 
 def _freeze(value: Any) -> Any:
@@ -213,7 +236,7 @@ def parse_target(name: str, text: str) -> Target:
     family, doc = table.pop("family", None), table.pop("doc", "")
     if not isinstance(family, str):
         raise TargetError(f"target '{name}' names no family; write family = \"cpu\" at its top")
-    facts = {key: _fact(name, key, entry) for key, entry in _flatten(table)}
+    facts = dict(_fact(name, key, entry) for key, entry in _flatten(table))
     return Target.of(name, family, facts, str(doc))
 
 

@@ -32,6 +32,7 @@ from tilesmith.codegen.llvm.values import ValueEmitter
 from tilesmith.codegen.llvm.vector_math import VectorMath
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.instruction_set import instruction_set_of, vector_width
 from tilesmith.search_space.ir.expression import const
 from tilesmith.search_space.ir.program import (
     Allocate,
@@ -78,7 +79,8 @@ class FunctionEmitter:
 
     def __init__(self, module: Module, name: str, program: Program, target: Target) -> None:
         self.program = program
-        self.width = width = target.integer("vector.lanes")
+        instructions = instruction_set_of(target)
+        self.width = width = vector_width(target)
         self.full = target.integer("vector.registers") - SPARE_REGISTERS
         self.shared = Workspace()
         self.local = Workspace()
@@ -86,7 +88,8 @@ class FunctionEmitter:
         self.function = Function(module, f"{name}.body", VOID, inner)
         self.function.internal = True
         # Spill slots hold whole vectors; unless the stack is aligned like them, each crosses lines.
-        self.function.attributes = f"noinline alignstack({ALIGNMENT})"
+        special = f" {instructions.function_attributes}".rstrip()
+        self.function.attributes = f"noinline alignstack({ALIGNMENT}){special}"
         self.function.noalias = len(program.parameters)
         entry = self.function.append_block("entry")
         body = self.function.append_block("body")
@@ -101,7 +104,7 @@ class FunctionEmitter:
             frozenset(block.buffer for block in blocks(program.body)),
             {b.name: b.values for b in program.literals if b.values is not None},
         )
-        math = VectorMath(self.builder, scalef=target.text("isa.name") == "avx512")
+        math = VectorMath(self.builder, instructions)
         self.values = ValueEmitter(self.builder, self.index, self.registers, self.memory, math)
         self.blocks = BlockEmitter(
             self.builder, self.index, self.registers, self.memory, self.values

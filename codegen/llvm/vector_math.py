@@ -5,7 +5,7 @@ vectorised as the loop around it.
 
 - exp: Cody-Waite reduction x = n ln2 + r, |r| <= ln2/2, degree-6 Taylor-minimax polynomial on r
   (Cephes `expf` coefficients, S. Moshier); relative error below 2e-7; 0 below -104, infinite
-  above 88.8. AVX-512 scales by 2^n in one instruction (`scalef`), others in two multiplications.
+  above 88.8. Scaling by 2^n is an instruction where the target has one, else two multiplications.
 - log: Cephes `logf`: x = m 2^e with m in [sqrt(1/2), sqrt 2); relative error below 3e-7, x > 0.
 - sigmoid: 1 / (1 + exp(-x)).
 - tanh and erf: x P(x^2) / Q(x^2), the input kept below the point where float32 has reached 1;
@@ -14,7 +14,7 @@ vectorised as the loop around it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tilesmith.codegen.llvm.builder import Builder
 from tilesmith.codegen.llvm.ir import (
@@ -30,7 +30,8 @@ from tilesmith.codegen.llvm.ir import (
     scalar_of,
     vector,
 )
-from tilesmith.codegen.llvm.types import suffix
+from tilesmith.codegen.llvm.types import element_type, suffix
+from tilesmith.search_space.instruction_set import InstructionSet, TargetIntrinsic
 
 FLAGS = "contract nsz"
 
@@ -56,12 +57,16 @@ it to 1 makes everything beyond exact."""
 class VectorMath:
     """Emits functions into `builder` on scalars or vectors of float32.
 
-    `scalef`: whether the target has AVX-512's instruction for x 2^n on 16 lanes.
+    `instructions`: of the target, some of which do a whole operation.
     """
 
-    def __init__(self, builder: Builder, scalef: bool = False) -> None:
+    def __init__(self, builder: Builder, instructions: InstructionSet) -> None:
         self.builder = builder
-        self.scalef = scalef
+        self._multiply_add = "llvm.fma" if instructions.fused else "llvm.fmuladd"
+        self.intrinsics: dict[tuple[str, Type], TargetIntrinsic] = {
+            (one.operation, vector(element_type(one.dtype), one.lanes)): one
+            for one in instructions.intrinsics
+        }
 
     def call(self, name: str, *values: Value) -> Value:
         """An LLVM intrinsic overloaded on the type of its first operand (`llvm.fma.v16f32`)."""
@@ -74,7 +79,7 @@ class VectorMath:
         return self.builder.call(function, values)
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
-        return self.call("llvm.fma", a, b, c)
+        return self.call(self._multiply_add, a, b, c)
 
     def _number(self, like: Value, value: float) -> Constant:
         return literal(like.type, value)
@@ -100,8 +105,9 @@ class VectorMath:
         square = builder.fmul(r, r, flags=FLAGS)
         y = self.fma(self._horner(r, _EXP), square, r)
         y = builder.fadd(y, number(x, 1.0), flags=FLAGS)
-        if self.scalef and isinstance(x.type, VectorType) and x.type.count == 16:
-            return self._scale_by_power(y, n)
+        scale = self.intrinsics.get(("scale_by_power", x.type))
+        if scale is not None:
+            return self._one_instruction(scale, {"x": y, "n": n})
         # 2^n in two halves: from -150 to 128, n has no representation of its own.
         integers = self._integers(x)
         whole = builder.convert("fptosi", n, integers)
@@ -116,12 +122,17 @@ class VectorMath:
             x = self.builder.select(outside, self._number(x, limit), x)
         return x
 
-    def _scale_by_power(self, y: Value, n: Value) -> Value:
-        """y 2^n by AVX-512's `vscalefps`, under the rounding mode in force (4)."""
-        arguments = [y, n, y, integer(16)(0xFFFF), INT32(4)]
-        name = "llvm.x86.avx512.mask.scalef.ps.512"
+    def _one_instruction(self, chosen: TargetIntrinsic, operands: Mapping[str, Value]) -> Value:
+        """A target's own intrinsic; arguments that are no operands are constants: "i16 65535"."""
+        arguments = []
+        for name in chosen.arguments:
+            kind, _, number = name.partition(" ")
+            constant = number and integer(int(kind[1:]))(int(number))
+            arguments.append(constant or operands[name])
         kinds = [value.type for value in arguments]
-        return self.builder.call(self.builder.module.declare(name, y.type, kinds), arguments)
+        result = next(iter(operands.values())).type
+        function = self.builder.module.declare(chosen.name, result, kinds)
+        return self.builder.call(function, arguments)
 
     def _power_of_two(self, exponent: Value, like: Value) -> Value:
         biased = self.builder.add(exponent, literal(exponent.type, 127))

@@ -6,6 +6,7 @@ Figures are quoted as fractions of this, taken in the same interleaved run, beca
 from __future__ import annotations
 
 from tilesmith.codegen.native.kernel import NativeKernel, compile_program
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.scalar import call, load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.lowering import lower
@@ -25,7 +26,7 @@ def peak_kernel(target: Target) -> tuple[NativeKernel, int]:
 
         for step: unroll i, j: vector lane: c[i, j, lane] += x[i, lane] * y[j, lane]
     """
-    lanes = target.integer("vector.lanes")
+    lanes = vector_width(target)
     rows, columns = (4, 5) if target.integer("vector.registers") >= 32 else (3, 3)
     i, j, lane = axis("i", rows), axis("j", columns), axis("lane", lanes)
     product = call("multiply", load("x", i.var, lane.var), load("y", j.var, lane.var))

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
+from typing import Literal
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.instruction_set import instruction_set, instruction_set_files
 from tilesmith.search_space.target import Target
 
 OPTIONS = ("-enable-misched=false",)
@@ -99,13 +101,34 @@ def emit_assembly(text: str, target: Target) -> str:
 
 def check_loadable(content: bytes) -> None:
     """Raise `CodegenError` for an ELF object of another machine than this process's."""
-    names = {62: "x86_64", 183: "aarch64"}  # e_machine of the ELF specification
-    if content[:4] != b"\x7fELF":
-        return
-    found = names.get(int.from_bytes(content[18:20], "little"), "an unknown machine")
-    own = llvm.get_process_triple().split("-")[0].replace("arm64", "aarch64")
-    if found != own:
-        raise CodegenError(f"code for {found} cannot be loaded on {own}; compile it for this CPU")
+    found, own = _elf_machine(content), _own_machine()
+    if found not in (None, own):
+        raise CodegenError(
+            f"code for {_architecture(found)} cannot be loaded on {_architecture(own)}; "
+            "compile it for this CPU"
+        )
+
+
+def _elf_machine(content: bytes) -> int | None:
+    """`e_machine` of the ELF specification; None of an object of another format."""
+    order: Literal["little", "big"] = "big" if content[5:6] == b"\2" else "little"
+    return int.from_bytes(content[18:20], order) if content[:4] == b"\x7fELF" else None
+
+
+@cache
+def _own_machine() -> int | None:
+    _initialize()
+    triple = llvm.get_process_triple()
+    empty = llvm.parse_assembly(f'target triple = "{triple}"')
+    return _elf_machine(_machine(triple, "", "").emit_object(empty))
+
+
+def _architecture(machine: int | None) -> str:
+    """The name of an ELF machine, as far as instruction sets say."""
+    for name in instruction_set_files:
+        if instruction_set(name).elf_machine == machine:
+            return instruction_set(name).architectures[0]
+    return f"the ELF machine {machine}"
 
 
 def version() -> str:

@@ -18,6 +18,7 @@ from typing import Literal
 from tilesmith.compiler.settling.layouts import normal
 from tilesmith.compiler.settling.recorded import BestRecord, Records
 from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.spaces.config import Config, KnobValue
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.spaces.transfer import carried_over
@@ -230,7 +231,7 @@ def estimate(workload: Workload, target: Target) -> float:
     template = template_of(workload.operator)
     operands = (*template.operands(workload), template.output(workload))
     nbytes = sum(math.prod(o.shape) * size_of(o.dtype) for o in operands)
-    lanes = target.integer("vector.lanes") if "vector.lanes" in target else 4
+    lanes = vector_width(target) if "vector.bytes" in target else 4
     return template.flops(workload) / (2 * lanes * _ASSUMED_CLOCK) + nbytes / _BYTES_PER_SECOND
 
 

@@ -14,6 +14,7 @@ from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.passes.elementwise import elementwise_workload, is_elementwise
 from tilesmith.compiler.settling.chooser import Chooser, Origin, Schedule
 from tilesmith.compiler.settling.layouts import PLAIN, block, physical_shape
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
@@ -92,7 +93,7 @@ def _elementwise_options(graph: Graph, node: Node, chooser: Chooser) -> list[Opt
 
 def _image_layouts(target: Target) -> tuple[str, ...]:
     """Blocked layouts of the target's vectors."""
-    return (f"NCHW{target.integer('vector.lanes')}c",) if "vector.lanes" in target else ()
+    return (f"NCHW{vector_width(target)}c",) if "vector.bytes" in target else ()
 
 
 def _alias_options(graph: Graph, node: Node, target: Target) -> list[Option]:

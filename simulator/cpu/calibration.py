@@ -19,6 +19,7 @@ import numpy as np
 from tilesmith.codegen.native.kernel import NativeKernel, compile_program, concrete_shape
 from tilesmith.codegen.native.memory import aligned_empty
 from tilesmith.codegen.native.peak import peak_kernel
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.scalar import call, load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.lowering import lower
@@ -61,7 +62,7 @@ def with_calibration(target: Target, values: dict[str, float]) -> Target:
 def microbenchmarks(target: Target) -> dict[str, float]:
     """Measure this machine: facts by name, `clock.ghz` and `*.bytes_per_cycle`."""
     kernel, flops = peak_kernel(target)
-    lanes = target.integer("vector.lanes")
+    lanes = vector_width(target)
     ones = {b.name: np.ones(concrete_shape(b), np.float32) for b in kernel.inputs}
     run = kernel.bind({**ones, kernel.output.name: kernel.allocate_output()})
     hertz = flops / (2 * lanes * target.number("fma.ports")) / _fastest(run)
@@ -79,7 +80,7 @@ def microbenchmarks(target: Target) -> dict[str, float]:
 
 def _read_once(target: Target, size: int) -> tuple[float, int]:
     """(seconds, bytes) of reading `size` bytes in order, everything warm that fits."""
-    lanes = target.integer("vector.lanes")
+    lanes = vector_width(target)
     steps = max(1, size // (4 * lanes * CHAINS))
     step, chain, lane = axis("step", steps), axis("chain", CHAINS), axis("lane", lanes)
     element = load("x", step.var, chain.var, lane.var)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.target import Target
 
 DEFAULTS: dict[str, float] = {
@@ -32,7 +33,7 @@ class Machine:
     """One core and the memory below it.
 
     Attributes:
-        lanes: float32 elements of a vector register.
+        lanes: elements that a vector loop runs over in one step (`vector_width`).
         registers: vector registers.
         fma_ports, load_ports, store_ports: operations a cycle.
         fma_latency: cycles.
@@ -75,7 +76,7 @@ class Machine:
         ways = [target.integer(f"l{level}.ways") for level in (1, 2, 3)]
         levels = ("l2", "l3", "memory")
         return cls(
-            lanes=target.integer("vector.lanes"),
+            lanes=vector_width(target),
             registers=target.integer("vector.registers"),
             fma_ports=target.number("fma.ports"),
             load_ports=target.number("load.ports"),

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.codegen.host import host_target
+from tilesmith.codegen.host import cpu_target
 from tilesmith.codegen.native import object_cache
-
-RUNS = {"avx512": ("avx512", "avx2", "sse"), "avx2": ("avx2", "sse"), "sse": ("sse",)}
+from tilesmith.compiler.backend import backends
+from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.instruction_set import instruction_set
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -27,7 +28,9 @@ def needs() -> Callable[[str], None]:
     """`needs("avx2")` skips a test on a machine that cannot run that instruction set."""
 
     def check(isa: str) -> None:
-        if isa not in RUNS.get(host_target().text("isa.name"), ()):
-            pytest.skip(f"this machine cannot run {isa} code")
+        try:
+            backends["cpu"].check(cpu_target(isa, isa, instruction_set(isa).triple))
+        except TargetError as error:
+            pytest.skip(str(error))
 
     return check

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tilesmith.codegen.host import cpu_target, host_target
 from tilesmith.codegen.native.kernel import NativeKernel, compile_program
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.ir.scalar import Scalar
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
@@ -18,7 +19,7 @@ from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.target import Target
 
 HOST = host_target()
-LANES = HOST.integer("vector.lanes")
+LANES = vector_width(HOST)
 Arrays = Mapping[str, NDArray[Any]]
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from tests.codegen.kernels import HOST
-from tilesmith.codegen.host import VECTOR_ISAS, cpu_target, host_target
 from tilesmith.codegen.llvm.emitter import Workspace
 from tilesmith.codegen.native.kernel import compile_config, concrete_shape
 from tilesmith.codegen.native.memory import ALIGNMENT, aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.codegen.native.peak import peak_kernel
 from tilesmith.codegen.structures import lowered, space_of, structure_program
 from tilesmith.search_space.errors import ConfigError
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
@@ -104,26 +104,9 @@ def test_workspace_is_reused_and_remembers_its_peak() -> None:
     assert workspace.peak == 192
 
 
-def test_host_is_described() -> None:
-    host = host_target()
-    assert host is host_target()
-    assert (host.name, host.family) == ("cpu", "cpu")
-    lanes, registers = VECTOR_ISAS[host.text("isa.name")]
-    assert host.integer("vector.lanes") == lanes
-    assert host.integer("vector.registers") == registers
-    assert host.integer("l1.kib") <= host.integer("l2.kib") <= host.integer("l3.kib")
-    assert host.integer("threads") >= 1
-
-
-def test_other_cpus_can_be_described() -> None:
-    target = cpu_target("phone", "neon", "aarch64-unknown-linux-gnu")
-    assert target.integer("vector.lanes") == 4
-    assert target.identity != host_target().identity
-
-
 def test_the_peak_is_pure_multiply_adds() -> None:
     kernel, operations = peak_kernel(HOST)
-    lanes = HOST.integer("vector.lanes")
+    lanes = vector_width(HOST)
     shape = concrete_shape(kernel.output)
     halves = {b.name: np.full(concrete_shape(b), 0.5, np.float32) for b in kernel.inputs}
     found = kernel(halves)

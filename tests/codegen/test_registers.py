@@ -10,6 +10,7 @@ from tests.codegen.kernels import narrowed
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native.toolchain import emit_assembly
 from tilesmith.codegen.structures import lowered
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
 
@@ -22,7 +23,7 @@ def test_accumulators_that_fit_are_never_spilled(isa: str, rows: int, unroll: in
     """Rows x 2 vectors, two of the other operand and a broadcast: at most all registers but one."""
     target = narrowed(isa)
     assert rows * 2 + 3 < target.integer("vector.registers")
-    columns = 2 * target.integer("vector.lanes")
+    columns = 2 * vector_width(target)
     workload = Workload.parse(f"matmul m={rows * 4} n={columns * 4} k={STEPS} const=b")
     config = Config.of(
         algorithm="blocked", pack_b="panels", block_order="n,m,k", tile_order="nm", m_tile=rows,

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.codegen.kernels import narrowed, native, pointwise, vectorized
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.ir.scalar import call, load
 
@@ -21,7 +22,7 @@ def compiled(function: str, x: Floats, vector: bool, isa: str | None = None) -> 
     value = call(function, load("x", var("i")))
     schedule = pointwise(len(x), value, {"x": "float32"})
     target = narrowed(isa) if isa else None
-    lanes = target.integer("vector.lanes") if target else None
+    lanes = vector_width(target) if target else None
     if vector:
         schedule = vectorized(schedule, lanes) if lanes else vectorized(schedule)
     return native(schedule, {"x": x}, target) if target else native(schedule, {"x": x})
@@ -57,7 +58,7 @@ def test_error_is_within_what_is_stated(function: str, vector: bool) -> None:
     assert relative(compiled(function, x, vector), exact(x.astype(np.float64))) < limit
 
 
-@pytest.mark.parametrize("isa", ["avx2", "sse"])
+@pytest.mark.parametrize("isa", ["avx10_256", "avx2", "sse"])
 @pytest.mark.parametrize("function", ["exp", "tanh"])
 def test_narrower_vectors_are_as_exact(
     function: str, isa: str, needs: Callable[[str], None]

@@ -22,12 +22,13 @@ from tilesmith.compiler.settling.layouts import normal, pack, physical_shape, sa
 from tilesmith.compiler.settling.settlement import TRANSFORM, _Settlement, settle
 from tilesmith.records import TuningRecord
 from tilesmith.records.database import Database
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
-LANES = host_target().integer("vector.lanes")
+LANES = vector_width(host_target())
 BLOCKED = f"NCHW{LANES}c"
 
 RESIDUAL = model_of(

@@ -118,7 +118,7 @@ def test_a_setting_changes_what_a_target_says() -> None:
 
 def test_a_narrowed_cpu_has_the_lanes_and_registers_of_its_instruction_set() -> None:
     facts = succeed("targets", "cpu", "--set", "isa.name=avx2")["targets"][0]["facts"]
-    assert (facts["vector.lanes"]["value"], facts["vector.registers"]["value"]) == (8, 16)
+    assert (facts["vector.bytes"]["value"], facts["vector.registers"]["value"]) == (32, 16)
 
 
 def test_lists_of_targets_and_operators() -> None:

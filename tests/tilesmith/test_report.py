@@ -112,7 +112,7 @@ def test_the_page_is_whole_escaped_and_loads_nothing(database: Database) -> None
     assert "script" not in parser.seen
     assert "&lt;b&gt;worker" in text and "<b>worker" not in text
     assert "tilesmith tune &lt;x&gt;" in text
-    for words in ("Convergence", "Roofline", "Failures", "Time", "Provenance", "vector.lanes"):
+    for words in ("Convergence", "Roofline", "Failures", "Time", "Provenance", "vector.bytes"):
         assert words in text
     assert "http" not in text
 

@@ -161,7 +161,7 @@ def test_traces_are_written(tmp_path):
 def test_an_operator_without_a_schedule_is_named(monkeypatch):
     workload = Workload.parse("transpose shape=5x7 perm=1x0")
     monkeypatch.setattr(
-        type(template_of("transpose")), "space", lambda *_: TRN1.integer("vector.lanes")
+        type(template_of("transpose")), "space", lambda *_: TRN1.integer("vector.bytes")
     )
     with pytest.raises(TargetError, match="operator 'transpose' has no schedule for target 'trn1'"):
         simulate(workload, TRN1.with_settings({"dma.engines": "15"}), None, "timeline")

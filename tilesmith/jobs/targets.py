@@ -7,8 +7,10 @@ The one place where target names are resolved, for the command line and the Pyth
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.instruction_set import instruction_set
 from tilesmith.search_space.target import HOST, FactValue, Target, load_target, target_names
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
@@ -50,16 +52,20 @@ def resolve_target(
 
 
 def _narrowed(target: Target, isa: str) -> Target:
-    """A CPU with another vector instruction set, and the lanes and registers that go with it."""
-    from tilesmith.codegen.host import VECTOR_ISAS, cpu_target
+    """A CPU with another instruction set, and the vectors and features that go with it.
 
-    if isa not in VECTOR_ISAS:
-        raise TargetError(
-            f"target '{target.name}': unknown isa.name '{isa}'; "
-            f"one of {', '.join(VECTOR_ISAS)} is expected"
-        )
-    processor = target.text("isa.processor")
-    return cpu_target(target.name, isa, target.text("isa.triple"), processor)
+    One of another architecture is that architecture's plainest processor.
+    """
+    from tilesmith.codegen.host import cpu_target
+
+    try:
+        chosen = instruction_set(str(Path(isa).resolve()) if isa.endswith(".toml") else isa)
+    except TargetError as error:
+        raise TargetError(f"target '{target.name}': {error}") from error
+    triple, processor = target.text("isa.triple"), target.text("isa.processor")
+    if not chosen.fits(triple) or not chosen.architectures:
+        triple, processor = chosen.triple or triple, "generic"
+    return cpu_target(target.name, chosen.name, triple, processor)
 
 
 def check_schedulable(

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith import codegen, search_space
-from tilesmith.codegen.host import host_target
+from tilesmith.codegen.host import has_length, host_target
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import object_cache, toolchain
 from tilesmith.codegen.native.driver import Call, NativeProgram
@@ -41,6 +41,7 @@ from tilesmith.compiler.settling.recorded import Records
 from tilesmith.search_space import extensions
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.instruction_set import instruction_set_of
 from tilesmith.search_space.ir.expression import const
 from tilesmith.search_space.ir.program import Buffer, Program, blocks
 from tilesmith.search_space.measure import MeasuredBy
@@ -82,6 +83,11 @@ class CpuBackend(Backend):
             raise TargetError(
                 f"the code needs a processor with {target.text('isa.name')} "
                 f"({', '.join(missing[:4])}), which this machine does not have"
+            )
+        if not has_length(instruction_set_of(target), host.text("isa.triple")):
+            raise TargetError(
+                f"the code needs vector registers of {target.integer('vector.bytes')} bytes "
+                f"({target.text('isa.name')}); this machine's have another length"
             )
 
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
@@ -169,7 +175,7 @@ def _cache_key(workload: Workload, target: Target, config: Config) -> str:
     facts = (target.text(name) for name in ("isa.triple", "isa.processor", "isa.features"))
     parts = (
         "kernel", workload.key, config.key, target.identity, *facts, toolchain.version(),
-        _sources(),
+        repr(instruction_set_of(target)), _sources(),
     )  # fmt: skip
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

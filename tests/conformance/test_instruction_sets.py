@@ -1,0 +1,174 @@
+"""Every instruction set of `search_space/instruction_sets`, cross-compiled: the machine its objects
+are of, and the instructions in them. Numbers are checked where this machine can run the code.
+
+A new file is found by itself. What its assembly looks like, it says itself (`[assembly]`); that a
+vector of its width is one register, and that LLVM has its intrinsics, is shown by compiling them.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tilesmith.codegen.host import cpu_target
+from tilesmith.codegen.llvm.module import emit_module
+from tilesmith.codegen.native import toolchain
+from tilesmith.codegen.native.kernel import compile_config
+from tilesmith.codegen.structures import lowered
+from tilesmith.compiler.backend import backends
+from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.instruction_set import (
+    DotProduct,
+    InstructionSet,
+    instruction_set,
+    instruction_set_files,
+    lanes,
+)
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+
+MATMUL = "matmul m=13 n=37 k=29 const=b epilogue=bias,tanh"
+KERNELS = (
+    MATMUL,
+    "softmax shape=7x131",
+    "conv2d n=1 c=16 h=9 w=9 oc=32 kh=3 kw=3 stride=1 pad=1 const=weight",
+)
+ELF_MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243}  # of the ELF specification
+UNKNOWN = {
+    "powerpc64le-unknown-linux-gnu": 21,
+    "s390x-unknown-linux-gnu": 22,
+    "riscv64-unknown-linux-gnu": 243,
+    "loongarch64-unknown-linux-gnu": 258,
+    "x86_64-unknown-linux-gnu": 62,
+}
+KNOWN = [name for name in instruction_set_files if instruction_set(name).architectures]
+LLVM_TYPES = {"float32": "float", "bfloat16": "bfloat"}
+
+
+def target_of(name: str) -> Target:
+    return cpu_target(name, name, instruction_set(name).triple)
+
+
+@cache
+def module_text(key: str, target: Target) -> str:
+    workload = Workload.parse(key)
+    config = template_of(workload.operator).default(workload, target)
+    return emit_module(lowered(workload, target, config), target).text
+
+
+def machine_of(code: bytes) -> int:
+    """`e_machine` of a relocatable 64-bit ELF object."""
+    assert code[:5] == b"\x7fELF\2"
+    kind, machine = struct.unpack_from("<HH" if code[5] == 1 else ">HH", code, 16)
+    assert kind == 1
+    return int(machine)
+
+
+@pytest.mark.parametrize("key", KERNELS)
+@pytest.mark.parametrize("name", KNOWN)
+def test_kernels_are_of_the_sets_machine_and_registers(name: str, key: str) -> None:
+    chosen, target = instruction_set(name), target_of(name)
+    text = module_text(key, target)
+    found = machine_of(toolchain.emit_object(text, target))
+    assert found == chosen.elf_machine == ELF_MACHINES[chosen.architectures[0]]
+    assembly = toolchain.emit_assembly(text, target)
+    assert "fmaf" not in assembly  # the library's, lane by lane
+    assert re.search(chosen.assembly.vector, assembly)
+    assert len(re.findall(chosen.assembly.multiply_add, assembly)) >= 8
+    assert not chosen.assembly.never or not re.search(chosen.assembly.never, assembly)
+
+
+@pytest.mark.parametrize("vectors", [1, 2])
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_vector_is_one_register(name: str, vectors: int) -> None:
+    """One multiply-add of `vector.bytes` is one instruction, of twice as much two, on them."""
+    chosen, target = instruction_set(name), target_of(name)
+    kind = f"<{vectors * lanes(target, 'float32')} x float>"
+    loads = "\n".join(f"%{x} = load {kind}, ptr %p{x}, align 64" for x in "abc")
+    text = f"""
+target triple = "{chosen.triple}"
+define void @f(ptr %pa, ptr %pb, ptr %pc) {chosen.function_attributes} {{
+{loads}
+%d = fmul contract {kind} %a, %b
+%e = fadd contract {kind} %d, %c
+store {kind} %e, ptr %pc, align 64
+ret void
+}}"""
+    found = toolchain.emit_assembly(text, target)
+    assert len(re.findall(chosen.assembly.multiply_add, found)) == vectors or scaled(found, vectors)
+    assert re.search(chosen.assembly.vector, found) or scaled(found, vectors)
+
+
+def scaled(assembly: str, vectors: int) -> bool:
+    """RISC-V takes registers in groups: two of them are one instruction's operand."""
+    return vectors > 1 and f"e32, m{vectors}," in assembly
+
+
+@pytest.mark.parametrize(
+    ("name", "product"),
+    [(n, p) for n in KNOWN for p in instruction_set(n).dot_products],
+    ids=lambda value: value.instruction if isinstance(value, DotProduct) else value,
+)
+def test_dot_products_are_what_llvm_has(name: str, product: DotProduct) -> None:
+    """The stated intrinsic on the stated dtypes becomes the stated instruction."""
+    chosen = instruction_set(name)
+    target = target_of(name)
+    features = ",".join(part for part in (chosen.features, product.features) if part)
+    target = target.with_settings({"isa.features": features})
+    sums, left, right = (
+        vector_type(chosen, dtype) for dtype in (product.accumulator, *product.inputs)
+    )
+    elements = [chosen.vector_bytes // size_of(d) for d in (product.accumulator, product.inputs[0])]
+    assert elements[1] == product.products * elements[0]
+    text = f"""
+target triple = "{chosen.triple}"
+declare {sums} @{product.intrinsic}({sums}, {left}, {right})
+define {sums} @f({sums} %c, {left} %a, {right} %b) {chosen.function_attributes} {{
+%d = call {sums} @{product.intrinsic}({sums} %c, {left} %a, {right} %b)
+ret {sums} %d
+}}"""
+    assert re.search(rf"\b{product.instruction}\s", toolchain.emit_assembly(text, target))
+
+
+def vector_type(chosen: InstructionSet, dtype: str) -> str:
+    """A whole register of a dtype in LLVM."""
+    scalar = LLVM_TYPES.get(dtype, f"i{8 * size_of(dtype)}")
+    if chosen.vscale_bytes:
+        return f"<vscale x {chosen.vscale_bytes // size_of(dtype)} x {scalar}>"
+    return f"<{chosen.vector_bytes // size_of(dtype)} x {scalar}>"
+
+
+@pytest.mark.parametrize("key", [MATMUL, "softmax shape=7x131"])
+@pytest.mark.parametrize("name", KNOWN)
+def test_what_this_machine_can_run_is_right(name: str, key: str) -> None:
+    workload, target = Workload.parse(key), target_of(name)
+    try:
+        backends["cpu"].check(target)
+    except TargetError as error:
+        pytest.skip(str(error))
+    template, rng = template_of(workload.operator), np.random.default_rng(0)
+    arrays = {
+        o.name: rng.standard_normal(o.shape).astype(np.float32) for o in template.operands(workload)
+    }
+    if workload.operator == "matmul":
+        expected = np.tanh(arrays["a"] @ arrays["b"] + arrays["bias0"])
+    else:
+        powers = np.exp(arrays["x"] - arrays["x"].max(axis=1, keepdims=True))
+        expected = powers / powers.sum(axis=1, keepdims=True)
+    found = compile_config(workload, target, template.default(workload, target))(arrays)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("triple", UNKNOWN)
+def test_any_processor_has_portable_vectors(triple: str) -> None:
+    target = cpu_target("unknown", "generic", triple)
+    for key in KERNELS:
+        assert (
+            machine_of(toolchain.emit_object(module_text(key, target), target)) == UNKNOWN[triple]
+        )
