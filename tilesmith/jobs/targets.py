@@ -45,7 +45,7 @@ def resolve_target(
         found = load_target(target)
     if not settings:
         return found
-    if found.family == "cpu" and "isa.name" in settings:
+    if "isa.name" in found and "isa.name" in settings:
         found = _narrowed(found, str(settings["isa.name"]))
         settings = {key: value for key, value in settings.items() if key != "isa.name"}
     return found.with_settings(settings)
