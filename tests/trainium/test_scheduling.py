@@ -16,8 +16,11 @@ from tilesmith.codegen.trainium.isa.verification import verify_synchronisation
 from tilesmith.codegen.trainium.kernel.builder import Kernel
 from tilesmith.codegen.trainium.linking.draft import Draft, Part, Range, concatenate
 from tilesmith.codegen.trainium.linking.spreading import Held, life, spread, stands_alone, units
-from tilesmith.codegen.trainium.timing.conflicts import conflicts
-from tilesmith.codegen.trainium.timing.dependences import with_semaphores
+from tilesmith.codegen.trainium.timing.dependences import (
+    Dependences,
+    dependences,
+    with_semaphores,
+)
 from tilesmith.codegen.trainium.timing.ordering import ending, in_grant_order
 from tilesmith.codegen.trainium.timing.scheduling import RULES, Rule, scheduled
 from tilesmith.search_space.target import load_target
@@ -52,11 +55,11 @@ def touched(stream: InstructionStream, row: int) -> tuple[set[tuple[int, ...]], 
     return found
 
 
-def ordered(stream: InstructionStream) -> np.ndarray:
+def ordered(stream: InstructionStream, found: Dependences | None = None) -> np.ndarray:
     """Whether row i has to come before row j, perhaps by way of others, shape (n, n)."""
     n = len(stream)
     before = np.zeros((n, n), dtype=bool)
-    found = conflicts(stream)
+    found = dependences(stream) if found is None else found
     for later in range(n):
         for earlier in found.earlier[found.later == later]:
             before[:, later] |= before[:, earlier]
@@ -77,6 +80,29 @@ def test_every_conflict_is_found(seed: int) -> None:
             common = (reads & written) | (writes & read) | (writes & written)
             common = {c for c in common if c[0] != Space.HBM or c[1] not in inputs}
             assert before[earlier, later] or not common, (earlier, later)
+
+
+@given(SEEDS, st.sampled_from(RULES))
+@settings(max_examples=15, deadline=None)
+def test_an_order_that_keeps_pairs_has_the_same(seed: int, rule: Rule) -> None:
+    stream = unfinished(CORE, seed, 40).draft()
+    moved = scheduled(stream, rule)
+    known = dependences(stream).reordered(moved.rows["position"])
+    found = dependences(moved)
+    for pairs in (known, found):
+        assert (pairs.earlier < pairs.later).all() and (np.diff(pairs.later) >= 0).all()
+        np.testing.assert_array_equal(np.repeat(np.arange(len(moved)), np.diff(pairs.start)),
+                                      pairs.later)  # fmt: skip
+    assert _set(known) == _set(found)
+    for one, other in zip(
+        with_semaphores(moved, known).waits, with_semaphores(moved).waits, strict=True
+    ):
+        assert one == other
+
+
+def _set(pairs: Dependences) -> set[tuple[int, ...]]:
+    table = np.stack([pairs.earlier, pairs.later, pairs.flow], axis=1).tolist()
+    return {tuple(row) for row in table}
 
 
 @given(SEEDS, st.sampled_from(RULES))
@@ -160,7 +186,7 @@ def test_neighbouring_partitions_are_told_apart_however_long_the_program() -> No
     tile = kernel.sbuf((128, 64))
     for row in range(6000):
         kernel.load(tile[3 * (row % 18) : 3 * (row % 18) + 1], x[row : row + 1])
-    found = conflicts(kernel.draft())
+    found = dependences(kernel.draft())
     np.testing.assert_array_equal(found.later - found.earlier, 18)
     assert footprints(kernel.draft()).groups == 18
 

@@ -79,14 +79,16 @@ def test_native_passes_equal_python(seed):
     stream = random_kernel(TRN1, seed, 30)
 
     def passes():
-        order, waits = ordering.grant_order(stream), dependences.dependences(stream, prune=True)
-        return timeline(stream).end, order, *waits
+        order, pairs = ordering.grant_order(stream), dependences.dependences(stream)
+        waits = dependences.required_waits(stream, pairs, prune=True)
+        return timeline(stream).end, order, pairs.earlier, pairs.flow, *waits
 
     native = passes()
     with pytest.MonkeyPatch.context() as patch:
         for module, name in ((timeline_module, "_run"), (ordering, "_grant")):
             patch.setattr(module, name, getattr(module, name).python)
-        patch.setattr(dependences, "_derive", dependences._derive.python)
+        for name in ("_find", "_derive"):
+            patch.setattr(dependences, name, getattr(dependences, name).python)
         plain = passes()
     for one, other in zip(native, plain, strict=True):
         np.testing.assert_array_equal(one, other)

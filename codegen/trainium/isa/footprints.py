@@ -1,6 +1,7 @@
 """What each access of an instruction stream touches, as the passes over it read it.
 
-On chip, memory is looked at in granules (the largest that keeps the program's tiles apart); HBM in
+On chip, memory is looked at in cells, which no access touches in part: bytes between the bounds of
+accesses, rounded to granules (the largest that keep the program's tiles apart). HBM is looked at in
 strided boxes, of which the largest stride and the columns within it are told apart.
 """
 
@@ -62,15 +63,15 @@ def footprints(stream: InstructionStream) -> Footprints:
     core = stream.core
     granule = _granule(low, high, space != Space.HBM)
     sbuf_cells = -(-core.sbuf_bytes // granule)
-    psum_cells = -(-core.psum_bytes // granule)
     base = np.where(space == Space.PSUM, sbuf_cells, 0)
     chip = space != Space.HBM
     first = np.where(chip, base + low // granule, low)
     stop = np.where(chip, base + -(-high // granule), high)
+    bounds = np.unique(np.concatenate([first[chip], stop[chip]]))
+    first = np.where(chip, np.searchsorted(bounds, first), first)
+    stop = np.where(chip, np.searchsorted(bounds, stop), stop)
     last = table["partition"] + table["count"][:, 0]
-    begins = _begins(
-        table["partition"][chip], last[chip], (stop - first)[chip], sbuf_cells + psum_cells
-    )
+    begins = _begins(table["partition"][chip], last[chip], (stop - first)[chip], len(bounds))
     pitch, column, column_stop = _columns(stream, low)
     return Footprints(
         tensor=np.where(chip, -1, table["tensor"]),
@@ -81,7 +82,7 @@ def footprints(stream: InstructionStream) -> Footprints:
         pitch=pitch,
         column=column,
         column_stop=column_stop,
-        cells=sbuf_cells + psum_cells,
+        cells=len(bounds),
         groups=len(begins),
     )
 

@@ -1,253 +1,225 @@
-"""Data dependences of an instruction stream, and the semaphores they imply.
+"""Data dependences of an instruction stream, and the semaphores that they imply.
 
-An instruction waits for the last writer of what it reads, and for the last readers and writer of
-what it overwrites. Memory is looked at in granules (the largest that keeps the program's tiles
-apart), HBM in strided boxes; where boxes cannot be told apart cheaply they count as overlapping,
-which is safe.
+An instruction depends on the last writer of what it reads, and on the readers since and the last
+writer of what it overwrites. One pass over the rows finds all such pairs: each cell of a memory on
+chip knows its last writer and who read it since; accesses to HBM are compared as strided boxes,
+tensor by tensor. Boxes that cannot be told apart cheaply count as overlapping, which is safe.
+Schedules of whole programs and of loops (`scheduling`), semaphores and their verification all come
+from these pairs. Invariant: an order that keeps every pair has the same pairs.
 
 A queue's semaphore counts its finished instructions, in order, so waiting for one instruction is
 waiting for all before it in its queue: at most one wait for each other queue is kept, and none
 that an earlier wait of the same queue already covers. A compute engine needs no wait to overwrite
 what it read or wrote itself (it works in order), but one to read its own result, which takes a
-latency to appear.
+latency to appear; the tensor engine needs none for that either.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from tilesmith.codegen.compiled import Ints, compiled
 from tilesmith.codegen.trainium.isa.core import FIRST_DMA_QUEUE, QUEUES
-from tilesmith.codegen.trainium.isa.footprints import footprints
+from tilesmith.codegen.trainium.isa.footprints import Footprints, footprints
 from tilesmith.codegen.trainium.isa.instructions import OPERANDS, InstructionStream, Op
 
+TOUCHED = len(OPERANDS)
+"""Accesses of a row: those read, then those written."""
+
+FIRST_WRITTEN = 3
+
+
+class Rows(NamedTuple):
+    """Accesses that rows touch (n * TOUCHED), -1: none; whether each HBM tensor is `stored`."""
+
+    touched: Ints
+    stored: Ints
+
+
+class Memory(NamedTuple):
+    """What is known of memory while rows are gone through; chains end with -1.
+
+    Attributes:
+        writer: the last row that wrote each cell on chip; `readers`: the latest of a chain of
+            entries, for rows that read it since.
+        accessed: two for each HBM tensor: the latest of a chain of entries for its reads, and for
+            its writes.
+        entry: three numbers each: the entry before it, its row, its access (readers: unused).
+        low, high: between which bytes an entry's access and those before it in its chain lie.
+        entries: how many there are.
+    """
+
+    writer: Ints
+    readers: Ints
+    accessed: Ints
+    entry: Ints
+    low: Ints
+    high: Ints
+    entries: Ints
+
+
+class Found(NamedTuple):
+    """Pairs found so far, sorted by the later: rows that row i must follow are
+    earlier[start[i]:start[i + 1]], and `flow` says whether it reads what they write.
+
+    Attributes:
+        total: how many pairs there are, even if only `capacity` fit.
+        seen, place: the latest row that was paired with each row, and where.
+    """
+
+    capacity: int
+    total: Ints
+    start: Ints
+    earlier: Ints
+    flow: Ints
+    seen: Ints
+    place: Ints
+
 
 @compiled
-def _apart(
-    one: int, two: int, first: Ints, stop: Ints, pitch: Ints, column: Ints, column_stop: Ints
-) -> int:
+def _pair(i: int, row: int, reads: int, found: Found) -> None:
+    """Row `i` must follow `row`."""
+    if found.seen[row] != i:
+        k = found.total[0]
+        found.seen[row] = i
+        found.place[row] = k
+        found.total[0] = k + 1
+        if k < found.capacity:
+            found.earlier[k] = row
+            found.flow[k] = 0
+    if reads == 1 and found.place[row] < found.capacity:
+        found.flow[found.place[row]] = 1
+
+
+@compiled
+def _remember(row: int, access: int, before: int, memory: Memory) -> int:
+    """A new entry of the chain whose latest is `before`; its number."""
+    k = memory.entries[0]
+    memory.entries[0] = k + 1
+    memory.entry[3 * k] = before
+    memory.entry[3 * k + 1] = row
+    memory.entry[3 * k + 2] = access
+    return int(k)
+
+
+@compiled
+def _apart(one: int, two: int, feet: Footprints) -> int:
     """Whether two accesses of one tensor in HBM surely share no byte."""
-    alike = pitch[one] > 0 and pitch[one] == pitch[two]
-    beside = column[one] >= column_stop[two] or column[two] >= column_stop[one]
-    return int(first[one] >= stop[two] or first[two] >= stop[one] or (alike and beside))
+    if feet.first[one] >= feet.stop[two] or feet.first[two] >= feet.stop[one]:
+        return 1
+    alike = feet.pitch[one] > 0 and feet.pitch[one] == feet.pitch[two]
+    left = feet.column[one] >= feet.column_stop[two]
+    return int(alike and (left or feet.column[two] >= feet.column_stop[one]))
 
 
 @compiled
-def _before_in_hbm(
-    access: int,
-    is_write: int,
-    tensor: Ints,
-    first: Ints,
-    stop: Ints,
-    pitch: Ints,
-    column: Ints,
-    column_stop: Ints,
-    queue: Ints,
-    chain: Ints,
-    link: Ints,
-    link_row: Ints,
-    link_access: Ints,
-    link_writes: Ints,
-    latest: Ints,
-) -> int:
-    """Raise `latest` to the rows whose bytes in HBM `access` must not overtake."""
-    at = chain[tensor[access]]
-    while at >= 0:
-        if is_write or link_writes[at] == 1:
-            other = link_access[at]
-            if _apart(access, other, first, stop, pitch, column, column_stop) == 0:
-                q = queue[link_row[at]]
-                latest[q] = max(latest[q], link_row[at])
-        at = link[at]
-    return int(at)
+def _meet_in_hbm(i: int, access: int, slot: int, feet: Footprints, m: Memory, found: Found) -> None:
+    """Pair row `i` with those whose bytes in HBM it touches, a read only with writes."""
+    reads = int(slot < FIRST_WRITTEN)
+    for chain in range(reads, 2):
+        at = m.accessed[2 * feet.tensor[access] + chain]
+        while at >= 0 and feet.first[access] < m.high[at] and m.low[at] < feet.stop[access]:
+            if _apart(access, m.entry[3 * at + 2], feet) == 0:
+                _pair(i, m.entry[3 * at + 1], reads, found)
+            at = m.entry[3 * at]
 
 
 @compiled
-def _before_on_chip(
-    start: int,
-    stop: int,
-    queues: int,
-    own: int,
-    own_results: int,
-    is_write: int,
-    queue: Ints,
-    writer: Ints,
-    reader_count: Ints,
-    reader_queue: Ints,
-    reader_row: Ints,
-    latest: Ints,
-) -> int:
-    """Raise `latest` to the writers of cells `start` to `stop`, for a write to their readers too.
-
-    Queue `own` (-1: none) works in order: its reads hold nobody up there, nor its results where
-    `own_results` says so.
-    """
+def _meet_on_chip(i: int, start: int, stop: int, slot: int, m: Memory, found: Found) -> None:
+    """Pair row `i` with the writers of cells `start` to `stop`, and a write with their readers."""
+    reads = int(slot < FIRST_WRITTEN)
     for c in range(start, stop):
-        w = writer[c]
-        if w >= 0:
-            q = queue[w]
-            if not (q == own and own_results):
-                latest[q] = max(latest[q], w)
-        if is_write:
-            for r in range(c * queues, c * queues + reader_count[c]):
-                q = reader_queue[r]
-                if q != own:
-                    latest[q] = max(latest[q], reader_row[r])
-    return stop
+        if m.writer[c] >= 0:
+            _pair(i, m.writer[c], reads, found)
+        if reads == 0:
+            at = m.readers[c]
+            while at >= 0:
+                _pair(i, m.entry[3 * at + 1], 0, found)
+                at = m.entry[3 * at]
 
 
 @compiled
-def _note_on_chip(
-    i: int,
-    start: int,
-    stop: int,
-    queues: int,
-    own: int,
-    is_write: int,
-    writer: Ints,
-    reader_count: Ints,
-    reader_queue: Ints,
-    reader_row: Ints,
-) -> int:
-    """Row `i` of queue `own` is the writer of cells `start` to `stop`, or one more reader."""
+def _note_in_hbm(i: int, access: int, slot: int, feet: Footprints, m: Memory) -> None:
+    """Row `i` reads or writes a tensor."""
+    chain = 2 * feet.tensor[access] + int(slot >= FIRST_WRITTEN)
+    before = m.accessed[chain]
+    k = _remember(i, access, before, m)
+    m.accessed[chain] = k
+    m.low[k] = feet.first[access]
+    m.high[k] = feet.stop[access]
+    if before >= 0:
+        m.low[k] = min(m.low[k], m.low[before])
+        m.high[k] = max(m.high[k], m.high[before])
+
+
+@compiled
+def _note_on_chip(i: int, start: int, stop: int, slot: int, m: Memory) -> None:
+    """Row `i` is the writer of cells `start` to `stop`, or one more reader."""
     for c in range(start, stop):
-        if is_write:
-            writer[c] = i
-            reader_count[c] = 0
+        if slot < FIRST_WRITTEN:
+            m.readers[c] = _remember(i, 0, m.readers[c], m)
         else:
-            k = c * queues
-            end = k + reader_count[c]
-            while k < end:
-                if reader_queue[k] == own:
-                    break
-                k += 1
-            if k == end:
-                reader_count[c] += 1
-                reader_queue[k] = own
-            reader_row[k] = i
-    return stop
+            m.writer[c] = i
+            m.readers[c] = -1
 
 
 @compiled
-def _keep_waits(
-    i: int,
-    queues: int,
-    capacity: int,
-    total: int,
-    prune: int,
-    own: int,
-    latest: Ints,
-    known: Ints,
-    waits: Ints,
-) -> int:
-    """Append the waits of row `i` that are needed; their number so far, -1 past `capacity`."""
-    for q in range(queues):
-        w = latest[q]
-        if w < 0 or w >= i:
-            continue
-        if prune and known[own * queues + q] >= w:
-            continue
-        if total >= capacity:
-            return -1
-        known[own * queues + q] = w
-        waits[total] = w
-        total += 1
-    return total
-
-
-@compiled
-def _derive(
-    n: int,
-    queues: int,
-    first_dma: int,
-    cells: int,
-    prune: int,
-    queue: Ints,
-    touched: Ints,
-    relaxed: Ints,
-    tensor: Ints,
-    first: Ints,
-    stop: Ints,
-    group: Ints,
-    group_stop: Ints,
-    pitch: Ints,
-    column: Ints,
-    column_stop: Ints,
-    shared: Ints,
-    writer: Ints,
-    reader_count: Ints,
-    reader_queue: Ints,
-    reader_row: Ints,
-    latest: Ints,
-    known: Ints,
-    chain: Ints,
-    link: Ints,
-    link_row: Ints,
-    link_access: Ints,
-    link_writes: Ints,
-    wait_start: Ints,
-    waits: Ints,
-    capacity: int,
-) -> int:
-    """Fill `wait_start` and `waits`; the number of waits, or -1 if they exceed `capacity`.
-
-    `touched` holds five accesses a row, three read and two written (-1: none); `relaxed` rows (the
-    tensor engine's) may read their own engine's results without a wait. `shared` tensors are
-    tracked, as a chain of links: one for each access, the latest first.
-    """
-    total = 0
-    links = 0
+def _find(n: int, rows: Rows, feet: Footprints, m: Memory, found: Found) -> int:
+    """Fill `found`; how many pairs there are."""
     for i in range(n):
-        e = queue[i]
-        own = e
-        if e >= first_dma:
-            own = -1
-        for q in range(queues):
-            latest[q] = -1
-        for slot in range(5):
-            access = touched[i * 5 + slot]
-            if access < 0:
-                continue
-            if tensor[access] >= 0:
-                if shared[tensor[access]] == 1:
-                    _before_in_hbm(
-                        access, slot >= 3, tensor, first, stop, pitch, column, column_stop, queue,
-                        chain, link, link_row, link_access, link_writes, latest,
-                    )  # fmt: skip
-                continue
-            for g in range(group[access], group_stop[access]):
-                _before_on_chip(
-                    g * cells + first[access], g * cells + stop[access], queues, own,
-                    slot >= 3 or relaxed[i] == 1, slot >= 3, queue, writer, reader_count,
-                    reader_queue, reader_row, latest,
-                )  # fmt: skip
-        for slot in range(5):
-            access = touched[i * 5 + slot]
-            if access < 0:
-                continue
-            t = tensor[access]
-            if t >= 0:
-                if shared[t] == 1:
-                    link_row[links] = i
-                    link_access[links] = access
-                    link_writes[links] = slot >= 3
-                    link[links] = chain[t]
-                    chain[t] = links
-                    links += 1
-                continue
-            for g in range(group[access], group_stop[access]):
-                _note_on_chip(
-                    i, g * cells + first[access], g * cells + stop[access], queues, e, slot >= 3,
-                    writer, reader_count, reader_queue, reader_row,
-                )  # fmt: skip
-        wait_start[i] = total
-        total = _keep_waits(i, queues, capacity, total, prune, e, latest, known, waits)
-        if total < 0:
-            return -1
-    wait_start[n] = total
-    return total
+        found.start[i] = found.total[0]
+        for slot in range(TOUCHED):
+            access = rows.touched[i * TOUCHED + slot]
+            if access >= 0 and feet.tensor[access] >= 0:
+                if rows.stored[feet.tensor[access]] == 1:
+                    _meet_in_hbm(i, access, slot, feet, m, found)
+            elif access >= 0:
+                for g in range(feet.group[access], feet.group_stop[access]):
+                    start = g * feet.cells + feet.first[access]
+                    stop = g * feet.cells + feet.stop[access]
+                    _meet_on_chip(i, start, stop, slot, m, found)
+        for slot in range(TOUCHED):
+            access = rows.touched[i * TOUCHED + slot]
+            if access >= 0 and feet.tensor[access] >= 0:
+                if rows.stored[feet.tensor[access]] == 1:
+                    _note_in_hbm(i, access, slot, feet, m)
+            elif access >= 0:
+                for g in range(feet.group[access], feet.group_stop[access]):
+                    start = g * feet.cells + feet.first[access]
+                    stop = g * feet.cells + feet.stop[access]
+                    _note_on_chip(i, start, stop, slot, m)
+    found.start[n] = found.total[0]
+    return int(found.total[0])
+
+
+@dataclass(frozen=True)
+class Dependences:
+    """Pairs of rows that keep their order, sorted by the later.
+
+    Attributes:
+        start: row i follows rows earlier[start[i]:start[i + 1]], shape (n + 1,).
+        earlier, later: rows.
+        flow: 1 where the later reads what the earlier writes, else 0.
+    """
+
+    start: Ints
+    earlier: Ints
+    later: Ints
+    flow: Ints
+
+    def reordered(self, order: Ints) -> Dependences:
+        """The pairs of the same rows in another order that keeps them: row i is the old
+        order[i]."""
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        later, earlier = place[self.later], place[self.earlier]
+        sort = np.argsort(later, kind="stable")
+        start = np.zeros_like(self.start)
+        np.cumsum(np.bincount(later, minlength=len(order)), out=start[1:])
+        return Dependences(start, earlier[sort], later[sort], self.flow[sort])
 
 
 def operand_tables(stream: InstructionStream) -> tuple[Ints, Ints]:
@@ -258,41 +230,99 @@ def operand_tables(stream: InstructionStream) -> tuple[Ints, Ints]:
     return np.ascontiguousarray(reads), np.ascontiguousarray(writes)
 
 
-def dependences(stream: InstructionStream, prune: bool) -> tuple[Ints, Ints]:
+def dependences(stream: InstructionStream) -> Dependences:
+    """All pairs of rows that touch the same bytes, one of them writing, none in between writing
+    them, for the rows in their present order."""
+    n = len(stream)
+    feet = footprints(stream)
+    reads, writes = operand_tables(stream)
+    touched = np.concatenate([reads, writes], axis=1).reshape(-1)
+    stored = np.zeros(max(len(stream.tensors), 1), dtype=np.int64)
+    stored[stream.accesses["tensor"][stream.rows["out"][stream.rows["op"] == Op.STORE]]] = 1
+    spans = np.where(feet.tensor >= 0, 0, (feet.stop - feet.first) * (feet.group_stop - feet.group))
+    entries = int(spans[reads[reads >= 0]].sum()) + n * TOUCHED
+    capacity = 16 * n + 64
+    while True:
+        found = Found(
+            capacity, _filled(1, 0), _filled(n + 1, 0), _filled(capacity), _filled(capacity),
+            _filled(n, -1), _filled(n),
+        )  # fmt: skip
+        memory = Memory(
+            _filled(feet.cells * feet.groups, -1), _filled(feet.cells * feet.groups, -1),
+            _filled(2 * len(stored), -1), _filled(3 * entries), _filled(entries), _filled(entries),
+            _filled(1, 0),
+        )  # fmt: skip
+        total = _find(n, Rows(touched, stored), feet, memory, found)
+        if total <= capacity:
+            later = np.repeat(np.arange(n, dtype=np.int64), np.diff(found.start))
+            return Dependences(found.start, found.earlier[:total], later, found.flow[:total])
+        capacity = total
+
+
+def _filled(length: int, value: int | None = None) -> Ints:
+    """An array of one value, or of any."""
+    found = np.empty(length, dtype=np.int64)
+    if value is not None:
+        found.fill(value)
+    return found
+
+
+class Waits(NamedTuple):
+    """Row i waits for rows waits[start[i]:start[i + 1]]; `latest` row of each queue that one
+    depends on, and of each pair of queues the latest `known` to be done."""
+
+    start: Ints
+    waits: Ints
+    latest: Ints
+    known: Ints
+
+
+@compiled
+def _derive(
+    n: int, prune: int, queue: Ints, start: Ints, earlier: Ints, flow: Ints, found: Waits
+) -> int:
+    """Fill `start` and `waits` of `found`; the number of waits."""
+    total = 0
+    for i in range(n):
+        own = queue[i]
+        for q in range(QUEUES):
+            found.latest[q] = -1
+        for e in range(start[i], start[i + 1]):
+            q = queue[earlier[e]]
+            in_order = q == own and own < FIRST_DMA_QUEUE
+            if not in_order or (flow[e] == 1 and own > 0):
+                found.latest[q] = max(found.latest[q], earlier[e])
+        found.start[i] = total
+        for q in range(QUEUES):
+            w = found.latest[q]
+            if w >= 0 and not (prune == 1 and found.known[own * QUEUES + q] >= w):
+                found.known[own * QUEUES + q] = w
+                found.waits[total] = w
+                total += 1
+    found.start[n] = total
+    return total
+
+
+def required_waits(stream: InstructionStream, found: Dependences, prune: bool) -> tuple[Ints, Ints]:
     """(`wait_start`, `waits`) that the data demands, for the rows in their present order.
 
     Args:
         prune: leave out waits that an earlier wait of the same queue covers.
     """
     n = len(stream)
-    feet = footprints(stream)
-    touched = np.concatenate(operand_tables(stream), axis=1)
-    rows = stream.rows
-    stored = rows["out"][rows["op"] == Op.STORE]
-    shared = np.zeros(max(len(stream.tensors), 1), dtype=np.int64)
-    shared[stream.accesses["tensor"][stored]] = 1
-    relaxed = (rows["queue"] == 0).astype(np.int64)
-    size = feet.cells * feet.groups
-    capacity = 8 * n + QUEUES
-    while True:
-        wait_start, waits = np.zeros(n + 1, dtype=np.int64), np.zeros(capacity, dtype=np.int64)
-        links = np.zeros((4, n * len(OPERANDS) + 1), dtype=np.int64)
-        total = _derive(
-            n, QUEUES, FIRST_DMA_QUEUE, feet.cells, int(prune), rows["queue"],
-            touched.reshape(-1), relaxed, feet.tensor, feet.first, feet.stop,
-            feet.group, feet.group_stop, feet.pitch, feet.column, feet.column_stop, shared,
-            np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=np.int64),
-            np.zeros(size * QUEUES, dtype=np.int64), np.zeros(size * QUEUES, dtype=np.int64),
-            np.zeros(QUEUES, dtype=np.int64), np.full(QUEUES * QUEUES, -1, dtype=np.int64),
-            np.full(len(shared), -1, dtype=np.int64), links[0], links[1], links[2], links[3],
-            wait_start, waits, capacity,
-        )  # fmt: skip
-        if total >= 0:
-            return wait_start, waits[:total].copy()
-        capacity *= 4
+    waits = Waits(
+        _filled(n + 1), _filled(len(found.earlier)), _filled(QUEUES), _filled(QUEUES * QUEUES, -1)
+    )
+    total = _derive(
+        n, int(prune), stream.rows["queue"], found.start, found.earlier, found.flow, waits
+    )
+    return waits.start, waits.waits[:total].copy()
 
 
-def with_semaphores(stream: InstructionStream) -> InstructionStream:
-    """The same stream with the waits that its data demands."""
-    wait_start, waits = dependences(stream, prune=True)
+def with_semaphores(
+    stream: InstructionStream, found: Dependences | None = None
+) -> InstructionStream:
+    """The same stream with the waits that its data demands; `found`: its dependences, if known."""
+    found = dependences(stream) if found is None else found
+    wait_start, waits = required_waits(stream, found, prune=True)
     return replace(stream, wait_start=wait_start, waits=waits)

@@ -31,8 +31,8 @@ from tilesmith.codegen.trainium.isa.instructions import (
     Op,
     Space,
 )
-from tilesmith.codegen.trainium.timing.conflicts import Conflicts, conflicts
 from tilesmith.codegen.trainium.timing.costs import costs
+from tilesmith.codegen.trainium.timing.dependences import Dependences, dependences
 
 LOOK_AHEAD = 1024
 """Instructions that are ready, in program order, among which the next is chosen."""
@@ -270,7 +270,7 @@ RULES = (Rule(), Rule(drift=8.0), Rule(swaps=False), Rule(movable=False, swaps=F
 def scheduled(stream: InstructionStream, rule: Rule = RULES[0]) -> InstructionStream:
     """A stream, which needs no semaphores yet, as a greedy machine would issue it; `position` says
     what rows were written as."""
-    ways, found, n = ways_of(stream, rule.movable), conflicts(stream), len(stream)
+    ways, found, n = ways_of(stream, rule.movable), dependences(stream), len(stream)
     semaphore = float(stream.core.semaphore_ns)
     remaining = _remaining(n, semaphore, found, ways) - rule.drift * np.arange(n)
     order = _played(n, semaphore, found, ways, remaining, rule.swaps)
@@ -278,7 +278,7 @@ def scheduled(stream: InstructionStream, rule: Rule = RULES[0]) -> InstructionSt
 
 
 def _played(
-    n: int, semaphore: float, found: Conflicts, ways: Ways, remaining: Floats, swaps: bool
+    n: int, semaphore: float, found: Dependences, ways: Ways, remaining: Floats, swaps: bool
 ) -> Ints:
     """Ways in the order of issue."""
     by_earlier = np.argsort(found.earlier, kind="stable")
@@ -309,7 +309,7 @@ def _longest(m: int, earlier: Ints, later: Ints, delay: Floats, remaining: Float
     return m
 
 
-def _remaining(n: int, semaphore: float, found: Conflicts, ways: Ways) -> Floats:
+def _remaining(n: int, semaphore: float, found: Dependences, ways: Ways) -> Floats:
     """ns from the start of each row, issued in its own way, to the end of the program, if engines
     were never taken."""
     queue, busy, shown = ways.queue[::WAYS], ways.busy[::WAYS], ways.shown[::WAYS]

@@ -19,7 +19,7 @@ from tilesmith.codegen.trainium.isa.instructions import (
 )
 from tilesmith.codegen.trainium.isa.text import instruction_text
 from tilesmith.codegen.trainium.isa.verification.report import column, fail
-from tilesmith.codegen.trainium.timing.dependences import dependences
+from tilesmith.codegen.trainium.timing.dependences import dependences, required_waits
 
 
 @compiled
@@ -68,7 +68,7 @@ def verify_synchronisation(stream: InstructionStream) -> None:
         VerificationError: naming the instruction and what it should have waited for.
     """
     _ports(stream)
-    need_start, needs = dependences(stream, prune=False)
+    need_start, needs = required_waits(stream, dependences(stream), prune=False)
     n = len(stream)
     previous = np.full(n, -1, dtype=np.int64)
     for number in np.unique(stream.rows["queue"]):
