@@ -75,3 +75,34 @@ def check_extents(operator: str, name: str, shape: Sequence[int]) -> None:
 def product(extents: Sequence[int]) -> int:
     """Number of elements."""
     return math.prod(extents)
+
+
+@dataclass(frozen=True)
+class Span:
+    """What is done along one axis: `size` elements from `start` on, `step` apart, out of `extent`.
+
+    A start below zero or an end behind the extent means padding.
+    """
+
+    extent: int
+    start: int
+    size: int
+    step: int = 1
+
+    @property
+    def whole(self) -> bool:
+        return self.start == 0 and self.size == self.extent and self.step == 1
+
+
+def merge(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """Merge each axis that is copied whole into the one before it, and drop axes of one element."""
+    found: list[Span] = []
+    for span in spans:
+        last = found[-1] if found else None
+        if last is not None and span.whole and last.step == 1:
+            t = span.extent
+            found[-1] = Span(last.extent * t, last.start * t, last.size * t)
+        else:
+            found.append(span)
+    kept = [s for s in found if not (s.whole and s.extent == 1)]
+    return tuple(kept) or (Span(1, 0, 1),)

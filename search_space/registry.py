@@ -26,12 +26,16 @@ class Registry(Generic[T]):
         kind: what an entry is, for messages ("operator", "cost model").
         package: dotted name of the package whose modules register entries.
         error: the `InputError` raised for an unknown name.
+        nested: whether modules of the package's packages register entries, too.
     """
 
-    def __init__(self, kind: str, package: str, error: type[InputError] = InputError) -> None:
+    def __init__(
+        self, kind: str, package: str, error: type[InputError] = InputError, nested: bool = False
+    ) -> None:
         self._kind = kind
         self._package = package
         self._error = error
+        self._nested = nested
         self._entries: dict[str, T] = {}
         self._discovered = False
 
@@ -58,6 +62,11 @@ class Registry(Generic[T]):
             )
         return self._entries[name]
 
+    def find(self, name: str) -> T | None:
+        """The entry of a name, if there is one."""
+        self._discover()
+        return self._entries.get(name)
+
     def __contains__(self, name: str) -> bool:
         self._discover()
         return name in self._entries
@@ -71,9 +80,17 @@ class Registry(Generic[T]):
             return
         import_extensions()
         self._discovered = True
-        package = importlib.import_module(self._package)
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{self._package}.{module.name}")
+        _import_modules(self._package, self._nested)
+
+
+def _import_modules(name: str, nested: bool) -> None:
+    """Import a package and what is directly in it, or (`nested`) anywhere in it."""
+    package = importlib.import_module(name)
+    for module in pkgutil.iter_modules(package.__path__, f"{name}."):
+        if nested and module.ispkg:
+            _import_modules(module.name, nested)
+        else:
+            importlib.import_module(module.name)
 
 
 def _origin(entry: object) -> str:

@@ -30,9 +30,10 @@ from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload, operators, signature_of
 
 if TYPE_CHECKING:
+    from tilesmith.search_space.scheduling.compute import ComputeDefinition
     from tilesmith.search_space.scheduling.schedule import Schedule
 
-__all__ = ["Operand", "Parameter", "Template", "template_of", "templates"]
+__all__ = ["Operand", "Parameter", "Template", "compute_of", "template_of", "templates"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class Template(ABC):
     """Whether `compute` applies the workload's epilogue; workloads with one are refused if not."""
     families: ClassVar[tuple[str, ...]] = ()
     """Families of targets that have a schedule; empty: all of them."""
+    parts: ClassVar[str] = ""
+    """Operators that do the same together, to name where a family has no schedule for this one."""
     examples: ClassVar[tuple[str, ...]] = ()
     """Workload texts, tiny, odd and prime shapes among them: what the conformance tests compile."""
 
@@ -97,16 +100,26 @@ class Template(ABC):
         """The operator (without epilogue) in numpy; logical layouts in and out."""
 
     @abstractmethod
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        """What is computed, as stages, the epilogue applied where `fuses_epilogues`."""
+
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         """Every legal configuration on this target."""
+        from tilesmith.search_space.scheduler import scheduler_of
 
-    @abstractmethod
+        return scheduler_of(workload, target).space(workload, target)
+
     def default(self, workload: Workload, target: Target) -> Config:
         """The configuration used without tuning."""
+        from tilesmith.search_space.scheduler import scheduler_of
 
-    @abstractmethod
+        return scheduler_of(workload, target).default(workload, target)
+
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         """The schedule of a structural configuration, tile sizes symbolic."""
+        from tilesmith.search_space.scheduler import scheduler_of
+
+        return scheduler_of(workload, target).schedule(workload, target, structure)
 
     def layouts(self, workload: Workload, config: Config) -> tuple[str, str]:
         """Physical layouts (of the first input, of the output); "" means plain row-major."""
@@ -121,3 +134,8 @@ def template_of(operator: str) -> Template:
     template = signature_of(operator)
     assert isinstance(template, Template)
     return template
+
+
+def compute_of(workload: Workload) -> ComputeDefinition:
+    """What a workload computes, as stages."""
+    return template_of(workload.operator).compute(workload)

@@ -1,1 +1,1 @@
-"""The algorithms of the convolution templates, one file each; `geometry` is what they share."""
+"""What the convolution templates share: geometry, stages, the reference in numpy."""

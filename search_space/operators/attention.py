@@ -19,14 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.attention_masks import MASKS
-from tilesmith.search_space.errors import TargetError, WorkloadError
-from tilesmith.search_space.schedules.cpu.attention import CpuAttentionSpace
-from tilesmith.search_space.schedules.trainium import common as accelerator
-from tilesmith.search_space.schedules.trainium.attention import AttentionSpace
-from tilesmith.search_space.scheduling.schedule import Schedule
-from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.space import SearchSpace
-from tilesmith.search_space.target import Target
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.ir.scalar import Load, Scalar, call
+from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workload import Workload
 
@@ -39,7 +34,7 @@ class Attention(Template):
 
     operator = "attention"
     summary = "scaled dot-product attention, fused"
-    families = (accelerator.FAMILY, "cpu")
+    parts = "matmul and softmax"
     parameters = (
         Parameter("m", "queries"),
         Parameter("n", "keys"),
@@ -119,29 +114,49 @@ class Attention(Template):
         weights = powers / powers.sum(axis=-1, keepdims=True)
         return np.asarray(weights @ inputs["v"])
 
-    # -- targets ------------------------------------------------------------------------------
-    def _space(self, workload: Workload, target: Target) -> AttentionSpace | CpuAttentionSpace:
-        if target.family not in self.families:
-            raise TargetError(
-                f"operator 'attention' has no schedule for target '{target.name}' of family "
-                f"'{target.family}'; it is for families {' and '.join(self.families)}, elsewhere "
-                "use matmul and softmax"
-            )
-        width, scale = self.width(workload), self.scale(workload)
-        if target.family == accelerator.FAMILY:
-            return AttentionSpace(workload, target, width, scale)
-        if workload.dtype != "float32":
-            raise TargetError(
-                f"operator 'attention' has no schedule for dtype={workload.dtype} on target "
-                f"'{target.name}'; only for float32"
-            )
-        return CpuAttentionSpace(workload, target, self.inputs(workload), width, scale)
+    def compute(self, workload: Workload, turn: str = "keys") -> ComputeDefinition:
+        """Scaled keys kt, scores s (with mask z), their greatest top, powers p, sums total, their
+        reciprocals t, mixed values o, and y; of queries i and keys j.
 
-    def space(self, workload: Workload, target: Target) -> SearchSpace:
-        return self._space(workload, target).space()
+        Args:
+            turn: what is scaled: "keys", or "queries" (qt); scores are then s[key, query].
+        """
+        b, h, i, j, k = (
+            axis(name, workload.integer(size))
+            for name, size in zip("bhijk", ("batch", "heads", "m", "n", "k"), strict=True)
+        )
+        e = axis("e", self.width(workload))
 
-    def default(self, workload: Workload, target: Target) -> Config:
-        return self._space(workload, target).default()
+        def at(name: str, *axes: Axis) -> Load:
+            return Load(name, (b.var, h.var, *(a.var for a in axes)))
 
-    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        return self._space(workload, target).schedule(structure)
+        if turn == "keys":
+            turned, source, along, pair = "kt", "k", j, (i, j)
+            product = call("multiply", at("q", i, k), at("kt", j, k))
+        else:
+            turned, source, along, pair = "qt", "q", i, (j, i)
+            product = call("multiply", at("qt", i, k), at("k", j, k))
+        scaled = call("multiply", at(source, along, k), self.scale(workload))
+        masked: Scalar = at("s", *pair)
+        kind = workload.text("mask")
+        if kind != "none":
+            where = {"b": b.var, "h": h.var, "m": i.var, "n": j.var}
+            masked = call("add", masked, Load("mask", tuple(where[name] for name in MASKS[kind])))
+        power = call("exp", call("subtract", at("z", *pair), at("top", i)))
+        mixed = call("multiply", at("p", *pair), at("v", j, e))
+        stages = (
+            Stage(turned, (b, h, along, k), scaled),
+            Stage("s", (b, h, *pair), product, (k,), "sum"),
+            Stage("z", (b, h, *pair), masked),
+            Stage("top", (b, h, i), at("z", *pair), (j,), "max"),
+            Stage("p", (b, h, *pair), power),
+            Stage("total", (b, h, i), at("p", *pair), (j,), "sum"),
+            Stage("t", (b, h, i), call("reciprocal", at("total", i))),
+            Stage("o", (b, h, i, e), mixed, (j,), "sum"),
+            Stage("y", (b, h, i, e), call("multiply", at("o", i, e), at("t", i))),
+        )
+        tensors = tuple(
+            Tensor(o.name, o.shape, o.dtype, workload.is_constant(o.name))
+            for o in self.inputs(workload)
+        )
+        return ComputeDefinition("attention", tensors, stages)

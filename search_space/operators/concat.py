@@ -18,14 +18,13 @@ from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents, product
 from tilesmith.search_space.ir.expression import as_expr
 from tilesmith.search_space.ir.scalar import load
-from tilesmith.search_space.movement_template import CopyTemplate
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.template import Operand, Parameter, templates
+from tilesmith.search_space.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workload import Workload
 
 
 @templates.register("concat")
-class Concat(CopyTemplate):
+class Concat(Template):
     """See the module's docstring."""
 
     operator = "concat"
@@ -97,7 +96,3 @@ class Concat(CopyTemplate):
             )  # fmt: skip
             offset += part * run
         return ComputeDefinition(self.operator, tuple(tensors), tuple(stages))
-
-    def run(self, workload: Workload) -> int:
-        """The longest contiguous run."""
-        return max(workload.shape("parts")) * self._split(workload)[2]

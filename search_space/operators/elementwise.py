@@ -3,8 +3,7 @@
     y[i] = f(x0[i], x1[i], ...)            expression=relu(add(x0,x1))
 
 An operand's shape is aligned right with the output's and may be 1 where it broadcasts. Axes merge
-as far as the operands' memory allows (`flattening`), the innermost is cut into vectors: with
-nothing to broadcast it is one long loop, bound by memory.
+as far as the operands' memory allows (`flattening`).
 """
 
 from __future__ import annotations
@@ -32,16 +31,8 @@ from tilesmith.search_space.formula import (
     parse_formula,
     to_scalar,
 )
-from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.ir.scalar import load, operations
-from tilesmith.search_space.schedules.trainium import common as accelerator
-from tilesmith.search_space.schedules.trainium.rows import RowsSpace
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.scheduling.schedule import Schedule
-from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import tile
-from tilesmith.search_space.spaces.space import SearchSpace, Subspace
-from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workload import Workload
 
@@ -139,36 +130,3 @@ class Elementwise(Template):
         value = to_scalar(self._formula(workload), elements)
         stage = Stage("y", axes, value, dtype=workload.dtype)
         return ComputeDefinition("elementwise", tuple(tensors), (stage,))
-
-    # -- accelerators -------------------------------------------------------------------------
-    def _rows_space(self, workload: Workload, target: Target) -> RowsSpace:
-        return RowsSpace(self.compute(workload), workload.dtype, target)
-
-    # -- CPU ----------------------------------------------------------------------------------
-    def space(self, workload: Workload, target: Target) -> SearchSpace:
-        if target.family == accelerator.FAMILY:
-            return self._rows_space(workload, target).space()
-        vectors = self._vectors(workload, target)
-        knobs = (tile("unroll", [u for u in (1, 2, 4, 8) if u <= vectors]),)
-        return SearchSpace((Subspace((("algorithm", "vectors"),), knobs),))
-
-    def default(self, workload: Workload, target: Target) -> Config:
-        if target.family == accelerator.FAMILY:
-            return self._rows_space(workload, target).default()
-        vectors = self._vectors(workload, target)
-        return Config.of(algorithm="vectors", unroll=max(u for u in (1, 2, 4) if u <= vectors))
-
-    def _vectors(self, workload: Workload, target: Target) -> int:
-        """Vectors along the innermost merged axis."""
-        return -(-self._flat(workload).shape[-1] // target.integer("vector.lanes"))
-
-    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        if target.family == accelerator.FAMILY:
-            return self._rows_space(workload, target).schedule(structure)
-        compute = self.compute(workload)
-        *outer, inner = (a.name for a in compute.output.axes)
-        schedule = Schedule(compute)
-        schedule = schedule.split("y", inner, target.integer("vector.lanes"), "vector", "lane")
-        schedule = schedule.split("y", "vector", var("unroll"), "step", "part")
-        schedule = schedule.vectorize("y", "lane").unroll("y", "part")
-        return schedule.parallel("y", *outer, "step")

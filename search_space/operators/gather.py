@@ -19,16 +19,13 @@ from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents, product
 from tilesmith.search_space.ir.expression import element
 from tilesmith.search_space.ir.scalar import load
-from tilesmith.search_space.movement_template import CopyTemplate
-from tilesmith.search_space.schedules.trainium.gather import GatherSpace
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import Operand, Parameter, templates
+from tilesmith.search_space.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workload import Workload
 
 
 @templates.register("gather")
-class Gather(CopyTemplate):
+class Gather(Template):
     """See the module's docstring."""
 
     operator = "gather"
@@ -96,10 +93,3 @@ class Gather(CopyTemplate):
         )
         stage = Stage("y", (o, i, *rest), picked, dtype=workload.dtype)
         return ComputeDefinition(self.operator, tensors, (stage,))
-
-    def on_accelerator(self, workload: Workload, target: Target) -> GatherSpace:
-        return GatherSpace(self.compute(workload), workload.dtype, target)
-
-    def run(self, workload: Workload) -> int:
-        _, _, behind, count = self._split(workload)
-        return behind if behind > 1 else count

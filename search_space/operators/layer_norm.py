@@ -4,8 +4,7 @@
     y[k] = (x[k] - a) / sqrt(v + epsilon) * scale[k] + bias[k]          with rms=1: a = 0
 
 over the last `axes` axes, which are one row. The variance is taken from differences, in a pass of
-its own: E[x^2] - E[x]^2 loses all digits where the mean is large. Everything of one row happens
-while it is in the first-level cache; sums have several accumulators.
+its own: E[x^2] - E[x]^2 loses all digits where the mean is large.
 """
 
 from __future__ import annotations
@@ -18,24 +17,12 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents, product
-from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.ir.ranges import mod
 from tilesmith.search_space.ir.scalar import Scalar, call, load
-from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
-from tilesmith.search_space.schedules.trainium import common as accelerator
-from tilesmith.search_space.schedules.trainium.rows import RowsSpace
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.fusion import epilogue_tensors, epilogue_value
-from tilesmith.search_space.scheduling.schedule import Schedule
-from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import Constraint, tile
-from tilesmith.search_space.spaces.space import SearchSpace, Subspace
-from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workload import Workload
-
-UNROLLED_VECTORS = 64
-"""Vectors: rows times row length up to which everything is unrolled (code size)."""
 
 
 @templates.register("layer_norm")
@@ -143,64 +130,3 @@ class LayerNorm(Template):
             tensors.append(Tensor(operand.name, (length,), operand.dtype, constant))
         tensors += epilogue_tensors(self, workload, (rows, length))
         return ComputeDefinition("layer_norm", tuple(tensors), tuple(stages))
-
-    # -- accelerators -------------------------------------------------------------------------
-    def _rows_space(self, workload: Workload, target: Target) -> RowsSpace:
-        return RowsSpace(self.compute(workload, late=True), workload.dtype, target)
-
-    # -- CPU ----------------------------------------------------------------------------------
-    def space(self, workload: Workload, target: Target) -> SearchSpace:
-        if target.family == accelerator.FAMILY:
-            return self._rows_space(workload, target).space()
-        rows, length = self._rows(workload)
-        lanes = target.integer("vector.lanes")
-        vectors = -(-length // lanes)
-        several = tile("rows", [t for t in (1, 2, 4) if t <= rows])
-        accumulators = tile("accumulators", accumulator_counts(length, lanes))
-        unroll = tile("unroll", [u for u in (1, 2, 4, 8) if u <= vectors])
-        subspaces = [Subspace((("algorithm", "loops"),), (several, accumulators, unroll))]
-        if vectors <= UNROLLED_VECTORS // 2:
-            limit = Constraint(
-                var("rows") * vectors,
-                UNROLLED_VECTORS,
-                "vectors of unrolled code (rows times the vectors of a row)",
-                "choose fewer rows",
-            )
-            fixed = (("algorithm", "registers"),)
-            subspaces.append(Subspace(fixed, (several, accumulators), (limit,)))
-        return SearchSpace(tuple(subspaces))
-
-    def default(self, workload: Workload, target: Target) -> Config:
-        if target.family == accelerator.FAMILY:
-            return self._rows_space(workload, target).default()
-        (rows, length), lanes = self._rows(workload), target.integer("vector.lanes")
-        vectors = -(-length // lanes)
-        accumulators = max(a for a in accumulator_counts(length, lanes) if a <= 4)
-        several = min(2, rows)
-        if vectors <= target.integer("vector.registers") // 2:
-            return Config.of(algorithm="registers", accumulators=accumulators, rows=several)
-        unroll = max(u for u in (1, 2, 4) if u <= vectors)
-        return Config.of(algorithm="loops", accumulators=accumulators, rows=several, unroll=unroll)
-
-    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        if target.family == accelerator.FAMILY:
-            return self._rows_space(workload, target).schedule(structure)
-        lanes = target.integer("vector.lanes")
-        schedule = Schedule(self.compute(workload))
-        unrolled = structure.text("algorithm") == "registers"
-        schedule = schedule.split("y", "r", var("rows"), "ro", "r").unroll("y", "r")
-        schedule = schedule.split("y", "k", lanes, "kv", "lane").vectorize("y", "lane")
-        if unrolled:
-            schedule = schedule.unroll("y", "kv")
-        else:
-            schedule = schedule.split("y", "kv", var("unroll"), "kt", "ki")
-            schedule = schedule.reorder("y", ("ro", "kt", "r", "ki", "lane")).unroll("y", "ki")
-        for stage in schedule.compute.stages[:-1]:
-            name, place = stage.name, ("y", "ro")
-            if stage.reducer is not None:
-                accumulators = var("accumulators")
-                schedule = reduce_row(schedule, name, "k", accumulators, lanes, place, ("r",))
-                if unrolled:
-                    schedule = schedule.unroll(f"{name}.wide", "k.step")
-            schedule = schedule.unroll(name, "r").compute_at(name, *place, scope="register")
-        return schedule.parallel("y", "ro")

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents
-from tilesmith.search_space.movement_template import RelayoutTemplate
-from tilesmith.search_space.schedules.cpu.relayout import Relayout
+from tilesmith.search_space.relayout import Relayout, RelayoutTemplate
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.template import Operand, Parameter, templates

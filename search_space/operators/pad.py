@@ -16,18 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.flattening import check_extents
+from tilesmith.search_space.flattening import Span, check_extents, merge
 from tilesmith.search_space.ir.expression import Expr, maximum, minimum
 from tilesmith.search_space.ir.scalar import Const, Scalar, Select, load
-from tilesmith.search_space.movement_template import CopyTemplate
-from tilesmith.search_space.schedules.cpu.movement import Span, merge
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.template import Operand, Parameter, templates
+from tilesmith.search_space.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workload import Workload
 
 
 @templates.register("pad")
-class Pad(CopyTemplate):
+class Pad(Template):
     """See the module's docstring."""
 
     operator = "pad"
@@ -126,6 +124,3 @@ class Pad(CopyTemplate):
                 mirrored = maximum(place, -place)
                 found.append(minimum(mirrored, 2 * last - mirrored))
         return load("x", *found)
-
-    def run(self, workload: Workload) -> int:
-        return self._spans(workload)[-1].size

@@ -3,9 +3,8 @@
     y[n, c, i, j] = max over r, s of x[n, c, i*step + r*dilation - top, j*step + s*dilation - left]
 
 or the mean of the same window. Cells outside the image are no candidates for a maximum; a mean
-counts them only with count_include_pad=1. Vectors run along channels in the blocked layout, along
-the output's rows in NCHW; a window over the whole image (global=1) is a reduction of its own. The
-number of cells a mean divides by factors into rows and columns; both are made at compile time.
+counts them only with count_include_pad=1. A window over the whole image (global=1) is a reduction
+of its own. The number of cells a mean divides by factors into rows and columns.
 """
 
 from __future__ import annotations
@@ -18,24 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.ir.expression import Expr, var
+from tilesmith.search_space.ir.expression import Expr
 from tilesmith.search_space.ir.scalar import REDUCERS, Const, Scalar, Select, call, load
-from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
-from tilesmith.search_space.schedules.trainium import common as accelerator
-from tilesmith.search_space.schedules.trainium.windows import WindowSpace
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.fusion import epilogue_tensors, epilogue_value
-from tilesmith.search_space.scheduling.layout import Layout
-from tilesmith.search_space.scheduling.schedule import Schedule
-from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import Knob, choice, tile
-from tilesmith.search_space.spaces.space import SearchSpace, Subspace
-from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workload import Workload
-
-UNROLLED_WINDOW = 16
-"""Cells: windows up to this size are unrolled by default."""
 
 
 @dataclass(frozen=True)
@@ -232,124 +219,6 @@ class Pool2d(Template):
             stages.append(Stage(share, (out,), call("reciprocal", load(count, out.var))))
             value = call("multiply", value, load(share, index))
         return stages, call("multiply", value, fixed) if fixed != 1.0 else value
-
-    # -- CPU ----------------------------------------------------------------------------------
-    def _windows_space(self, workload: Workload, target: Target) -> WindowSpace:
-        return WindowSpace(self.compute(workload), "x", workload.dtype, target)
-
-    def space(self, workload: Workload, target: Target) -> SearchSpace:
-        if target.family == accelerator.FAMILY:
-            return self._windows_space(workload, target).space()
-        lanes = target.integer("vector.lanes")
-        blocked = _fixed("channels", f"NCHW{lanes}c")
-        if workload.integer("global"):
-            counts = self._accumulators(workload, target)
-            rows = tile("accumulators", counts[0]), tile("accumulators", counts[1])
-            plain = _fixed("width", "NCHW")
-            return SearchSpace((Subspace(blocked, (rows[0],)), Subspace(plain, (rows[1],))))
-        vertical, horizontal = self.windows(workload)
-        window: list[Knob] = [choice("window", ["rows", "unrolled"])]
-        if vertical.kernel == 1 or vertical.kernel * horizontal.kernel > 64:
-            window = [choice("window", ["rows"])]
-        most = horizontal.out
-        columns = [t for t in (1, 2, 3, 4, 6, 7, 8, 12, 14) if t <= most]
-        vectors = [t for t in (1, 2, 3, 4) if t <= -(-most // lanes)]
-        return SearchSpace(
-            (
-                Subspace(blocked, (*window, tile("w_tile", columns))),
-                Subspace(_fixed("width", "NCHW"), (*window, tile("w_tile", vectors))),
-            )
-        )
-
-    def _accumulators(self, workload: Workload, target: Target) -> tuple[list[int], list[int]]:
-        """Numbers of accumulators of a global window: blocked by channels, and along the image."""
-        cells = workload.integer("h") * workload.integer("w")
-        lanes = target.integer("vector.lanes")
-        return accumulator_counts(cells, 1), accumulator_counts(cells, lanes)
-
-    def default(self, workload: Workload, target: Target) -> Config:
-        if target.family == accelerator.FAMILY:
-            return self._windows_space(workload, target).default()
-        lanes = target.integer("vector.lanes")
-        blocked = workload.integer("c") >= lanes
-        fixed = dict(_fixed("channels", f"NCHW{lanes}c") if blocked else _fixed("width", "NCHW"))
-        if workload.integer("global"):
-            counts = self._accumulators(workload, target)[0 if blocked else 1]
-            return Config.of({**fixed, "accumulators": max(a for a in counts if a <= 4)})
-        vertical, horizontal = self.windows(workload)
-        small = vertical.kernel * horizontal.kernel <= UNROLLED_WINDOW and vertical.kernel > 1
-        size = min(4, horizontal.out) if blocked else 1
-        return Config.of({**fixed, "window": "unrolled" if small else "rows", "w_tile": size})
-
-    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        if target.family == accelerator.FAMILY:
-            return self._windows_space(workload, target).schedule(structure)
-        lanes = target.integer("vector.lanes")
-        compute = self.compute(workload)
-        schedule = Schedule(compute)
-        for stage in compute.stages:
-            if stage.name.endswith((".count", ".share")):
-                schedule = schedule.compile_time(stage.name)
-        layout = Layout.parse(structure.text("input_layout"))
-        for tensor in compute.inputs:
-            if len(tensor.shape) == 4:
-                schedule = schedule.set_layout(tensor.name, layout)
-            elif tensor.name == "x":  # the image as one axis
-                flat = structure.text("input_layout").replace("HW", "P")
-                schedule = schedule.set_layout("x", Layout.parse(flat, "NCP"))
-        schedule = schedule.set_layout(compute.output.name, layout)
-        blocked = structure.text("algorithm") == "channels"
-        if workload.integer("global"):
-            return self._global(schedule, workload, lanes, blocked)
-        return self._windows(schedule, structure, lanes, blocked)
-
-    def _windows(
-        self, schedule: Schedule, structure: Config, lanes: int, blocked: bool
-    ) -> Schedule:
-        """A tile of w_tile columns (or vectors of columns) in registers."""
-        if blocked:
-            schedule = schedule.split("window", "c", lanes, "cv", "lane")
-            schedule = schedule.split("window", "j", var("w_tile"), "jt", "ji")
-            outer = ["n", "cv", "i", "jt"]
-        else:
-            schedule = schedule.split("window", "j", lanes, "jv", "lane")
-            schedule = schedule.split("window", "jv", var("w_tile"), "jt", "ji")
-            outer = ["n", "c", "i", "jt"]
-        schedule = schedule.reorder("window", (*outer, "r", "s", "ji", "lane"))
-        schedule = schedule.vectorize("window", "lane").unroll("window", "s", "ji")
-        if structure.text("window") == "unrolled":
-            schedule = schedule.unroll("window", "r")
-        schedule = schedule.cache_write("window", "register", "jt")
-        if schedule.compute.output.name == "y":
-            schedule = schedule.reverse_compute_at("y", "window", "jt")
-        return schedule.parallel("window", *outer[:3])
-
-    def _global(
-        self, schedule: Schedule, workload: Workload, lanes: int, blocked: bool
-    ) -> Schedule:
-        """One window a channel; the image is one row."""
-        loop = "c"
-        if blocked:
-            loop, wide = "cv", "window.wide"
-            schedule = schedule.rfactor("window", "k", var("accumulators"), wide)
-            schedule = schedule.set_layout(wide, Layout.permuted((0, 2, 3, 4, 1)))
-            schedule = schedule.reorder(wide, ("k.step", "k.lane", "c"))
-            schedule = schedule.unroll(wide, "k.lane").vectorize(wide, "c")
-            schedule = schedule.split("window", "c", lanes, "cv", "lane")
-            schedule = schedule.reorder("window", ("n", "cv", "i", "j", "k.lane", "lane"))
-            schedule = schedule.unroll("window", "k.lane").vectorize("window", "lane")
-            schedule = schedule.compute_at(wide, "window", "cv", scope="register")
-        else:
-            place = ("window", "c")
-            schedule = reduce_row(schedule, "window", "k", var("accumulators"), lanes, place)
-        schedule = schedule.cache_write("window", "register", loop)
-        if schedule.compute.output.name == "y":
-            schedule = schedule.reverse_compute_at("y", "window", loop)
-        return schedule.parallel("window", "n", loop)
-
-
-def _fixed(algorithm: str, layout: str) -> tuple[tuple[str, str], ...]:
-    return (("algorithm", algorithm), ("input_layout", layout), ("output_layout", layout))
 
 
 def _tests(place: Expr, window: Window) -> tuple[Expr, ...]:

@@ -2,9 +2,7 @@
 
     y[kept axes] = reduce over the others of x
 
-Neighbouring axes of one kind merge first. Where the last axis is reduced, vectors run along it,
-with several accumulators and one step across the lanes at the end; where it is kept, vectors run
-along it and the reduction adds whole rows, a tile of the output staying in registers.
+Neighbouring axes of one kind merge first.
 """
 
 from __future__ import annotations
@@ -17,19 +15,10 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents, flatten, product
-from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.ir.ranges import mod
 from tilesmith.search_space.ir.scalar import Scalar, call, load
-from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
-from tilesmith.search_space.schedules.trainium import common as accelerator
-from tilesmith.search_space.schedules.trainium.short_rows import ShortRowsSpace
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.fusion import epilogue_tensors, epilogue_value
-from tilesmith.search_space.scheduling.schedule import Schedule
-from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import tile
-from tilesmith.search_space.spaces.space import SearchSpace, Subspace
-from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workload import Workload
 
@@ -133,56 +122,3 @@ class Reduce(Template):
         x = Tensor("x", tuple(a.extent.constant or 1 for a in axes), workload.dtype)
         tensors = (x, *epilogue_tensors(self, workload, extents))
         return ComputeDefinition("reduce", tensors, tuple(stages))
-
-    # -- accelerators -------------------------------------------------------------------------
-    def _rows_space(self, workload: Workload, target: Target) -> ShortRowsSpace:
-        return ShortRowsSpace(self.compute(workload), workload.dtype, target)
-
-    # -- CPU ----------------------------------------------------------------------------------
-    def space(self, workload: Workload, target: Target) -> SearchSpace:
-        if target.family == accelerator.FAMILY:
-            return self._rows_space(workload, target).space()
-        algorithm, knob, values = self._choices(workload, target)
-        return SearchSpace((Subspace((("algorithm", algorithm),), (tile(knob, values),)),))
-
-    def _choices(self, workload: Workload, target: Target) -> tuple[str, str, list[int]]:
-        """(algorithm, its knob, the knob's values)."""
-        axes, reduced = self._merged(workload)
-        length, lanes = axes[-1].extent.constant or 1, target.integer("vector.lanes")
-        if reduced[-1]:
-            return "along", "accumulators", accumulator_counts(length, lanes)
-        vectors = -(-length // lanes)
-        return "across", "n_vectors", [v for v in (1, 2, 4, 8) if v <= vectors]
-
-    def default(self, workload: Workload, target: Target) -> Config:
-        if target.family == accelerator.FAMILY:
-            return self._rows_space(workload, target).default()
-        algorithm, knob, values = self._choices(workload, target)
-        return Config.of({"algorithm": algorithm, knob: max(v for v in values if v <= 4)})
-
-    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        if target.family == accelerator.FAMILY:
-            return self._rows_space(workload, target).schedule(structure)
-        lanes = target.integer("vector.lanes")
-        schedule = Schedule(self.compute(workload))
-        total = schedule.compute.stage("total")
-        kept, over = [a.name for a in total.axes], [a.name for a in total.reduce_axes]
-        final = schedule.compute.output.name
-        if not over and final == "y":  # all reduced extents are 1
-            schedule = schedule.inline("total")
-        name = "total" if over else final
-        if structure.text("algorithm") == "along":
-            last, place = over[-1], (name, kept[-1])
-            schedule = reduce_row(schedule, name, last, var("accumulators"), lanes, place)
-            outer = kept
-        else:
-            schedule = schedule.split(name, kept[-1], lanes, "vector", "lane")
-            schedule = schedule.split(name, "vector", var("n_vectors"), "tile", "part")
-            outer = [*kept[:-1], "tile"]
-            schedule = schedule.reorder(name, (*outer, *over, "part", "lane"))
-            schedule = schedule.vectorize(name, "lane").unroll(name, "part")
-        if over:
-            schedule = schedule.cache_write(name, "register", outer[-1])
-        if over and final == "y":
-            schedule = schedule.reverse_compute_at("y", name, outer[-1])
-        return schedule.parallel(name, *outer)

@@ -4,9 +4,7 @@
 
 near() follows ONNX's Resize: a coordinate (`asymmetric`: i*in/out, `half_pixel`: (i + 1/2)*in/out -
 1/2) rounded to an index (`floor`, `ceil`, `round_prefer_floor`, `round_prefer_ceil`) and kept in
-range; all of it in integers, so that no factor is ever rounded. An image's layout is a knob, as for
-convolutions: in the blocked one vectors run along channels, in NCHW along rows, where a lane's
-source is found by shuffles if the pattern repeats within a vector.
+range; all of it in integers, so that no factor is ever rounded.
 """
 
 from __future__ import annotations
@@ -20,17 +18,9 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents
-from tilesmith.search_space.ir.expression import Expr, maximum, minimum, var
+from tilesmith.search_space.ir.expression import Expr, maximum, minimum
 from tilesmith.search_space.ir.scalar import load
-from tilesmith.search_space.schedules.trainium import common as accelerator
-from tilesmith.search_space.schedules.trainium.movement import MovementSpace
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.scheduling.layout import Layout
-from tilesmith.search_space.scheduling.schedule import Schedule
-from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import tile
-from tilesmith.search_space.spaces.space import SearchSpace, Subspace
-from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workload import Workload
 
@@ -121,69 +111,3 @@ class Resize(Template):
         places = [self._near(workload, a.var, extent, size) for a, extent, size in pairs]
         stage = Stage("y", axes, load("x", *places), dtype=workload.dtype)
         return ComputeDefinition(self.operator, (Tensor("x", shape, workload.dtype),), (stage,))
-
-    # -- accelerators -------------------------------------------------------------------------
-    def _movement(self, workload: Workload, target: Target) -> MovementSpace:
-        return MovementSpace(self.compute(workload), workload.dtype, target)
-
-    # -- CPU ----------------------------------------------------------------------------------
-    def space(self, workload: Workload, target: Target) -> SearchSpace:
-        if target.family == accelerator.FAMILY:
-            return self._movement(workload, target).space()
-        lanes, sizes = target.integer("vector.lanes"), workload.shape("sizes")
-        rows = tile("unroll", [u for u in (1, 2, 4) if u <= -(-sizes[-1] // lanes)])
-        if not self._is_image(workload):
-            return SearchSpace((Subspace((("algorithm", "rows"),), (rows,)),))
-        columns = tile("unroll", [u for u in (1, 2, 4, 8) if u <= sizes[-1]])
-        return SearchSpace(
-            (
-                Subspace(_fixed("channels", f"NCHW{lanes}c"), (columns,)),
-                Subspace(_fixed("rows", "NCHW"), (rows,)),
-            )
-        )
-
-    def _is_image(self, workload: Workload) -> bool:
-        """Whether there are channels that a blocked layout could block."""
-        shape, sizes = workload.shape("shape"), workload.shape("sizes")
-        return len(shape) == 4 and shape[:2] == sizes[:2]
-
-    def default(self, workload: Workload, target: Target) -> Config:
-        if target.family == accelerator.FAMILY:
-            return self._movement(workload, target).default()
-        lanes = target.integer("vector.lanes")
-        if not self._is_image(workload):
-            return Config.of(algorithm="rows", unroll=1)
-        blocked = workload.shape("shape")[1] >= lanes
-        fixed = _fixed("channels", f"NCHW{lanes}c") if blocked else _fixed("rows", "NCHW")
-        return Config.of({**dict(fixed), "unroll": 1})
-
-    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        if target.family == accelerator.FAMILY:
-            return self._movement(workload, target).schedule(structure)
-        lanes = target.integer("vector.lanes")
-        schedule = Schedule(self.compute(workload))
-        if "output_layout" in structure:
-            layout = Layout.parse(structure.text("output_layout"))
-            schedule = schedule.set_layout("x", layout).set_layout("y", layout)
-        *outer, inner = (a.name for a in schedule.compute.output.axes)
-        if structure.text("algorithm") == "channels":
-            schedule = schedule.split("y", "d1", lanes, "vector", "lane")
-            schedule = schedule.split("y", "d3", var("unroll"), "step", "part")
-            outer = ["d0", "vector", "d2", "step"]
-        else:
-            schedule = schedule.split("y", inner, self._period(workload, lanes), "vector", "lane")
-            schedule = schedule.split("y", "vector", var("unroll"), "step", "part")
-            outer = [*outer, "step"]
-        schedule = schedule.reorder("y", (*outer, "part", "lane"))
-        schedule = schedule.unroll("y", "part").vectorize("y", "lane")
-        return schedule.parallel("y", *outer)
-
-    def _period(self, workload: Workload, lanes: int) -> int:
-        """Lanes in use: most that a whole number of the pattern's periods fills."""
-        extent, size = workload.shape("shape")[-1], workload.shape("sizes")[-1]
-        period = size // gcd(extent, size)
-        return lanes // period * period if period <= lanes else lanes
-
-
-def _fixed(algorithm: str, layout: str) -> tuple[tuple[str, str], ...]:
-    return (("algorithm", algorithm), ("input_layout", layout), ("output_layout", layout))

@@ -13,17 +13,15 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.flattening import check_extents
+from tilesmith.search_space.flattening import Span, check_extents, merge
 from tilesmith.search_space.ir.scalar import load
-from tilesmith.search_space.movement_template import CopyTemplate
-from tilesmith.search_space.schedules.cpu.movement import Span, merge
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.template import Operand, Parameter, templates
+from tilesmith.search_space.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workload import Workload
 
 
 @templates.register("slice")
-class Slice(CopyTemplate):
+class Slice(Template):
     """See the module's docstring."""
 
     operator = "slice"
@@ -87,6 +85,3 @@ class Slice(CopyTemplate):
         x = Tensor("x", tuple(span.extent for span in spans), workload.dtype)
         stage = Stage("y", axes, load("x", *places), dtype=workload.dtype)
         return ComputeDefinition(self.operator, (x,), (stage,))
-
-    def run(self, workload: Workload) -> int:
-        return self._spans(workload)[-1].size

@@ -13,11 +13,12 @@ from tilesmith.codegen.host import host_target
 from tilesmith.codegen.structures import lowered, space_of
 from tilesmith.search_space.errors import ConfigError, TargetError, WorkloadError
 from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.scheduler import find_scheduler
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.template import template_of, templates
 from tilesmith.search_space.workload import Workload
 
-NATIVE = [n for n in templates if not templates[n].families or "cpu" in templates[n].families]
+NATIVE = [name for name in templates if find_scheduler(name, "cpu") is not None]
 """Operators with a schedule for this machine; `test_accelerator_templates` runs the others."""
 
 

@@ -13,10 +13,10 @@ from tests.conformance.template_checks import check_config
 from tilesmith.codegen.host import host_target
 from tilesmith.codegen.structures import space_of
 from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.flattening import Span, merge
 from tilesmith.search_space.ir.expression import const, element, var
 from tilesmith.search_space.ir.ranges import lower, upper
-from tilesmith.search_space.schedules.cpu.movement import Span, merge
-from tilesmith.search_space.schedules.cpu.relayout import Relayout
+from tilesmith.search_space.relayout import Relayout
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.workload import Workload
 

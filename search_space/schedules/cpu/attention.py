@@ -1,7 +1,7 @@
 """Fused attention on CPUs: the space of its schedules.
 
 The product of two register tiles (scores, results), how many queries a block has, what is turned,
-and in which order the tiles come (`cpu_attention_schedule`).
+and in which order the tiles come (`attention_schedule`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.scheduler import PreparingScheduler, schedules
 from tilesmith.search_space.schedules.cpu.attention_schedule import CpuAttentionSchedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import (
@@ -135,3 +136,19 @@ class CpuAttentionSpace(CpuAttentionSchedule):
             o_unroll=max(u for u in (1, 2, 4) if u <= self.n),
             m_block=blocks[-1],
         )
+
+
+@schedules("attention", on="cpu")
+class CpuAttention(PreparingScheduler):
+    """See the module's docstring."""
+
+    def refusal(self, workload: Workload, target: Target) -> str | None:
+        if workload.dtype == "float32":
+            return None
+        return (
+            f"operator 'attention' has no schedule for dtype={workload.dtype} on target "
+            f"'{target.name}'; only for float32"
+        )
+
+    def prepare(self, workload: Workload, target: Target) -> CpuAttentionSpace:
+        return CpuAttentionSpace(workload, target)

@@ -1,4 +1,4 @@
-"""Fused attention on CPUs, what is computed and how: one block of queries after another.
+"""Fused attention on CPUs: schedules of its stages, one block of queries after another.
 
 Scores of a block against all keys go to a buffer of the thread's own that stays in its caches;
 there they become powers, and powers times values are divided by their sums on the way out of
@@ -24,16 +24,13 @@ the vectors of the scores, and is copied with features outside for it:
 
 from __future__ import annotations
 
-from tilesmith.search_space.attention_masks import MASKS
 from tilesmith.search_space.ir.expression import var
-from tilesmith.search_space.ir.scalar import Load, Scalar, call
+from tilesmith.search_space.operators.attention import Attention
 from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
-from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import Operand
 from tilesmith.search_space.workload import Workload
 
 BLOCK = ("o", "io")
@@ -44,71 +41,19 @@ VECTORS = 4
 
 
 class CpuAttentionSchedule:
-    """Stages and schedules of one attention.
+    """Schedules of one attention."""
 
-    Args:
-        operands: of the operator, in order.
-        width: features of a value; scale: factor of the scores.
-    """
-
-    def __init__(
-        self,
-        workload: Workload,
-        target: Target,
-        operands: tuple[Operand, ...],
-        width: int,
-        scale: float,
-    ) -> None:
+    def __init__(self, workload: Workload, target: Target) -> None:
         self.workload, self.target = workload, target
-        self.operands, self.width, self.scale = operands, width, scale
+        self.width = Attention.width(workload)
         self.m, self.n, self.k = (workload.integer(name) for name in "mnk")
         self.batch, self.heads = workload.integer("batch"), workload.integer("heads")
         self.lanes = target.integer("vector.lanes")
 
-    def compute(self, turn: str) -> ComputeDefinition:
-        """The stages of the module's docstring; scores of queries i and keys j."""
-        b, h = axis("b", self.batch), axis("h", self.heads)
-        i, j = axis("i", self.m), axis("j", self.n)
-        k, e = axis("k", self.k), axis("e", self.width)
-
-        def at(name: str, *axes: Axis) -> Load:
-            return Load(name, (b.var, h.var, *(a.var for a in axes)))
-
-        if turn == "keys":
-            turned, source, along, pair = "kt", "k", j, (i, j)
-            product = call("multiply", at("q", i, k), at("kt", j, k))
-        else:
-            turned, source, along, pair = "qt", "q", i, (j, i)
-            product = call("multiply", at("qt", i, k), at("k", j, k))
-        scaled = call("multiply", at(source, along, k), self.scale)
-        masked: Scalar = at("s", *pair)
-        kind = self.workload.text("mask")
-        if kind != "none":
-            where = {"b": b.var, "h": h.var, "m": i.var, "n": j.var}
-            masked = call("add", masked, Load("mask", tuple(where[name] for name in MASKS[kind])))
-        power = call("exp", call("subtract", at("z", *pair), at("top", i)))
-        mixed = call("multiply", at("p", *pair), at("v", j, e))
-        stages = (
-            Stage(turned, (b, h, along, k), scaled),
-            Stage("s", (b, h, *pair), product, (k,), "sum"),
-            Stage("z", (b, h, *pair), masked),
-            Stage("top", (b, h, i), at("z", *pair), (j,), "max"),
-            Stage("p", (b, h, *pair), power),
-            Stage("total", (b, h, i), at("p", *pair), (j,), "sum"),
-            Stage("t", (b, h, i), call("reciprocal", at("total", i))),
-            Stage("o", (b, h, i, e), mixed, (j,), "sum"),
-            Stage("y", (b, h, i, e), call("multiply", at("o", i, e), at("t", i))),
-        )
-        tensors = tuple(
-            Tensor(o.name, o.shape, o.dtype, self.workload.is_constant(o.name))
-            for o in self.operands
-        )
-        return ComputeDefinition("attention", tensors, stages)
-
     def schedule(self, structure: Config) -> Schedule:
         """See the module's docstring."""
         turn = structure.text("turn")
-        s = Schedule(self.compute(turn)).inline("z")
+        s = Schedule(Attention().compute(self.workload, turn)).inline("z")
         s = self._results(s, structure.text("o_order"))
         s = self._scores(s, turn, structure.text("s_order"))
         s = self._rows(s) if turn == "keys" else self._columns(s)

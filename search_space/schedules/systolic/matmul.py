@@ -19,6 +19,7 @@ from dataclasses import replace
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.expression import Expr, ceildiv, var
 from tilesmith.search_space.ir.scalar import Load, Scalar, rewrite
+from tilesmith.search_space.scheduler import Scheduler, schedules
 from tilesmith.search_space.schedules.systolic.machine import limits, memories
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
@@ -27,9 +28,9 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import Constraint, choice, tile, tile_sizes
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import compute_of
 from tilesmith.search_space.workload import Workload
 
-FAMILY = "systolic"
 STRUCTURE = (("algorithm", "systolic"),)
 
 
@@ -67,34 +68,72 @@ def with_path_out(compute: ComputeDefinition, dtype: str) -> Schedule:
     return Schedule(replace(compute, stages=stages)).cache_result(last.name, "tile")
 
 
-def matmul_space(workload: Workload, target: Target) -> SearchSpace:
-    """Tiles within the array and a PSUM bank, blocks within SBUF."""
-    most = limits(target)
-    m, n, k = (workload.integer(name) for name in "mnk")
-    knobs = (
-        choice("block_order", ("m,n", "n,m")),
-        tile("m_tile", tile_sizes(m, most["columns"])),
-        tile("n_tile", tile_sizes(n, min(most["moving"], memories(target)["psum"].bank // 4))),
-        tile("k_tile", tile_sizes(k, most["rows"])),
-        tile("m_block", _counts(m)),
-        tile("n_block", _counts(n)),
-    )
-    whole = tuple(
-        Constraint(
-            var(f"{name}_tile") * var(f"{name}_block") - var(f"{name}_tile"),
-            extent - 1,
-            f"first row or column of a block's last tile, of {extent}",
-            f"choose a smaller {name}_block",
+@schedules("matmul", on="systolic")
+class SystolicMatmul(Scheduler):
+    """See the module's docstring."""
+
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        """Tiles within the array and a PSUM bank, blocks within SBUF."""
+        most = limits(target)
+        m, n, k = (workload.integer(name) for name in "mnk")
+        knobs = (
+            choice("block_order", ("m,n", "n,m")),
+            tile("m_tile", tile_sizes(m, most["columns"])),
+            tile("n_tile", tile_sizes(n, min(most["moving"], memories(target)["psum"].bank // 4))),
+            tile("k_tile", tile_sizes(k, most["rows"])),
+            tile("m_block", _counts(m)),
+            tile("n_block", _counts(n)),
         )
-        for name, extent in (("m", m), ("n", n))
-    )
-    capacity = Constraint(
-        sbuf_bytes(workload),
-        memories(target)["sbuf"].bytes,
-        "bytes of SBUF a partition of both operands' blocks and the result's tile, twice each",
-        "choose a smaller m_block or n_block",
-    )
-    return SearchSpace((Subspace(STRUCTURE, knobs, (*whole, capacity)),))
+        whole = tuple(
+            Constraint(
+                var(f"{name}_tile") * var(f"{name}_block") - var(f"{name}_tile"),
+                extent - 1,
+                f"first row or column of a block's last tile, of {extent}",
+                f"choose a smaller {name}_block",
+            )
+            for name, extent in (("m", m), ("n", n))
+        )
+        capacity = Constraint(
+            sbuf_bytes(workload),
+            memories(target)["sbuf"].bytes,
+            "bytes of SBUF a partition of both operands' blocks and the result's tile, twice each",
+            "choose a smaller m_block or n_block",
+        )
+        return SearchSpace((Subspace(STRUCTURE, knobs, (*whole, capacity)),))
+
+    def default(self, workload: Workload, target: Target) -> Config:
+        """Full array and bank; the largest square of tiles that SBUF holds."""
+        space = self.space(workload, target)
+        (subspace,) = space.subspaces
+        largest = {knob.name: knob.values[-1] for knob in subspace.knobs if not knob.structural}
+        chosen = Config.of(
+            dict(STRUCTURE), block_order="m,n", **{**largest, "m_block": 1, "n_block": 1}
+        )
+        for blocks in _counts(max(workload.integer("m"), workload.integer("n"))):
+            for name in ("m_block", "n_block"):
+                wider = Config.of({**chosen, name: blocks})
+                chosen = wider if wider in space else chosen
+        return chosen
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        """See the module's docstring. Tile and block sizes stay symbols."""
+        schedule = with_path_out(compute_of(workload), workload.dtype)
+        product = "c" if workload.epilogue else "sum"
+        batch = ("b",) if workload.integer("batch") > 1 else ()
+        for name, block in (("i", "m"), ("j", "n")):
+            schedule = schedule.split(product, name, var(f"{block}_tile"), f"{name}t", f"{name}i")
+            blocks = var(f"{block}_block")
+            schedule = schedule.split(product, f"{name}t", blocks, f"{name}o", f"{name}m")
+        schedule = schedule.split(product, "k", var("k_tile"), "km", "ki")
+        outer = ("io", "jo") if structure.text("block_order") == "m,n" else ("jo", "io")
+        schedule = schedule.reorder(product, (*batch, *outer, "im", "jm", "km", "ki", "ii", "ji"))
+        schedule = schedule.tensorize(product, "ki", "tensor.matmul", "memset")
+        schedule = schedule.assign_engine(product, "tensor")
+        for loop in (*outer, "jm"):
+            schedule = schedule.pipeline(product, loop, 2)
+        for operand, loop in (("a", "io"), ("b", "jo")):
+            schedule = _operand(schedule, workload, product, operand, loop)
+        return _path_out(schedule, workload, product)
 
 
 def sbuf_bytes(workload: Workload) -> Expr:
@@ -107,45 +146,9 @@ def sbuf_bytes(workload: Workload) -> Expr:
     return ((rows + columns) * steps + beside) * (2 * size)
 
 
-def matmul_default(workload: Workload, target: Target) -> Config:
-    """Full array and bank; the largest square of tiles that SBUF holds."""
-    space = matmul_space(workload, target)
-    (subspace,) = space.subspaces
-    largest = {knob.name: knob.values[-1] for knob in subspace.knobs if not knob.structural}
-    chosen = Config.of(
-        dict(STRUCTURE), block_order="m,n", **{**largest, "m_block": 1, "n_block": 1}
-    )
-    for blocks in _counts(max(workload.integer("m"), workload.integer("n"))):
-        for name in ("m_block", "n_block"):
-            wider = Config.of({**chosen, name: blocks})
-            chosen = wider if wider in space else chosen
-    return chosen
-
-
 def _counts(extent: int) -> list[int]:
     """Numbers of tiles in a block: powers of two."""
     return [1 << e for e in range(extent.bit_length())]
-
-
-def matmul_schedule(compute: ComputeDefinition, workload: Workload, structure: Config) -> Schedule:
-    """See the module's docstring. Tile and block sizes stay symbols."""
-    schedule = with_path_out(compute, workload.dtype)
-    product = "c" if workload.epilogue else "sum"
-    batch = ("b",) if workload.integer("batch") > 1 else ()
-    for name, block in (("i", "m"), ("j", "n")):
-        schedule = schedule.split(product, name, var(f"{block}_tile"), f"{name}t", f"{name}i")
-        blocks = var(f"{block}_block")
-        schedule = schedule.split(product, f"{name}t", blocks, f"{name}o", f"{name}m")
-    schedule = schedule.split(product, "k", var("k_tile"), "km", "ki")
-    outer = ("io", "jo") if structure.text("block_order") == "m,n" else ("jo", "io")
-    schedule = schedule.reorder(product, (*batch, *outer, "im", "jm", "km", "ki", "ii", "ji"))
-    schedule = schedule.tensorize(product, "ki", "tensor.matmul", "memset")
-    schedule = schedule.assign_engine(product, "tensor")
-    for loop in (*outer, "jm"):
-        schedule = schedule.pipeline(product, loop, 2)
-    for operand, loop in (("a", "io"), ("b", "jo")):
-        schedule = _operand(schedule, workload, product, operand, loop)
-    return _path_out(schedule, workload, product)
 
 
 def _operand(

@@ -10,11 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.ir.expression import Expr, const, var
+from tilesmith.search_space.operators.attention import Attention
+from tilesmith.search_space.scheduler import PreparingScheduler, schedules
 from tilesmith.search_space.schedules.trainium.attention_schedule import TURNED, AttentionSchedule
 from tilesmith.search_space.schedules.trainium.common import PARTITIONS_APART
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import Constraint, choice, count
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
 
 COPIERS = ("scalar|vector", "scalar", "vector")
 """Engines that may copy turned tiles out of PSUM (gpsimd does not reach it)."""
@@ -198,3 +202,13 @@ class AttentionSpace(AttentionSchedule):
         )  # fmt: skip
         best = int(np.lexsort(ranks[::-1])[0])
         return tuple(ranks[:, best].tolist()), subspace.config(rows[best])
+
+
+@schedules("attention", on="trainium")
+class AttentionOnCore(PreparingScheduler):
+    """See the module's docstring."""
+
+    def prepare(self, workload: Workload, target: Target) -> AttentionSpace:
+        return AttentionSpace(
+            workload, target, Attention.width(workload), Attention.scale(workload)
+        )

@@ -13,6 +13,7 @@ from dataclasses import replace
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.expression import minimum, var
 from tilesmith.search_space.ir.scalar import Load
+from tilesmith.search_space.scheduler import PreparingScheduler, schedules
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, axis
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -20,6 +21,8 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import Constraint, tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import compute_of
+from tilesmith.search_space.workload import Workload
 
 
 class GatherSpace:
@@ -78,3 +81,11 @@ class GatherSpace:
         schedule = schedule.compute_at("picked", name, "to", "sbuf")
         schedule = schedule.set_layout("picked", Layout.permuted((1, 0, 2)))
         return schedule.pipeline(name, "to", structure.integer("copies"))
+
+
+@schedules("gather", on="trainium")
+class GatherOnCore(PreparingScheduler):
+    """See the module's docstring."""
+
+    def prepare(self, workload: Workload, target: Target) -> GatherSpace:
+        return GatherSpace(compute_of(workload), workload.dtype, target)

@@ -42,14 +42,15 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.expression import Expr, as_expr, ceildiv, minimum, var
+from tilesmith.search_space.scheduler import PreparingScheduler, schedules
 from tilesmith.search_space.schedules.trainium.matmul_schedule import ProductSchedule, late_epilogue
 from tilesmith.search_space.schedules.trainium.sums import leading
-from tilesmith.search_space.scheduling.compute import ComputeDefinition
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config, KnobValue
 from tilesmith.search_space.spaces.knobs import Constraint, Knob, tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import compute_of
 from tilesmith.search_space.workload import Workload
 
 LOAD_TILES = (1, 2, 4)
@@ -386,9 +387,17 @@ class MatmulSpace:
         return np.asarray(np.maximum(floor, elements * self.size + overhead) / elements)
 
     # -- schedule -----------------------------------------------------------------------------
-    def schedule(self, compute: ComputeDefinition, structure: Config) -> Schedule:
+    def schedule(self, structure: Config) -> Schedule:
         """The schedule of a structural configuration; tile sizes stay symbols."""
         group = structure.integer("group")
         wide = self.wide if group == 1 else self.n
         made = ProductSchedule(self.workload, self.rows, self.cols, wide, self.tall, group)
-        return made.build(compute, structure)
+        return made.build(compute_of(self.workload), structure)
+
+
+@schedules("matmul", on="trainium")
+class MatmulOnCore(PreparingScheduler):
+    """See the module's docstring."""
+
+    def prepare(self, workload: Workload, target: Target) -> MatmulSpace:
+        return MatmulSpace(workload, target)

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.ir.expression import const, minimum, var
 from tilesmith.search_space.ir.scalar import Load, loads, rewrite
+from tilesmith.search_space.operators.layer_norm import LayerNorm
+from tilesmith.search_space.scheduler import PreparingScheduler, schedules
 from tilesmith.search_space.schedules.trainium.common import with_store
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -23,6 +24,8 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import Constraint, divisors, tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import compute_of
+from tilesmith.search_space.workload import Workload
 
 LONGEST = 8192
 """Elements of a row at most where it may be cut; longer ones only make DMA wait."""
@@ -57,16 +60,18 @@ class RowsSpace:
         self.reduces = any(stage.reduce_axes for stage in compute.stages)
         self.partitions = target.integer("sbuf.partitions")
         self.capacity = target.integer("sbuf.mib") * 2**20 // self.partitions
-        self._check()
 
-    def _check(self) -> None:
+    @property
+    def refusal(self) -> str | None:
+        """See `Scheduler.refusal`."""
         name = self.rows_axis.name
         for stage in self.compute.stages:
             if not stage.axes or stage.axes[0].name != name or name in _reduced(stage):
-                raise WorkloadError(
+                return (
                     f"stage '{stage.name}' of '{self.compute.name}' does not keep the rows "
                     f"'{name}'; this target runs what is reduced along the last axes only"
                 )
+        return None
 
     @property
     def length(self) -> int:
@@ -196,3 +201,22 @@ def _staged(compute: ComputeDefinition) -> ComputeDefinition:
         replace(s, value=rewrite(s.value, lambda index: index, access)) for s in compute.stages
     )
     return replace(compute, stages=(*copies.values(), *stages))
+
+
+@schedules("elementwise", "softmax", on="trainium")
+class RowsOnCore(PreparingScheduler):
+    """See the module's docstring."""
+
+    def refusal(self, workload: Workload, target: Target) -> str | None:
+        return self.prepare(workload, target).refusal
+
+    def prepare(self, workload: Workload, target: Target) -> RowsSpace:
+        return RowsSpace(compute_of(workload), workload.dtype, target)
+
+
+@schedules("layer_norm", on="trainium")
+class LayerNormOnCore(RowsOnCore):
+    """What needs no variance comes first: the scale, while sums are reduced."""
+
+    def prepare(self, workload: Workload, target: Target) -> RowsSpace:
+        return RowsSpace(LayerNorm().compute(workload, late=True), workload.dtype, target)

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from tilesmith.search_space.ir.expression import Expr
 from tilesmith.search_space.ir.scalar import Load, loads, rewrite
+from tilesmith.search_space.scheduler import PreparingScheduler, schedules
 from tilesmith.search_space.schedules.trainium.rows import PIECE, RowsSpace
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -23,6 +24,8 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import divisors
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import compute_of
+from tilesmith.search_space.workload import Workload
 
 KNOB = "beside"
 
@@ -41,6 +44,11 @@ class ShortRowsSpace:
         self.spaces = {
             n: RowsSpace(beside(compute, n), dtype, target) for n in _candidates(compute)
         }
+
+    @property
+    def refusal(self) -> str | None:
+        """See `Scheduler.refusal`."""
+        return next((s.refusal for s in self.spaces.values() if s.refusal is not None), None)
 
     def space(self) -> SearchSpace:
         """All copies and widths, for every number of rows to a partition."""
@@ -109,3 +117,14 @@ def beside(compute: ComputeDefinition, n: int) -> ComputeDefinition:
 
     inputs, stages = map(tensor, compute.inputs), map(stage, compute.stages)
     return replace(compute, inputs=tuple(inputs), stages=tuple(stages))
+
+
+@schedules("reduce", on="trainium")
+class ReduceOnCore(PreparingScheduler):
+    """See the module's docstring."""
+
+    def refusal(self, workload: Workload, target: Target) -> str | None:
+        return self.prepare(workload, target).refusal
+
+    def prepare(self, workload: Workload, target: Target) -> ShortRowsSpace:
+        return ShortRowsSpace(compute_of(workload), workload.dtype, target)

@@ -22,7 +22,8 @@ from math import prod
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.expression import Expr, as_expr, minimum, var
 from tilesmith.search_space.ir.scalar import Load
-from tilesmith.search_space.schedules.cpu.relayout import Relayout
+from tilesmith.search_space.relayout import Relayout, relayout_of
+from tilesmith.search_space.scheduler import PreparingScheduler, schedules
 from tilesmith.search_space.schedules.trainium.movement import MovementSpace
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
@@ -31,6 +32,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import Constraint, tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
 
 TURNED = "turned"
 
@@ -276,3 +278,12 @@ def _counts(tiles: int, limit: int) -> list[int]:
 
 def _extent(found: Axis) -> int:
     return found.extent.constant or 1
+
+
+@schedules("layout_transform", "transpose", on="trainium")
+class PermutationOnCore(PreparingScheduler):
+    """See the module's docstring."""
+
+    def prepare(self, workload: Workload, target: Target) -> PermutationSpace:
+        operator, dtype = workload.operator, workload.dtype
+        return PermutationSpace(relayout_of(workload), operator, dtype, target)

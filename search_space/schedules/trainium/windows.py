@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.ir.expression import Expr, const, minimum, var
 from tilesmith.search_space.ir.ranges import upper
 from tilesmith.search_space.ir.scalar import Const, Load, Select
+from tilesmith.search_space.scheduler import PreparingScheduler, schedules
 from tilesmith.search_space.schedules.trainium.common import with_store
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, axis
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
@@ -24,6 +24,8 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import Constraint, tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import compute_of
+from tilesmith.search_space.workload import Workload
 
 CHANNELS = 128
 """Channels of a block: one for each partition."""
@@ -51,12 +53,17 @@ class WindowSpace:
         self.capacity = target.integer("sbuf.mib") * 2**20 // target.integer("sbuf.partitions")
         names = {s.name for s in compute.stages}
         self.input = "padded" if "padded" in names else f"{image}.rows"
-        for stage in compute.stages:
+
+    @property
+    def refusal(self) -> str | None:
+        """See `Scheduler.refusal`."""
+        for stage in self.compute.stages:
             if stage.name != self.input and len(stage.axes) != 4:
-                raise WorkloadError(
-                    f"stage '{stage.name}' of '{compute.name}' is not over image, channel, row "
-                    "and column; this target counts cells of a mean only without padding"
+                return (
+                    f"stage '{stage.name}' of '{self.compute.name}' is not over image, channel, "
+                    "row and column; this target counts cells of a mean only without padding"
                 )
+        return None
 
     def space(self) -> SearchSpace:
         """Rows of a block and copies of the tiles."""
@@ -113,6 +120,18 @@ class WindowSpace:
         return schedule.pipeline("result", "yo", structure.integer("copies")).pipeline(
             "result", "co", 2
         )
+
+
+@schedules("pool2d", "depthwise_conv2d", on="trainium")
+class WindowsOnCore(PreparingScheduler):
+    """See the module's docstring."""
+
+    def refusal(self, workload: Workload, target: Target) -> str | None:
+        return self.prepare(workload, target).refusal
+
+    def prepare(self, workload: Workload, target: Target) -> WindowSpace:
+        compute = compute_of(workload)
+        return WindowSpace(compute, compute.inputs[0].name, workload.dtype, target)
 
 
 def _summed(stage: Stage) -> Stage:

@@ -1,4 +1,4 @@
-"""Winograd convolution F(m x m, 3 x 3), m = 2 or 4, with its stages in one cache-sized block.
+"""Winograd convolution F(m x m, 3 x 3) on CPUs, m = 2 or 4, its stages in one cache-sized block.
 
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016):
 
@@ -21,10 +21,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.convolution.direct import pad_schedule
 from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
 from tilesmith.search_space.ir.expression import Expr, const, var
 from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, call, load
+from tilesmith.search_space.schedules.cpu.conv_direct import pad_schedule
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.fusion import epilogue_tensors, epilogue_value
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
@@ -41,7 +41,7 @@ from tilesmith.search_space.spaces.knobs import (
 )
 from tilesmith.search_space.spaces.space import Subspace
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import Template
+from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 SIZES = (2, 4)
@@ -90,7 +90,7 @@ def _tiles(g: Geometry, m: int) -> tuple[int, int, int]:
     return down, across, g.batch * down * across
 
 
-def compute(template: Template, workload: Workload, g: Geometry, m: int) -> ComputeDefinition:
+def compute(workload: Workload, g: Geometry, m: int) -> ComputeDefinition:
     """The stages named in the module's docstring, each two-dimensional transform in two steps."""
     size = m + 2
     down, across, count = _tiles(g, m)
@@ -102,7 +102,7 @@ def compute(template: Template, workload: Workload, g: Geometry, m: int) -> Comp
         _products(g, size, count),
         columns,
         conv,
-        _result(template, workload, g, m, conv),
+        _result(workload, g, m, conv),
     )
     window, filter_, inverse = matrices(m)
     tensors = (
@@ -111,7 +111,7 @@ def compute(template: Template, workload: Workload, g: Geometry, m: int) -> Comp
             "weight", (g.out_channels, g.channels, 3, 3), workload.dtype,
             workload.is_constant("weight"),
         ),
-        *epilogue_tensors(template, workload),
+        *epilogue_tensors(template_of(workload.operator), workload),
         Tensor.literal("B", window),
         Tensor.literal("G", filter_),
         Tensor.literal("A", inverse),
@@ -178,13 +178,7 @@ def _products(g: Geometry, size: int, count: int) -> Stage:
     return Stage("p", (a, b, t, o), product, (c,), "sum")
 
 
-def _result(
-    template: Template,
-    workload: Workload,
-    g: Geometry,
-    m: int,
-    conv: Stage,
-) -> Stage:
+def _result(workload: Workload, g: Geometry, m: int, conv: Stage) -> Stage:
     """`out`: a tile's pixels at their place in the output, epilogue applied, overhang cut off."""
     y, x, t, o = conv.axes
     image, row, column = _position(g, m, t.var)
@@ -195,7 +189,7 @@ def _result(
     if g.out_width % m:
         guard.append(g.out_width - 1 - place[3])
     value: Scalar = Load("conv", tuple(a.var for a in conv.axes))
-    value = epilogue_value(template, workload, place, value)
+    value = epilogue_value(template_of(workload.operator), workload, place, value)
     if guard:  # operands of the overhang must not be read either
         value = Select(tuple(guard), value, Const(0.0))
     shape = tuple(const(e) for e in (g.batch, g.out_channels, g.out_height, g.out_width))
@@ -256,16 +250,11 @@ def default(g: Geometry, target: Target, m: int) -> Config:
 
 
 def schedule(
-    template: Template,
-    workload: Workload,
-    target: Target,
-    g: Geometry,
-    structure: Config,
-    m: int,
+    workload: Workload, target: Target, g: Geometry, structure: Config, m: int
 ) -> Schedule:
     """See the module's docstring."""
     lanes = target.integer("vector.lanes")
-    s = Schedule(compute(template, workload, g, m))
+    s = Schedule(compute(workload, g, m))
     s = _layouts(s, structure, lanes)
     s = s.split("out", "t", var("t_block"), "tb", "ti").split("out", "o", lanes, "ov", "lane")
     s = s.reorder("out", ("tb", "ti", "ov", "y", "x", "lane"))

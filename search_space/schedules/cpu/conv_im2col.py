@@ -1,4 +1,4 @@
-"""Convolution as one matrix product over unfolded patches (im2col).
+"""Convolution on CPUs as one matrix product over unfolded patches (im2col).
 
     col[n, (c, r, s), (y, x)] = data[n, c, y*stride + r*dilation - pad, x*stride + s*dilation - pad]
     conv[n, o, (y, x)]        = sum over (c, r, s) of weight[o, (c, r, s)] * col
@@ -14,16 +14,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilesmith.search_space.convolution import direct
+from tilesmith.search_space.convolution import stages
 from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.ir.expression import const
 from tilesmith.search_space.ir.scalar import Const, Select, load
+from tilesmith.search_space.schedules.cpu import conv_direct
 from tilesmith.search_space.scheduling.compute import Stage, Tensor, axis
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import Subspace
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import Template
+from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 
@@ -43,7 +44,7 @@ def unfolded(g: Geometry) -> Geometry:
 
 def space(g: Geometry, target: Target) -> Subspace:
     """The knobs of the product; the patches have none."""
-    found = direct.width_space(unfolded(g), target)
+    found = conv_direct.width_space(unfolded(g), target)
     return replace(found, fixed=(("algorithm", "im2col"), *found.fixed[1:]))
 
 
@@ -65,13 +66,12 @@ def _patches(g: Geometry) -> Stage:
     )
 
 
-def schedule(
-    template: Template, workload: Workload, target: Target, g: Geometry, structure: Config
-) -> Schedule:
+def schedule(workload: Workload, target: Target, g: Geometry, structure: Config) -> Schedule:
     """Patches first, on all threads; then the product."""
     product = unfolded(g)
     data = Tensor("data", (g.batch, g.channels, g.height, g.width), workload.dtype)
-    found = Schedule(direct.compute(template, workload, product, (_patches(g),), data))
+    template = template_of(workload.operator)
+    found = Schedule(stages.direct(template, workload, product, (_patches(g),), data))
     found = found.split("col", "px", target.integer("vector.lanes"), "pxo", "pxi")
     found = found.vectorize("col", "pxi").parallel("col", "pn", "pc")
-    return direct.width_loops(found, workload, target, product, structure)
+    return conv_direct.width_loops(found, workload, target, product, structure)

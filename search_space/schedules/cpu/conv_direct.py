@@ -1,4 +1,4 @@
-"""Direct convolution, vectorised over output channels or over output width.
+"""Direct convolution on CPUs, vectorised over output channels or over output width.
 
 `channels`: an accumulator tile of (rows x columns) pixels times n_vectors vectors of output
 channels; input pixels are broadcast, weights packed so that the tile reads them in one run. Works
@@ -14,10 +14,7 @@ A pointwise convolution is flattened first: its pixels form one long row.
 from __future__ import annotations
 
 from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
-from tilesmith.search_space.ir.expression import Expr, as_expr, var
-from tilesmith.search_space.ir.scalar import call, load
-from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.scheduling.fusion import epilogue_stage, epilogue_tensors
+from tilesmith.search_space.ir.expression import as_expr, var
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -33,68 +30,11 @@ from tilesmith.search_space.spaces.knobs import (
 )
 from tilesmith.search_space.spaces.space import Subspace
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import Template
+from tilesmith.search_space.template import compute_of
 from tilesmith.search_space.workload import Workload
 
 X_TILE_LIMIT = 28
 """Most pixels of a tile's row: more would not fit any register file."""
-
-
-def compute(
-    template: Template,
-    workload: Workload,
-    g: Geometry,
-    leading: tuple[Stage, ...] = (),
-    data: Tensor | None = None,
-) -> ComputeDefinition:
-    """Stages `padded` (if there is padding), `conv` and, with an epilogue, `out`.
-
-    Args:
-        g: a view (`Geometry.view`); with groups, its batch runs over images and groups.
-        leading: stages before these, the last of which is convolved instead of `data`.
-        data: the input tensor, where it is not of the view's shape.
-    """
-    n, o = axis("n", g.batch), axis("o", g.out_channels)
-    y, x = axis("y", g.out_height), axis("x", g.out_width)
-    c, r, s = axis("c", g.channels), axis("r", g.kernel[0]), axis("s", g.kernel[1])
-    stages = leading
-    if any(g.pads):
-        stages = (*stages, g.padding_stage(g.padded_height, g.padded_width))
-    source = stages[-1].name if stages else "data"
-    row = y.var * g.stride[0] + r.var * g.dilation[0]
-    column = x.var * g.stride[1] + s.var * g.dilation[1]
-    group = () if g.groups == 1 else (_group(g, n.var),)
-    product = call(
-        "multiply",
-        load(source, n.var, c.var, row, column),
-        load("weight", *group, o.var, c.var, r.var, s.var),
-    )
-    conv = Stage("conv", (n, o, y, x), product, (c, r, s), "sum")
-    lead = () if g.groups == 1 else (g.groups,)
-    weight = Tensor(
-        "weight",
-        (*lead, g.out_channels, g.channels, *g.kernel),
-        workload.dtype,
-        workload.is_constant("weight"),
-    )
-    data = data or Tensor("data", (g.batch, g.channels, g.height, g.width), workload.dtype)
-    extra = tuple(_view_of(t, g) for t in epilogue_tensors(template, workload))
-    channel = o.var if g.groups == 1 else _group(g, n.var) * g.out_channels + o.var
-    out = epilogue_stage(template, workload, conv, channel=channel)
-    return ComputeDefinition("conv2d", (data, weight, *extra), (*stages, conv, *out))
-
-
-def _group(g: Geometry, n: Expr) -> Expr:
-    """Which group an image-and-group index belongs to."""
-    return n if g.batch == g.groups else n % g.groups
-
-
-def _view_of(tensor: Tensor, g: Geometry) -> Tensor:
-    """An epilogue tensor of the output's shape, in the view's shape."""
-    if len(tensor.shape) != 4:
-        return tensor
-    shape = (g.batch, g.out_channels, g.out_height, g.out_width)
-    return Tensor(tensor.name, shape, tensor.dtype, tensor.constant)
 
 
 def _orders(g: Geometry) -> tuple[Knob, Knob]:
@@ -165,11 +105,11 @@ def _counts(extent: int) -> list[int]:
 
 
 def channels_schedule(
-    template: Template, workload: Workload, target: Target, g: Geometry, structure: Config
+    workload: Workload, target: Target, g: Geometry, structure: Config
 ) -> Schedule:
     """See the module's docstring."""
     lanes = target.integer("vector.lanes")
-    schedule = Schedule(compute(template, workload, g))
+    schedule = Schedule(compute_of(workload))
     schedule = set_layouts(schedule, workload, structure, g)
     inner_channels = min(lanes, g.channels)
     schedule = _pack_panels(schedule, workload, g, lanes, inner_channels)
@@ -284,11 +224,9 @@ def width_space(g: Geometry, target: Target) -> Subspace:
     return Subspace(fixed, knobs, (limit, code))
 
 
-def width_schedule(
-    template: Template, workload: Workload, target: Target, g: Geometry, structure: Config
-) -> Schedule:
+def width_schedule(workload: Workload, target: Target, g: Geometry, structure: Config) -> Schedule:
     """See the module's docstring."""
-    schedule = Schedule(compute(template, workload, g))
+    schedule = Schedule(compute_of(workload))
     schedule = set_layouts(schedule, workload, structure, g)
     return width_loops(schedule, workload, target, g, structure)
 

@@ -1,4 +1,4 @@
-"""Depthwise convolution on a CPU, vectorised over channels or over width.
+"""Depthwise convolution on CPUs, vectorised over channels or over width.
 
 `channels` (blocked layouts): a tile of y_tile x x_tile pixels of one vector of channels; every tap
 is one load of input, its weights stay in registers.
@@ -14,109 +14,86 @@ from __future__ import annotations
 
 from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
 from tilesmith.search_space.ir.expression import as_expr, var
-from tilesmith.search_space.ir.scalar import call, load
-from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.scheduling.fusion import epilogue_stage, epilogue_tensors
+from tilesmith.search_space.scheduler import Scheduler, schedules
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import Constraint, Knob, choice, layout, tile
-from tilesmith.search_space.spaces.space import Subspace
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import Template
+from tilesmith.search_space.template import compute_of
 from tilesmith.search_space.workload import Workload
 
 
-def compute(template: Template, workload: Workload, g: Geometry) -> ComputeDefinition:
-    """Stages `padded` (if there is padding), `conv` and, with an epilogue, `out`."""
-    n, c = axis("n", g.batch), axis("c", g.channels)
-    y, x = axis("y", g.out_height), axis("x", g.out_width)
-    r, s = axis("r", g.kernel[0]), axis("s", g.kernel[1])
-    padded = any(g.pads)
-    row = y.var * g.stride[0] + r.var * g.dilation[0]
-    column = x.var * g.stride[1] + s.var * g.dilation[1]
-    pixel = load("padded" if padded else "data", n.var, c.var, row, column)
-    product = call("multiply", pixel, load("weight", c.var, 0, r.var, s.var))
-    conv = Stage("conv", (n, c, y, x), product, (r, s), "sum")
-    frame = (g.padding_stage(g.padded_height, g.padded_width),) if padded else ()
-    tensors = (
-        Tensor("data", (g.batch, g.channels, g.height, g.width), workload.dtype),
-        Tensor(
-            "weight", (g.channels, 1, *g.kernel), workload.dtype, workload.is_constant("weight")
-        ),
-        *epilogue_tensors(template, workload),
-    )
-    stages = (*frame, conv, *epilogue_stage(template, workload, conv))
-    return ComputeDefinition("depthwise_conv2d", tensors, stages)
+@schedules("depthwise_conv2d", on="cpu")
+class CpuDepthwise(Scheduler):
+    """See the module's docstring."""
 
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        """The knobs of both forms."""
+        g = Geometry.of(workload)
+        lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
+        plain, blocked = layout_names(lanes)
+        rows = tile("y_tile", range(1, min(g.out_height, 8) + 1))
+        channels: tuple[Knob, ...] = (
+            layout("input_layout", [blocked]),
+            layout("output_layout", [blocked]),
+            rows,
+            tile("x_tile", range(1, min(g.out_width, 28) + 1)),
+            tile("y_block", _strip_sizes(g.out_height)),
+            choice("unroll_taps", ("all", "row")),
+        )
+        pixels = Constraint(
+            var("y_tile") * var("x_tile") + 2,
+            registers + 4,
+            "vector registers of the accumulator tile (y_tile*x_tile + 2)",
+        )
+        vectors = -(-g.out_width // lanes)
+        width: tuple[Knob, ...] = (
+            rows,
+            tile("n_vectors", range(1, min(vectors, 8) + 1)),
+            choice("unroll_taps", ("all", "row")),
+        )
+        lines = Constraint(
+            var("y_tile") * var("n_vectors") + 2,
+            registers + 4,
+            "vector registers of the accumulator tile (y_tile*n_vectors + 2)",
+        )
+        plainly = (("algorithm", "width"), ("input_layout", plain), ("output_layout", plain))
+        subspaces = (
+            Subspace((("algorithm", "channels"),), channels, (pixels,)),
+            Subspace(plainly, width, (lines,)),
+        )
+        return SearchSpace(subspaces)
 
-def spaces(g: Geometry, target: Target) -> tuple[Subspace, Subspace]:
-    """The knobs of both forms."""
-    lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
-    plain, blocked = layout_names(lanes)
-    rows = tile("y_tile", range(1, min(g.out_height, 8) + 1))
-    channels: tuple[Knob, ...] = (
-        layout("input_layout", [blocked]),
-        layout("output_layout", [blocked]),
-        rows,
-        tile("x_tile", range(1, min(g.out_width, 28) + 1)),
-        tile("y_block", _strip_sizes(g.out_height)),
-        choice("unroll_taps", ("all", "row")),
-    )
-    pixels = Constraint(
-        var("y_tile") * var("x_tile") + 2,
-        registers + 4,
-        "vector registers of the accumulator tile (y_tile*x_tile + 2)",
-    )
-    vectors = -(-g.out_width // lanes)
-    width: tuple[Knob, ...] = (
-        rows,
-        tile("n_vectors", range(1, min(vectors, 8) + 1)),
-        choice("unroll_taps", ("all", "row")),
-    )
-    lines = Constraint(
-        var("y_tile") * var("n_vectors") + 2,
-        registers + 4,
-        "vector registers of the accumulator tile (y_tile*n_vectors + 2)",
-    )
-    plainly = (("algorithm", "width"), ("input_layout", plain), ("output_layout", plain))
-    return (
-        Subspace((("algorithm", "channels"),), channels, (pixels,)),
-        Subspace(plainly, width, (lines,)),
-    )
+    def default(self, workload: Workload, target: Target) -> Config:
+        """Blocked layouts, a tile of two rows that fills half the registers."""
+        g = Geometry.of(workload)
+        lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
+        _, blocked = layout_names(lanes)
+        rows = min(2, g.out_height)
+        return Config.of(
+            algorithm="channels",
+            input_layout=blocked,
+            output_layout=blocked,
+            y_tile=rows,
+            x_tile=min(g.out_width, max(1, (registers // 2 - 2) // rows)),
+            y_block=max(s for s in _strip_sizes(g.out_height) if s <= 8),
+            unroll_taps="all",
+        )
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        """See the module's docstring."""
+        g, lanes = Geometry.of(workload), target.integer("vector.lanes")
+        s = _layouts(Schedule(compute_of(workload)), workload, structure)
+        if structure.text("algorithm") == "channels":
+            return _channels(s, workload, g, structure, lanes)
+        return _width(s, workload, g, structure, lanes)
 
 
 def _strip_sizes(rows: int) -> list[int]:
     """Row tiles in a strip: powers of two, or all."""
     return [*(1 << e for e in range(rows.bit_length()) if 1 << e < rows), rows]
-
-
-def default(g: Geometry, target: Target) -> Config:
-    """Blocked layouts, a tile of two rows that fills half the registers."""
-    lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
-    _, blocked = layout_names(lanes)
-    rows = min(2, g.out_height)
-    return Config.of(
-        algorithm="channels",
-        input_layout=blocked,
-        output_layout=blocked,
-        y_tile=rows,
-        x_tile=min(g.out_width, max(1, (registers // 2 - 2) // rows)),
-        y_block=max(s for s in _strip_sizes(g.out_height) if s <= 8),
-        unroll_taps="all",
-    )
-
-
-def schedule(
-    template: Template, workload: Workload, target: Target, g: Geometry, structure: Config
-) -> Schedule:
-    """See the module's docstring."""
-    lanes = target.integer("vector.lanes")
-    s = Schedule(compute(template, workload, g))
-    s = _layouts(s, workload, structure)
-    if structure.text("algorithm") == "channels":
-        return _channels(s, workload, g, structure, lanes)
-    return _width(s, workload, g, structure, lanes)
 
 
 def _layouts(s: Schedule, workload: Workload, structure: Config) -> Schedule:

@@ -1,0 +1,104 @@
+"""Changes of physical order: what transposes and layout changes have in common.
+
+A transpose is a change from the row-major layout to one with permuted axes, so both are one
+problem: a copy between two layouts of the same tensor, over axes that are merged where both layouts
+keep them together.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilesmith.search_space.ir.scalar import load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.layout import Layout
+from tilesmith.search_space.template import Template, template_of
+from tilesmith.search_space.workload import Workload
+
+
+@dataclass(frozen=True)
+class Relayout:
+    """A copy from one layout to another, over merged logical axes.
+
+    Attributes:
+        shape: logical extents.
+        source, target: layouts of both tensors.
+    """
+
+    shape: tuple[int, ...]
+    source: Layout
+    target: Layout
+
+    @classmethod
+    def of(cls, shape: Sequence[int], source: Layout, target: Layout) -> Relayout:
+        """Drop axes of one element and merge neighbours that both layouts keep together."""
+        found = cls(tuple(shape), source, target)
+        for position in reversed(range(len(shape))):
+            if found.shape[position] == 1 and len(found.shape) > 1 and found._whole(position):
+                found = found._without(position)
+        pair = found._neighbours()
+        while pair is not None:
+            found = found._merged(*pair)
+            pair = found._neighbours()
+        return found
+
+    def _whole(self, position: int) -> bool:
+        return all(
+            d.part == "whole"
+            for layout in (self.source, self.target)
+            for d in layout.dimensions
+            if d.axis == position
+        )
+
+    def _without(self, position: int) -> Relayout:
+        def drop(layout: Layout) -> Layout:
+            kept = (d for d in layout.dimensions if d.axis != position)
+            return Layout(tuple(replace(d, axis=d.axis - (d.axis > position)) for d in kept))
+
+        shape = self.shape[:position] + self.shape[position + 1 :]
+        return Relayout(shape, drop(self.source), drop(self.target))
+
+    def _neighbours(self) -> tuple[int, int] | None:
+        """Two whole axes that follow each other in both layouts."""
+        pairs = [_pairs(layout) for layout in (self.source, self.target)]
+        common = sorted(pairs[0] & pairs[1])
+        return common[0] if common else None
+
+    def _merged(self, first: int, second: int) -> Relayout:
+        shape = list(self.shape)
+        shape[first] *= shape[second]
+        return replace(self, shape=tuple(shape))._without(second)
+
+    def compute(self, name: str, dtype: str) -> ComputeDefinition:
+        """One stage `y`, a copy of `x` over axes d0, d1, ..."""
+        axes = tuple(axis(f"d{i}", extent) for i, extent in enumerate(self.shape))
+        indices = tuple(a.var for a in axes)
+        stage = Stage("y", axes, load("x", *indices), dtype=dtype)
+        return ComputeDefinition(name, (Tensor("x", self.shape, dtype),), (stage,))
+
+
+class RelayoutTemplate(Template):
+    """An operator that is a change of layout."""
+
+    @abstractmethod
+    def relayout(self, workload: Workload) -> Relayout:
+        """The change of layout that this workload is."""
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        """One stage, a copy over the merged axes of the input."""
+        return self.relayout(workload).compute(self.operator, workload.dtype)
+
+
+def relayout_of(workload: Workload) -> Relayout:
+    """The change of layout that a workload of such an operator is."""
+    template = template_of(workload.operator)
+    assert isinstance(template, RelayoutTemplate), template.operator
+    return template.relayout(workload)
+
+
+def _pairs(layout: Layout) -> set[tuple[int, int]]:
+    """Whole axes directly followed by another whole axis."""
+    following = zip(layout.dimensions, layout.dimensions[1:], strict=False)
+    return {(a.axis, b.axis) for a, b in following if a.part == b.part == "whole"}

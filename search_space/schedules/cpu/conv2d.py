@@ -1,0 +1,46 @@
+"""2-D convolution on CPUs: every algorithm in one space.
+
+The algorithm is a knob: direct over output channels, direct over width (`conv_direct`), im2col
+(`conv_im2col`), and Winograd F(2x2, 3x3) and F(4x4, 3x3) (`conv_winograd`). So are the layouts of
+data and output, NCHW or blocked by the vector width.
+"""
+
+from __future__ import annotations
+
+from tilesmith.search_space.convolution.geometry import Geometry
+from tilesmith.search_space.scheduler import Scheduler, schedules
+from tilesmith.search_space.schedules.cpu import conv_direct, conv_im2col, conv_winograd
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.space import SearchSpace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+
+
+@schedules("conv2d", on="cpu")
+class CpuConv2d(Scheduler):
+    """See the module's docstring."""
+
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        g = Geometry.of(workload).view()
+        found = [conv_direct.channels_space(g, target), conv_direct.width_space(g, target)]
+        if not g.pointwise:
+            found.append(conv_im2col.space(g, target))
+        if g.winograd:
+            found += [conv_winograd.space(g, target, m) for m in conv_winograd.SIZES]
+        return SearchSpace(tuple(found))
+
+    def default(self, workload: Workload, target: Target) -> Config:
+        return conv_direct.channels_default(Geometry.of(workload).view(), target)
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        g = Geometry.of(workload).view()
+        match structure.text("algorithm"):
+            case "channels":
+                return conv_direct.channels_schedule(workload, target, g, structure)
+            case "winograd2" | "winograd4" as name:
+                return conv_winograd.schedule(workload, target, g, structure, int(name[-1]))
+            case "im2col":
+                return conv_im2col.schedule(workload, target, g, structure)
+            case _:
+                return conv_direct.width_schedule(workload, target, g, structure)

@@ -1,0 +1,45 @@
+"""Pointwise expressions on CPUs.
+
+The innermost merged axis is cut into vectors: with nothing to broadcast it is one long loop, bound
+by memory.
+"""
+
+from __future__ import annotations
+
+from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.scheduler import Scheduler, schedules
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import tile
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import compute_of
+from tilesmith.search_space.workload import Workload
+
+
+@schedules("elementwise", on="cpu")
+class CpuElementwise(Scheduler):
+    """See the module's docstring."""
+
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        vectors = self._vectors(workload, target)
+        knobs = (tile("unroll", [u for u in (1, 2, 4, 8) if u <= vectors]),)
+        return SearchSpace((Subspace((("algorithm", "vectors"),), knobs),))
+
+    def default(self, workload: Workload, target: Target) -> Config:
+        vectors = self._vectors(workload, target)
+        return Config.of(algorithm="vectors", unroll=max(u for u in (1, 2, 4) if u <= vectors))
+
+    def _vectors(self, workload: Workload, target: Target) -> int:
+        """Vectors along the innermost merged axis."""
+        length = compute_of(workload).output.axes[-1].extent.constant or 1
+        return -(-length // target.integer("vector.lanes"))
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        compute = compute_of(workload)
+        *outer, inner = (a.name for a in compute.output.axes)
+        schedule = Schedule(compute)
+        schedule = schedule.split("y", inner, target.integer("vector.lanes"), "vector", "lane")
+        schedule = schedule.split("y", "vector", var("unroll"), "step", "part")
+        schedule = schedule.vectorize("y", "lane").unroll("y", "part")
+        return schedule.parallel("y", *outer, "step")

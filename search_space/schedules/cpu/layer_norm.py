@@ -1,0 +1,82 @@
+"""Layer normalisation on CPUs: a row at a time.
+
+Everything of one row happens while it is in the first-level cache; sums have several accumulators.
+Rows that are short are unrolled, in registers.
+"""
+
+from __future__ import annotations
+
+from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.scheduler import Scheduler, schedules
+from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import Constraint, tile
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import compute_of
+from tilesmith.search_space.workload import Workload
+
+UNROLLED_VECTORS = 64
+"""Vectors: rows times row length up to which everything is unrolled (code size)."""
+
+
+def _rows(workload: Workload) -> tuple[int, int]:
+    """(rows, elements of a row)."""
+    rows, length = (a.extent.constant or 1 for a in compute_of(workload).output.axes)
+    return rows, length
+
+
+@schedules("layer_norm", on="cpu")
+class CpuLayerNorm(Scheduler):
+    """See the module's docstring."""
+
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        rows, length = _rows(workload)
+        lanes = target.integer("vector.lanes")
+        vectors = -(-length // lanes)
+        several = tile("rows", [t for t in (1, 2, 4) if t <= rows])
+        accumulators = tile("accumulators", accumulator_counts(length, lanes))
+        unroll = tile("unroll", [u for u in (1, 2, 4, 8) if u <= vectors])
+        subspaces = [Subspace((("algorithm", "loops"),), (several, accumulators, unroll))]
+        if vectors <= UNROLLED_VECTORS // 2:
+            limit = Constraint(
+                var("rows") * vectors,
+                UNROLLED_VECTORS,
+                "vectors of unrolled code (rows times the vectors of a row)",
+                "choose fewer rows",
+            )
+            fixed = (("algorithm", "registers"),)
+            subspaces.append(Subspace(fixed, (several, accumulators), (limit,)))
+        return SearchSpace(tuple(subspaces))
+
+    def default(self, workload: Workload, target: Target) -> Config:
+        (rows, length), lanes = _rows(workload), target.integer("vector.lanes")
+        vectors = -(-length // lanes)
+        accumulators = max(a for a in accumulator_counts(length, lanes) if a <= 4)
+        several = min(2, rows)
+        if vectors <= target.integer("vector.registers") // 2:
+            return Config.of(algorithm="registers", accumulators=accumulators, rows=several)
+        unroll = max(u for u in (1, 2, 4) if u <= vectors)
+        return Config.of(algorithm="loops", accumulators=accumulators, rows=several, unroll=unroll)
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        lanes = target.integer("vector.lanes")
+        schedule = Schedule(compute_of(workload))
+        unrolled = structure.text("algorithm") == "registers"
+        schedule = schedule.split("y", "r", var("rows"), "ro", "r").unroll("y", "r")
+        schedule = schedule.split("y", "k", lanes, "kv", "lane").vectorize("y", "lane")
+        if unrolled:
+            schedule = schedule.unroll("y", "kv")
+        else:
+            schedule = schedule.split("y", "kv", var("unroll"), "kt", "ki")
+            schedule = schedule.reorder("y", ("ro", "kt", "r", "ki", "lane")).unroll("y", "ki")
+        for stage in schedule.compute.stages[:-1]:
+            name, place = stage.name, ("y", "ro")
+            if stage.reducer is not None:
+                accumulators = var("accumulators")
+                schedule = reduce_row(schedule, name, "k", accumulators, lanes, place, ("r",))
+                if unrolled:
+                    schedule = schedule.unroll(f"{name}.wide", "k.step")
+            schedule = schedule.unroll(name, "r").compute_at(name, *place, scope="register")
+        return schedule.parallel("y", "ro")

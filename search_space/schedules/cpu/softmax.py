@@ -1,0 +1,126 @@
+"""Softmax on CPUs: a row at a time, in the fastest memory that holds it.
+
+All of one row happens while it is in the fastest memory that holds it. Along the last axis the
+vectors run along the row, with several accumulators; `row` says where e waits for its sum: in
+registers (short rows, everything unrolled), in a buffer of one row, or nowhere (computed twice).
+Along another axis the vectors run across the rows, which are neighbours in memory.
+"""
+
+from __future__ import annotations
+
+from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.scheduler import Scheduler, schedules
+from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import Constraint, Knob, choice, tile
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import compute_of
+from tilesmith.search_space.workload import Workload
+
+UNROLLED_VECTORS = 64
+"""Vectors: rows times row length up to which everything is unrolled (code size)."""
+
+
+def _split(workload: Workload) -> tuple[int, int, int]:
+    """Rows, elements of a row, and neighbours of an element that belong to other rows."""
+    rows, length, *across = (a.extent.constant or 1 for a in compute_of(workload).output.axes)
+    return rows, length, across[0] if across else 1
+
+
+@schedules("softmax", on="cpu")
+class CpuSoftmax(Scheduler):
+    """See the module's docstring."""
+
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        rows, length, neighbours = _split(workload)
+        lanes = target.integer("vector.lanes")
+        if neighbours > 1:
+            return SearchSpace((Subspace((("algorithm", "across"),), (self._keep(workload),)),))
+        vectors = -(-length // lanes)
+        several = tile("rows", [t for t in (1, 2, 4) if t <= rows])
+        accumulators = tile("accumulators", accumulator_counts(length, lanes))
+        unroll = tile("unroll", [u for u in (1, 2, 4, 8) if u <= vectors])
+        subspaces = [
+            Subspace(
+                (("algorithm", "along"),), (self._keep(workload), several, accumulators, unroll)
+            )
+        ]
+        if vectors <= UNROLLED_VECTORS // 2:
+            limit = Constraint(
+                var("rows") * vectors,
+                UNROLLED_VECTORS,
+                "vectors of unrolled code (rows times the vectors of a row)",
+                "choose fewer rows",
+            )
+            fixed = (("algorithm", "registers"), ("row", "registers"))
+            subspaces.append(Subspace(fixed, (several, accumulators), (limit,)))
+        return SearchSpace(tuple(subspaces))
+
+    def _keep(self, workload: Workload) -> Knob:
+        return choice(
+            "row", ["recomputed"] if workload.integer("log") else ["buffer", "recomputed"]
+        )
+
+    def default(self, workload: Workload, target: Target) -> Config:
+        rows, length, neighbours = _split(workload)
+        lanes = target.integer("vector.lanes")
+        keep = "recomputed" if workload.integer("log") else "buffer"
+        if neighbours > 1:
+            return Config.of(algorithm="across", row=keep)
+        vectors = -(-length // lanes)
+        counts = [a for a in accumulator_counts(length, lanes) if a <= 4]
+        held = target.integer("vector.registers") - 4  # the rest is for the exponential
+        if vectors <= held:
+            several = max(t for t in (1, 2, 4) if t == 1 or (t <= rows and t * vectors <= held))
+            fixed = {"algorithm": "registers", "row": "registers"}
+            return Config.of({**fixed, "accumulators": counts[-1], "rows": several})
+        several = 2 if rows > 1 and length * 8 < target.integer("l1.kib") * 512 else 1
+        fixed = {"algorithm": "along", "row": keep}
+        return Config.of({**fixed, "accumulators": counts[-1], "rows": several, "unroll": 1})
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        lanes = target.integer("vector.lanes")
+        schedule = Schedule(compute_of(workload))
+        keep = structure.text("row")
+        if keep == "recomputed" or workload.integer("log"):
+            schedule = schedule.inline("e")
+            keep = "recomputed"
+        if structure.text("algorithm") == "across":
+            return self._across(schedule, lanes, keep)
+        place = ("y", "ro")
+        unrolled = structure.text("algorithm") == "registers"
+        schedule = schedule.split("y", "r", var("rows"), "ro", "r").unroll("y", "r")
+        for name in ("e", "y"):
+            if name == "e" and keep == "recomputed":
+                continue
+            schedule = schedule.split(name, "k", lanes, "kv", "lane")
+            if unrolled:
+                schedule = schedule.unroll(name, "r", "kv").vectorize(name, "lane")
+                continue
+            schedule = schedule.split(name, "kv", var("unroll"), "kt", "ki")
+            schedule = schedule.reorder(name, ("kt", "r", "ki", "lane"))
+            schedule = schedule.unroll(name, "r", "ki").vectorize(name, "lane")
+        for name in ("m", "s"):
+            accumulators = var("accumulators")
+            schedule = reduce_row(schedule, name, "k", accumulators, lanes, place, ("r",))
+            if unrolled:
+                schedule = schedule.unroll(f"{name}.wide", "k.step")
+        if keep != "recomputed":
+            schedule = schedule.compute_at("e", *place, scope="register" if unrolled else "local")
+        for name in ("m", "s", "t"):
+            schedule = schedule.unroll(name, "r").compute_at(name, *place, scope="register")
+        return schedule.parallel("y", "ro")
+
+    def _across(self, schedule: Schedule, lanes: int, keep: str) -> Schedule:
+        """One vector of neighbouring rows at a time, k outside."""
+        schedule = schedule.split("y", "i", lanes, "iv", "lane")
+        schedule = schedule.reorder("y", ("r", "iv", "k", "lane")).vectorize("y", "lane")
+        for name in ("m", "s"):
+            schedule = schedule.reorder(name, ("r", "k", "i"))
+        for name in ("m", "s", "t", *(() if keep == "recomputed" else ("e",))):
+            schedule = schedule.vectorize(name, "i")
+            scope = "local" if name == "e" else "register"
+            schedule = schedule.compute_at(name, "y", "iv", scope=scope)
+        return schedule.parallel("y", "r", "iv")
