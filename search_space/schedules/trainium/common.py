@@ -12,9 +12,6 @@ from tilesmith.search_space.ir.scalar import Load, rewrite
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, axis
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 
-FAMILY = "trainium"
-
-
 PARTITIONS_APART = 32
 """Engines read and write partitions from multiples of this on: 128 from 0, 64 from 64, 32 from 32
 and 96."""
