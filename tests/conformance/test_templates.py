@@ -11,9 +11,9 @@ import pytest
 from tests.conformance.template_checks import check_config
 from tilesmith.codegen.host import host_target
 from tilesmith.codegen.structures import lowered, space_of
-from tilesmith.search_space.errors import ConfigError, TargetError, WorkloadError
+from tilesmith.search_space.errors import ConfigError, WorkloadError
 from tilesmith.search_space.ir.verifier import verify
-from tilesmith.search_space.scheduler import find_scheduler
+from tilesmith.search_space.scheduler import find_scheduler, is_scheduled
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.template import template_of, templates
 from tilesmith.search_space.workload import Workload
@@ -22,17 +22,12 @@ NATIVE = [name for name in templates if find_scheduler(name, "cpu") is not None]
 """Operators with a schedule for this machine; `test_accelerator_templates` runs the others."""
 
 
-def has_schedule(text: str) -> bool:
-    """Whether this machine runs it; an operator may refuse dtypes."""
-    workload = Workload.parse(text)
-    try:
-        template_of(workload.operator).default(workload, host_target())
-    except TargetError:
-        return False
-    return True
-
-
-EXAMPLES = [text for name in NATIVE for text in templates[name].examples if has_schedule(text)]
+EXAMPLES = [
+    text
+    for name in NATIVE
+    for text in templates[name].examples
+    if is_scheduled(Workload.parse(text), host_target())
+]
 
 
 @pytest.mark.parametrize("name", list(templates))
