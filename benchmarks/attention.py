@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 import tilesmith
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config
 from tilesmith.codegen.native.memory import aligned_empty
+from tilesmith.codegen.structures import default_of
 from tilesmith.jobs.targets import resolve_target
 from tilesmith.jobs.timing import interleave, pinned
 from tilesmith.search_space.schedules.cpu.attention import pays
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.showing.output import note, table
 
@@ -80,7 +80,7 @@ def kernels(found: list[Workload], target: Target, seconds: float) -> list[Nativ
     """Compiled with default schedules, or tuned from an empty database."""
     made = []
     for workload in found:
-        config = template_of(workload.operator).default(workload, target)
+        config = default_of(workload, target)
         if seconds:
             limit = seconds * 3 if workload.operator == "attention" else seconds
             with tempfile.TemporaryDirectory() as folder:

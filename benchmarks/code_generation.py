@@ -22,11 +22,10 @@ from tilesmith.codegen.host import host_target
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.kernel import KernelCode, NativeKernel
-from tilesmith.codegen.structures import lowered
+from tilesmith.codegen.structures import default_of, lowered
 from tilesmith.jobs.timing import interleave, pinned
 from tilesmith.search_space.ir.verifier import verify
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.showing.output import table
 
@@ -58,7 +57,7 @@ class Clock:
 
 def make(workload: Workload, target: Target, clock: Clock, standard: bool) -> NativeKernel:
     """One kernel, step by step, past the code cache."""
-    config = template_of(workload.operator).default(workload, target)
+    config = default_of(workload, target)
     program = clock.step("lower", lambda: lowered(workload, target, config))
     clock.step("verify", lambda: verify(program, target))
     module = clock.step("emit", lambda: emit_module(program, target))

@@ -1,7 +1,8 @@
-"""Lowered programs by structure: one lowering serves every tile size.
+"""Spaces, defaults and lowered programs of workloads: what a scheduler answers, lowered once.
 
-A workload's configurations that differ only in tile sizes share one symbolic program; it is kept
-here, and `lowered` binds it. The cache is bounded, so that long tuning runs don't grow.
+One lowering serves every tile size: a workload's configurations that differ only in tile sizes
+share one symbolic program; it is kept here, and `lowered` binds it. The cache is bounded, so that
+long tuning runs don't grow.
 """
 
 from __future__ import annotations
@@ -10,24 +11,33 @@ from functools import lru_cache
 
 from tilesmith.search_space.ir.program import Program
 from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.scheduler import scheduler_of
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 
 @lru_cache(maxsize=1024)
 def space_of(workload: Workload, target: Target) -> SearchSpace:
     """The search space of a workload on a target."""
-    return template_of(workload.operator).space(workload, target)
+    return scheduler_of(workload, target).space(workload, target)
+
+
+def default_of(workload: Workload, target: Target) -> Config:
+    """The configuration of a workload that is used on a target without tuning.
+
+    Raises:
+        ConfigError: not even the smallest tiles fit; the message names the limit.
+    """
+    return scheduler_of(workload, target).default(workload, target)
 
 
 @lru_cache(maxsize=2048)
 def structure_program(workload: Workload, target: Target, structure: Config) -> Program:
     """The symbolic program of a structural configuration, verified."""
-    program = lower(template_of(workload.operator).schedule(workload, target, structure))
+    program = lower(scheduler_of(workload, target).schedule(workload, target, structure))
     verify(program, target)
     return program
 

@@ -1,15 +1,10 @@
-"""`Template`: everything Tilesmith knows of one operator, in one file of `operators/`.
+"""`Template`: what one operator computes, in one file of `operators/`; a `Scheduler` says how.
 
 A template declares the operator's parameters and operands, computes it in numpy (the reference),
-says what is to be computed as stages, offers a search space for a target, and turns a configuration
-into a schedule. The registry finds template files by itself; the conformance tests walk over all of
-them.
+and says what is to be computed as stages, which schedules of every family begin with. It knows no
+target. The registry finds template files by itself; the conformance tests walk over all of them.
 
-Contract:
-- `schedule` may look at structural knobs only; tile knobs reach it as symbols (`expression.var` of
-  the knob's name), so that one lowering serves every tile size.
-- `default` is legal in `space`, needs no tuning and is sensible, not a straw man.
-- `reference` is written in numpy, independently of the stages.
+Contract: `reference` is written in numpy, independently of the stages.
 """
 
 from __future__ import annotations
@@ -25,13 +20,10 @@ from tilesmith.search_space.epilogue import operand_name
 from tilesmith.search_space.parameter import Parameter
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.space import SearchSpace
-from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload, operators, signature_of
 
 if TYPE_CHECKING:
     from tilesmith.search_space.scheduling.compute import ComputeDefinition
-    from tilesmith.search_space.scheduling.schedule import Schedule
 
 __all__ = ["Operand", "Parameter", "Template", "compute_of", "template_of", "templates"]
 
@@ -57,8 +49,6 @@ class Template(ABC):
     parameters: ClassVar[tuple[Parameter, ...]]
     fuses_epilogues: ClassVar[bool] = False
     """Whether `compute` applies the workload's epilogue; workloads with one are refused if not."""
-    families: ClassVar[tuple[str, ...]] = ()
-    """Families of targets that have a schedule; empty: all of them."""
     parts: ClassVar[str] = ""
     """Operators that do the same together, to name where a family has no schedule for this one."""
     examples: ClassVar[tuple[str, ...]] = ()
@@ -102,24 +92,6 @@ class Template(ABC):
     @abstractmethod
     def compute(self, workload: Workload) -> ComputeDefinition:
         """What is computed, as stages, the epilogue applied where `fuses_epilogues`."""
-
-    def space(self, workload: Workload, target: Target) -> SearchSpace:
-        """Every legal configuration on this target."""
-        from tilesmith.search_space.scheduler import scheduler_of
-
-        return scheduler_of(workload, target).space(workload, target)
-
-    def default(self, workload: Workload, target: Target) -> Config:
-        """The configuration used without tuning."""
-        from tilesmith.search_space.scheduler import scheduler_of
-
-        return scheduler_of(workload, target).default(workload, target)
-
-    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        """The schedule of a structural configuration, tile sizes symbolic."""
-        from tilesmith.search_space.scheduler import scheduler_of
-
-        return scheduler_of(workload, target).schedule(workload, target, structure)
 
     def layouts(self, workload: Workload, config: Config) -> tuple[str, str]:
         """Physical layouts (of the first input, of the output); "" means plain row-major."""

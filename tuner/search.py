@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.transfer import carried_over
 from tilesmith.search_space.target import Target
@@ -302,13 +303,13 @@ class Search:
     def _opened(self, task: TuningTask, target: Target) -> TaskSearch:
         workload = task.workload
         template = template_of(workload.operator)
-        space = template.space(workload, target)
+        space = space_of(workload, target)
         label = 0 if self.runner.measured_by == "simulator" else 1
         rng = np.random.default_rng([self.options.seed, label, int(workload.digest, 16)])
         state = TuningState(
             task,
             space,
-            template.default(workload, target),
+            default_of(workload, target),
             self.runner.measured_by,
             rng,
             layouts=lambda config: template.layouts(workload, config),

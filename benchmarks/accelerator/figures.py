@@ -21,10 +21,10 @@ import kernels
 import numpy as np
 from scipy.stats import spearmanr
 
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target, load_target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import judge, measure, simulate
 from tilesmith.simulator.trainium.timeline import timeline
@@ -103,7 +103,7 @@ def speed() -> None:
     print(f"timeline engine alone: {len(stream) / engine / 1e6:.2f} million instructions/s")
     for text in SAMPLED[:1] + SAMPLED[3:4]:
         workload = Workload.parse(text)
-        configs = list(template_of(workload.operator).space(workload, TARGET))
+        configs = list(space_of(workload, TARGET))
         many = (configs * (10_000 // len(configs) + 1))[:10_000]
         judge(workload, TARGET, configs)  # lowers every structure once
         begun = time.process_time()
@@ -117,7 +117,7 @@ def products() -> None:
     for text in PRODUCTS:
         workload = Workload.parse(text)
         begun = time.process_time()
-        configs = list(template_of("matmul").space(workload, TARGET))
+        configs = list(space_of(workload, TARGET))
         order = np.argsort(judge(workload, TARGET, configs).latency)[:PLAYED]
         played = [simulate(workload, TARGET, configs[i], "timeline") for i in order]
         best = min(played, key=lambda result: result.latency_us)
@@ -137,7 +137,7 @@ def tuned() -> None:
     """The best of the whole space by the analytical model's first hundred."""
     for text in TUNED:
         workload = Workload.parse(text)
-        configs = list(template_of(workload.operator).space(workload, TARGET))
+        configs = list(space_of(workload, TARGET))
         order = np.argsort(judge(workload, TARGET, configs).latency)[:100]
         best = min(
             (simulate(workload, TARGET, configs[i], "timeline") for i in order),
@@ -155,7 +155,7 @@ def fidelities() -> None:
     """Rank correlation over sampled configurations, and the roofline below both."""
     for text in (*SAMPLED, ATTENTION[0][0]):
         workload = Workload.parse(text)
-        space = template_of(workload.operator).space(workload, TARGET)
+        space = space_of(workload, TARGET)
         floor = simulate(workload, TARGET, None, "roofline").latency_us
         ranks, ratios, picks = [], [], []
         for seed in SEEDS:
@@ -183,7 +183,7 @@ def stationary() -> None:
     """The best tiled schedules with either operand stationary."""
     for text in STATIONARY:
         workload = Workload.parse(text)
-        every = list(template_of("matmul").space(workload, TARGET))
+        every = list(space_of(workload, TARGET))
         tiled = [config for config in every if config["algorithm"] == "tiled"]
         best = {
             name: searched(workload, [c for c in tiled if c["stationary"] == name]) for name in "ab"
@@ -205,16 +205,15 @@ def attention() -> None:
                 f"{name}, {text}: default {default.latency_us:.1f} us, best of {trials} neighbours "
                 f"{best:.1f} us, roofline {floor:.1f} us ({best / floor:.2f} x), "
                 f"{default.details['bytes_moved'] / 1e6:.2f} MB moved, bound by {default.bound}, "
-                f"{template_of('attention').space(workload, target).size} configurations"
+                f"{space_of(workload, target).size} configurations"
             )
 
 
 def walk(workload: Workload, target: Target, trials: int) -> float:
     """The least us of up to `trials` configurations, each a neighbour of one of the best four."""
-    template, rng = template_of(workload.operator), np.random.default_rng(0)
-    space = template.space(workload, target)
+    space, rng = space_of(workload, target), np.random.default_rng(0)
     played: dict[Config, float] = {}
-    batch = [template.default(workload, target)]
+    batch = [default_of(workload, target)]
     while batch:
         times = measure(workload, target, batch).latency * 1e6
         played.update(zip(batch, map(float, times), strict=True))
@@ -238,7 +237,7 @@ def operators(texts: tuple[str, ...] = OPERATORS) -> None:
         workload = Workload.parse(text)
         result = simulate(workload, TARGET, None, "timeline")
         floor = result.details["roofline_us"]
-        space = template_of(workload.operator).space(workload, TARGET)
+        space = space_of(workload, TARGET)
         drawn = space.sample(np.random.default_rng(0), SEARCHED)
         best = min(result.latency_us, searched(workload, list(dict.fromkeys(drawn))))
         print(

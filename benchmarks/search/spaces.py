@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.host import cpu_target
+from tilesmith.codegen.structures import space_of
 from tilesmith.search_space.spaces.config import Config, KnobValue
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target, load_target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.versions import FEATURES, SIMULATOR, SPACE
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import Judgement, judge, judges_as_measured, measure
@@ -170,7 +170,7 @@ def measured_table(case: Case, folder: Path, jobs: int = 1) -> tuple[Workload, T
 def _space(case: Case) -> tuple[Workload, Target, SearchSpace]:
     target = described(case.target)
     workload = Workload.parse(case.workload)
-    space = template_of(workload.operator).space(workload, target)
+    space = space_of(workload, target)
     return workload, target, narrowed(space, dict(case.fixed)) if case.fixed else space
 
 

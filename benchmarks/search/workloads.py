@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from tilesmith.codegen.structures import space_of
 from tilesmith.search_space.errors import TilesmithError
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 Maker = Callable[[np.random.Generator], str]
@@ -31,7 +31,7 @@ def drawn(
         maker = makers[names[int(rng.choice(len(names), p=shares / shares.sum()))]][1]
         try:
             workload = Workload.parse(maker(rng))
-            space = template_of(workload.operator).space(workload, target)
+            space = space_of(workload, target)
         except TilesmithError:  # too large for the target, or an odd shape it has no schedule for
             continue
         if space.size >= _FEWEST:

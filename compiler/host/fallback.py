@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
 from tilesmith.compiler.host.nodes import REFERENCE
 from tilesmith.compiler.passes.base import Pass
-from tilesmith.search_space.errors import ConfigError, ModelError, TargetError, WorkloadError
+from tilesmith.search_space.errors import ConfigError, ModelError
+from tilesmith.search_space.scheduler import is_scheduled
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 
 def has_schedule(workload: Workload, target: Target) -> bool:
-    """Whether a target can run a workload as one kernel."""
-    try:
-        template_of(workload.operator).default(workload, target)
-    except (TargetError, ConfigError, WorkloadError):
-        return False
-    return True
+    """Whether a target can run a workload as one kernel: it has schedules, of which some fit."""
+    return is_scheduled(workload, target) and any(True for _ in space_of(workload, target))
 
 
 def unscheduled(graph: Graph, target: Target) -> frozenset[Workload]:
@@ -30,10 +27,11 @@ def unscheduled(graph: Graph, target: Target) -> frozenset[Workload]:
     """
     found = set()
     for workload in {node.workload for node in graph.nodes if node.workload is not None}:
-        try:
-            template_of(workload.operator).default(workload, target)
-        except (TargetError, WorkloadError):  # no schedule at all, or none for these parameters
+        if not is_scheduled(workload, target):
             found.add(workload)
+            continue
+        try:
+            default_of(workload, target)
         except ConfigError as error:
             raise ModelError(
                 f"'{workload}' of model '{graph.name}' does not fit target '{target.name}': {error}"

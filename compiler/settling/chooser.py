@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.compiler.settling.layouts import normal
 from tilesmith.compiler.settling.recorded import BestRecord, Records
 from tilesmith.search_space.dtypes import size_of
@@ -111,8 +112,7 @@ class Chooser:
 
     def space(self, workload: Workload) -> SearchSpace:
         if workload not in self._spaces:
-            template = template_of(workload.operator)
-            self._spaces[workload] = template.space(workload, self.target)
+            self._spaces[workload] = space_of(workload, self.target)
         return self._spaces[workload]
 
     def _schedules(
@@ -148,7 +148,7 @@ class Chooser:
 
     def _derived(self, workload: Workload, config: Config) -> Origin:
         """Where a configuration comes from that is on no record of its workload."""
-        usual = template_of(workload.operator).default(workload, self.target)
+        usual = default_of(workload, self.target)
         return "default" if config == usual else "fallback"
 
     def _add_next_best(
@@ -176,8 +176,7 @@ class Chooser:
                     config = carried_over(near.record.config, space)
                     if config is not None:
                         return Schedule(config, "fallback", seconds)
-        template = template_of(workload.operator)
-        return Schedule(template.default(workload, self.target), "default", seconds)
+        return Schedule(default_of(workload, self.target), "default", seconds)
 
     def _add_variants(
         self, workload: Workload, space: SearchSpace, found: dict[tuple[str, str], Schedule]

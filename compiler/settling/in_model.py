@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tilesmith.codegen.structures import default_of
 from tilesmith.compiler.backend import Backend
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.program import Recipe
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 RIVALS = 6
@@ -35,7 +35,7 @@ def assignments(graph: Graph, chooser: Chooser, backend: Backend) -> list[Choice
     inside: Choices = {}
     default: Choices = {}
     for workload in dict.fromkeys(n.workload for n in graph.nodes if n.workload is not None):
-        usual = template_of(workload.operator).default(workload, target)
+        usual = default_of(workload, target)
         alone = chooser.best(workload).config
         rivals = [alone, usual, *_recorded(workload, chooser)]
         rivals = [config for config in dict.fromkeys(rivals) if config in chooser.space(workload)]

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tilesmith.codegen.structures import default_of
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.spaces.config import Config
@@ -94,7 +95,7 @@ class CpuSimulator(FamilySimulator):
         if fidelity == "roofline":
             return self._roofline(workload, target)
         if config is None:
-            config = template_of(workload.operator).default(workload, target)
+            config = default_of(workload, target)
         return self._analytical(workload, target, config)
 
     def _analytical(self, workload: Workload, target: Target, config: Config) -> SimulationResult:

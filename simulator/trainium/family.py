@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import DTYPES, FLOATS, InstructionStream, Op
 from tilesmith.codegen.trainium.selection.from_program import Plans, generate
@@ -25,20 +26,19 @@ from tilesmith.codegen.trainium.selection.staging import constants_of, stage
 from tilesmith.search_space.errors import (
     CodegenError,
     ConfigError,
-    TargetError,
     VerificationError,
     WorkloadError,
 )
 from tilesmith.search_space.ir.settings import Settings
 from tilesmith.search_space.ir.verifier import verify
 from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.scheduler import scheduler_of
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.scheduling.skeleton import marked, parted, settled
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.dispatch import (
     FamilySimulator,
@@ -76,8 +76,9 @@ def _parted(
 @lru_cache(maxsize=STRUCTURES_KEPT)
 def _skeleton(workload: Workload, target: Target, structure: Config) -> tuple[Analysis, Settings]:
     """The skeleton of a structure, knobs that are settings marked, and its settings."""
-    template = template_of(workload.operator)
-    skeleton, settings = parted(template.schedule(workload, target, structure))
+    skeleton, settings = parted(
+        scheduler_of(workload, target).schedule(workload, target, structure)
+    )
     return _analysis(workload, target, skeleton), settings
 
 
@@ -91,13 +92,7 @@ def _space(workload: Workload, target: Target) -> SearchSpace:
             f"workload '{workload}' needs {needed / 2**30:.1f} GiB; a core of target "
             f"'{target.name}' has {core.hbm_bytes / 2**30:.1f} GiB (hbm.gib_chip)"
         )
-    try:
-        return template_of(workload.operator).space(workload, target)
-    except TargetError as error:  # the target is complete, so the template asks for a CPU's facts
-        raise TargetError(
-            f"operator '{workload.operator}' has no schedule for target '{target.name}' of family "
-            f"'{target.family}'; choose target cpu for it"
-        ) from error
+    return space_of(workload, target)
 
 
 def _default(workload: Workload, target: Target) -> Config:
@@ -107,7 +102,7 @@ def _default(workload: Workload, target: Target) -> Config:
         WorkloadError: not even the smallest tiles fit; which limit they break is said.
     """
     try:
-        return template_of(workload.operator).default(workload, target)
+        return default_of(workload, target)
     except ConfigError as error:
         raise WorkloadError(
             f"no schedule of workload '{workload}' fits target '{target.name}': {error}"

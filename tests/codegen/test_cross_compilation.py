@@ -16,7 +16,7 @@ from tilesmith.codegen.host import cpu_target
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config, compile_program
-from tilesmith.codegen.structures import lowered
+from tilesmith.codegen.structures import default_of, lowered
 from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.ir.scalar import call, load
@@ -35,7 +35,7 @@ def target_of(isa: str) -> Target:
 
 
 def module_text(target: Target) -> str:
-    config = template_of("matmul").default(WORKLOAD, target)
+    config = default_of(WORKLOAD, target)
     return emit_module(lowered(WORKLOAD, target, config), target).text
 
 
@@ -66,7 +66,7 @@ def test_what_this_machine_can_run_is_right(isa: str, needs: Callable[[str], Non
         o.name: rng.standard_normal(o.shape).astype(np.float32) for o in template.operands(WORKLOAD)
     }
     expected = np.tanh(arrays["a"] @ arrays["b"] + arrays["bias0"])
-    config = template.default(WORKLOAD, target)
+    config = default_of(WORKLOAD, target)
     np.testing.assert_allclose(
         compile_config(WORKLOAD, target, config)(arrays), expected, atol=1e-5
     )
@@ -80,7 +80,7 @@ def test_accumulators_stay_in_registers() -> None:
     """A tile that fits leaves no vector store in the reduction loop."""
     workload = Workload.parse("matmul m=24 n=32 k=512 const=b")
     target = target_of("avx512")
-    config = Config.of({**template_of("matmul").default(workload, target), "m_tile": 12})
+    config = Config.of({**default_of(workload, target), "m_tile": 12})
     program = lowered(workload, target, config)
     text = toolchain.emit_assembly(emit_module(program, target).text, target)
     loops = [part for part in re.split(r"\n\.L\w+:", text) if part.count("vfmadd") >= 24]

@@ -12,7 +12,7 @@ from tilesmith.codegen.host import host_target
 from tilesmith.codegen.native.driver import Call, NativeProgram
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config
 from tilesmith.codegen.native.memory import aligned_copy, aligned_empty
-from tilesmith.search_space.template import template_of
+from tilesmith.codegen.structures import default_of
 from tilesmith.search_space.workload import Workload
 
 
@@ -20,7 +20,7 @@ from tilesmith.search_space.workload import Workload
 def doubling() -> NativeKernel:
     workload = Workload.parse("elementwise shape=40x130 expression=add(x0,x0)")
     target = host_target()
-    return compile_config(workload, target, template_of("elementwise").default(workload, target))
+    return compile_config(workload, target, default_of(workload, target))
 
 
 def chain(

@@ -12,7 +12,7 @@ from tilesmith.codegen.llvm.emitter import Workspace
 from tilesmith.codegen.native.kernel import compile_config, concrete_shape
 from tilesmith.codegen.native.memory import ALIGNMENT, aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.codegen.native.peak import peak_kernel
-from tilesmith.codegen.structures import lowered, space_of, structure_program
+from tilesmith.codegen.structures import default_of, lowered, space_of, structure_program
 from tilesmith.search_space.errors import ConfigError
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.spaces.config import Config
@@ -20,7 +20,7 @@ from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 WORKLOAD = Workload.parse("matmul m=9 n=33 k=17 const=b epilogue=relu")
-CONFIG = template_of("matmul").default(WORKLOAD, HOST)
+CONFIG = default_of(WORKLOAD, HOST)
 
 
 def arrays(seed: int = 0) -> dict[str, np.ndarray]:

@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.codegen.trainium.isa.instructions import Op
 from tilesmith.compiler.artifact import read_artifact
 from tilesmith.compiler.backends.trainium.evaluator import DeviceEvaluator
@@ -22,7 +23,9 @@ from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.program import HostStep
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.search_space.errors import InputError, ModelError, TargetError
-from tilesmith.search_space.target import load_target
+from tilesmith.search_space.scheduler import find_scheduler
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target, load_target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
@@ -196,10 +199,8 @@ def test_tensors_whose_size_only_a_run_tells_cost_nothing_before_it() -> None:
 def test_a_kernel_without_schedule_falls_back_to_its_reference(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise TargetError("no facts")
-
-    monkeypatch.setattr(type(template_of("pool2d")), "default", refuse)
+    scheduler = find_scheduler("pool2d", TRN1.family)
+    monkeypatch.setattr(type(scheduler), "refusal", lambda *_: "no pools here")
     inputs = inputs_of(import_model(CNN))
     executable = built(CNN)
     assert executable.report.host == 2
@@ -210,6 +211,17 @@ def test_a_kernel_without_schedule_falls_back_to_its_reference(
     assert [operations(step) for step in host] == [template_of("pool2d").flops(p) for p in pools]
     assert all(name.startswith("pool2d") for name in executable.report.host_nodes)
     assert_close(executable.run(inputs), expected(CNN, inputs), 1e-5)
+
+
+def test_a_fact_misspelt_in_a_scheduler_is_an_error_and_no_reason_to_use_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ask(scheduler: object, workload: Workload, target: Target) -> Config:
+        return Config.of(rows=target.integer("sbuf.partitons"))
+
+    monkeypatch.setattr(type(find_scheduler("pool2d", TRN1.family)), "default", ask)
+    with pytest.raises(TargetError, match=r"target 'trn1' has no 'sbuf\.partitons'"):
+        built(CNN)
 
 
 def test_a_model_larger_than_hbm_is_refused() -> None:
@@ -270,8 +282,8 @@ def test_schedules_are_judged_in_place_as_they_will_run() -> None:
     kernels = scheduled(import_model(MLP), TRN1, "bf16")
     evaluator = DeviceEvaluator(kernels, TRN1, None)
     workload = next(n.workload for n in kernels.nodes if n.workload is not None)
-    space = template_of(workload.operator).space(workload, TRN1)
-    usual = template_of(workload.operator).default(workload, TRN1)
+    space = space_of(workload, TRN1)
+    usual = default_of(workload, TRN1)
     other = next(config for config in space if config != usual)
     results = evaluator.measure([{}, {workload: usual}, {workload: other}])
     base, same, changed = (result.latency for result in results)

@@ -15,6 +15,7 @@ import pytest
 
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
 from tilesmith.codegen.host import cpu_target, host_target
+from tilesmith.codegen.structures import default_of
 from tilesmith.compiler.artifact import DIGEST, digest, read_artifact, write_artifact
 from tilesmith.compiler.build import BuildOptions, build, extract_tasks
 from tilesmith.compiler.executable import Executable
@@ -23,7 +24,6 @@ from tilesmith.records import TuningRecord
 from tilesmith.records.database import Database
 from tilesmith.search_space.errors import InputError, JobError, ModelError, TargetError
 from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 MODEL = model_of(
@@ -270,7 +270,7 @@ def read_artifact_of(executable: Executable, folder: Path) -> Any:
 def record(workload: Workload, seconds: float, **changes: Any) -> TuningRecord:
     """The default configuration with changes, as if measured on hardware."""
     target = host_target()
-    config = template_of(workload.operator).default(workload, target)
+    config = default_of(workload, target)
     changed = type(config).of({**config, **changes})
     result = MeasureResult("ok", "hardware", (seconds,) * 3)
     return TuningRecord.of(workload, target, changed, result)

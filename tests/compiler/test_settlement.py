@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
 from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import space_of
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.compiler.backends.cpu.evaluator import GraphEvaluator
 from tilesmith.compiler.build import build, extract_tasks, prepared
 from tilesmith.compiler.onnx.importer import import_model
@@ -25,7 +25,6 @@ from tilesmith.records.database import Database
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 LANES = vector_width(host_target())
@@ -171,7 +170,7 @@ def test_the_evaluator_times_the_choices_it_is_given(database: Database) -> None
     kernels = prepared(import_model(RESIDUAL))
     evaluator = GraphEvaluator(kernels, host_target(), database, runs=3)
     workload = convolutions()[0]
-    base = template_of("conv2d").default(workload, host_target())
+    base = default_of(workload, host_target())
     choice = {workload: Config.of({**base, "x_tile": 1})}
     recorded, chosen, again = (result.latency for result in evaluator.measure([{}, choice, {}]))
     assert recorded == again > 0 and chosen > 0

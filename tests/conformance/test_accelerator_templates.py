@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.conformance.accelerator_checks import TARGET, check
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.scheduler import is_scheduled
 from tilesmith.search_space.template import template_of, templates
@@ -63,9 +64,8 @@ def test_operators_keep_their_schedules() -> None:
 def test_configurations_compute_the_reference(text: str) -> None:
     workload = Workload.parse(text)
     rng = np.random.default_rng(zlib.crc32(text.encode()))
-    template = template_of(workload.operator)
-    space = template.space(workload, TARGET)
-    configs = {template.default(workload, TARGET), *space.sample(rng, 2)}
+    space = space_of(workload, TARGET)
+    configs = {default_of(workload, TARGET), *space.sample(rng, 2)}
     for config in sorted(configs, key=lambda c: c.key):
         space.validate(config)
         check(workload, config, rng)
@@ -75,7 +75,7 @@ def test_configurations_compute_the_reference(text: str) -> None:
 def test_fidelities_keep_their_order(text: str) -> None:
     workload = Workload.parse(text)
     floor = simulate(workload, TARGET, None, "roofline").latency_us
-    config = template_of(workload.operator).default(workload, TARGET)
+    config = default_of(workload, TARGET)
     assert floor <= judge(workload, TARGET, [config]).latency[0] * 1e6 * 1.01
     assert floor <= simulate(workload, TARGET, config, "timeline").latency_us * (1 + 1e-9)
 
@@ -84,4 +84,4 @@ def test_fidelities_keep_their_order(text: str) -> None:
 def test_what_has_no_schedule_is_refused_in_a_sentence(text: str) -> None:
     workload = Workload.parse(text)
     with pytest.raises(WorkloadError, match=REFUSED[text]):
-        template_of(workload.operator).default(workload, TARGET)
+        default_of(workload, TARGET)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conformance.template_checks import check_config
 from tilesmith.codegen.host import host_target
-from tilesmith.codegen.structures import lowered, space_of
+from tilesmith.codegen.structures import default_of, lowered, space_of
 from tilesmith.search_space.errors import ConfigError, WorkloadError
 from tilesmith.search_space.ir.verifier import verify
 from tilesmith.search_space.scheduler import find_scheduler, is_scheduled
@@ -60,7 +60,7 @@ def test_the_space_holds_the_default_and_what_it_samples(text: str) -> None:
     workload, target = Workload.parse(text), host_target()
     space = space_of(workload, target)
     assert space.size > 0
-    space.validate(template_of(workload.operator).default(workload, target))
+    space.validate(default_of(workload, target))
     for config in space.sample(np.random.default_rng(1), 5):
         space.validate(config)
     with pytest.raises(ConfigError):
@@ -80,8 +80,7 @@ def test_sizes_and_operations_are_sane(text: str) -> None:
 def test_configurations_compute_the_reference(text: str) -> None:
     workload, target = Workload.parse(text), host_target()
     rng = np.random.default_rng(abs(hash(len(text))) % 1000)
-    template = template_of(workload.operator)
-    configs = {template.default(workload, target)}
+    configs = {default_of(workload, target)}
     configs.update(space_of(workload, target).sample(rng, 2))
     for config in sorted(configs, key=lambda c: c.key):
         verify(lowered(workload, target, config), target)
@@ -91,5 +90,5 @@ def test_configurations_compute_the_reference(text: str) -> None:
 @pytest.mark.parametrize("name", NATIVE)
 def test_threads_share_the_work(name: str) -> None:
     workload, target = Workload.parse(templates[name].examples[0]), host_target()
-    config = template_of(name).default(workload, target)
+    config = default_of(workload, target)
     check_config(workload, config, np.random.default_rng(0), threads=3)

@@ -93,7 +93,7 @@ def test_a_wrong_target_is_refused(tmp_path: Path) -> None:
 
 def test_an_operator_without_schedules_for_a_target_is_refused(model: Path, tmp_path: Path) -> None:
     pool = "pool2d kind=max c=8 h=8 w=8 kh=2 kw=2 stride=2"
-    expected = "operator 'pool2d' has no schedules for target 'systolic'"
+    expected = "operator 'pool2d' has no schedule for target 'systolic'"
     assert expected in refuse("simulate", "--op", pool, "--target", "systolic")
     job = ["tune", "--op", pool, "--target", "systolic", "--database", tmp_path / "tuning.db"]
     assert expected in refuse(*job)

@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tilesmith.codegen.host import host_target
+from tilesmith.codegen.structures import default_of
 from tilesmith.command_line import command_line
 from tilesmith.records import Database, TuningRecord
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import load_target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 SMALL = Workload.parse("matmul m=16 n=32 k=8 const=b")
@@ -48,7 +48,7 @@ def refuse(*arguments: object, code: int = 2) -> str:
 def record(latency: float | None = 1e-3, workload: str = SMALL.key, **more: Any) -> TuningRecord:
     """A record of this machine with the default schedule of `SMALL`."""
     target = host_target()
-    config = more.pop("config", template_of(SMALL.operator).default(SMALL, target))
+    config = more.pop("config", default_of(SMALL, target))
     samples = () if latency is None else (latency,)
     result = MeasureResult("crash" if latency is None else "ok", "hardware", samples, "signal 11")
     return TuningRecord(workload, target.identity, config, result, **more)

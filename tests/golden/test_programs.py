@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilesmith.codegen.host import cpu_target
-from tilesmith.codegen.structures import lowered, space_of, structure_program
+from tilesmith.codegen.structures import default_of, lowered, space_of, structure_program
 from tilesmith.search_space.epilogue import reference
 from tilesmith.search_space.errors import ConfigError, VerificationError
 from tilesmith.search_space.ir.interpreter import interpret
@@ -35,7 +35,7 @@ Golden = Callable[[str, str], None]
 
 def tiles(workload: Workload, config: Config | None = None) -> Program:
     """The systolic program of a configuration (default: the template's), trivial loops removed."""
-    chosen = config or template_of("matmul").default(workload, SYSTOLIC)
+    chosen = config or default_of(workload, SYSTOLIC)
     program = lowered(workload, SYSTOLIC, chosen)
     return replace(program, body=simplify(program.body))
 
@@ -116,7 +116,7 @@ def test_defaults_fit_and_use_the_whole_array() -> None:
     ):
         workload = Workload.parse(text)
         verify(tiles(workload), SYSTOLIC)
-    config = template_of("matmul").default(Workload.parse("matmul m=512 n=1024 k=512"), SYSTOLIC)
+    config = default_of(Workload.parse("matmul m=512 n=1024 k=512"), SYSTOLIC)
     assert (config["m_tile"], config["n_tile"], config["k_tile"]) == (128, 512, 128)
 
 
@@ -125,7 +125,7 @@ def test_a_smaller_machine_is_respected() -> None:
     small = SYSTOLIC.with_settings({"array.rows": "32", "array.cols": "64", "psum.banks": "16"})
     with pytest.raises(VerificationError, match="a bank holds 1024"):
         verify(tiles(workload), small)
-    config = template_of("matmul").default(workload, small)
+    config = default_of(workload, small)
     assert (config["m_tile"], config["n_tile"], config["k_tile"]) == (64, 256, 32)
     verify(lowered(workload, small, config), small)
     with pytest.raises(ConfigError, match="knob 'k_tile' cannot be 128"):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.property.agreement import check_loops, check_native
 from tilesmith.codegen.host import cpu_target, host_target
-from tilesmith.codegen.structures import lowered, space_of, structure_program
+from tilesmith.codegen.structures import default_of, lowered, space_of, structure_program
 from tilesmith.search_space.attention_masks import MASKS
 from tilesmith.search_space.ir.verifier import verify
 from tilesmith.search_space.template import template_of
@@ -66,7 +66,7 @@ def test_every_configuration_verifies(workload: Workload, seed: int) -> None:
     """Large shapes, without running them; the default is in the space of narrow cores, too."""
     for target in (HOST, NARROW):
         space = space_of(workload, target)
-        space.validate(template_of("attention").default(workload, target))
+        space.validate(default_of(workload, target))
         for config in space.sample(np.random.default_rng(seed), 2):
             verify(structure_program(workload, target, space.structure(config)), target)
             verify(lowered(workload, target, config), target)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from tests.conformance.template_checks import check_config
 from tilesmith.codegen.host import host_target
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import flatten
 from tilesmith.search_space.formula import evaluate, operand_count, parse_formula, to_scalar
 from tilesmith.search_space.ir.scalar import load, loads
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 EXTENTS = st.sampled_from([1, 2, 3, 5, 7, 16, 17, 31, 33])
@@ -92,7 +92,7 @@ def test_broadcast_chains_match_numpy(
     other = [1 if mask >> i & 1 else extent for i, extent in enumerate(shape)]
     full, second = ("x".join(map(str, s)) for s in (shape, other))
     workload = Workload.parse(f"elementwise shape={full} expression={expression} x1={second}")
-    space = template_of("elementwise").space(workload, host_target())
+    space = space_of(workload, host_target())
     config = next((c for c in space if c["unroll"] == unroll), next(iter(space)))
     check_config(workload, config, np.random.default_rng(mask))
 
@@ -109,7 +109,7 @@ def test_functions_are_accurate_over_their_range(function: str) -> None:
     workload = Workload.parse(f"elementwise shape={len(x)} expression={formula}")
     from tests.conformance.template_checks import expected, run
 
-    config = template_of("elementwise").default(workload, host_target())
+    config = default_of(workload, host_target())
     want = expected(workload, {"x0": x})
     got = run(workload, config, {"x0": x})
     np.testing.assert_allclose(got, want, rtol=3e-6, atol=5e-7)

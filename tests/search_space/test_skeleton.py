@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tilesmith.codegen.structures import space_of
 from tilesmith.search_space.ir.program import (
     Allocate,
     Block,
@@ -17,11 +18,11 @@ from tilesmith.search_space.ir.program import (
     Statement,
 )
 from tilesmith.search_space.ir.settings import Settings, open_engine, open_number
+from tilesmith.search_space.scheduler import scheduler_of
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.scheduling.skeleton import marked, parted, settled
 from tilesmith.search_space.target import load_target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 ATTENTIONS = [
@@ -42,10 +43,11 @@ WORKLOADS = [
 
 def schedules(text: str, count: int) -> list[Schedule]:
     workload, target = Workload.parse(text), load_target("trn1")
-    template = template_of(workload.operator)
-    space = template.space(workload, target)
+    space = space_of(workload, target)
     drawn = dict.fromkeys(map(space.structure, space.sample(np.random.default_rng(3), count)))
-    return [template.schedule(workload, target, structure) for structure in drawn]
+    return [
+        scheduler_of(workload, target).schedule(workload, target, structure) for structure in drawn
+    ]
 
 
 def filled(statement: Statement, settings: Settings) -> Statement:
@@ -85,14 +87,16 @@ def test_a_filled_skeleton_is_the_lowered_schedule(text: str) -> None:
 @pytest.mark.parametrize("text", ATTENTIONS)
 def test_knobs_that_are_settings_reach_the_schedule_as_they_are(text: str) -> None:
     workload, target = Workload.parse(text), load_target("trn1")
-    template = template_of(workload.operator)
-    space = template.space(workload, target)
+    space = space_of(workload, target)
     names = space.setting_knobs
     assert {"copies", "keys"} <= set(names)
     for config in space.sample(np.random.default_rng(4), 12):
         structure = space.structure(config)
-        open_ = template.schedule(workload, target, marked(structure, names))
-        (skeleton, settings), whole = parted(open_), template.schedule(workload, target, structure)
+        open_ = scheduler_of(workload, target).schedule(workload, target, marked(structure, names))
+        (skeleton, settings), whole = (
+            parted(open_),
+            scheduler_of(workload, target).schedule(workload, target, structure),
+        )
         assert (skeleton, settled(settings, structure, names)) == parted(whole)
 
 

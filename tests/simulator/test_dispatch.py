@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tilesmith.codegen.structures import space_of
 from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target, load_target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import FamilySimulator, Judgement, measure, simulators
 from tilesmith.simulator.trainium import family
@@ -38,7 +38,7 @@ def test_a_row_has_either_a_latency_or_a_failure() -> None:
 
 def test_what_no_code_comes_of_keeps_its_kind_and_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """One configuration fails among others: its row says why, the others are as without it."""
-    space = template_of("matmul").space(WORKLOAD, TRN1)
+    space = space_of(WORKLOAD, TRN1)
     configs = list(dict.fromkeys(space.sample(np.random.default_rng(0), 3)))
     usual, made = measure(WORKLOAD, TRN1, configs), family.staged_stream
 

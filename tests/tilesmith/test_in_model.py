@@ -13,6 +13,7 @@ import pytest
 from onnx import parser
 
 import tilesmith as ts
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.compiler.build import prepared
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.onnx.importer import import_model
@@ -21,7 +22,6 @@ from tilesmith.records import TuningRecord
 from tilesmith.records.queries import Filter
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.template import template_of
 
 CPU = ts.resolve_target("cpu")
 
@@ -59,8 +59,8 @@ def workload() -> ts.Workload:
 
 def configs() -> tuple[Config, Config]:
     """The default and another one."""
-    default = template_of("matmul").default(workload(), CPU)
-    space = template_of("matmul").space(workload(), CPU)
+    default = default_of(workload(), CPU)
+    space = space_of(workload(), CPU)
     other = next(c for c in space if c != default and dict(c).keys() == dict(default).keys())
     return default, other
 

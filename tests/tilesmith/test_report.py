@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.command_line import command_line
 from tilesmith.jobs.targets import resolve_target
 from tilesmith.records import Database, Toolchain, TuningRecord
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.measure import MeasureResult, Status
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.showing.charts import Axis, number, staircase
 from tilesmith.showing.job_report import gather
@@ -25,7 +25,7 @@ from tilesmith.showing.report_page import page
 
 WORKLOAD = Workload.parse("matmul m=16 n=32 k=8 const=b")
 CPU = resolve_target("cpu")
-DEFAULT = template_of("matmul").default(WORKLOAD, CPU)
+DEFAULT = default_of(WORKLOAD, CPU)
 START = datetime.now(UTC) - timedelta(hours=1)
 
 
@@ -43,7 +43,7 @@ def _fields(made: TuningRecord) -> dict[str, object]:
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
     """A job of five trials: default, worse, crash, better, and the better one measured again."""
-    space = iter(template_of("matmul").space(WORKLOAD, CPU))
+    space = iter(space_of(WORKLOAD, CPU))
     worse, crash, better = [c for c in (next(space) for _ in range(9)) if c != DEFAULT][:3]
     with Database.open(str(tmp_path / "t.db"), toolchain=Toolchain("9.9")) as opened:
         job = opened.start_job("tilesmith tune <x>", seed=3, strategy="random", targets=[CPU])

@@ -10,6 +10,7 @@ from random_kernels import F, P, unfinished
 
 from tests.conformance.accelerator_checks import TARGET, check, run
 from tests.conformance.template_checks import random_inputs
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.codegen.trainium.isa.core import ENGINES, Core
 from tilesmith.codegen.trainium.isa.instructions import Op
 from tilesmith.codegen.trainium.timing.interleaving import interleave
@@ -46,7 +47,7 @@ def test_the_default_is_within_one_and_a_half_times_the_roofline():
 ])  # fmt: skip
 def test_both_ways_to_turn_compute_the_same(text, turn):
     workload, rng = Workload.parse(text), np.random.default_rng(3)
-    space = template_of("attention").space(workload, TARGET)
+    space = space_of(workload, TARGET)
     (subspaces,) = [[s for s in space.subspaces if ("turn", turn) in s.fixed]]
     for subspace in (subspaces[0], subspaces[-1]):
         (config,) = type(space)((subspace,)).sample(rng)
@@ -55,7 +56,7 @@ def test_both_ways_to_turn_compute_the_same(text, turn):
 
 def test_interleaved_heads_overlap_and_compute_the_same():
     workload = Workload.parse("attention m=140 n=200 k=24 heads=3")
-    default = template_of("attention").default(workload, TARGET)
+    default = default_of(workload, TARGET)
     one = Config.of({**default, "copies": 1})
     inputs = random_inputs(workload, np.random.default_rng(0))
     np.testing.assert_array_equal(run(workload, default, inputs), run(workload, one, inputs))
@@ -64,8 +65,8 @@ def test_interleaved_heads_overlap_and_compute_the_same():
 
 
 def test_pairs_of_heads_are_turned_at_once():
-    default = template_of("attention").default(HEADS, TARGET)
-    space = template_of("attention").space(HEADS, TARGET)
+    default = default_of(HEADS, TARGET)
+    space = space_of(HEADS, TARGET)
     turned = {}
     for turn, pair, more in (
         ("scores", 2, {}),
@@ -80,7 +81,7 @@ def test_pairs_of_heads_are_turned_at_once():
 
 
 def test_any_engine_named_may_take_a_copy():
-    default = template_of("attention").default(HEADS, TARGET)
+    default = default_of(HEADS, TARGET)
     assert "|" in default.text("keys")
     stream = instruction_stream(HEADS, TARGET, Config.of({**default, "keys": "scalar|vector"}))
     copies = stream.rows["queue"][stream.rows["op"] == Op.COPY]
@@ -102,7 +103,7 @@ def test_any_shape(m, n, k, heads, mask, dtype, seed):
         f"attention m={m} n={n} k={k} heads={heads} mask={mask} dtype={dtype}"
     )
     rng = np.random.default_rng(seed)
-    (config,) = template_of("attention").space(workload, TARGET).sample(rng)
+    (config,) = space_of(workload, TARGET).sample(rng)
     check(workload, config, rng)
 
 
@@ -111,7 +112,7 @@ def test_any_shape(m, n, k, heads, mask, dtype, seed):
 def test_large_scores_do_not_overflow(dtype, size):
     """Scores of tens of thousands, far beyond where exponentials overflow or vanish."""
     workload = Workload.parse(f"attention m=9 n=20 k=8 scale=1 dtype={dtype}")
-    template, space = template_of("attention"), template_of("attention").space(workload, TARGET)
+    template, space = template_of("attention"), space_of(workload, TARGET)
     inputs = {n: size * x for n, x in random_inputs(workload, np.random.default_rng(1)).items()}
     inputs = {n: x.astype(to_numpy(dtype)) for n, x in inputs.items()}
     want = template.reference(workload, {n: x.astype(np.float64) for n, x in inputs.items()})

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from tilesmith.codegen.structures import default_of, space_of, structure_program
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.search_space.ir.program import Loop, walk
-from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import load_target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import judge, measure
 from tilesmith.simulator.trainium.analytical import Analysis
@@ -23,10 +22,9 @@ TARGET = load_target("trn1")
 def chains_of(text: str, **knobs: int) -> Chains:
     """The chains of a workload's default configuration, some knobs changed."""
     workload = Workload.parse(text)
-    template = template_of(workload.operator)
-    space = template.space(workload, TARGET)
-    config = Config.of({**template.default(workload, TARGET), **knobs})
-    program = lower(template.schedule(workload, TARGET, space.structure(config)))
+    space = space_of(workload, TARGET)
+    config = Config.of({**default_of(workload, TARGET), **knobs})
+    program = structure_program(workload, TARGET, space.structure(config))
     analysis = Analysis(program, Core.of(TARGET))
     tiles = {name: np.array([n]) for name, n in space.tiles(config).items()}
     analysis.evaluate(tiles, 1)
@@ -59,7 +57,7 @@ def test_a_chain_is_as_long_as_what_depends_on_each_other():
 ])  # fmt: skip
 def test_attention_is_ranked_as_the_timeline_does(text):
     workload = Workload.parse(text)
-    space = template_of("attention").space(workload, TARGET)
+    space = space_of(workload, TARGET)
     configs = list(dict.fromkeys(space.sample(np.random.default_rng(0), 48)))
     judged = judge(workload, TARGET, configs).latency
     played = measure(workload, TARGET, configs).latency
@@ -77,7 +75,7 @@ def test_attention_is_ranked_as_the_timeline_does(text):
 ])  # fmt: skip
 def test_interleaved_rows_are_estimated_closely(text):
     workload = Workload.parse(text)
-    default = template_of(workload.operator).default(workload, TARGET)
+    default = default_of(workload, TARGET)
     judged = judge(workload, TARGET, [default]).latency[0]
     played = measure(workload, TARGET, [default]).latency[0]
     assert judged / played == pytest.approx(1.0, abs=0.3)

@@ -9,9 +9,11 @@ import pytest
 from scipy.stats import spearmanr
 
 from tilesmith.codegen.host import cpu_target
+from tilesmith.codegen.structures import space_of
 from tilesmith.codegen.trainium.isa.instructions import Op, Space
 from tilesmith.codegen.trainium.timing.costs import costs
 from tilesmith.search_space.errors import ConfigError, TargetError, WorkloadError
+from tilesmith.search_space.scheduler import find_scheduler, schedulers
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.target import load_target
 from tilesmith.search_space.template import template_of
@@ -31,7 +33,7 @@ PRODUCTS = [
 
 def sampled(text, count):
     workload = Workload.parse(text)
-    space = template_of(workload.operator).space(workload, TRN1)
+    space = space_of(workload, TRN1)
     return workload, list(dict.fromkeys(space.sample(np.random.default_rng(0), count)))
 
 
@@ -67,7 +69,7 @@ def test_analytical_ranks_as_the_timeline_does():
 def test_a_family_says_whether_it_judges_as_it_measures(name, alike):
     target = TRN1 if name == "trn1" else cpu_target("cpu", "avx512", "x86_64-unknown-linux-gnu")
     workload = Workload.parse("matmul m=128 n=256 k=64")
-    configs = template_of("matmul").space(workload, target).sample(np.random.default_rng(0), 8)
+    configs = space_of(workload, target).sample(np.random.default_rng(0), 8)
     judged, measured = (by(workload, target, configs).latency for by in (judge, measure))
     assert judges_as_measured(target) == alike == np.array_equal(judged, measured)
 
@@ -123,7 +125,7 @@ def test_more_sbuf_never_makes_the_best_worse():
     best = []
     for size in ("4", "6", "24"):
         target = TRN1.with_settings({"sbuf.mib": size})
-        configs = list(template_of("matmul").space(workload, target))
+        configs = list(space_of(workload, target))
         best.append(measure(workload, target, configs).latency.min())
     assert best == sorted(best, reverse=True)
 
@@ -160,11 +162,17 @@ def test_traces_are_written(tmp_path):
 
 def test_an_operator_without_a_schedule_is_named(monkeypatch):
     workload = Workload.parse("transpose shape=5x7 perm=1x0")
-    monkeypatch.setattr(
-        type(template_of("transpose")), "space", lambda *_: TRN1.integer("vector.bytes")
-    )
+    monkeypatch.setattr(schedulers, "find", lambda name: None)
     with pytest.raises(TargetError, match="operator 'transpose' has no schedule for target 'trn1'"):
         simulate(workload, TRN1.with_settings({"dma.engines": "15"}), None, "timeline")
+
+
+def test_a_fact_misspelt_in_a_scheduler_is_named(monkeypatch):
+    workload = Workload.parse("transpose shape=5x7 perm=1x0")
+    scheduler = find_scheduler("transpose", "trainium")
+    monkeypatch.setattr(type(scheduler), "space", lambda *_: TRN1.integer("sbuf.partitons"))
+    with pytest.raises(TargetError, match=r"has no 'sbuf\.partitons'"):
+        simulate(workload, TRN1.with_settings({"dma.engines": "14"}), None, "timeline")
 
 
 def test_an_operator_whose_smallest_tile_does_not_fit_is_named():
@@ -177,7 +185,7 @@ def test_an_operator_whose_smallest_tile_does_not_fit_is_named():
 def test_attention_is_for_accelerators():
     workload = Workload.parse("attention m=5 n=7 k=3")
     with pytest.raises(TargetError, match=r"no schedule for target 'systolic'.*use matmul"):
-        template_of("attention").space(workload, load_target("systolic"))
+        space_of(workload, load_target("systolic"))
 
 
 def test_tensors_larger_than_hbm():
@@ -198,7 +206,7 @@ def test_a_product_reaches_the_tensor_engines_peak():
     """4096^3 in bf16, the best of the space by the analytical model, played on the timeline."""
     workload = Workload.parse("matmul m=4096 n=4096 k=4096 dtype=bfloat16")
     usual = {"copies_inner": 2, "evacuate": "scalar", "turn": "vector", "load_tiles": 2}
-    space = template_of("matmul").space(workload, TRN1)
+    space = space_of(workload, TRN1)
     configs = [
         config
         for subspace in space.subspaces

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilesmith.codegen.structures import default_of, space_of, structure_program
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import Op
 from tilesmith.codegen.trainium.selection.from_program import generate
@@ -18,6 +19,7 @@ from tilesmith.search_space.errors import CodegenError, ConfigError, WorkloadErr
 from tilesmith.search_space.ir.expression import as_expr, const, var
 from tilesmith.search_space.ir.program import Block, Buffer, Loop, Program
 from tilesmith.search_space.ir.scalar import Load, Select
+from tilesmith.search_space.scheduler import scheduler_of
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import load_target
@@ -57,10 +59,11 @@ TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
 )
 def test_a_skeleton_becomes_the_instructions_of_each_of_its_schedules(text: str) -> None:
     workload = Workload.parse(text)
-    template = template_of(workload.operator)
-    space = template.space(workload, TARGET)
+    space = space_of(workload, TARGET)
     for config in space.sample(np.random.default_rng(7), 6):
-        schedule = template.schedule(workload, TARGET, space.structure(config))
+        schedule = scheduler_of(workload, TARGET).schedule(
+            workload, TARGET, space.structure(config)
+        )
         apart = generate(lower(schedule).bind(space.tiles(config)), Core.of(TARGET))
         shared = instruction_stream(workload, TARGET, config)
         assert str(shared) == str(apart)
@@ -91,9 +94,8 @@ def check(workload: Workload, config: Config, seed: int = 0) -> None:
 
 def physical(stream, workload, config, inputs):
     """Inputs in the shapes the stream gives them; packed weights made as at compile time."""
-    template = template_of(workload.operator)
-    space = template.space(workload, TARGET)
-    program = lower(template.schedule(workload, TARGET, space.structure(config)))
+    space = space_of(workload, TARGET)
+    program = structure_program(workload, TARGET, space.structure(config))
     found = prepare(program.bind(space.tiles(config)), inputs)
     for tensor in stream.tensors:
         if tensor.role == "input" and tensor.name in inputs:
@@ -117,14 +119,14 @@ WORKLOADS = [
 @pytest.mark.parametrize("text", WORKLOADS)
 def test_default_configuration(text):
     workload = Workload.parse(text)
-    check(workload, template_of("matmul").default(workload, TARGET))
+    check(workload, default_of(workload, TARGET))
 
 
 @given(st.sampled_from(WORKLOADS), st.integers(0, 10_000))
 @settings(max_examples=12, deadline=None)
 def test_sampled_configurations(text, seed):
     workload = Workload.parse(text)
-    space = template_of("matmul").space(workload, TARGET)
+    space = space_of(workload, TARGET)
     (config,) = space.sample(np.random.default_rng(seed))
     check(workload, config, seed)
 
@@ -136,7 +138,7 @@ def test_sampled_configurations(text, seed):
 @settings(max_examples=12, deadline=None)
 def test_any_shape(m, n, k, ta, tb, seed):
     workload = Workload.parse(f"matmul m={m} n={n} k={k} ta={int(ta)} tb={int(tb)}")
-    space = template_of("matmul").space(workload, TARGET)
+    space = space_of(workload, TARGET)
     (config,) = space.sample(np.random.default_rng(seed))
     check(workload, config, seed)
 
@@ -161,26 +163,26 @@ OTHERS = [
 @pytest.mark.parametrize("text", OTHERS)
 def test_every_operators_examples(text):
     workload = Workload.parse(text)
-    check(workload, template_of(workload.operator).default(workload, TARGET))
+    check(workload, default_of(workload, TARGET))
 
 
 @given(st.sampled_from([*OTHERS, *LARGER]), st.integers(0, 10_000))
 @settings(max_examples=20, deadline=None)
 def test_other_operators_sampled(text, seed):
     workload = Workload.parse(text)
-    space = template_of(workload.operator).space(workload, TARGET)
+    space = space_of(workload, TARGET)
     (config,) = space.sample(np.random.default_rng(seed))
     check(workload, config, seed)
 
 
 def test_means_of_uneven_windows_are_refused():
     with pytest.raises(WorkloadError, match="counts cells of a mean only without padding"):
-        template_of("pool2d").default(Workload.parse(UNEVEN_MEAN), TARGET)
+        default_of(Workload.parse(UNEVEN_MEAN), TARGET)
 
 
 def test_repeated_parts_of_an_epilogue_are_computed_once():
     workload = Workload.parse("matmul m=128 n=512 k=128 ta=1 epilogue=bias,gelu")
-    default = template_of("matmul").default(workload, TARGET)
+    default = default_of(workload, TARGET)
     stream = instruction_stream(workload, TARGET, Config.of({**default, "bias": "vector"}))
     ops = [instruction.op for instruction in stream]
     assert ops.count(Op.TENSOR_TENSOR) == 1  # the bias, though gelu reads its sum twice
@@ -208,16 +210,15 @@ FEW_CHANNELS = [
 @settings(max_examples=8, deadline=None)
 def test_kernel_columns_on_partitions(text, seed):
     workload = Workload.parse(text)
-    space = template_of("conv2d").space(workload, TARGET)
+    space = space_of(workload, TARGET)
     drawn = space.sample(np.random.default_rng(seed), 40)
     check(workload, next(c for c in drawn if c["algorithm"] == "packed"), seed)
 
 
 def test_a_first_layer_packs_columns_of_its_kernel():
     workload = Workload.parse("conv2d c=3 h=112 w=112 oc=64 kh=7 kw=7 stride=2 pad=3 const=weight")
-    template = template_of("conv2d")
-    default = template.default(workload, TARGET)
-    rows = [c for c in template.space(workload, TARGET).sample(np.random.default_rng(0), 200)
+    default = default_of(workload, TARGET)
+    rows = [c for c in space_of(workload, TARGET).sample(np.random.default_rng(0), 200)
             if c["algorithm"] == "stacked" and c["copies"] == 2][:20]  # fmt: skip
     assert default["algorithm"] == "packed"
     packed = simulate(workload, TARGET, default, "timeline").latency_us
@@ -235,7 +236,7 @@ MANY_CHANNELS = [
 @settings(max_examples=8, deadline=None)
 def test_convolutions_of_many_channels_in_parts(text, seed):
     workload = Workload.parse(text)
-    space = template_of("conv2d").space(workload, TARGET)
+    space = space_of(workload, TARGET)
     drawn = space.sample(np.random.default_rng(seed), 400)
     check(workload, next(c for c in drawn if c["algorithm"] == "parts"), seed)
 
@@ -244,14 +245,14 @@ def test_convolutions_of_many_channels_in_parts(text, seed):
 def test_convolutions_in_the_smallest_memory(text, monkeypatch):
     monkeypatch.setitem(globals(), "TARGET", TARGET.with_settings({"sbuf.mib": "1"}))
     workload = Workload.parse(text)
-    config = template_of("conv2d").default(workload, TARGET)
+    config = default_of(workload, TARGET)
     assert config["algorithm"] == "parts"
     check(workload, config)
 
 
 def test_channels_beyond_sbuf_have_a_default():
     workload = Workload.parse("conv2d c=8192 h=14 w=14 oc=512 kh=3 kw=3 pad=1 const=weight")
-    config = template_of("conv2d").default(workload, TARGET)
+    config = default_of(workload, TARGET)
     played = simulate(workload, TARGET, config, "timeline")
     assert config["algorithm"] == "parts"
     assert played.latency_us <= 1.5 * played.details["roofline_us"]
@@ -261,14 +262,14 @@ def test_a_convolution_whose_smallest_tile_cannot_fit():
     target = TARGET.with_settings({"sbuf.mib": "1"})
     workload = Workload.parse("conv2d c=3 h=224 w=224 oc=64 kh=7 kw=7 stride=2 const=weight")
     with pytest.raises(ConfigError, match=r"bytes of SBUF a partition.* exceeds the limit of 8192"):
-        template_of("conv2d").default(workload, target)
+        default_of(workload, target)
 
 
 def test_a_reduction_too_deep_for_sbuf_is_done_in_parts(monkeypatch):
     small = load_target("trn1").with_settings({"sbuf.mib": "4"})
     monkeypatch.setitem(globals(), "TARGET", small)
     workload = Workload.parse("matmul m=100 n=72 k=5200")
-    config = template_of("matmul").default(workload, small)
+    config = default_of(workload, small)
     assert config["algorithm"] == "split"
     check(workload, config)
 
@@ -295,7 +296,7 @@ def test_split_pipeline_needs_makers_and_users():
 def functions_of(text: str) -> list[str]:
     """The names of a default schedule's elementwise instructions, loads and stores left out."""
     workload = Workload.parse(text)
-    config = template_of(workload.operator).default(workload, TARGET)
+    config = default_of(workload, TARGET)
     stream = instruction_stream(workload, TARGET, config)
     kinds = (Op.ACTIVATION, Op.TENSOR_TENSOR, Op.TENSOR_SCALAR, Op.SCALAR_TENSOR_TENSOR, Op.REDUCE)
     return [i.op.name for i in stream if i.op in kinds]
@@ -320,7 +321,7 @@ def test_operations_join_in_one_instruction(text: str, wanted: list[str]) -> Non
 def test_means_of_narrow_elements_are_rounded_once() -> None:
     """Sums stay in fp32: a mean in bf16 is the exact mean, rounded."""
     workload = Workload.parse("pool2d kind=average c=5 h=7 w=7 global=1 dtype=bfloat16")
-    config = template_of(workload.operator).default(workload, TARGET)
+    config = default_of(workload, TARGET)
     x = np.random.default_rng(0).standard_normal((1, 5, 7, 7)).astype(to_numpy("bfloat16"))
     stream = instruction_stream(workload, TARGET, config)
     (found,) = execute(stream, {t.name: x.reshape(t.shape) for t in stream.tensors[:1]}).values()
@@ -339,8 +340,7 @@ SHORT_ROWS = [
 @pytest.mark.parametrize("text", SHORT_ROWS)
 def test_short_rows_stand_beside_each_other(text):
     workload = Workload.parse(text)
-    template = template_of("reduce")
-    beside = {c.integer("beside"): c for c in template.space(workload, TARGET)}
+    beside = {c.integer("beside"): c for c in space_of(workload, TARGET)}
     assert len(beside) > 3
     for config in beside.values():
         check(workload, config)
@@ -351,14 +351,14 @@ def test_short_rows_stand_beside_each_other(text):
 
 def test_rows_that_use_their_number_stay_apart():
     workload = Workload.parse("reduce shape=2x11x40 axes=2 keepdims=0 epilogue=bias")
-    space = template_of("reduce").space(workload, TARGET)
+    space = space_of(workload, TARGET)
     assert {config["beside"] for config in space} == {1}
 
 
 def test_few_channels_of_results_begin_where_engines_do():
     """20 filters folded: each output row's results begin at a multiple of 32 columns."""
     workload = Workload.parse("conv2d c=5 h=12 w=11 oc=20 kh=3 kw=3 pad=1 const=weight")
-    space = template_of("conv2d").space(workload, TARGET)
+    space = space_of(workload, TARGET)
     folded = [s for s in space.subspaces if int(dict(s.fixed).get("fold", 1)) > 1]
     assert folded
     for subspace in folded[:: max(1, len(folded) // 4)]:

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilesmith.codegen.structures import space_of
 from tilesmith.codegen.trainium.isa.core import ENGINES, Core
 from tilesmith.search_space.target import load_target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import judge
 from tilesmith.simulator.trainium.family import instruction_stream
@@ -39,7 +39,7 @@ FASTER = {
 
 def sampled(text: str, seed: int):
     workload = Workload.parse(text)
-    space = template_of(workload.operator).space(workload, TARGET)
+    space = space_of(workload, TARGET)
     (config,) = space.sample(np.random.default_rng(seed))
     return workload, config, instruction_stream(workload, TARGET, config)
 

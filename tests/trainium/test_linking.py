@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilesmith.codegen.structures import lowered
+from tilesmith.codegen.structures import default_of, lowered
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Op, Space
 from tilesmith.codegen.trainium.isa.storage import from_bytes, to_bytes
@@ -42,7 +42,7 @@ POLICIES = [None, Policy(copies=False), Policy(), Policy(share=0.1)]
 
 def stream_of(text: str) -> InstructionStream:
     workload = Workload.parse(text)
-    config = template_of(workload.operator).default(workload, TARGET)
+    config = default_of(workload, TARGET)
     return instruction_stream(workload, TARGET, config)
 
 
@@ -218,7 +218,7 @@ def test_prologues_and_staging(text: str) -> None:
     """Weights packed by numpy as by the interpreter; staged ones give the same results."""
     workload = Workload.parse(text)
     template = template_of(workload.operator)
-    config = template.default(workload, TARGET)
+    config = default_of(workload, TARGET)
     program = lowered(workload, TARGET, config)
     rng = np.random.default_rng(0)
     inputs = {
@@ -245,7 +245,7 @@ def test_prologues_and_staging(text: str) -> None:
 def test_constants_are_timed_as_a_model_has_them() -> None:
     """What tuning measures of an operator is its stream with weights laid out, as when linked."""
     workload = Workload.parse("matmul m=128 n=384 k=384 dtype=bfloat16 const=b,bias0 epilogue=bias")
-    config = template_of(workload.operator).default(workload, TARGET)
+    config = default_of(workload, TARGET)
     config = type(config).of({**config, "bias": "vector"})
     stream = stage(instruction_stream(workload, TARGET, config), workload.constants).stream
     measured = TrainiumSimulator().measure(workload, TARGET, [config]).latency[0]

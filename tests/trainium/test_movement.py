@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conformance.accelerator_checks import TARGET, check
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import Op
 from tilesmith.codegen.trainium.kernel.builder import Kernel
@@ -18,7 +19,6 @@ from tilesmith.search_space.ir.scalar import Load, Select
 from tilesmith.search_space.ir.strides import boxes, cut
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import load_target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload, shape_text
 from tilesmith.simulator import simulate
 from tilesmith.simulator.trainium.family import instruction_stream
@@ -31,7 +31,7 @@ DTYPES = st.sampled_from(["float32", "bfloat16", "int64"])
 def check_sampled(text: str, seed: int) -> None:
     workload = Workload.parse(text)
     rng = np.random.default_rng(seed)
-    (config,) = template_of(workload.operator).space(workload, TARGET).sample(rng)
+    (config,) = space_of(workload, TARGET).sample(rng)
     check(workload, config, rng)
 
 
@@ -75,7 +75,7 @@ def test_padding(axes, mode, seed):
 
 def test_the_default_transpose_turns_on_the_tensor_engine():
     workload = Workload.parse("transpose shape=512x768 perm=1x0")
-    config = template_of("transpose").default(workload, TARGET)
+    config = default_of(workload, TARGET)
     stream = instruction_stream(workload, TARGET, config)
     assert int((stream.rows["op"] == Op.TRANSPOSE).sum()) == 4 * 6
     result = simulate(workload, TARGET, config, "timeline")
@@ -151,7 +151,7 @@ def test_short_rows_of_neighbouring_partitions_join():
 
 def test_indices_outside_fp32_are_refused():
     workload = Workload.parse("gather shape=17000000x1 indices=3")
-    config = template_of("gather").default(workload, TARGET)
+    config = default_of(workload, TARGET)
     with pytest.raises(CodegenError, match="picks from 17000000 rows"):
         instruction_stream(workload, TARGET, config)
 
@@ -163,7 +163,7 @@ def test_indices_outside_fp32_are_refused():
 def test_strided_slices_load_whole_rows(text):
     """In full rows, not in one for each row of the image, whose ends strides leave out."""
     workload = Workload.parse(text)
-    default = template_of("slice").default(workload, TARGET)
+    default = default_of(workload, TARGET)
     assert default["algorithm"] != "direct"
     stream = instruction_stream(workload, TARGET, default)
     loads = stream.rows["op"] == Op.LOAD

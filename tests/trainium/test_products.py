@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from tests.conformance.accelerator_checks import check
 from tests.conformance.template_checks import expected, random_inputs
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.codegen.trainium.isa.instructions import Op, Space
 from tilesmith.codegen.trainium.timing.costs import costs
 from tilesmith.search_space.errors import ConfigError
 from tilesmith.search_space.target import load_target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import judge, measure, simulate
 from tilesmith.simulator.trainium.family import instruction_stream
@@ -39,7 +39,7 @@ DEEP = (
 
 def some(workload, target, seed, count=1, **wanted):
     """Configurations that have some knob values."""
-    space = template_of(workload.operator).space(workload, target)
+    space = space_of(workload, target)
     drawn = space.sample(np.random.default_rng(seed), 64 * count)
     return [c for c in drawn if all(c.get(n) == v for n, v in wanted.items())][:count]
 
@@ -102,7 +102,7 @@ def test_either_engine_may_add_the_bias(text, engine, seed):
 def test_a_bias_that_sums_begin_with_is_loaded_once():
     """One row of it, where the vector engine adds a row for each of 128 partitions."""
     workload = Workload.parse("matmul m=128 n=384 k=384 dtype=bfloat16 const=b,bias0 epilogue=bias")
-    usual = template_of("matmul").default(workload, TARGET)
+    usual = default_of(workload, TARGET)
     moved, added = {}, {}
     for engine in ("tensor", "vector"):
         stream = instruction_stream(workload, TARGET, type(usual).of({**usual, "bias": engine}))
@@ -115,7 +115,7 @@ def test_a_bias_that_sums_begin_with_is_loaded_once():
 def test_a_bias_is_added_beside_a_busy_tensor_engine():
     """One more pass of fp32 for every three, or none: the vector engine has the time."""
     workload = Workload.parse("matmul m=2048 n=2048 k=384 const=b,bias0 epilogue=bias")
-    assert template_of("matmul").default(workload, TARGET)["bias"] == "vector"
+    assert default_of(workload, TARGET)["bias"] == "vector"
 
 
 RESIDUALS = (
@@ -146,12 +146,12 @@ def test_sums_that_begin_with_the_residual_leave_psum_once():
     """In bf16 bias and activation are one instruction then, and the vector engine has no part."""
     text = "conv2d c=64 h=56 w=56 oc=256 kh=1 kw=1 const=weight epilogue=bias,residual,relu"
     workload = Workload.parse(f"{text} dtype=bfloat16")
-    usual = template_of("conv2d").default(workload, TARGET)
+    usual = default_of(workload, TARGET)
     found = {e: type(usual).of({**usual, "residual": e}) for e in ("tensor", "vector")}
     assert usual == found["tensor"]
     latency = {e: simulate(workload, TARGET, c, "timeline").latency_us for e, c in found.items()}
     assert latency["tensor"] < 0.75 * latency["vector"]
-    wide = template_of("conv2d").default(Workload.parse(text), TARGET)
+    wide = default_of(Workload.parse(text), TARGET)
     assert wide["residual"] == "vector", "four passes of fp32 take longer"
 
 
@@ -160,7 +160,7 @@ def test_a_first_layer_is_packed_where_matmuls_take_longest():
     for each matmul, bf16 one."""
     for dtype, algorithm in (("float32", "packed"), ("bfloat16", "stacked")):
         text = f"conv2d c=3 h=224 w=224 oc=64 kh=7 kw=7 stride=2 pad=3 const=weight dtype={dtype}"
-        assert template_of("conv2d").default(Workload.parse(text), TARGET)["algorithm"] == algorithm
+        assert default_of(Workload.parse(text), TARGET)["algorithm"] == algorithm
 
 
 BATCHES = (
@@ -180,7 +180,7 @@ def test_products_of_a_batch_may_go_together(text, group, seed):
 
 def test_a_group_of_small_products_hides_latencies():
     workload = Workload.parse(BATCHES[0])
-    alone = template_of("matmul").default(workload, TARGET)
+    alone = default_of(workload, TARGET)
     assert alone["group"] == 4
     alone = type(alone).of({**alone, "group": 1})
     together = simulate(workload, TARGET, None, "timeline").latency_us
@@ -198,7 +198,7 @@ def test_sums_in_parts_need_not_be_even(text, seed):
 @pytest.mark.parametrize("text", ["matmul m=128 n=128 k=100003", "matmul m=2048 n=2048 k=65537"])
 def test_prime_depths_beyond_sbuf_have_a_default(text):
     workload = Workload.parse(text)
-    config = template_of("matmul").default(workload, TARGET)
+    config = default_of(workload, TARGET)
     assert config["algorithm"] == "split"
     found = simulate(workload, TARGET, config, "timeline")
     assert found.latency_us <= 1.5 * found.details["roofline_us"]
@@ -209,8 +209,7 @@ def test_the_smallest_memory_is_enough(text):
     """Sampled configurations fit 1 MiB of SBUF and compute the reference."""
     target = TARGET.with_settings({"sbuf.mib": "1"})
     workload = Workload.parse(text)
-    template = template_of("matmul")
-    configs = {template.default(workload, target), *some(workload, target, 0, 3)}
+    configs = {default_of(workload, target), *some(workload, target, 0, 3)}
     inputs = random_inputs(workload, np.random.default_rng(0))
     for config in sorted(configs, key=lambda c: c.key):
         stream = instruction_stream(workload, target, config)
@@ -238,4 +237,4 @@ def test_what_cannot_fit_is_refused_in_a_sentence():
     with pytest.raises(
         ConfigError, match=r"bytes of SBUF a partition .* exceeds the limit of 1024"
     ):
-        template_of("matmul").default(workload, target)
+        default_of(workload, target)

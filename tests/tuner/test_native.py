@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tilesmith.codegen.host import host_target
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.checking import expected, random_inputs
@@ -37,10 +38,10 @@ def test_the_default_and_a_schedule_of_every_layout_pair_run_right(
 ) -> None:
     workload, target = Workload.parse(text), host_target()
     template = template_of(workload.operator)
-    space = template.space(workload, target)
+    space = space_of(workload, target)
     pairs = layout_spaces(space, lambda config: template.layouts(workload, config))
     rng = np.random.default_rng(0)
-    configs = [template.default(workload, target)]
+    configs = [default_of(workload, target)]
     configs += [part.sample(rng)[0] for part in pairs.values()]
     for config, result in zip(
         configs, runner.measure([(workload, c) for c in configs]), strict=True
@@ -52,7 +53,7 @@ def test_the_default_and_a_schedule_of_every_layout_pair_run_right(
 def test_several_threads_are_measured(runner: HardwareRunner) -> None:
     workload = Workload.parse("matmul m=64 n=64 k=64 const=b")
     opened = HardwareRunner(RunnerOptions(host_target(), threads=2))
-    config = template_of("matmul").default(workload, host_target())
+    config = default_of(workload, host_target())
     (result,) = opened.measure([(workload, config)])
     opened.close()
     assert result.ok, result.message
@@ -66,7 +67,7 @@ def test_a_kernel_that_computes_something_else_is_wrong(tmp_path: Path) -> None:
     other = {**inputs, "b": inputs["b"] + 0.01}
     expected(workload, other, tmp_path)
     bench = Bench(open_backend(host_target(), 1), tmp_path)
-    config = template_of("matmul").default(workload, host_target())
+    config = default_of(workload, host_target())
     result = bench.measure(workload, config, None)
     assert result.status == "wrong" and "elements are wrong" in result.message
     unheard = config.of(algorithm="unheard of")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from problems import TARGET, judge, refused
 
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import Judgement
 from tilesmith.tuner.cancel import Cancelled
@@ -25,11 +25,10 @@ OTHER = Workload.parse("matmul m=64 n=64 k=64 const=b")
 
 
 def state(workload: Workload = WORKLOAD) -> TuningState:
-    template = template_of("matmul")
     return TuningState(
         TuningTask(workload),
-        template.space(workload, TARGET),
-        template.default(workload, TARGET),
+        space_of(workload, TARGET),
+        default_of(workload, TARGET),
         "hardware",
         np.random.default_rng(0),
     )

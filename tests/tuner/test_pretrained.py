@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 from problems import TARGET, judge
 
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner import pretrained as module
 from tilesmith.tuner.cost_models.blend import Blend
@@ -31,9 +31,8 @@ COLUMNS = 7
 
 
 def state(workload: Workload = WORKLOAD) -> TuningState:
-    template = template_of("matmul")
-    space = template.space(workload, TARGET)
-    default = template.default(workload, TARGET)
+    space = space_of(workload, TARGET)
+    default = default_of(workload, TARGET)
     return TuningState(TuningTask(workload), space, default, "simulator", np.random.default_rng(0))
 
 

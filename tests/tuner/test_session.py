@@ -12,13 +12,13 @@ import pytest
 from numpy.typing import NDArray
 from problems import TARGET, judge, refusing
 
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.records.database import Database
 from tilesmith.records.queries import Filter
 from tilesmith.search_space.errors import InputError, JobError
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import Judgement
 from tilesmith.tuner.cancel import CancelToken, cancel_on_signals
@@ -120,7 +120,7 @@ def test_the_default_comes_first_and_the_best_is_never_worse() -> None:
     summary = tune(TASKS, TARGET, ledger, [simulator()], OPTIONS, judge=judge)
     assert summary.trials == len(ledger.entries) == 60 and summary.ending == "finished"
     assert [e.trial.config for e in ledger.entries[:2]] == [
-        template_of("matmul").default(task.workload, TARGET) for task in TASKS
+        default_of(task.workload, TARGET) for task in TASKS
     ]
     assert len(set(configs(ledger))) == 60
     for report in summary.tasks:
@@ -200,7 +200,7 @@ def test_near_ties_go_to_the_lowest_key_within_the_tolerance_only() -> None:
 
 def test_small_spaces_end_cleanly_and_early_stopping_ends_tasks() -> None:
     tiny = Workload.parse("matmul m=1 n=1 k=1")
-    size = template_of("matmul").space(tiny, TARGET).size
+    size = space_of(tiny, TARGET).size
     ledger = MemoryLedger()
     summary = tune([TuningTask(tiny)], TARGET, ledger, [simulator()], OPTIONS, judge=judge)
     assert summary.trials == len(ledger.entries) == min(60, size)
@@ -386,7 +386,7 @@ def test_configurations_carry_over_between_shapes() -> None:
 
 
 def test_a_default_aborted_as_slow_still_has_a_latency_to_compare_with() -> None:
-    default = template_of("matmul").default(BIG, TARGET)
+    default = default_of(BIG, TARGET)
     slow = MeasureResult("slow", "simulator", (0.5,), "took 3 x as long")
     known = MemoryLedger(known=[Entry(BIG, Trial(default, slow))])
     summary = tune(TASKS[:1], TARGET, known, [simulator()], TuneOptions(trials=8), judge=judge)
@@ -397,7 +397,7 @@ def test_a_default_aborted_as_slow_still_has_a_latency_to_compare_with() -> None
 
 
 def test_a_quarantined_default_is_not_tried_again() -> None:
-    default = template_of("matmul").default(BIG, TARGET)
+    default = default_of(BIG, TARGET)
     crash = MeasureResult("crash", "hardware", message="the worker died")
     known = MemoryLedger(known=[Entry(BIG, Trial(default, crash))])
     tune(TASKS[:1], TARGET, known, [simulator()], TuneOptions(trials=8), judge=judge)

@@ -13,12 +13,12 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Literal
 
+from tilesmith.codegen.structures import space_of
 from tilesmith.records.record import MODEL
 from tilesmith.search_space.errors import ConfigError
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 if TYPE_CHECKING:
@@ -103,6 +103,6 @@ def _way(target: Target) -> Literal["hardware", "simulator"]:
 
 def _is_legal(workload: Workload, target: Target, config: Config) -> bool:
     try:
-        return config in template_of(workload.operator).space(workload, target)
+        return config in space_of(workload, target)
     except ConfigError:
         return False

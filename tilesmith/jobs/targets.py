@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.instruction_set import instruction_set
+from tilesmith.search_space.scheduler import scheduler_of
 from tilesmith.search_space.target import HOST, FactValue, Target, load_target, target_names
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 
@@ -74,8 +74,8 @@ def check_schedulable(
     """Check that all operators can be scheduled for a target, or (`simulated`) be simulated on it.
 
     Raises:
-        TargetError: the target is incomplete, or the first workload whose operator it has no
-            schedules for.
+        TargetError: the target is incomplete, or it has no schedule for an operator.
+        WorkloadError: it has one, but not for a workload's parameters or dtypes.
     """
     from tilesmith.simulator import check_target, needs_schedule
 
@@ -83,13 +83,7 @@ def check_schedulable(
     for workload in workloads:
         if simulated and not needs_schedule(workload, target):
             continue
-        try:
-            template_of(workload.operator).space(workload, target)
-        except TargetError as error:  # its space asks for facts that this family does not have
-            raise TargetError(
-                f"operator '{workload.operator}' has no schedules for target '{target.name}' "
-                f"(family {target.family})"
-            ) from error
+        scheduler_of(workload, target)
 
 
 def all_targets() -> list[Target]:

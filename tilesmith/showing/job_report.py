@@ -14,6 +14,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from tilesmith.codegen.structures import default_of
 from tilesmith.records import Database, Job, TuningRecord
 from tilesmith.records.queries import Filter
 from tilesmith.search_space.errors import InputError, TilesmithError
@@ -227,7 +228,7 @@ def _facts(record: TuningRecord, target: Target | None) -> tuple[Config | None, 
         template = template_of(workload.operator)
         operands = (*template.operands(workload), template.output(workload))
         bytes_ = sum(_elements(operand.shape) * size_of(operand.dtype) for operand in operands)
-        default = None if target is None else template.default(workload, target)
+        default = None if target is None else default_of(workload, target)
         return default, template.flops(workload), bytes_
     except TilesmithError:  # an operator that this installation does not know
         return None, 0, 0

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from tilesmith.codegen.structures import default_of
 from tilesmith.compiler.backend import Compiled, backend_of
 from tilesmith.compiler.backends.trainium.model import latency_of, shown_times
 from tilesmith.compiler.backends.trainium.program import QUICK, Program, segments
@@ -24,7 +25,6 @@ from tilesmith.search_space.errors import CodegenError, VerificationError
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.trainium.timeline import timeline
 
@@ -73,7 +73,7 @@ class DeviceEvaluator:
 
     def starts(self) -> Sequence[Choices]:
         """Every kernel's default: what a database without records comes to."""
-        usual = {w: template_of(w.operator).default(w, self._target) for w in self._workloads}
+        usual = {w: default_of(w, self._target) for w in self._workloads}
         return (usual,)
 
     def measure(self, alternatives: Sequence[Choices]) -> list[MeasureResult]:

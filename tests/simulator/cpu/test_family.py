@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilesmith.codegen.host import cpu_target
-from tilesmith.codegen.structures import space_of
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.errors import ConfigError, TargetError
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
@@ -89,7 +89,7 @@ def test_narrow_vectors_take_longer(cpu: Target, narrow_cpu: Target) -> None:
 
 def test_cold_weights_cost_their_way_from_memory(cpu: Target) -> None:
     workload = Workload.parse("matmul m=64 n=1024 k=1024 const=b")
-    config = template_of("matmul").default(workload, cpu)
+    config = default_of(workload, cpu)
     cold = CpuSimulator(weights="cold").judge(workload, cpu, [config]).latency[0]
     warm = CpuSimulator(weights="warm").judge(workload, cpu, [config]).latency[0]
     assert cold > warm
@@ -97,7 +97,7 @@ def test_cold_weights_cost_their_way_from_memory(cpu: Target) -> None:
 
 def test_threads_share_parallel_loops_but_not_perfectly(cpu: Target) -> None:
     workload = Workload.parse("matmul m=512 n=512 k=512 const=b")
-    config = template_of("matmul").default(workload, cpu)
+    config = default_of(workload, cpu)
     one = CpuSimulator(threads=1, weights="warm").judge(workload, cpu, [config]).latency[0]
     two = CpuSimulator(threads=2, weights="warm").judge(workload, cpu, [config]).latency[0]
     assert one / 2 <= two < one
@@ -132,7 +132,7 @@ def test_simulate_says_why(cpu: Target) -> None:
 
 def test_a_spilling_tile_says_so(cpu: Target) -> None:
     workload = Workload.parse("depthwise_conv2d c=96 h=112 w=112 kh=3 kw=3 pad=1 const=weight")
-    good = template_of("depthwise_conv2d").default(workload, cpu)
+    good = default_of(workload, cpu)
     nests = simulate(workload, cpu, Config.of({**good, "x_tile": 17})).ops[0].details["nests"]
     (conv,) = [nest for nest in nests if nest["stages"] == ["conv"]]
     assert conv["registers"] > 32
