@@ -33,9 +33,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_an_operator_a_target_and_a_cost_model_are_shown() -> None:
+def test_an_operator_its_scheduler_a_target_and_a_cost_model_are_shown() -> None:
     files = [block.file for block in BLOCKS if block.file]
-    assert [Path(file).parent.name for file in files] == ["operators", "", "cost_models"]
+    assert [Path(file).parent.name for file in files] == ["operators", "cpu", "", "cost_models"]
     assert len(COMMANDS) >= 6
 
 
