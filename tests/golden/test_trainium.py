@@ -10,12 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from tilesmith.codegen.structures import lowered
+from tilesmith.codegen.structures import default_of, lowered
 from tilesmith.codegen.trainium.isa.text import to_text
 from tilesmith.search_space.ir.printer import print_program
 from tilesmith.search_space.ir.simplification import simplify
 from tilesmith.search_space.target import load_target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.trainium.family import instruction_stream
 
@@ -37,7 +36,7 @@ EXAMPLES = {
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_programs_and_their_instructions(name: str, golden: Callable[[str, str], None]) -> None:
     workload = Workload.parse(EXAMPLES[name])
-    config = template_of(workload.operator).default(workload, TARGET)
+    config = default_of(workload, TARGET)
     program = lowered(workload, TARGET, config)
     program = replace(program, body=simplify(program.body))
     golden(f"trainium/{name}_program.txt", print_program(program))

@@ -15,7 +15,7 @@ import pytest
 from tests.conformance.accelerator_checks import check
 from tests.conformance.template_checks import expected, physical, random_inputs
 from tilesmith.codegen.host import cpu_target
-from tilesmith.codegen.structures import lowered, space_of, structure_program
+from tilesmith.codegen.structures import default_of, lowered, space_of, structure_program
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.ir.verifier import verify
@@ -38,7 +38,7 @@ def scheduled(operator: str, target: Target, samples: int) -> Iterator[tuple[Wor
     for text in template.examples:
         workload = Workload.parse(text)
         try:
-            default = template.default(workload, target)
+            default = default_of(workload, target)
         except InputError:  # the operator, the dtype or this workload has no schedule there
             continue
         rng = np.random.default_rng(zlib.crc32(text.encode()))
