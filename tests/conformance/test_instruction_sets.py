@@ -18,7 +18,7 @@ from tilesmith.codegen.host import cpu_target
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.kernel import compile_config
-from tilesmith.codegen.structures import lowered
+from tilesmith.codegen.structures import default_of, lowered
 from tilesmith.compiler.backend import backends
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import TargetError
@@ -58,7 +58,7 @@ def target_of(name: str) -> Target:
 @cache
 def module_text(key: str, target: Target) -> str:
     workload = Workload.parse(key)
-    config = template_of(workload.operator).default(workload, target)
+    config = default_of(workload, target)
     return emit_module(lowered(workload, target, config), target).text
 
 
@@ -161,7 +161,7 @@ def test_what_this_machine_can_run_is_right(name: str, key: str) -> None:
     else:
         powers = np.exp(arrays["x"] - arrays["x"].max(axis=1, keepdims=True))
         expected = powers / powers.sum(axis=1, keepdims=True)
-    found = compile_config(workload, target, template.default(workload, target))(arrays)
+    found = compile_config(workload, target, default_of(workload, target))(arrays)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.ir.coverage import written
 from tilesmith.search_space.ir.interpreter import interpret
+from tilesmith.search_space.scheduler import scheduler_of
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.target import load_target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 
@@ -25,9 +26,8 @@ from tilesmith.search_space.workload import Workload
 )
 def test_written_elements_are_those_of_the_interpreter(text):
     workload, target = Workload.parse(text), load_target("trn1")
-    template = template_of(workload.operator)
-    space, config = template.space(workload, target), template.default(workload, target)
-    schedule = template.schedule(workload, target, space.structure(config))
+    space, config = space_of(workload, target), default_of(workload, target)
+    schedule = scheduler_of(workload, target).schedule(workload, target, space.structure(config))
     program = lower(schedule).bind(dict(space.tiles(config)))
     inputs = {
         b.name: np.ones([e.evaluate({}) for e in b.shape], dtype=np.float32)
