@@ -1,9 +1,10 @@
 """Functional execution: what an instruction stream computes, instruction by instruction, in numpy.
 
 It runs the very stream that the timeline times. Memories are raw bytes, so that a wrong address
-reads what really lies there; they start as NaNs, so that reading what nothing wrote shows.
-Arithmetic is fp32 in the engines, PSUM accumulates in fp32, and results are rounded to the dtype
-of what they are written to (bf16, fp16, fp8 through ml_dtypes).
+reads what really lies there. A stream that reads what nothing wrote is refused, verified or not;
+memories start as NaNs nevertheless. Arithmetic is fp32 in the engines, PSUM accumulates in fp32,
+and results are rounded to the dtype of what they are written to (bf16, fp16, fp8 through
+ml_dtypes).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tilesmith.codegen.trainium.isa.instructions import (
     Space,
     shuffle_mask,
 )
+from tilesmith.codegen.trainium.isa.verification import Span, verify_dataflow
 from tilesmith.search_space.dtypes import size_of, to_numpy
 from tilesmith.search_space.errors import InputError
 from tilesmith.simulator.trainium import special
@@ -294,9 +296,11 @@ def execute(stream: InstructionStream, inputs: Mapping[str, Array]) -> dict[str,
 
     Raises:
         InputError: an input is missing or of another shape.
+        VerificationError: the stream reads, or sums into, what nothing wrote.
     """
+    verify_dataflow(stream, wanted=())
     hbm = [_tensor(stream, tensor, inputs) for tensor in stream.tensors]
-    execute_in(stream, hbm)
+    _run(stream, hbm)
     return {
         t.name: hbm[n].view(to_numpy(t.dtype)).reshape(t.shape)
         for n, t in enumerate(stream.tensors)
@@ -309,7 +313,15 @@ def execute_in(stream: InstructionStream, hbm: Sequence[Array]) -> None:
 
     Args:
         hbm: the bytes of each tensor of the stream, in its order; changed in place.
+
+    Raises:
+        VerificationError: the stream reads, or sums into, memory on chip that nothing wrote.
     """
+    verify_dataflow(stream, [Span(n, 0, tensor.nbytes) for n, tensor in enumerate(hbm)], ())
+    _run(stream, hbm)
+
+
+def _run(stream: InstructionStream, hbm: Sequence[Array]) -> None:
     machine = _Machine(stream, hbm)
     methods = {op: getattr(machine, op.name.lower()) for op in Op}
     with np.errstate(all="ignore"):

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.codegen.trainium.isa.instructions import Space
 from tilesmith.codegen.trainium.isa.memory import Tile
 from tilesmith.codegen.trainium.isa.verification import verify_dataflow
 from tilesmith.codegen.trainium.kernel.builder import Kernel
 from tilesmith.search_space.errors import VerificationError
+from tilesmith.search_space.target import load_target
+from tilesmith.simulator.trainium.functional import execute, execute_in
 
 HALF = "bfloat16"
 
@@ -264,3 +270,66 @@ def test_what_is_given_and_wanted_by_bytes(kernel):
     late = [Span(0, half - 256, 2 * half)]
     with pytest.raises(VerificationError, match=r"stored element \[127, 0\] of 'spill'"):
         verify_dataflow(draft, [Span(0, 0, half)], late)
+
+
+# -- execution ---------------------------------------------------------------------------------
+def test_an_unverified_stream_is_not_executed_on_what_nothing_wrote(kernel):
+    x, y = kernel.input("x", (128, 64)), kernel.output("y", (128, 64))
+    tile = kernel.sbuf((128, 64))
+    kernel.load(tile[:64], x[:64])
+    kernel.store(y, tile)
+    data = np.ones((128, 64), dtype=np.float32)
+    with pytest.raises(VerificationError, match=r"instruction 1 .*nothing has written"):
+        execute(kernel.draft(), {"x": data})
+    memory = [data.reshape(-1).view(np.uint8), np.zeros(128 * 64 * 4, dtype=np.uint8)]
+    with pytest.raises(VerificationError, match=r"instruction 1 .*nothing has written"):
+        execute_in(kernel.draft(), memory)
+
+
+# -- against every byte on its own -----------------------------------------------------------------
+def first_unwritten(stream):
+    """The first row that reads an element on chip that nothing wrote through its tile."""
+    written = set()
+    for instruction in stream:
+        row = instruction.index
+        for name, access in sorted(instruction.operands.items(), reverse=True):  # out comes last
+            tile = int(stream.accesses["allocation"][stream.rows[name][row]])
+            (count, _), *free = access.dims
+            starts = {access.offset}
+            for many, stride in free:
+                starts = {s + 4 * stride * i for s in starts for i in range(many)}
+            partitions = range(access.partition, access.partition + count)
+            if access.space != Space.HBM:
+                places = {(tile, p, byte) for p in partitions for byte in starts}
+                if name != "out" and not places <= written:
+                    return row
+                written |= places if name == "out" else set()
+    return None
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=60, deadline=None)
+def test_random_accesses_are_judged_as_byte_by_byte(seed):
+    rng = np.random.default_rng(seed)
+    kernel = Kernel("random", Core.of(load_target("trn1")))
+    tiles = [kernel.sbuf((8, 4, 6)) for _ in range(2)]
+    result = kernel.sbuf((8, 24))
+
+    def part(tile):
+        (a, b), (c, d) = (sorted(rng.choice(n + 1, 2, replace=False)) for n in (4, 6))
+        cut = tile[: int(rng.integers(1, 9)), a:b, c : d : int(rng.integers(1, 3))]
+        return cut if rng.integers(2) else cut.permute(2, 1)
+
+    for _ in range(int(rng.integers(4, 40))):
+        kernel.memset(part(tiles[int(rng.integers(2))]), 0.0)
+    for _ in range(2):
+        read = part(tiles[int(rng.integers(2))])
+        size = int(np.prod(read.shape[1:]))
+        kernel.activation(result[: read.partitions, :size], "exp", read)
+    draft = kernel.draft()
+    row = first_unwritten(draft)
+    if row is None:
+        verify_dataflow(draft)
+    else:
+        with pytest.raises(VerificationError, match=rf"instruction {row} .*nothing has written"):
+            verify_dataflow(draft)

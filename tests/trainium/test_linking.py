@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,14 +13,16 @@ from tilesmith.codegen.structures import default_of, lowered
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Op, Space
 from tilesmith.codegen.trainium.isa.storage import from_bytes, to_bytes
+from tilesmith.codegen.trainium.isa.verification import verify_dataflow
 from tilesmith.codegen.trainium.linking.draft import Part, Range
 from tilesmith.codegen.trainium.linking.linker import Linked, link
+from tilesmith.codegen.trainium.linking.outside import given_spans, wanted_spans
 from tilesmith.codegen.trainium.linking.residency import Policy
 from tilesmith.codegen.trainium.linking.strides import refactored
 from tilesmith.codegen.trainium.selection.prologue import prepare
 from tilesmith.codegen.trainium.selection.staging import SUFFIX, stage
 from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.errors import ModelError, VerificationError
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.target import load_target
 from tilesmith.search_space.template import template_of
@@ -331,3 +335,21 @@ def test_tiles_of_neighbours_are_apart(chain: Chain) -> None:
     for first, second in ((0, 1), (1, 2), (2, 3)):
         for low, high in spans[first]:
             assert all(stop <= low or start >= high for start, stop in spans[second])
+
+
+@pytest.mark.parametrize("policy", [None, Policy()], ids=["apart", "resident"])
+def test_every_store_of_a_linked_program_is_missed(policy):
+    """What a kernel after it reads, or the caller: no store can be left out unnoticed."""
+    chain = Chain()
+    program = chain.linked(policy)
+    spans = (
+        given_spans(chain.parts, program.ranges),
+        wanted_spans(chain.parts, program.ranges, [chain.result]),
+    )
+    verify_dataflow(program.stream, *spans)
+    stores = np.flatnonzero(program.stream.rows["op"] == Op.STORE)
+    assert len(stores)
+    for row in stores.tolist():
+        rows = {name: np.delete(column, row) for name, column in program.stream.rows.items()}
+        with pytest.raises(VerificationError, match=r"nothing has stored|no instruction"):
+            verify_dataflow(replace(program.stream, rows=rows), *spans)

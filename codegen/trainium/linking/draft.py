@@ -176,8 +176,8 @@ def concatenate(name: str, parts: Sequence[Part], core: Core) -> Draft:
         stream = part.stream
         order = np.argsort(stream.rows["position"], kind="stable")
         table = {key: column.copy() for key, column in stream.accesses.items()}
-        homes = _homes(part, ranges)
-        _move_tensors(table, part, homes, ranges)
+        local_homes = homes(part, ranges)
+        _move_tensors(table, part, local_homes, ranges)
         mine = table["allocation"] >= 0
         table["allocation"][mine] += len(allocations)
         allocations += stream.allocations
@@ -190,7 +190,7 @@ def concatenate(name: str, parts: Sequence[Part], core: Core) -> Draft:
         for key, entries in table.items():
             tables.setdefault(key, []).append(entries)
         base += len(table["space"])
-        for local, home in homes.items():
+        for local, home in local_homes.items():
             tensor = stream.tensors[local]
             written = tensor.role != "input"
             roles[home] = "temporary" if written else roles.get(home, "input")
@@ -223,7 +223,7 @@ def _merged(parts: Iterable[Part]) -> list[Range]:
     return merged
 
 
-def _homes(part: Part, ranges: list[Range]) -> dict[int, int]:
+def homes(part: Part, ranges: Sequence[Range]) -> dict[int, int]:
     """The range that each tensor of a part lies in."""
     starts = [(place.region, place.offset) for place in ranges]
     return {

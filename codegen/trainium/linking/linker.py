@@ -16,9 +16,15 @@ from dataclasses import dataclass
 
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Ints
-from tilesmith.codegen.trainium.isa.verification import verify_operands, verify_synchronisation
+from tilesmith.codegen.trainium.isa.verification import (
+    Span,
+    verify_dataflow,
+    verify_operands,
+    verify_synchronisation,
+)
 from tilesmith.codegen.trainium.linking.addresses import Resident, place_tiles
 from tilesmith.codegen.trainium.linking.draft import Draft, Part, Range, concatenate
+from tilesmith.codegen.trainium.linking.outside import given_spans, wanted_spans
 from tilesmith.codegen.trainium.linking.repeats import without_repeats
 from tilesmith.codegen.trainium.linking.residency import (
     Policy,
@@ -90,7 +96,11 @@ def links(
                 policy = policy.less()
             shared = False
             continue
-        return [_finish(draft, residents, rule, checked) for rule in rules]
+        spans = (
+            given_spans(parts, draft.ranges),
+            wanted_spans(parts, draft.ranges, external),
+        )
+        return [_finish(draft, residents, rule, spans if checked else None) for rule in rules]
 
 
 def link(
@@ -120,13 +130,20 @@ def among_neighbours(part: Part, core: Core) -> InstructionStream:
     return in_grant_order(with_semaphores(draft.stream()))
 
 
-def _finish(draft: Draft, residents: tuple[Resident, ...], rule: Rule, checked: bool) -> Linked:
-    """Order, semaphores, verification and grant order for a draft whose tiles are placed."""
+def _finish(
+    draft: Draft,
+    residents: tuple[Resident, ...],
+    rule: Rule,
+    spans: tuple[list[Span], list[Span]] | None,
+) -> Linked:
+    """Order, semaphores, verification and grant order for a draft whose tiles are placed; `spans`
+    are what is given and wanted in memory, None: do not verify."""
     whole = draft.stream()
-    if checked:
+    if spans is not None:
         verify_operands(whole)
     stream = with_semaphores(scheduled(whole, rule))
-    if checked:
+    if spans is not None:
+        verify_dataflow(stream, *spans)
         verify_synchronisation(stream)
     stream = in_grant_order(stream)
     owners = draft.owners[stream.rows["position"]]

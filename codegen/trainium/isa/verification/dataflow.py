@@ -89,13 +89,15 @@ def verify_dataflow(
         ]
     events = _events(stream, whole, tiles)
     unit = _units(whole, events, [*given, *wanted], tiles)
+    there: dict[int, list[Span]] = {}
+    for span in given:
+        there.setdefault(tiles + span.tensor, []).append(span)
     found = []
     for area, start, stop in _stories(whole, events, unit, tiles):
         size = int(unit[area])
         mask = np.zeros(int(whole.size[area]) // size, dtype=bool)
-        for span in given:
-            if tiles + span.tensor == area:
-                mask[span.first // size : span.stop // size] = True
+        for span in there.get(area, ()):
+            mask[span.first // size : span.stop // size] = True
         event, byte = _play(whole, events, range(start, stop), mask, size)
         if byte >= 0 and area < tiles:
             event, byte = _kept(stream, whole, events, area)
