@@ -37,7 +37,7 @@ from tilesmith.tuner.feature_source import Judge
 from tilesmith.tuner.ledger import Entry, MemoryLedger
 from tilesmith.tuner.options import TuneOptions, TuningSummary
 from tilesmith.tuner.runner import RunnerOptions, runners
-from tilesmith.tuner.session import tune
+from tilesmith.tuner.session import Judging, tune
 from tilesmith.tuner.strategy import Json
 from tilesmith.tuner.task import TuningTask
 
@@ -144,7 +144,7 @@ def main(
     opened = [runners[name](RunnerOptions(target, judge=judge)) for name in names]
     before, ledger = measured_peak(target), TimedLedger()
     options = TuneOptions(trials=trials, seed=seed, strategy=strategy)
-    summary = tune([TuningTask(workload)], target, ledger, opened, options, judge=judge)
+    summary = tune([TuningTask(workload)], target, ledger, opened, options, Judging(judge))
     for runner in opened:
         runner.close()
     peak = max(before, measured_peak(target))

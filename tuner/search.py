@@ -25,7 +25,7 @@ from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.cancel import Cancelled, CancelToken
 from tilesmith.tuner.cost_model import cost_models
-from tilesmith.tuner.feature_source import FeatureSource, JudgedFeatures
+from tilesmith.tuner.feature_source import JudgedFeatures, Learning
 from tilesmith.tuner.ledger import Entry, Ledger
 from tilesmith.tuner.options import TaskReport, TuneOptions
 from tilesmith.tuner.pace import PaceLog
@@ -112,8 +112,6 @@ class Search:
     Args:
         tasks: distinct workloads with their weights.
         runner: measures; its label is the search's.
-        source: features for the cost model.
-        model: name of the cost model; "" trains none: the analytical latency is the score.
         save_all: gives the whole job's state, to be committed with each chunk.
         cancel: ends measuring at the next trial, choosing at the next question to the predictor.
 
@@ -130,11 +128,11 @@ class Search:
         runner: Runner,
         ledger: Ledger,
         options: TuneOptions,
-        source: FeatureSource,
-        model: str,
+        learning: Learning,
         save_all: Callable[[], Json],
         cancel: CancelToken,
     ) -> None:
+        source, model = learning.source, learning.model
         self.runner = runner
         self.options = options
         self.trials = 0

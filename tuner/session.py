@@ -30,7 +30,7 @@ from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.cancel import Cancelled, CancelToken, Interrupted
 from tilesmith.tuner.drift import DriftWatch
 from tilesmith.tuner.evaluator import InPlace, reranked
-from tilesmith.tuner.feature_source import FeatureSource, Judge, JudgedFeatures, KnobFeatures
+from tilesmith.tuner.feature_source import Judge, JudgedFeatures, KnobFeatures, Learning
 from tilesmith.tuner.ledger import JobEnd, Ledger
 from tilesmith.tuner.options import OnProgress, Progress, TaskReport, TuneOptions, TuningSummary
 from tilesmith.tuner.publish import NEAR_TIE, canonical_best, confirm, contenders
@@ -48,16 +48,33 @@ _CONFIRMING_S = 0.25
 _CONFIRMING_SHARE = 0.15
 
 
+@dataclass(frozen=True)
+class Judging:
+    """What tells how good a schedule is before, or beside, measuring it alone.
+
+    Attributes:
+        judge: program features and analytical latencies; None: the cost model sees bare knobs.
+        is_label: whether the judge's latency is what the simulator measures; it is hidden from the
+            model that learns it, and shown where the simulator measures otherwise.
+        evaluator: judges the top candidates inside the whole model; its choices are reported.
+    """
+
+    judge: Judge | None = None
+    is_label: bool = True
+    evaluator: ModelEvaluator | None = None
+
+
+UNJUDGED = Judging()
+
+
 def tune(
     tasks: Sequence[TuningTask],
     target: Target,
     ledger: Ledger,
     runners: Sequence[Runner],
     options: TuneOptions | None = None,
+    judging: Judging = UNJUDGED,
     *,
-    judge: Judge | None = None,
-    judge_is_label: bool = True,
-    evaluator: ModelEvaluator | None = None,
     on_progress: OnProgress | None = None,
     cancel: CancelToken | None = None,
 ) -> TuningSummary:
@@ -67,10 +84,6 @@ def tune(
         tasks: workloads to tune; equal ones are merged, their weights added.
         ledger: results and state; if it holds a state, that job is resumed.
         runners: one, or the simulator before the hardware.
-        judge: program features and analytical latencies; None: the cost model sees bare knobs.
-        judge_is_label: whether the judge's latency is what the simulator measures; it is hidden
-            from the model that learns it, and shown where the simulator measures otherwise.
-        evaluator: judges the top candidates inside the whole model; its choices are reported.
         on_progress: called after every chunk of measurements.
         cancel: ends the job at the next trial.
 
@@ -81,10 +94,8 @@ def tune(
     merged = merge_tasks(tasks)
     if not merged or not runners:
         raise InputError("there is nothing to tune: give at least one task and one runner")
-    token = cancel or CancelToken()
-    job = _Job(
-        merged, target, ledger, runners, options or TuneOptions(), judge, judge_is_label, token
-    )
+    token, evaluator = cancel or CancelToken(), judging.evaluator
+    job = _Job(merged, target, ledger, runners, options or TuneOptions(), judging, token)
     job.on_progress = on_progress
     job.share = 0.0 if evaluator is None else evaluator.share
     try:
@@ -137,8 +148,7 @@ class _Job:
         ledger: Ledger,
         runners: Sequence[Runner],
         options: TuneOptions,
-        judge: Judge | None,
-        judge_is_label: bool,
+        judging: Judging,
         cancel: CancelToken,
     ) -> None:
         self._start = _started(options)
@@ -149,12 +159,8 @@ class _Job:
         self.phases = []
         for position, runner in enumerate(runners):
             screening = position < len(runners) - 1
-            is_label = judge_is_label and runner.measured_by == "simulator"
-            features = None if judge is None else JudgedFeatures(judge, target, not is_label)
-            source, model = _learner(runner, screening, features, options.cost_model)
-            search = Search(
-                tasks, target, runner, ledger, options, source, model, self.save, cancel
-            )
+            learning = _learning(runner, screening, judging, target, options.cost_model)
+            search = Search(tasks, target, runner, ledger, options, learning, self.save, cancel)
             limit = options.screening_trials * len(tasks) if screening else options.trials
             self.phases.append(_Phase(search, limit, self._deadline(screening, len(tasks))))
 
@@ -351,19 +357,22 @@ def _started(options: TuneOptions) -> float:
     return now - prepared
 
 
-def _learner(
-    runner: Runner, screening: bool, features: JudgedFeatures | None, asked: str
-) -> tuple[FeatureSource, str]:
-    """Features and the cost model's name for one runner.
+def _learning(
+    runner: Runner, screening: bool, judging: Judging, target: Target, asked: str
+) -> Learning:
+    """What one runner's search learns from, by the cost model `asked` for ("": the usual).
 
     When screening, the judge's latency is the score and nothing is learned. A model of a simulator
     says how sure it is, whether it starts from the judge's latency or must learn it.
     """
-    if features is None:
-        return KnobFeatures(), asked or "blend"
+    if judging.judge is None:
+        return Learning(KnobFeatures(), asked or "blend")
+    simulated = runner.measured_by == "simulator"
+    shown = screening or not (judging.is_label and simulated)
+    features = JudgedFeatures(judging.judge, target, shown)
     if screening:
-        return replace(features, analytical=True), ""
-    return features, asked or ("blend" if runner.measured_by == "simulator" else "residual")
+        return Learning(features, "")
+    return Learning(features, asked or ("blend" if simulated else "residual"))
 
 
 def _with_config(report: TaskReport, task: TaskSearch, config: Config | None) -> TaskReport:

@@ -16,6 +16,8 @@ time; one longer than a bank is copied to SBUF.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Space
 from tilesmith.codegen.trainium.isa.memory import HbmView, Tile
@@ -28,6 +30,20 @@ BANK = 512
 STATES = 16
 PUBLISHED = {("v1", 512): 2.34, ("v2", 512): 1.61, ("v2", 8192): 52.2, ("v3", 8192): 27.8}
 """ms on trn1, 4096 channels, by version and sequence length."""
+
+
+class State(NamedTuple):
+    """Tiles of one state: the output so far, exp(delta A), delta, A's column, delta u, the state
+    itself, and its rows of B and C."""
+
+    total: Tile
+    decay: Tile
+    delta: Tile
+    column: Tile
+    product: Tile
+    state: Tile
+    b: Tile
+    c: Tile
 
 
 class Mamba:
@@ -65,12 +81,10 @@ class Mamba:
             place = self.spread(view, state, part.start, part.stop)
             self.kernel.copy(out[:, part], place, engine="scalar")
 
-    def step(
-        self, total: Tile, first: bool, decay: Tile, delta: Tile, column: Tile, product: Tile,
-        state: Tile, b: Tile, c: Tile, initial: float | Tile = 0.0,
-    ) -> None:  # fmt: skip
+    def step(self, tiles: State, first: bool, initial: float | Tile = 0.0) -> None:
         """One state: decay, input, scan, and its share of the output (in the state's place)."""
         kernel = self.kernel
+        total, decay, delta, column, product, state, b, c = tiles
         kernel.activation(decay, "exp", delta, scale=column)
         kernel.tensor_tensor(state, product, "multiply", b)
         kernel.scan(state, decay, "multiply", state, "add", initial)
@@ -101,10 +115,8 @@ def v1(core: Core, channels: int, length: int, states: int = STATES) -> Instruct
             made = product.next()
             kernel.tensor_tensor(made, delta, "multiply", u)
             b, c = (m.spread(view, i, 0, length) for view in (m.b, m.c))
-            m.step(
-                totals[t], i == 0, decay.next(), delta, column[:, i : i + 1], made, state.next(),
-                b, c,
-            )  # fmt: skip
+            here = column[:, i : i + 1]
+            m.step(State(totals[t], decay.next(), delta, here, made, state.next(), b, c), i == 0)
     for t in range(tiles):
         kernel.store(m.rows(m.out, t), totals[t])
     return kernel.finish()
@@ -128,9 +140,8 @@ def v2(core: Core, channels: int, length: int, states: int = STATES) -> Instruct
         kernel.tensor_tensor(made, delta, "multiply", made)
         for i in range(states):
             b, c = (m.spread(view, i, 0, length) for view in (m.b, m.c))
-            m.step(
-                total, i == 0, decay.next(), delta, column[:, i : i + 1], made, state.next(), b, c
-            )
+            here = column[:, i : i + 1]
+            m.step(State(total, decay.next(), delta, here, made, state.next(), b, c), i == 0)
         kernel.store(m.rows(m.out, t), total)
     return kernel.finish()
 
@@ -195,10 +206,11 @@ def v3(
             for start in range(0, length, piece):
                 part = slice(start, start + piece)
                 b, c = (m.spread(view, i, start, start + piece) for view in (m.b, m.c))
-                m.step(
-                    total[:, part], i == 0, decay.next(), delta[:, part], columns[:, i : i + 1],
-                    made[:, part], state.next(), b, c, last,
+                state_of_piece = State(
+                    total[:, part], decay.next(), delta[:, part], columns[:, i : i + 1],
+                    made[:, part], state.next(), b, c,
                 )  # fmt: skip
+                m.step(state_of_piece, i == 0, last)
         kernel.store(m.rows(m.out, t), total)
     return kernel.finish()
 

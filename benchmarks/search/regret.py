@@ -207,19 +207,12 @@ def compared(case: Case, names: Sequence[str], seeds: int, limits: Limits, folde
     "--output", default="build/regret", show_default=True, type=click.Path(path_type=Path)
 )
 def main(
-    seeds: int,
-    trials: int,
-    most: int,
-    names: str,
-    only: str,
-    numbers: str,
-    hide_estimate: bool,
-    jobs: int,
-    output: Path,
+    seeds: int, names: str, only: str, numbers: str, jobs: int, output: Path, **limited: Any
 ) -> None:
     """Compare strategies and print one JSON object."""
+    trials, most = limited["trials"], limited["most"]
     report: dict[str, Any] = {"seeds": seeds, "trials": trials, "most": most, "spaces": {}}
-    limits = (trials, most, hide_estimate)
+    limits = (trials, most, limited["hide_estimate"])
     for number, case in enumerate(CASES):
         if (only and case.target != only) or (numbers and str(number) not in numbers.split(",")):
             continue

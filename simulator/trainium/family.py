@@ -11,7 +11,7 @@ configurations are judged together, and kept for the latest workloads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -281,7 +281,6 @@ def _result(
     bound: str,
     engines: dict[str, float],
     details: dict[str, Any],
-    notes: tuple[str, ...] = (),
 ) -> SimulationResult:
     """A result from times in ns; cycles are the tensor engine's."""
     least = roofline(workload, core).latency
@@ -296,7 +295,6 @@ def _result(
         engines=engines,
         ops=(OperatorCost(workload.key, latency / 1e3, bound, details),),
         details=details,
-        notes=notes,
     )
 
 
@@ -337,7 +335,8 @@ def _timeline_result(
         "instructions": len(played.stream),
         "tensor_peak_share": float(played.costs.flops.sum()) / peak,
     }
-    return _result(
+    found = _result(
         workload, played.core, "timeline", played.makespan, played.occupied["tensor"],
-        played.bound, played.engines, details, notes,
+        played.bound, played.engines, details,
     )  # fmt: skip
+    return replace(found, notes=notes)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from problems import TARGET, judge
+from problems import JUDGED, TARGET, judge
 
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
@@ -65,7 +65,7 @@ class ChangingMachine(SimulatorRunner):
 
 def test_candidates_from_both_sides_of_a_move_are_measured_again_in_turns() -> None:
     runner, ledger = ChangingMachine(), MemoryLedger()
-    tune([TuningTask(WORKLOAD)], TARGET, ledger, [runner], TuneOptions(trials=60), judge=judge)
+    tune([TuningTask(WORKLOAD)], TARGET, ledger, [runner], TuneOptions(trials=60), JUDGED)
     assert runner.compared[0] == 20, "as soon as the move was seen"
     assert len(runner.compared) >= 2, "and before publishing"
     assert runner.trials == 60, "measuring again is no trial"

@@ -16,7 +16,7 @@ from tilesmith.tuner.evaluator import InPlace, reranked
 from tilesmith.tuner.ledger import MemoryLedger
 from tilesmith.tuner.options import TuneOptions
 from tilesmith.tuner.publish import contenders
-from tilesmith.tuner.session import tune
+from tilesmith.tuner.session import Judging, tune
 from tilesmith.tuner.task import TuningTask
 
 ONE = Workload.parse("matmul m=64 n=64 k=64")
@@ -169,8 +169,7 @@ def test_tuning_reports_what_the_evaluator_chose() -> None:
         MemoryLedger(),
         [NoisyHardware()],
         TuneOptions(trials=20, time_limit_s=60),
-        judge=judge,
-        evaluator=LikesTheSlowest(),
+        Judging(judge, evaluator=LikesTheSlowest()),
     )
     found = summary.in_place
     assert set(found.choices) == {ONE, TWO}
@@ -197,7 +196,7 @@ def test_no_comparison_begins_that_would_end_after_the_time_limit(
 
     summary = tune(
         [TuningTask(ONE), TuningTask(TWO)], TARGET, MemoryLedger(), [NoisyHardware()],
-        TuneOptions(trials=40, time_limit_s=10), judge=judge, evaluator=FourSeconds(),
+        TuneOptions(trials=40, time_limit_s=10), Judging(judge, evaluator=FourSeconds()),
     )  # fmt: skip
     assert summary.in_place.compared == 2
 
@@ -214,7 +213,7 @@ def test_without_a_time_limit_trials_pay_for_comparisons_that_repeat() -> None:
     counts = [
         tune(
             [TuningTask(ONE), TuningTask(TWO)], TARGET, MemoryLedger(), [NoisyHardware()],
-            TuneOptions(trials=trials), judge=judge, evaluator=Exact(),
+            TuneOptions(trials=trials), Judging(judge, evaluator=Exact()),
         ).in_place.compared
         for trials in (8, 12)
     ]  # fmt: skip

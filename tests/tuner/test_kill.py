@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from problems import TARGET, judge
+from problems import JUDGED, TARGET, judge
 from tune_to_end import OPTIONS, TASKS
 
 from tilesmith.records.database import Database
@@ -35,7 +35,7 @@ def start(path: Path, slowness: float) -> subprocess.Popen[bytes]:
 def test_a_job_killed_again_and_again_ends_as_the_uninterrupted_one(tmp_path: Path) -> None:
     whole = MemoryLedger()
     runner = runners["simulator"](RunnerOptions(TARGET, judge=judge))
-    tune(TASKS, TARGET, whole, [runner], OPTIONS, judge=judge)
+    tune(TASKS, TARGET, whole, [runner], OPTIONS, JUDGED)
     path = tmp_path / "tuning.db"
     with Database.open(str(path)) as database:
         for enough in (10, 26):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from problems import TARGET, judge, refusing
+from problems import JUDGED, TARGET, judge, refusing
 
 from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.records.database import Database
@@ -30,7 +30,7 @@ from tilesmith.tuner.options import Progress, TuneOptions
 from tilesmith.tuner.publish import canonical_best
 from tilesmith.tuner.runner import Candidate, RunnerOptions, runners
 from tilesmith.tuner.runners.simulator import SimulatorRunner
-from tilesmith.tuner.session import tune
+from tilesmith.tuner.session import Judging, tune
 from tilesmith.tuner.strategy import strategies
 from tilesmith.tuner.task import Trial, TuningTask
 
@@ -110,14 +110,13 @@ def test_the_judges_latency_is_shown_where_the_simulator_measures_otherwise(
     monkeypatch.setattr(Blend, "fit", watching)
     runner = simulator() if is_label else SlowerThanJudgement()
     options = TuneOptions(trials=40, seed=1)
-    tune([TASKS[0]], TARGET, MemoryLedger(), [runner], options, judge=judge,
-         judge_is_label=is_label)  # fmt: skip
+    tune([TASKS[0]], TARGET, MemoryLedger(), [runner], options, Judging(judge, is_label))
     assert seen and set(seen) == {not is_label}
 
 
 def test_the_default_comes_first_and_the_best_is_never_worse() -> None:
     ledger = MemoryLedger()
-    summary = tune(TASKS, TARGET, ledger, [simulator()], OPTIONS, judge=judge)
+    summary = tune(TASKS, TARGET, ledger, [simulator()], OPTIONS, JUDGED)
     assert summary.trials == len(ledger.entries) == 60 and summary.ending == "finished"
     assert [e.trial.config for e in ledger.entries[:2]] == [
         default_of(task.workload, TARGET) for task in TASKS
@@ -137,7 +136,7 @@ def test_the_default_comes_first_and_the_best_is_never_worse() -> None:
 def test_a_killed_job_resumes_to_the_same_trials(strategy: str) -> None:
     options = TuneOptions(trials=100, seed=1, strategy=strategy)
     whole = MemoryLedger()
-    tune(TASKS, TARGET, whole, [simulator()], options, judge=judge)
+    tune(TASKS, TARGET, whole, [simulator()], options, JUDGED)
 
     class Killed(BaseException):
         pass
@@ -150,10 +149,10 @@ def test_a_killed_job_resumes_to_the_same_trials(strategy: str) -> None:
 
     mortal = Mortal()
     with pytest.raises(Killed):
-        tune(TASKS, TARGET, mortal, [simulator()], options, judge=judge)
+        tune(TASKS, TARGET, mortal, [simulator()], options, JUDGED)
     assert 25 <= len(mortal.entries) < 100
     resumed = MemoryLedger(job=mortal.entries, state=json.loads(json.dumps(mortal.saved_state())))
-    summary = tune(TASKS, TARGET, resumed, [simulator()], options, judge=judge)
+    summary = tune(TASKS, TARGET, resumed, [simulator()], options, JUDGED)
     assert configs(resumed) == configs(whole)
     assert summary.trials == 100
 
@@ -161,7 +160,7 @@ def test_a_killed_job_resumes_to_the_same_trials(strategy: str) -> None:
 def test_two_runners_screen_then_measure_and_labels_stay_apart() -> None:
     ledger, hardware = MemoryLedger(), NoisyHardware()
     options = TuneOptions(trials=40, screening_trials=24)
-    summary = tune(TASKS, TARGET, ledger, [simulator(), hardware], options, judge=judge)
+    summary = tune(TASKS, TARGET, ledger, [simulator(), hardware], options, JUDGED)
     labels = [e.trial.result.measured_by for e in ledger.entries]
     assert labels[:48] == ["simulator"] * 48 and set(labels[48:]) == {"hardware"}
     assert summary.simulated == 48 and summary.trials == 40
@@ -176,12 +175,12 @@ def test_two_runners_screen_then_measure_and_labels_stay_apart() -> None:
 
 def test_rivals_are_confirmed_and_crashes_neither_repeat_nor_win() -> None:
     ledger, hardware = MemoryLedger(), NoisyHardware()
-    summary = tune(TASKS, TARGET, ledger, [hardware], OPTIONS, judge=judge)
+    summary = tune(TASKS, TARGET, ledger, [hardware], OPTIONS, JUDGED)
     assert len(set(hardware.measured)) >= 55
     assert {c for rivals in hardware.compared for c in rivals} >= {r.config for r in summary.tasks}
     again = NoisyHardware()
     known = MemoryLedger(known=ledger.entries)
-    tune(TASKS, TARGET, known, [again], TuneOptions(trials=20), judge=judge)
+    tune(TASKS, TARGET, known, [again], TuneOptions(trials=20), JUDGED)
     assert not {(e.workload.key, e.trial.config.key) for e in known.entries[:20]} & set(
         configs(ledger)
     ), "nothing that earlier jobs measured is measured again"
@@ -202,17 +201,17 @@ def test_small_spaces_end_cleanly_and_early_stopping_ends_tasks() -> None:
     tiny = Workload.parse("matmul m=1 n=1 k=1")
     size = space_of(tiny, TARGET).size
     ledger = MemoryLedger()
-    summary = tune([TuningTask(tiny)], TARGET, ledger, [simulator()], OPTIONS, judge=judge)
+    summary = tune([TuningTask(tiny)], TARGET, ledger, [simulator()], OPTIONS, JUDGED)
     assert summary.trials == len(ledger.entries) == min(60, size)
     patient = TuneOptions(trials=2000, early_stopping=20)
-    stopped = tune(TASKS, TARGET, MemoryLedger(), [simulator()], patient, judge=judge)
+    stopped = tune(TASKS, TARGET, MemoryLedger(), [simulator()], patient, JUDGED)
     assert stopped.trials < 2000 and "stopped early" in stopped.reason
 
 
 def test_every_failure_is_recorded_and_a_job_of_failures_still_ends() -> None:
     runner = SimulatorRunner(RunnerOptions(TARGET, judge=refusing))
     ledger = MemoryLedger()
-    summary = tune(TASKS, TARGET, ledger, [runner], TuneOptions(trials=20), judge=refusing)
+    summary = tune(TASKS, TARGET, ledger, [runner], TuneOptions(trials=20), Judging(refusing))
     assert summary.failures == {"constraint": 20}
     assert all(report.best_s is None and report.config is None for report in summary.tasks)
     assert "rejects it (sbuf)" in ledger.entries[0].trial.result.message
@@ -228,15 +227,9 @@ def test_cancelling_and_signals_keep_what_is_finished() -> None:
 
     with cancel_on_signals(token):
         summary = tune(
-            TASKS,
-            TARGET,
-            ledger,
-            [NoisyHardware()],
-            OPTIONS,
-            judge=judge,
-            on_progress=stop,
-            cancel=token,
-        )
+            TASKS, TARGET, ledger, [NoisyHardware()], OPTIONS, JUDGED,
+            on_progress=stop, cancel=token,
+        )  # fmt: skip
     assert summary.ending == "cancelled" and summary.reason == "cancelled by SIGTERM"
     assert len(ledger.entries) == summary.trials == 10 and ledger.end == "interrupted"
 
@@ -253,7 +246,7 @@ def test_cancelling_while_choosing_does_not_wait_for_the_choice() -> None:
         return judge(workload, target, configs)
 
     summary = tune(
-        TASKS, TARGET, ledger, [NoisyHardware()], OPTIONS, judge=cancelling, cancel=token
+        TASKS, TARGET, ledger, [NoisyHardware()], OPTIONS, Judging(cancelling), cancel=token
     )
     assert summary.ending == "cancelled" and summary.reason == "cancelled by a test"
     assert len(ledger.entries) == summary.trials == 2, "the defaults"
@@ -262,7 +255,7 @@ def test_cancelling_while_choosing_does_not_wait_for_the_choice() -> None:
 
 def test_time_limit_is_kept() -> None:
     limited = TuneOptions(trials=None, time_limit_s=0.3)
-    summary = tune(TASKS, TARGET, MemoryLedger(), [simulator()], limited, judge=judge)
+    summary = tune(TASKS, TARGET, MemoryLedger(), [simulator()], limited, JUDGED)
     assert summary.reason == "the time limit is reached"
 
 
@@ -283,7 +276,7 @@ def test_no_more_is_measured_at_once_than_there_is_time_for(
     monkeypatch.setattr("tilesmith.tuner.search.time.monotonic", lambda: now)
     runner = Slow(RunnerOptions(TARGET, judge=judge))
     limited = TuneOptions(trials=None, time_limit_s=30, seed=1)
-    summary = tune(TASKS, TARGET, MemoryLedger(), [runner], limited, judge=judge)
+    summary = tune(TASKS, TARGET, MemoryLedger(), [runner], limited, JUDGED)
     assert summary.reason == "the time limit is reached"
     assert 29 <= now <= 31 and max(chunks) > 1
 
@@ -296,10 +289,10 @@ def test_wrong_input_is_named() -> None:
     with pytest.raises(InputError, match="time-limit = -1 is out of range"):
         TuneOptions(time_limit_s=-1)
     ledger = MemoryLedger()
-    tune(TASKS, TARGET, ledger, [simulator()], TuneOptions(trials=4), judge=judge)
+    tune(TASKS, TARGET, ledger, [simulator()], TuneOptions(trials=4), JUDGED)
     other = MemoryLedger(job=ledger.entries, state=ledger.saved_state())
     with pytest.raises(InputError, match="other tasks"):
-        tune(TASKS[:1], TARGET, other, [simulator()], OPTIONS, judge=judge)
+        tune(TASKS[:1], TARGET, other, [simulator()], OPTIONS, JUDGED)
 
 
 def test_a_failing_ledger_ends_the_job_as_failed() -> None:
@@ -309,25 +302,25 @@ def test_a_failing_ledger_ends_the_job_as_failed() -> None:
 
     ledger = Full()
     with pytest.raises(JobError, match="disk is full"):
-        tune(TASKS, TARGET, ledger, [simulator()], OPTIONS, judge=judge)
+        tune(TASKS, TARGET, ledger, [simulator()], OPTIONS, JUDGED)
     assert ledger.end == "failed"
 
 
 def test_equal_workloads_are_one_task() -> None:
     ledger = MemoryLedger()
     tasks = [TuningTask(SMALL, 1.0), TuningTask(BIG, 2.0), TuningTask(SMALL, 4.0)]
-    summary = tune(tasks, TARGET, ledger, [simulator()], TuneOptions(trials=10), judge=judge)
+    summary = tune(tasks, TARGET, ledger, [simulator()], TuneOptions(trials=10), JUDGED)
     assert [(r.workload, r.weight) for r in summary.tasks] == [(SMALL, 5.0), (BIG, 2.0)]
 
 
 def test_replay_of_a_recorded_job_finds_its_best_again() -> None:
     ledger = MemoryLedger()
-    first = tune(TASKS, TARGET, ledger, [simulator()], OPTIONS, judge=judge)
+    first = tune(TASKS, TARGET, ledger, [simulator()], OPTIONS, JUDGED)
     recorded: dict[str, dict[Config, MeasureResult]] = {}
     for entry in ledger.entries:
         recorded.setdefault(entry.workload.key, {})[entry.trial.config] = entry.trial.result
     replay = runners["replay"](RunnerOptions(TARGET, recorded=recorded))
-    again = tune(TASKS, TARGET, MemoryLedger(), [replay], OPTIONS, judge=judge)
+    again = tune(TASKS, TARGET, MemoryLedger(), [replay], OPTIONS, JUDGED)
     assert [r.best_s for r in again.tasks] == [r.best_s for r in first.tasks]
     with pytest.raises(InputError, match="nothing to replay"):
         runners["replay"](RunnerOptions(TARGET))
@@ -335,7 +328,7 @@ def test_replay_of_a_recorded_job_finds_its_best_again() -> None:
 
 def test_the_database_holds_every_trial_and_resumes_exactly(tmp_path: Path) -> None:
     whole = MemoryLedger()
-    tune(TASKS, TARGET, whole, [simulator()], OPTIONS, judge=judge)
+    tune(TASKS, TARGET, whole, [simulator()], OPTIONS, JUDGED)
     with Database.open(str(tmp_path / "tuning.db")) as database:
         started = DatabaseLedger.start(
             database, TARGET, 1, command="tune", seed=1, strategy="evolutionary"
@@ -352,13 +345,13 @@ def test_the_database_holds_every_trial_and_resumes_exactly(tmp_path: Path) -> N
             started,
             [simulator()],
             OPTIONS,
-            judge=judge,
+            JUDGED,
             on_progress=stop,
             cancel=token,
         )
         assert 20 < len(database.query(Filter(), limit=None)) < 60
         resumed = DatabaseLedger.resume(database, TARGET, 1, command="tune")
-        summary = tune(TASKS, TARGET, resumed, [simulator()], OPTIONS, judge=judge)
+        summary = tune(TASKS, TARGET, resumed, [simulator()], OPTIONS, JUDGED)
         records = database.query(Filter(), sort="oldest", limit=None)
         assert [(r.workload_key, r.config.key) for r in records] == configs(whole)
         best = database.best(BIG, TARGET)
@@ -377,11 +370,11 @@ def test_the_database_holds_every_trial_and_resumes_exactly(tmp_path: Path) -> N
 
 def test_configurations_carry_over_between_shapes() -> None:
     known = MemoryLedger()
-    tune([TuningTask(BIG)], TARGET, known, [simulator()], OPTIONS, judge=judge)
+    tune([TuningTask(BIG)], TARGET, known, [simulator()], OPTIONS, JUDGED)
     best = min(known.entries, key=lambda entry: entry.trial.result.samples).trial.config
     other = Workload.parse("matmul m=128 n=128 k=256 const=b")
     ledger = MemoryLedger(known=known.entries)
-    tune([TuningTask(other)], TARGET, ledger, [simulator()], TuneOptions(trials=9), judge=judge)
+    tune([TuningTask(other)], TARGET, ledger, [simulator()], TuneOptions(trials=9), JUDGED)
     assert Trial(best, ledger.entries[1].trial.result) in [e.trial for e in ledger.entries[:6]]
 
 
@@ -389,7 +382,7 @@ def test_a_default_aborted_as_slow_still_has_a_latency_to_compare_with() -> None
     default = default_of(BIG, TARGET)
     slow = MeasureResult("slow", "simulator", (0.5,), "took 3 x as long")
     known = MemoryLedger(known=[Entry(BIG, Trial(default, slow))])
-    summary = tune(TASKS[:1], TARGET, known, [simulator()], TuneOptions(trials=8), judge=judge)
+    summary = tune(TASKS[:1], TARGET, known, [simulator()], TuneOptions(trials=8), JUDGED)
     assert summary.tasks[0].default_s == 0.5
     best = summary.tasks[0].best_s
     assert best is not None and best < 0.5
@@ -400,5 +393,5 @@ def test_a_quarantined_default_is_not_tried_again() -> None:
     default = default_of(BIG, TARGET)
     crash = MeasureResult("crash", "hardware", message="the worker died")
     known = MemoryLedger(known=[Entry(BIG, Trial(default, crash))])
-    tune(TASKS[:1], TARGET, known, [simulator()], TuneOptions(trials=8), judge=judge)
+    tune(TASKS[:1], TARGET, known, [simulator()], TuneOptions(trials=8), JUDGED)
     assert default not in [entry.trial.config for entry in known.entries]

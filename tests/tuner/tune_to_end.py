@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from problems import TARGET, judge
+from problems import JUDGED, TARGET, judge
 
 from tilesmith.records.database import Database
 from tilesmith.search_space.errors import InputError
@@ -39,7 +39,7 @@ def main(path: str, slowness: float) -> None:
             ledger,
             [runner],
             OPTIONS,
-            judge=judge,
+            JUDGED,
             on_progress=lambda progress: time.sleep(slowness),
         )
 

@@ -36,7 +36,7 @@ from tilesmith.tuner.options import TaskReport as TunedTask
 from tilesmith.tuner.publish import NEAR_TIE
 from tilesmith.tuner.runner import Runner, RunnerOptions, runners
 from tilesmith.tuner.scheduler import schedulers
-from tilesmith.tuner.session import tune
+from tilesmith.tuner.session import Judging, tune
 from tilesmith.tuner.strategy import strategies
 from tilesmith.tuner.task import TuningTask
 
@@ -188,9 +188,11 @@ def _tuned(
             ledger,
             measuring,
             job.options,
-            judge=judge if simulated else None,
-            judge_is_label=not simulated or judges_as_measured(job.target),
-            evaluator=_evaluator(job, database),
+            Judging(
+                judge=judge if simulated else None,
+                is_label=not simulated or judges_as_measured(job.target),
+                evaluator=_evaluator(job, database),
+            ),
             on_progress=observer,
             cancel=token,
         )

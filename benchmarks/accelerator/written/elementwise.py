@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import sqrt
 
 from tilesmith.codegen.trainium.isa.core import Core
@@ -45,10 +46,22 @@ def gelu(core: Core, rows: int, columns: int, dtype: str = "float32") -> Instruc
     return kernel.finish()
 
 
-def adamw(
-    core: Core, rows: int, columns: int, rate: float = 1e-3, beta1: float = 0.9,
-    beta2: float = 0.999, epsilon: float = 1e-8, decay: float = 0.01, step: int = 10,
-) -> InstructionStream:  # fmt: skip
+@dataclass(frozen=True)
+class AdamW:
+    """What the optimiser is told; `step` counts from one."""
+
+    rate: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    decay: float = 0.01
+    step: int = 10
+
+
+USUAL = AdamW()
+
+
+def adamw(core: Core, rows: int, columns: int, told: AdamW = USUAL) -> InstructionStream:
     """One step of AdamW: parameters and both moments are read and written, gradients read."""
     kernel = Kernel("adamw", core)
     names = ("parameter", "m", "v", "gradient")
@@ -61,26 +74,28 @@ def adamw(
             tiles = [places[n].next()[:, : part.stop - part.start] for n in (*names, "update")]
             for tile, view in zip(tiles, block[:4], strict=False):
                 kernel.load(tile, view[:, part])
-            _adamw_step(kernel, tiles, (rate, beta1, beta2, epsilon, decay, step))
+            _adamw_step(kernel, tiles, told)
             for tile, view in zip(tiles, block[4:], strict=False):
                 kernel.store(view[:, part], tile)
     return kernel.finish()
 
 
-def _adamw_step(kernel: Kernel, tiles: list[Tile], numbers: tuple[float, ...]) -> None:
+def _adamw_step(kernel: Kernel, tiles: list[Tile], told: AdamW) -> None:
     """Both moments and the parameter in place; squares and roots on scalar, the rest on vector."""
     parameter, m, v, gradient, update = tiles
-    rate, beta1, beta2, epsilon, decay, step = numbers
-    first, second = 1 - beta1**step, 1 - beta2**step
+    beta1, beta2, rate = told.beta1, told.beta2, told.rate
+    first, second = 1 - beta1**told.step, 1 - beta2**told.step
     kernel.activation(update, "square", gradient, scale=sqrt(1 - beta2))
     kernel.tensor_scalar(m, m, "multiply", beta1)
     kernel.scalar_tensor_tensor(m, gradient, "multiply", 1 - beta1, "add", m)
     kernel.scalar_tensor_tensor(v, v, "multiply", beta2, "add", update)
     kernel.activation(update, "sqrt", v, scale=1 / second)
-    kernel.tensor_scalar(update, update, "add", epsilon)
+    kernel.tensor_scalar(update, update, "add", told.epsilon)
     kernel.reciprocal(update, update)
     kernel.scalar_tensor_tensor(update, update, "multiply", -rate / first, "multiply", m)
-    kernel.scalar_tensor_tensor(parameter, parameter, "multiply", 1 - rate * decay, "add", update)
+    kernel.scalar_tensor_tensor(
+        parameter, parameter, "multiply", 1 - rate * told.decay, "add", update
+    )
 
 
 def rope(core: Core, tokens: int, heads: int, width: int) -> InstructionStream:
