@@ -1,11 +1,15 @@
-"""Formulas: pointwise expressions as text, `relu(add(x0,x1))`, read into scalars and into numpy.
+"""Formulas: pointwise expressions of numbered operands, such as `relu(add(x0,x1))`.
 
     formula  = number | operand | name '(' formula {',' formula} ')'
     operand  = 'x' digits
 
-A formula is part of a workload's key, so it holds no blanks. Names are the functions of
-`scalar.FUNCTIONS` and the epilogue steps that need no operand (`relu`, `clip(x,0,6)`, `gelu`, ...).
-The numpy side is written independently of the compiled one: it is the reference.
+A formula is a `Scalar`: constants, operands (loads `x0`, `x1`, ... without indices) and calls of
+`scalar.FUNCTIONS` and `scalar.COMPOSITES`. It is composed, substituted and merged as that, and is
+text only where it enters a workload's key, which holds no blanks. The numpy side is written
+independently of the compiled one: it is the reference.
+
+Invariants: `parse_formula(formula_text(f)) == f`; a number written without a point or exponent is
+an `int`, so that printing what was read gives the same text, and keys stay what they are.
 """
 
 from __future__ import annotations
@@ -13,7 +17,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +25,18 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.epilogue import STEPS
 from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.ir.scalar import FUNCTIONS, Const, Scalar, call
+from tilesmith.search_space.ir.scalar import (
+    COMPOSITES,
+    FUNCTIONS,
+    Call,
+    Const,
+    Load,
+    Scalar,
+    Select,
+    call,
+    loads,
+    rewrite,
+)
 from tilesmith.search_space.scheduling.fusion import pointwise
 
 _TOKEN = re.compile(r"x\d+(?![\w.])|[A-Za-z_]\w*|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[(),]")
@@ -41,47 +55,41 @@ _NUMPY: Mapping[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Number:
-    """A literal."""
-
-    value: float
+def operand(index: int) -> Load:
+    """Operand number `index`."""
+    return Load(f"x{index}", ())
 
 
-@dataclass(frozen=True)
-class OperandName:
-    """Operand number `index`, written `x0`, `x1`, ..."""
-
-    index: int
+def number(value: float) -> Const:
+    """A number as keys write it: the shortest that single precision tells from others."""
+    return Const(float(str(np.float32(value))))
 
 
-@dataclass(frozen=True)
-class Function:
-    """A function and its arguments."""
-
-    name: str
-    arguments: tuple[Formula, ...]
-
-
-Formula = Number | OperandName | Function
-
-
-def function_names() -> tuple[str, ...]:
-    """Every name a formula may call."""
-    return (*FUNCTIONS, *_steps())
+def formula_text(formula: Scalar) -> str:
+    """The formula as a workload's key holds it."""
+    match formula:
+        case Const(value):
+            return _number_text(value)
+        case Call(name, arguments):
+            return f"{name}({','.join(map(formula_text, arguments))})"
+        case Load(name):
+            return name
+        case Select():
+            raise AssertionError("a formula chooses by where(), not by conditions on indices")
 
 
-def _steps() -> dict[str, int]:
-    """Epilogue steps without operand: name -> how many numbers they take."""
-    return {
-        name: len(kind.arguments)
-        for name, kind in STEPS.items()
-        if kind.operand == "none" and name not in FUNCTIONS
-    }
+def _number_text(value: float) -> str:
+    """An `int` without a point; a number of single precision as numpy writes it (1e-04, not
+    0.0001), which is how keys always had it."""
+    if isinstance(value, int):
+        return str(value)
+    with np.errstate(over="ignore"):
+        single = str(np.float32(value))
+    return single if float(single) == value else repr(value)
 
 
 @lru_cache(maxsize=1024)
-def parse_formula(text: str) -> Formula:
+def parse_formula(text: str) -> Scalar:
     """Read a formula.
 
     Raises:
@@ -96,17 +104,17 @@ def parse_formula(text: str) -> Formula:
     return formula
 
 
-def _read(text: str, tokens: Sequence[str]) -> tuple[Formula, Sequence[str]]:
+def _read(text: str, tokens: Sequence[str]) -> tuple[Scalar, Sequence[str]]:
     if not tokens or tokens[0] in "(),":
         raise WorkloadError(
             f"formula '{text}' lacks a value before '{''.join(tokens) or 'its end'}'"
         )
     head, rest = tokens[0], tokens[1:]
     if not head[0].isalpha() and head[0] != "_":
-        return Number(float(head)), rest
+        return Const(int(head) if head.lstrip("+-").isdigit() else float(head)), rest
     if re.fullmatch(r"x\d+", head):
-        return OperandName(int(head[1:])), rest
-    arguments: list[Formula] = []
+        return operand(int(head[1:])), rest
+    arguments: list[Scalar] = []
     if not rest or rest[0] != "(":
         raise WorkloadError(f"formula '{text}': '{head}' is a function and needs (arguments)")
     while rest and rest[0] != ")":
@@ -114,69 +122,81 @@ def _read(text: str, tokens: Sequence[str]) -> tuple[Formula, Sequence[str]]:
         arguments.append(argument)
         if not rest or rest[0] not in ",)":
             raise WorkloadError(f"formula '{text}' lacks a ')' or ','")
-    return _function(text, head, tuple(arguments)), rest[1:]
+    return _call(text, head, arguments), rest[1:]
 
 
-def _function(text: str, name: str, arguments: tuple[Formula, ...]) -> Function:
-    """Check name and arity; numbers of an epilogue step may be left out."""
-    steps = _steps()
+def _call(text: str, name: str, arguments: Sequence[Scalar]) -> Call:
+    """Check name and arity; numbers of a composite may be left out."""
     if name in FUNCTIONS:
         if len(arguments) != FUNCTIONS[name]:
             raise WorkloadError(f"formula '{text}': '{name}' takes {FUNCTIONS[name]} arguments")
-        return Function(name, arguments)
-    if name not in steps:
-        raise WorkloadError(
-            f"formula '{text}': unknown function '{name}'; one of {', '.join(function_names())}"
-        )
+        return call(name, *arguments)
+    if name not in COMPOSITES:
+        known = ", ".join((*FUNCTIONS, *COMPOSITES))
+        raise WorkloadError(f"formula '{text}': unknown function '{name}'; one of {known}")
     if len(arguments) == 1:
-        defaults = tuple(Number(value) for value in STEPS[name].arguments)
-        return Function(name, (*arguments, *defaults))
-    if len(arguments) != 1 + steps[name] or not all(isinstance(a, Number) for a in arguments[1:]):
-        raise WorkloadError(f"formula '{text}': '{name}' takes a value and {steps[name]} numbers")
-    return Function(name, arguments)
+        return call(name, *arguments, *STEPS[name].arguments)
+    numbers = COMPOSITES[name] - 1
+    if len(arguments) != 1 + numbers or not all(isinstance(a, Const) for a in arguments[1:]):
+        raise WorkloadError(f"formula '{text}': '{name}' takes a value and {numbers} numbers")
+    return call(name, *arguments)
 
 
-def operand_count(formula: Formula) -> int:
+def uses(formula: Scalar, index: int) -> int:
+    """How often operand number `index` stands in it."""
+    return sum(found == operand(index) for found in loads(formula))
+
+
+def operand_count(formula: Scalar) -> int:
     """One more than the highest operand number in it."""
-    match formula:
-        case OperandName(index):
-            return index + 1
-        case Function(_, arguments):
-            return max(operand_count(argument) for argument in arguments)
-        case _:
-            return 0
+    return max((_index(found) + 1 for found in loads(formula)), default=0)
 
 
-def functions(formula: Formula) -> frozenset[str]:
+def _index(found: Load) -> int:
+    return int(found.buffer[1:])
+
+
+def functions(formula: Scalar) -> frozenset[str]:
     """Names of the functions it calls."""
-    if not isinstance(formula, Function):
+    if not isinstance(formula, Call):
         return frozenset()
-    return frozenset((formula.name,)).union(*(functions(a) for a in formula.arguments))
+    return frozenset((formula.function,)).union(*(functions(a) for a in formula.arguments))
 
 
-def to_scalar(formula: Formula, operands: Sequence[Scalar]) -> Scalar:
-    """The formula over loads, for a compute stage."""
+def substituted(formula: Scalar, operands: Mapping[int, Scalar]) -> Scalar:
+    """The formula with a formula in the place of each operand, by number."""
+    return rewrite(formula, lambda index: index, lambda found: operands[_index(found)])
+
+
+def expanded(formula: Scalar, operands: Sequence[Scalar]) -> Scalar:
+    """The formula over loads and without composites, for a compute stage."""
     match formula:
-        case Number(value):
-            return Const(value)
-        case OperandName(index):
-            return operands[index]
-        case Function(name, arguments):
-            if name in FUNCTIONS:
-                return call(name, *(to_scalar(a, operands) for a in arguments))
-            numbers = [a.value for a in arguments[1:] if isinstance(a, Number)]
-            return pointwise(name, to_scalar(arguments[0], operands), *numbers)
+        case Const(value):
+            return Const(float(value))
+        case Load():
+            return operands[_index(formula)]
+        case Call(name, arguments) if name in COMPOSITES:
+            return pointwise(name, expanded(arguments[0], operands), *_numbers(formula))
+        case Call(name, arguments):
+            return call(name, *(expanded(argument, operands) for argument in arguments))
+        case Select():
+            raise AssertionError("a formula chooses by where(), not by conditions on indices")
 
 
-def evaluate(formula: Formula, operands: Sequence[NDArray[Any]]) -> Any:
+def _numbers(composite: Call) -> list[float]:
+    return [float(a.value) for a in composite.arguments[1:] if isinstance(a, Const)]
+
+
+def evaluate(formula: Scalar, operands: Sequence[NDArray[Any]]) -> Any:
     """The formula over (broadcast) arrays, in numpy."""
     match formula:
-        case Number(value):
-            return value
-        case OperandName(index):
-            return operands[index]
-        case Function(name, arguments):
-            if name in FUNCTIONS:
-                return _NUMPY[name](*(evaluate(a, operands) for a in arguments))
-            numbers = [a.value for a in arguments[1:] if isinstance(a, Number)]
-            return STEPS[name].formula(evaluate(arguments[0], operands), None, *numbers)
+        case Const(value):
+            return float(value)
+        case Load():
+            return operands[_index(formula)]
+        case Call(name, arguments) if name in COMPOSITES:
+            return STEPS[name].formula(evaluate(arguments[0], operands), None, *_numbers(formula))
+        case Call(name, arguments):
+            return _NUMPY[name](*(evaluate(argument, operands) for argument in arguments))
+        case Select():
+            raise AssertionError("a formula chooses by where(), not by conditions on indices")

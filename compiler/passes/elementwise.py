@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,9 +17,16 @@ from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.epilogue import STEPS
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import flatten
+from tilesmith.search_space.formula import (
+    formula_text,
+    number,
+    operand,
+    parse_formula,
+    substituted,
+    uses,
+)
+from tilesmith.search_space.ir.scalar import Scalar, call
 from tilesmith.search_space.workload import Workload, shape_text
-
-_OPERAND = re.compile(r"x(\d+)(?![\w.(])")
 
 Shape = tuple[int, ...]
 
@@ -58,17 +64,16 @@ def _lower(rewriter: Rewriter, node: Node) -> None:
     found = formula_of(rewriter, node)
     if found is None:
         return
-    text, operands = found
+    formula, operands = found
     if not operands or any(
         not _broadcasts(rewriter.info(name).dims, result.dims) for name in operands
     ):
         return
     try:
-        own = kernel(
-            _workload(rewriter, text, operands, result.dims), operands, result.name, node.name
-        )
+        workload = _workload(rewriter, formula, operands, result.dims)
     except WorkloadError:
         return
+    own = kernel(workload, operands, result.name, node.name)
     rewriter.replace(masked, own)
     _absorb(rewriter, own)
 
@@ -105,23 +110,23 @@ def is_elementwise(node: Node) -> bool:
     return node.workload is not None and node.workload.operator == "elementwise"
 
 
+def formula_in(workload: Workload) -> Scalar:
+    """What an elementwise workload computes."""
+    return parse_formula(workload.text("expression"))
+
+
 def _merged(rewriter: Rewriter, before: Node, node: Node) -> Node | None:
     """One kernel that computes `before` inside `node`."""
     assert before.workload is not None and node.workload is not None
     name = before.outputs[0]
     shape = rewriter.info(node.writes[0]).dims
-    text = node.workload.text("expression")
-    position = node.inputs.index(name)
-    if rewriter.info(name).dims != shape or _uses(text, position) != 1:
+    outer, position = formula_in(node.workload), node.inputs.index(name)
+    if rewriter.info(name).dims != shape or uses(outer, position) != 1:
         return None
     others = [other for other in node.inputs if other != name]
     operands = tuple(dict.fromkeys((*before.inputs, *others)))
-    inner = _renumbered(
-        before.workload.text("expression"),
-        {i: f"x{operands.index(n)}" for i, n in enumerate(before.inputs)},
-    )
-    mapping = {i: f"x{operands.index(n)}" for i, n in enumerate(node.inputs) if n != name}
-    whole = _renumbered(text, {**mapping, position: inner})
+    inner = substituted(formula_in(before.workload), _numbered(before.inputs, operands))
+    whole = substituted(outer, {**_numbered(node.inputs, operands), position: inner})
     try:
         workload = _workload(rewriter, whole, operands, shape)
     except WorkloadError:
@@ -129,12 +134,9 @@ def _merged(rewriter: Rewriter, before: Node, node: Node) -> Node | None:
     return kernel(workload, operands, node.writes[0], node.name)
 
 
-def _uses(text: str, operand: int) -> int:
-    return sum(int(found) == operand for found in _OPERAND.findall(text))
-
-
-def _renumbered(text: str, names: Mapping[int, str]) -> str:
-    return _OPERAND.sub(lambda found: names[int(found[1])], text)
+def _numbered(names: Sequence[str], operands: Sequence[str]) -> dict[int, Scalar]:
+    """Tensors by their number among `names`, as operands numbered among `operands`."""
+    return {i: operand(operands.index(n)) for i, n in enumerate(names) if n in operands}
 
 
 def _broadcasts(shape: Shape, full: Shape) -> bool:
@@ -143,19 +145,23 @@ def _broadcasts(shape: Shape, full: Shape) -> bool:
     return tail is not None and all(a in (1, b) for a, b in zip(shape, tail, strict=True))
 
 
-def _workload(rewriter: Rewriter, text: str, operands: Sequence[str], shape: Shape) -> Workload:
-    return elementwise_workload(text, [rewriter.info(name).dims for name in operands], shape)
+def _workload(
+    rewriter: Rewriter, formula: Scalar, operands: Sequence[str], shape: Shape
+) -> Workload:
+    return elementwise_workload(formula, [rewriter.info(name).dims for name in operands], shape)
 
 
-def elementwise_workload(text: str, operands: Sequence[Shape], shape: Shape) -> Workload:
+def elementwise_workload(formula: Scalar, operands: Sequence[Shape], shape: Shape) -> Workload:
     """The elementwise workload of a formula, axes merged.
 
     Args:
-        text: over x0, x1, ...
-        operands: their shapes, broadcast to `shape`.
+        operands: shapes of x0, x1, ..., broadcast to `shape`.
     """
     flat = flatten(shape, operands)
-    parameters: dict[str, int | str] = {"shape": shape_text(flat.shape), "expression": text}
+    parameters: dict[str, int | str] = {
+        "shape": shape_text(flat.shape),
+        "expression": formula_text(formula),
+    }
     for position, varies in enumerate(flat.varies):
         own = [extent if v else 1 for extent, v in zip(flat.shape, varies, strict=True)]
         while len(own) > 1 and own[0] == 1:
@@ -166,7 +172,7 @@ def elementwise_workload(text: str, operands: Sequence[Shape], shape: Shape) -> 
 
 
 # -- formulas -----------------------------------------------------------------------------------
-Formula = tuple[str, tuple[str, ...]]
+Formula = tuple[Scalar, tuple[str, ...]]
 """A formula over x0, x1, ... and the tensors these are."""
 
 
@@ -176,11 +182,10 @@ def formula_of(rewriter: Rewriter, node: Node) -> Formula | None:
         if node.operator not in STEPS:
             return None
         step = activation_step(node)
-        numbers = "".join(f",{number(a)}" for a in step.arguments)
-        return f"{step.name}(x0{numbers})", node.inputs
+        return call(step.name, operand(0), *map(number, step.arguments)), node.inputs
     if node.domain != "" or node.operator not in _FORMULAS:
         return None
-    terms: list[str] = []
+    terms: list[Scalar] = []
     operands: list[str] = []
     for name in node.inputs:
         value = uniform(rewriter.constant, name) if name else None
@@ -189,118 +194,125 @@ def formula_of(rewriter: Rewriter, node: Node) -> Formula | None:
         elif name:
             if name not in operands:
                 operands.append(name)
-            terms.append(f"x{operands.index(name)}")
-    text = _FORMULAS[node.operator](rewriter, node, terms)
-    if text is None:
+            terms.append(operand(operands.index(name)))
+    formula = _FORMULAS[node.operator](rewriter, node, terms)
+    if formula is None:
         return None
-    used = tuple(name for i, name in enumerate(operands) if _uses(text, i))
-    return _renumbered(text, {operands.index(n): f"x{i}" for i, n in enumerate(used)}), used
+    used = tuple(name for i, name in enumerate(operands) if uses(formula, i))
+    return substituted(formula, _numbered(operands, used)), used
 
 
-def number(value: float) -> str:
-    """A number as formulas write it: the shortest that single precision tells from others."""
-    return str(np.float32(value))
-
-
-_Writer = Callable[[Rewriter, Node, list[str]], "str | None"]
+_Writer = Callable[[Rewriter, Node, list[Scalar]], "Scalar | None"]
 
 
 def _function(name: str) -> _Writer:
-    return lambda rewriter, node, terms: f"{name}({','.join(terms)})"
+    return lambda rewriter, node, terms: call(name, *terms)
 
 
 def _binary(name: str) -> _Writer:
-    def write(rewriter: Rewriter, node: Node, terms: list[str]) -> str | None:
-        return f"{name}({','.join(terms)})" if len(terms) == 2 else None
-
-    return write
+    return lambda rewriter, node, terms: call(name, *terms) if len(terms) == 2 else None
 
 
-def _power(rewriter: Rewriter, node: Node, terms: list[str]) -> str | None:
+def _power(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
     exponent = uniform(rewriter.constant, node.inputs[1])
     if exponent is None or exponent == 0:
         return None
     x = terms[0]
     if abs(exponent) == 0.5:
-        found = f"sqrt({x})"
+        found: Scalar = call("sqrt", x)
     elif abs(exponent) == 1.0:
-        found = f"add({x},0)" if exponent > 0 else x
+        found = call("add", x, 0) if exponent > 0 else x
     elif exponent.is_integer() and abs(exponent) <= _LONGEST_PRODUCT:
         found = _repeated(x, int(abs(exponent)))
     else:  # through a logarithm, which a negative base with an even exponent does not have
-        return None if exponent.is_integer() else f"power({x},{number(exponent)})"
-    return found if exponent > 0 else f"reciprocal({found})"
+        return None if exponent.is_integer() else call("power", x, number(exponent))
+    return found if exponent > 0 else call("reciprocal", found)
 
 
 _LONGEST_PRODUCT = 8
 """Exponent up to which a power is written as a product."""
 
 
-def _repeated(x: str, times: int) -> str:
+def _repeated(x: Scalar, times: int) -> Scalar:
     """x to an integer power, by the fewest products of halves."""
     if times == 1:
         return x
     half = times // 2
-    return f"multiply({_repeated(x, half)},{_repeated(x, times - half)})"
+    return call("multiply", _repeated(x, half), _repeated(x, times - half))
 
 
-def _clip(rewriter: Rewriter, node: Node, terms: list[str]) -> str | None:
+def _clip(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
     bounds = clip_bounds(node, rewriter.constant)
     if bounds is None:
         return None
     low, high = bounds
     if math.isinf(high):
-        return f"maximum({terms[0]},{number(low)})" if math.isfinite(low) else None
+        return call("maximum", terms[0], number(low)) if math.isfinite(low) else None
     if math.isinf(low):
-        return f"minimum({terms[0]},{number(high)})"
-    return f"clip({terms[0]},{number(low)},{number(high)})"
+        return call("minimum", terms[0], number(high))
+    return call("clip", terms[0], number(low), number(high))
 
 
-def _leaky(rewriter: Rewriter, node: Node, terms: list[str]) -> str:
-    return f"leaky_relu({terms[0]},{number(node.attribute('alpha', 0.01))})"
+def _with_numbers(name: str, **defaults: float) -> _Writer:
+    """A function of a value and attributes."""
+
+    def write(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
+        values = (node.attribute(attribute, default) for attribute, default in defaults.items())
+        return call(name, terms[0], *map(number, values))
+
+    return write
 
 
-def _hard_sigmoid(rewriter: Rewriter, node: Node, terms: list[str]) -> str:
-    alpha, beta = node.attribute("alpha", 0.2), node.attribute("beta", 0.5)
-    return f"hard_sigmoid({terms[0]},{number(alpha)},{number(beta)})"
+def _where_positive(x: Scalar, then: Scalar, otherwise: Scalar) -> Scalar:
+    return call("where", call("greater_equal", x, 0), then, otherwise)
 
 
-def _elu(rewriter: Rewriter, node: Node, terms: list[str]) -> str:
+def _exp_minus_one(x: Scalar) -> Scalar:
+    return call("subtract", call("exp", x), 1)
+
+
+def _elu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
     x, alpha = terms[0], number(node.attribute("alpha", 1.0))
-    return f"where(greater_equal({x},0),{x},multiply(subtract(exp({x}),1),{alpha}))"
+    return _where_positive(x, x, call("multiply", _exp_minus_one(x), alpha))
 
 
-def _prelu(rewriter: Rewriter, node: Node, terms: list[str]) -> str:
+def _prelu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
     x, slope = terms
-    return f"where(greater_equal({x},0),{x},multiply({x},{slope}))"
+    return _where_positive(x, x, call("multiply", x, slope))
 
 
-def _selu(rewriter: Rewriter, node: Node, terms: list[str]) -> str:
+def _selu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
     x = terms[0]
     alpha = node.attribute("alpha", 1.6732632423543772)
     gamma = node.attribute("gamma", 1.0507009873554805)
-    low = f"multiply(subtract(exp({x}),1),{number(alpha * gamma)})"
-    return f"where(greater_equal({x},0),multiply({x},{number(gamma)}),{low})"
+    low = call("multiply", _exp_minus_one(x), number(alpha * gamma))
+    return _where_positive(x, call("multiply", x, number(gamma)), low)
 
 
-def _celu(rewriter: Rewriter, node: Node, terms: list[str]) -> str:
+def _celu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
     x, alpha = terms[0], node.attribute("alpha", 1.0)
-    low = f"multiply(subtract(exp(multiply({x},{number(1 / alpha)})),1),{number(alpha)})"
-    return f"where(greater_equal({x},0),{x},{low})"
+    low = _exp_minus_one(call("multiply", x, number(1 / alpha)))
+    return _where_positive(x, x, call("multiply", low, number(alpha)))
 
 
-def _softplus(rewriter: Rewriter, node: Node, terms: list[str]) -> str:
+def _softplus(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
     """log(1 + exp(x)), in a form that does not overflow."""
     x = terms[0]
-    return f"add(maximum({x},0),log(add(exp(negate(absolute({x}))),1)))"
+    small = call("exp", call("negate", call("absolute", x)))
+    return call("add", call("maximum", x, 0), call("log", call("add", small, 1)))
 
 
-def _mish(rewriter: Rewriter, node: Node, terms: list[str]) -> str:
-    return f"multiply({terms[0]},tanh({_softplus(rewriter, node, terms)}))"
+def _mish(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
+    return call("multiply", terms[0], call("tanh", _softplus(rewriter, node, terms)))
 
 
-def _thresholded_relu(rewriter: Rewriter, node: Node, terms: list[str]) -> str:
-    return f"where(greater_equal({number(node.attribute('alpha', 1.0))},{terms[0]}),0,{terms[0]})"
+def _softsign(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
+    return call("divide", terms[0], call("add", call("absolute", terms[0]), 1))
+
+
+def _thresholded_relu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
+    threshold = number(node.attribute("alpha", 1.0))
+    return call("where", call("greater_equal", threshold, terms[0]), 0, terms[0])
 
 
 _FORMULAS: dict[str, _Writer] = {
@@ -310,9 +322,9 @@ _FORMULAS: dict[str, _Writer] = {
     "Log": _function("log"), "Sqrt": _function("sqrt"), "Reciprocal": _function("reciprocal"),
     "Tanh": _function("tanh"), "Erf": _function("erf"), "Sigmoid": _function("sigmoid"),
     "Floor": _function("floor"), "Ceil": _function("ceil"), "Round": _function("round"),
-    "Relu": _function("relu"), "HardSwish": _function("hard_swish"),
-    "Softsign": lambda r, n, t: f"divide({t[0]},add(absolute({t[0]}),1))",
-    "Pow": _power, "Clip": _clip, "LeakyRelu": _leaky, "HardSigmoid": _hard_sigmoid, "Elu": _elu,
+    "Relu": _function("relu"), "HardSwish": _function("hard_swish"), "Softsign": _softsign,
+    "Pow": _power, "Clip": _clip, "LeakyRelu": _with_numbers("leaky_relu", alpha=0.01),
+    "HardSigmoid": _with_numbers("hard_sigmoid", alpha=0.2, beta=0.5), "Elu": _elu,
     "PRelu": _prelu, "Selu": _selu, "Celu": _celu, "Softplus": _softplus, "Mish": _mish,
     "ThresholdedRelu": _thresholded_relu, "Where": _function("where"),
 }  # fmt: skip

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph import Graph, Node
-from tilesmith.compiler.passes.elementwise import elementwise_workload, is_elementwise
+from tilesmith.compiler.passes.elementwise import elementwise_workload, formula_in, is_elementwise
 from tilesmith.compiler.settling.chooser import Chooser, Origin, Schedule
 from tilesmith.compiler.settling.layouts import PLAIN, block, physical_shape
 from tilesmith.search_space.instruction_set import vector_width
@@ -150,6 +150,5 @@ def blocked_elementwise(
             layouts.append(PLAIN)
         else:
             return None
-    text = workload.text("expression")
-    changed = elementwise_workload(text, shapes, physical_shape(layout, dims))
+    changed = elementwise_workload(formula_in(workload), shapes, physical_shape(layout, dims))
     return replace(changed, constants=workload.constants), tuple(layouts)

@@ -25,6 +25,15 @@ FUNCTIONS: Mapping[str, int] = {
 """Function names and their number of arguments. `greater_equal` gives 1.0 or 0.0; `where` takes
 such a flag first."""
 
+COMPOSITES: Mapping[str, int] = {
+    "add_constant": 2, "multiply_constant": 2, "relu": 1, "leaky_relu": 2, "clip": 3,
+    "hard_sigmoid": 3, "hard_swish": 1, "silu": 1, "gelu": 1, "gelu_tanh": 1,
+}  # fmt: skip
+"""Functions of a value and numbers that `formula.expanded` puts together from those above, with
+their number of arguments: formulas call them, stages and programs do not."""
+
+_ARITIES = {**FUNCTIONS, **COMPOSITES}
+
 REDUCERS: Mapping[str, float] = {
     "sum": 0.0,
     "max": float("-inf"),
@@ -66,13 +75,13 @@ class Load:
 
 @dataclass(frozen=True)
 class Call:
-    """A function of `FUNCTIONS` applied to scalars."""
+    """A function of `FUNCTIONS` (in a formula: or of `COMPOSITES`) applied to scalars."""
 
     function: str
     arguments: tuple[Scalar, ...]
 
     def __post_init__(self) -> None:
-        assert FUNCTIONS[self.function] == len(self.arguments), self.function
+        assert _ARITIES[self.function] == len(self.arguments), self.function
 
     def __str__(self) -> str:
         infix = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}.get(self.function)

@@ -24,14 +24,13 @@ from tilesmith.search_space.flattening import (
     product,
 )
 from tilesmith.search_space.formula import (
-    Formula,
     evaluate,
+    expanded,
     functions,
     operand_count,
     parse_formula,
-    to_scalar,
 )
-from tilesmith.search_space.ir.scalar import load, operations
+from tilesmith.search_space.ir.scalar import Scalar, load, operations
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workload import Workload
@@ -86,7 +85,7 @@ class Elementwise(Template):
             check_extents(self.operator, f"x{i}", given)
             check_broadcast(self.operator, f"x{i}", given, shape)
 
-    def _formula(self, workload: Workload) -> Formula:
+    def _formula(self, workload: Workload) -> Scalar:
         return parse_formula(workload.text("expression"))
 
     def _operand_shape(self, workload: Workload, index: int) -> tuple[int, ...]:
@@ -103,7 +102,7 @@ class Elementwise(Template):
 
     def flops(self, workload: Workload) -> int:
         formula = self._formula(workload)
-        value = to_scalar(formula, [load("x")] * operand_count(formula))
+        value = expanded(formula, [load("x")] * operand_count(formula))
         return operations(value) * product(workload.shape("shape"))
 
     def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
@@ -127,6 +126,6 @@ class Elementwise(Template):
             constant = workload.is_constant(operand.name)
             tensors.append(Tensor(operand.name, shape, operand.dtype, constant))
             elements.append(load(operand.name, *moving))
-        value = to_scalar(self._formula(workload), elements)
+        value = expanded(self._formula(workload), elements)
         stage = Stage("y", axes, value, dtype=workload.dtype)
         return ComputeDefinition("elementwise", tuple(tensors), (stage,))

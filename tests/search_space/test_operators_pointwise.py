@@ -12,7 +12,7 @@ from tilesmith.codegen.host import host_target
 from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import flatten
-from tilesmith.search_space.formula import evaluate, operand_count, parse_formula, to_scalar
+from tilesmith.search_space.formula import evaluate, expanded, operand_count, parse_formula
 from tilesmith.search_space.ir.scalar import load, loads
 from tilesmith.search_space.workload import Workload
 
@@ -41,7 +41,7 @@ def test_a_bad_formula_is_explained(text: str, complaint: str) -> None:
 def test_a_formula_reads_its_operands_and_numbers() -> None:
     formula = parse_formula("clip(add(x2,multiply(x0,-1.5e1)),0,6)")
     assert operand_count(formula) == 3
-    scalar = to_scalar(formula, [load(f"t{i}") for i in range(3)])
+    scalar = expanded(formula, [load(f"t{i}") for i in range(3)])
     assert [found.buffer for found in loads(scalar)] == ["t2", "t0"]
     x = np.linspace(-1, 1, 5)
     np.testing.assert_allclose(evaluate(formula, [x, x, 0 * x]), np.clip(-15 * x, 0, 6))
