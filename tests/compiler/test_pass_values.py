@@ -11,7 +11,7 @@ import pytest
 
 from tests.compiler.model_builder import model_of, random
 from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.compiler.build import BuildOptions, build
 from tilesmith.compiler.dump import Dump
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_text import graph_text
@@ -80,7 +80,7 @@ def test_graphs_are_dumped_as_text(tmp_path: Path, golden: Callable[[str, str], 
     folder = tmp_path / "dump"
     for _ in range(2):  # a second compilation replaces what the first wrote
         with observed(Dump(folder)):
-            build(import_model(MODEL), TRN1, precision="bf16")
+            build(import_model(MODEL), TRN1, options=BuildOptions(precision="bf16"))
     files = sorted(folder.iterdir())
     assert files[0].name == "00-import.txt" and files[-1].name == "25-mark-known.txt"
     assert [path.name for path in files] == sorted(path.name for path in files)
