@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
-from tilesmith.compiler.settling.recorded import Records
+from tilesmith.compiler.recorded import Records
 from tilesmith.search_space.errors import ModelError, TargetError
 from tilesmith.search_space.ir.program import Program
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult

@@ -20,9 +20,9 @@ from tilesmith.compiler.passes.base import apply
 from tilesmith.compiler.pipeline import passes_for, simplify, to_kernels
 from tilesmith.compiler.placement import device_tensors
 from tilesmith.compiler.program import Recipe
+from tilesmith.compiler.recorded import Records
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.in_model import Choices, assignments, fastest
-from tilesmith.compiler.settling.recorded import Records
 from tilesmith.compiler.settling.settlement import Settled, settle
 from tilesmith.search_space.errors import CodegenError, ModelError, VerificationError
 from tilesmith.search_space.spaces.config import Config

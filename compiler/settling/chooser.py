@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.compiler.recorded import BestRecord, Records
 from tilesmith.compiler.settling.layouts import normal
-from tilesmith.compiler.settling.recorded import BestRecord, Records
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.spaces.config import Config, KnobValue

@@ -37,7 +37,7 @@ from tilesmith.compiler.host.fallback import has_schedule
 from tilesmith.compiler.passes.attention import FuseAttention
 from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.program import CodeObject, KernelStep, Place, Recipe
-from tilesmith.compiler.settling.recorded import Records
+from tilesmith.compiler.recorded import Records
 from tilesmith.search_space import extensions
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import TargetError

@@ -17,8 +17,8 @@ from tilesmith.compiler.assembly import assemble
 from tilesmith.compiler.build import compile_kernels
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.graph import Graph, TensorInfo
+from tilesmith.compiler.recorded import Records
 from tilesmith.compiler.settling.chooser import Chooser
-from tilesmith.compiler.settling.recorded import Records
 from tilesmith.compiler.settling.settlement import Settled, settle
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.measure import MeasureResult

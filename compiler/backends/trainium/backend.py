@@ -35,7 +35,7 @@ from tilesmith.compiler.passes.attention import FuseAttention
 from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.precision import LowerPrecision
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
-from tilesmith.compiler.settling.recorded import Records
+from tilesmith.compiler.recorded import Records
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import CodegenError, ModelError, VerificationError
 from tilesmith.search_space.ir.program import Program as LoopProgram

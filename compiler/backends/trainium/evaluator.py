@@ -19,8 +19,8 @@ from tilesmith.compiler.build import fastest_recipe
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.memory import ALIGNMENT
 from tilesmith.compiler.program import CodeObject, KernelStep, Place, Recipe, Step
+from tilesmith.compiler.recorded import Records
 from tilesmith.compiler.settling.chooser import Chooser
-from tilesmith.compiler.settling.recorded import Records
 from tilesmith.search_space.errors import CodegenError, VerificationError
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
