@@ -339,15 +339,15 @@ def distance(workload: Workload, key: str) -> float:
     """How far another workload's shape is: sum of |ln(extent / extent)| over the parameters.
 
     A parameter that is a name and differs counts like an eightfold extent, a shape text by its
-    extents; epilogue and constness count little. Infinite for another operator, dtype or
-    accumulation type.
+    extents; epilogue and constness count little. Infinite for another operator or
+    dtype, and for old keys that name a type of sums, which nothing ever summed in.
     """
     operator, *words = key.split()
     other = dict(word.partition("=")[::2] for word in words)
     same_types = (
         operator == workload.operator
         and other.pop("dtype", "float32") == workload.dtype
-        and other.pop("accumulate", "float32") == workload.accumulate
+        and "accumulate" not in other
     )
     if not same_types:
         return math.inf

@@ -27,7 +27,7 @@ from tilesmith.search_space.registry import Registry
 
 __all__ = ["ParameterValue", "Signature", "Workload", "operators", "shape_text", "signature_of"]
 
-_COMMON = ("dtype", "accumulate", "const", "epilogue")
+_COMMON = ("dtype", "const", "epilogue")
 
 
 class Signature(Protocol):
@@ -60,7 +60,6 @@ class Workload:
         operator: name of a registered template.
         parameters: every parameter of the template, defaults filled in, in declared order.
         dtype: element type of inputs and output.
-        accumulate: element type of sums.
         constants: names of operands known at compile time (weights), sorted.
         epilogue: steps applied to the result before it is stored.
     """
@@ -68,7 +67,6 @@ class Workload:
     operator: str
     parameters: tuple[tuple[str, ParameterValue], ...]
     dtype: str = "float32"
-    accumulate: str = "float32"
     constants: tuple[str, ...] = ()
     epilogue: tuple[EpilogueStep, ...] = ()
 
@@ -79,7 +77,6 @@ class Workload:
         parameters: Mapping[str, ParameterValue],
         *,
         dtype: str = "float32",
-        accumulate: str = "float32",
         constants: Iterable[str] = (),
         epilogue: Iterable[EpilogueStep] = (),
     ) -> Workload:
@@ -100,7 +97,6 @@ class Workload:
             operator,
             filled,
             check_dtype(dtype),
-            check_dtype(accumulate),
             tuple(sorted(set(constants))),
             tuple(epilogue),
         )
@@ -130,12 +126,16 @@ class Workload:
             if name in given:
                 raise WorkloadError(f"'{name}' is given twice in '{text}'")
             given[name] = value
+        if given.pop("accumulate", "float32") != "float32":  # a word of old keys, never honoured
+            raise WorkloadError(
+                f"'{text}': the element type of sums is not to choose, each operator says in which "
+                "it sums (float32 for floating elements); leave out accumulate="
+            )
         common = {name: given.pop(name) for name in _COMMON if name in given}
         return cls.of(
             words[0],
             {name: int(v) if v.lstrip("-").isdigit() else v for name, v in given.items()},
             dtype=common.get("dtype", "float32"),
-            accumulate=common.get("accumulate", "float32"),
             constants=[c for c in common.get("const", "").split(",") if c],
             epilogue=[EpilogueStep.parse(s) for s in common.get("epilogue", "").split(",") if s],
         )
@@ -147,8 +147,6 @@ class Workload:
         words = [f"{n}={v}" for n, v in self.parameters if v != defaults[n]]
         if self.dtype != "float32":
             words.append(f"dtype={self.dtype}")
-        if self.accumulate != "float32":
-            words.append(f"accumulate={self.accumulate}")
         if self.constants:
             words.append(f"const={','.join(self.constants)}")
         if self.epilogue:

@@ -30,9 +30,8 @@ from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.template import Operand, template_of
 from tilesmith.search_space.workload import Workload
 
-_RTOL = {"float64": 1e-9, "float32": 5e-5}
-"""By accumulation type; others accumulate no better than float16."""
-_RTOL_NARROW = 5e-3
+_RTOL = 5e-5
+"""Of sums in float32."""
 _LARGE_INTEGER = 8
 """Integer inputs are drawn below this, so that indices into small axes stay legal."""
 
@@ -109,8 +108,7 @@ def _computed(workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> Expecte
         value = np.asarray(template.reference(workload, wide), np.float64)
         absolute = {name: np.abs(array) for name, array in wide.items()}
         accumulated = np.abs(np.asarray(template.reference(workload, absolute), np.float64))
-        rtol = _RTOL.get(workload.accumulate, _RTOL_NARROW)
-        bound = rtol * np.maximum(np.nan_to_num(accumulated), np.abs(np.nan_to_num(value)))
+        bound = _RTOL * np.maximum(np.nan_to_num(accumulated), np.abs(np.nan_to_num(value)))
         result, tolerance = value, bound
         if workload.epilogue:
             axis = template.channel_axis(workload)
@@ -119,7 +117,7 @@ def _computed(workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> Expecte
                 for moved in (value - bound, value, value + bound)
             )
             slope = np.maximum(np.abs(high - result), np.abs(low - result))
-            tolerance = np.nan_to_num(slope) + rtol * (1.0 + np.abs(result))
+            tolerance = np.nan_to_num(slope) + _RTOL * (1.0 + np.abs(result))
     dtype = to_numpy(template.output(workload).dtype)
     if dtype.kind in "iub":
         return Expected(result, np.zeros(result.shape))

@@ -88,7 +88,6 @@ def _extended(workload: Workload, step: EpilogueStep) -> Workload:
         workload.operator,
         dict(workload.parameters),
         dtype=workload.dtype,
-        accumulate=workload.accumulate,
         constants=workload.constants,
         epilogue=(*workload.epilogue, step),
     )

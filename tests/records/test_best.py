@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 
 from tilesmith.records import Database, TuningRecord
+from tilesmith.records.queries import distance
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Fact, Target
+from tilesmith.search_space.workload import Workload
 
 
 def brute_force(records, key, layouts=(None, None), measured_by=None):
@@ -279,3 +282,9 @@ def test_nearest_offers_other_shapes_of_the_operator_first_the_nearest(
     ]
     assert len(database.nearest(asked, target, limit=1)) == 1
     assert database.nearest(asked, target, threads=2) == []
+
+
+def test_a_key_that_names_a_type_of_sums_is_near_to_nothing():
+    workload = Workload.parse("matmul m=8 n=8 k=8")
+    assert distance(workload, "matmul m=8 n=8 k=9") < math.inf
+    assert distance(workload, "matmul m=8 n=8 k=8 accumulate=float64") == math.inf

@@ -52,6 +52,13 @@ def test_key_is_canonical() -> None:
     assert first.digest != Workload.parse("matmul m=1 n=2 k=4 const=a,b").digest
 
 
+def test_the_type_of_sums_is_in_no_key() -> None:
+    """Old keys never held it at its default; with another they are refused."""
+    assert Workload.parse("matmul m=1 n=2 k=3 accumulate=float32").key == "matmul m=1 n=2 k=3"
+    with pytest.raises(WorkloadError, match=r"sums is not to choose.* leave out accumulate="):
+        Workload.parse("matmul m=1 n=2 k=3 accumulate=float64")
+
+
 def test_parameters_are_read() -> None:
     workload = Workload.parse("conv2d c=3 h=8 w=9 oc=4 kh=3 kw=3 stride=2x1 pad=1")
     assert workload.integer("n") == 1

@@ -31,10 +31,7 @@ def operators(name: str | None, as_json: bool) -> None:
     else:
         rows = [(template.operator, template.summary) for template in found]
         click.echo(table(("operator", "computes"), rows))
-        click.echo(
-            f"\nEvery operator also takes dtype= accumulate= const= and epilogue= "
-            f"({', '.join(STEPS)})."
-        )
+        click.echo(f"\nEvery operator also takes dtype= const= and epilogue= ({', '.join(STEPS)}).")
 
 
 def describe(template: Template) -> dict[str, Any]:
