@@ -40,7 +40,7 @@ def graph_text(graph: Graph) -> str:
 def _node(graph: Graph, node: Node) -> str:
     results = ", ".join(_named(graph, name) if name else "_" for name in node.outputs)
     inputs = ", ".join(name or "_" for name in node.inputs)
-    what = node.operator if node.workload is None else f"[{node.workload}]"
+    what = node.operator if node.workload is None else f"{{{node.workload}}}"
     text = f"{results} = {what}({inputs})"
     text += "".join(f" {name}={_attribute(value)}" for name, value in node.attributes)
     if node.captures:

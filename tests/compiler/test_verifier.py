@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -200,3 +202,9 @@ def test_the_pass_that_did_it_is_named() -> None:
             apply(IMPORTED, (RemoveDeadCode(), Spoil(change), RemoveDeadCode()))
     with observed(Verifier()), pytest.raises(VerificationError, match="after import"):
         apply(twice(IMPORTED), (RemoveDeadCode(),))
+
+
+def test_the_page_on_passes_lists_the_rules() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "passes.md").read_text()
+    listed = re.findall(r"^\| ([a-z ]+) \| (?!says)", page, re.MULTILINE)
+    assert listed == [*GRAPH_RULES, *NODE_RULES, "interface"]
