@@ -20,7 +20,7 @@ import numpy as np
 
 from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.codegen.trainium.isa.core import Core
-from tilesmith.codegen.trainium.isa.instructions import DTYPES, FLOATS, InstructionStream, Op
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Op
 from tilesmith.codegen.trainium.selection.from_program import Plans, generate
 from tilesmith.codegen.trainium.selection.staging import constants_of, stage
 from tilesmith.search_space.errors import (
@@ -52,7 +52,7 @@ from tilesmith.simulator.trainium.analytical import Analysis
 from tilesmith.simulator.trainium.estimate import RESOURCES, Array, Estimate
 from tilesmith.simulator.trainium.features import COLUMNS, VERDICT, features
 from tilesmith.simulator.trainium.picture import write_picture
-from tilesmith.simulator.trainium.roofline import PRODUCTS, compulsory_bytes, roofline
+from tilesmith.simulator.trainium.roofline import compulsory_bytes, roofline
 from tilesmith.simulator.trainium.timeline import SYNCHRONISATION_SHARE, Timeline, timeline
 from tilesmith.simulator.trainium.trace import write_trace
 
@@ -85,7 +85,6 @@ def _skeleton(workload: Workload, target: Target, structure: Config) -> tuple[An
 @lru_cache(maxsize=KEPT)
 def _space(workload: Workload, target: Target) -> SearchSpace:
     core = Core.of(target)
-    _check_dtype(workload, target)
     needed = compulsory_bytes(workload)
     if needed > core.hbm_bytes:
         raise WorkloadError(
@@ -107,16 +106,6 @@ def _default(workload: Workload, target: Target) -> Config:
         raise WorkloadError(
             f"no schedule of workload '{workload}' fits target '{target.name}': {error}"
         ) from error
-
-
-def _check_dtype(workload: Workload, target: Target) -> None:
-    """Only floating-point numbers are multiplied; others are moved and compared, up to a size."""
-    known = FLOATS if workload.operator in PRODUCTS else DTYPES
-    if workload.dtype not in known:
-        raise WorkloadError(
-            f"operator '{workload.operator}' has no instructions for dtype '{workload.dtype}' on "
-            f"target '{target.name}'; one of {', '.join(known)} is expected"
-        )
 
 
 @lru_cache(maxsize=KEPT)

@@ -16,9 +16,9 @@ from tests.conformance.accelerator_checks import check
 from tests.conformance.template_checks import expected, physical, random_inputs
 from tilesmith.codegen.host import cpu_target
 from tilesmith.codegen.structures import default_of, lowered, space_of, structure_program
-from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.scheduler import is_scheduled
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target, load_target, target_names
@@ -37,12 +37,13 @@ def scheduled(operator: str, target: Target, samples: int) -> Iterator[tuple[Wor
     template = template_of(operator)
     for text in template.examples:
         workload = Workload.parse(text)
-        try:
-            default = default_of(workload, target)
-        except InputError:  # the operator, the dtype or this workload has no schedule there
+        if not is_scheduled(workload, target):
             continue
         rng = np.random.default_rng(zlib.crc32(text.encode()))
-        for config in [default, *space_of(workload, target).sample(rng, samples)]:
+        for config in [
+            default_of(workload, target),
+            *space_of(workload, target).sample(rng, samples),
+        ]:
             yield workload, config
 
 

@@ -45,6 +45,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.search_space.schedules.trainium import machine
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -100,15 +101,8 @@ OPERATIONS = (
     "reverse_divide", "is_ge", "is_gt", "is_le", "is_lt", "is_equal",
 )  # fmt: skip
 
-DTYPES = (
-    "float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2", "int32", "int64", "int8",
-    "uint8", "bool",
-)  # fmt: skip
-"""Element types. Whole numbers are moved by DMA and copied; engines compute in fp32."""
-
+DTYPES = machine.DTYPES
 FP8 = (DTYPES.index("float8_e4m3"), DTYPES.index("float8_e5m2"))
-FLOATS = DTYPES[:5]
-"""Those that the tensor engine multiplies."""
 
 DTYPE_BYTES = np.array([4, 2, 2, 1, 1, 4, 8, 1, 1, 1], dtype=np.int64)
 

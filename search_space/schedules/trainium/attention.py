@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.ir.expression import Expr, const, var
 from tilesmith.search_space.operators.attention import Attention
-from tilesmith.search_space.scheduler import PreparingScheduler, schedules
+from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.trainium.attention_schedule import TURNED, AttentionSchedule
-from tilesmith.search_space.schedules.trainium.common import PARTITIONS_APART
+from tilesmith.search_space.schedules.trainium.common import PARTITIONS_APART, CoreScheduler
+from tilesmith.search_space.schedules.trainium.machine import FLOATS
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import Constraint, choice, count
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
@@ -205,8 +206,10 @@ class AttentionSpace(AttentionSchedule):
 
 
 @schedules("attention", on="trainium")
-class AttentionOnCore(PreparingScheduler):
+class AttentionOnCore(CoreScheduler):
     """See the module's docstring."""
+
+    dtypes = FLOATS
 
     def prepare(self, workload: Workload, target: Target) -> AttentionSpace:
         return AttentionSpace(

@@ -6,15 +6,34 @@ Limits are the target's: array rows and columns, a PSUM bank, bytes of SBUF a pa
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 from tilesmith.search_space.ir.expression import Expr, as_expr, ceildiv, minimum
 from tilesmith.search_space.ir.scalar import Load, rewrite
+from tilesmith.search_space.scheduler import PreparingScheduler
+from tilesmith.search_space.schedules.trainium.machine import DTYPES
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, axis
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
 
 PARTITIONS_APART = 32
 """Engines read and write partitions from multiples of this on: 128 from 0, 64 from 64, 32 from 32
 and 96."""
+
+
+class CoreScheduler(PreparingScheduler):
+    """A scheduler for Trainium-like cores, which have instructions for some dtypes."""
+
+    dtypes: ClassVar[tuple[str, ...]] = DTYPES
+
+    def refusal(self, workload: Workload, target: Target) -> str | None:
+        if workload.dtype in self.dtypes:
+            return None
+        return (
+            f"operator '{workload.operator}' has no instructions for dtype '{workload.dtype}' on "
+            f"target '{target.name}'; one of {', '.join(self.dtypes)} is expected"
+        )
 
 
 def with_store(compute: ComputeDefinition, dtype: str) -> ComputeDefinition:

@@ -7,12 +7,14 @@ Shifted products (`conv`), stacked on partitions (`conv_stacked`, `conv_packed`)
 from __future__ import annotations
 
 from tilesmith.search_space.convolution.geometry import Geometry
-from tilesmith.search_space.scheduler import Scheduler, schedules
+from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.trainium.common import CoreScheduler
 from tilesmith.search_space.schedules.trainium.conv import ConvSpace
 from tilesmith.search_space.schedules.trainium.conv_packed import PackedSpace, packs
 from tilesmith.search_space.schedules.trainium.conv_parts import PartsSpace, many
 from tilesmith.search_space.schedules.trainium.conv_stacked import StackedSpace
 from tilesmith.search_space.schedules.trainium.conv_stacked import applies as stacks
+from tilesmith.search_space.schedules.trainium.machine import FLOATS
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
@@ -21,44 +23,51 @@ from tilesmith.search_space.template import compute_of
 from tilesmith.search_space.workload import Workload
 
 
+class Conv2dSpace:
+    """Space and schedule of one convolution, whatever the algorithm."""
+
+    def __init__(self, workload: Workload, target: Target) -> None:
+        g, compute = Geometry.of(workload).view(), compute_of(workload)
+        kinds: list[type[StackedSpace]] = []
+        if stacks(workload, g, target):
+            kinds = [PackedSpace, StackedSpace] if packs(g, target) else [StackedSpace]
+        stacked = [kind(workload, target, g, compute) for kind in kinds]
+        stacked.sort(key=lambda found: found.quickest())
+        usual = (ConvSpace, PartsSpace) if g.groups == 1 else (ConvSpace,)
+        others = [kind(workload, target, g, compute) for kind in usual]
+        self.kinds = {found.algorithm: found for found in (*stacked, *others)}
+        self.many = many(g, target)
+
+    def fitting(self) -> list[SearchSpace]:
+        """The spaces of algorithms whose tiles fit, the preferred one first; sums in parts where
+        channels are many or nothing else fits. If nothing at all does, the one with the smallest
+        tiles."""
+        spaces = {name: found.space() for name, found in self.kinds.items()}
+        found = [s for name, s in spaces.items() if s.size and name != PartsSpace.algorithm]
+        parts = spaces.get(PartsSpace.algorithm)
+        if parts is not None and (not found or self.many):
+            found.append(parts)
+        return found or list(spaces.values())[-1:]
+
+    def space(self) -> SearchSpace:
+        """The knobs of every algorithm that fits."""
+        return SearchSpace(tuple(s for space in self.fitting() for s in space.subspaces))
+
+    def default(self) -> Config:
+        """That of the preferred algorithm."""
+        first = self.fitting()[0].subspaces[0]
+        return self.kinds[str(dict(first.fixed)["algorithm"])].default()
+
+    def schedule(self, structure: Config) -> Schedule:
+        """The schedule of a structural configuration."""
+        return self.kinds[structure.text("algorithm")].schedule(structure)
+
+
 @schedules("conv2d", on="trainium")
-class Conv2dOnCore(Scheduler):
+class Conv2dOnCore(CoreScheduler):
     """See the module's docstring."""
 
-    def space(self, workload: Workload, target: Target) -> SearchSpace:
-        fitting = _fitting(workload, target)
-        return SearchSpace(tuple(subspace for space in fitting for subspace in space.subspaces))
+    dtypes = FLOATS
 
-    def default(self, workload: Workload, target: Target) -> Config:
-        first = _fitting(workload, target)[0].subspaces[0]
-        algorithm = str(dict(first.fixed)["algorithm"])
-        return _kinds(workload, target)[algorithm].default()
-
-    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        return _kinds(workload, target)[structure.text("algorithm")].schedule(structure)
-
-
-def _kinds(workload: Workload, target: Target) -> dict[str, ConvSpace]:
-    """The algorithms of an accelerator that apply, by name, the preferred one first."""
-    g = Geometry.of(workload).view()
-    compute = compute_of(workload)
-    kinds: list[type[StackedSpace]] = []
-    if stacks(workload, g, target):
-        kinds = [PackedSpace, StackedSpace] if packs(g, target) else [StackedSpace]
-    stacked = [kind(workload, target, g, compute) for kind in kinds]
-    stacked.sort(key=lambda found: found.quickest())
-    usual = (ConvSpace, PartsSpace) if g.groups == 1 else (ConvSpace,)
-    others = [kind(workload, target, g, compute) for kind in usual]
-    return {found.algorithm: found for found in (*stacked, *others)}
-
-
-def _fitting(workload: Workload, target: Target) -> list[SearchSpace]:
-    """The spaces of algorithms on a core whose tiles fit; sums in parts where channels are many
-    or nothing else fits. If nothing at all does, the one with the smallest tiles."""
-    kinds = _kinds(workload, target)
-    spaces = {name: found.space() for name, found in kinds.items()}
-    found = [s for name, s in spaces.items() if s.size and name != PartsSpace.algorithm]
-    parts = spaces.get(PartsSpace.algorithm)
-    if parts is not None and (not found or many(Geometry.of(workload).view(), target)):
-        found.append(parts)
-    return found or list(spaces.values())[-1:]
+    def prepare(self, workload: Workload, target: Target) -> Conv2dSpace:
+        return Conv2dSpace(workload, target)

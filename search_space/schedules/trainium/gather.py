@@ -13,7 +13,8 @@ from dataclasses import replace
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.expression import minimum, var
 from tilesmith.search_space.ir.scalar import Load
-from tilesmith.search_space.scheduler import PreparingScheduler, schedules
+from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.trainium.common import CoreScheduler
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, axis
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -84,7 +85,7 @@ class GatherSpace:
 
 
 @schedules("gather", on="trainium")
-class GatherOnCore(PreparingScheduler):
+class GatherOnCore(CoreScheduler):
     """See the module's docstring."""
 
     def prepare(self, workload: Workload, target: Target) -> GatherSpace:

@@ -17,6 +17,15 @@ from tilesmith.search_space.target import Target
 ALIGNMENT = 64
 """Bytes that places of tiles begin at a multiple of."""
 
+DTYPES = (
+    "float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2", "int32", "int64", "int8",
+    "uint8", "bool",
+)  # fmt: skip
+"""Element types. Whole numbers are moved by DMA and copied; engines compute in fp32."""
+
+FLOATS = DTYPES[:5]
+"""Those that the tensor engine multiplies."""
+
 _ON_CHIP = ("sbuf", "psum")
 
 

@@ -42,7 +42,6 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.expression import Expr, as_expr, ceildiv, minimum, var
-from tilesmith.search_space.scheduler import PreparingScheduler, schedules
 from tilesmith.search_space.schedules.trainium.matmul_schedule import ProductSchedule, late_epilogue
 from tilesmith.search_space.schedules.trainium.sums import leading
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -393,11 +392,3 @@ class MatmulSpace:
         wide = self.wide if group == 1 else self.n
         made = ProductSchedule(self.workload, self.rows, self.cols, wide, self.tall, group)
         return made.build(compute_of(self.workload), structure)
-
-
-@schedules("matmul", on="trainium")
-class MatmulOnCore(PreparingScheduler):
-    """See the module's docstring."""
-
-    def prepare(self, workload: Workload, target: Target) -> MatmulSpace:
-        return MatmulSpace(workload, target)

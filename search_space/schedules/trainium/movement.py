@@ -22,7 +22,6 @@ from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.expression import Expr, as_expr, const, maximum, minimum, var
 from tilesmith.search_space.ir.scalar import Load, Scalar, Select, rewrite
 from tilesmith.search_space.ir.strides import boxes
-from tilesmith.search_space.scheduler import PreparingScheduler, schedules
 from tilesmith.search_space.schedules.trainium.movement_pieces import (
     Piece,
     contiguous_run,
@@ -38,8 +37,6 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import Constraint, tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import compute_of
-from tilesmith.search_space.workload import Workload
 
 FOLDED_BYTES = 2048
 """Bytes of a folded axis that a partition gets at least: a DMA row that pays."""
@@ -393,11 +390,3 @@ class MovementSpace:
             schedule = schedule.assign_engine(stage, way)
             schedule = schedule.compute_at(f"{name}.source", name, outer[-1], "sbuf")
         return schedule.pipeline(name, outer[-1], copies)
-
-
-@schedules("concat", "pad", "resize", "slice", on="trainium")
-class MovementOnCore(PreparingScheduler):
-    """See the module's docstring."""
-
-    def prepare(self, workload: Workload, target: Target) -> MovementSpace:
-        return MovementSpace(compute_of(workload), workload.dtype, target)

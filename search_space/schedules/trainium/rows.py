@@ -16,8 +16,8 @@ from dataclasses import replace
 from tilesmith.search_space.ir.expression import const, minimum, var
 from tilesmith.search_space.ir.scalar import Load, loads, rewrite
 from tilesmith.search_space.operators.layer_norm import LayerNorm
-from tilesmith.search_space.scheduler import PreparingScheduler, schedules
-from tilesmith.search_space.schedules.trainium.common import with_store
+from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.trainium.common import CoreScheduler, with_store
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -204,11 +204,11 @@ def _staged(compute: ComputeDefinition) -> ComputeDefinition:
 
 
 @schedules("elementwise", "softmax", on="trainium")
-class RowsOnCore(PreparingScheduler):
+class RowsOnCore(CoreScheduler):
     """See the module's docstring."""
 
     def refusal(self, workload: Workload, target: Target) -> str | None:
-        return self.prepare(workload, target).refusal
+        return super().refusal(workload, target) or self.prepare(workload, target).refusal
 
     def prepare(self, workload: Workload, target: Target) -> RowsSpace:
         return RowsSpace(compute_of(workload), workload.dtype, target)

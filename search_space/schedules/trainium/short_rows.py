@@ -16,7 +16,8 @@ from dataclasses import replace
 
 from tilesmith.search_space.ir.expression import Expr
 from tilesmith.search_space.ir.scalar import Load, loads, rewrite
-from tilesmith.search_space.scheduler import PreparingScheduler, schedules
+from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.trainium.common import CoreScheduler
 from tilesmith.search_space.schedules.trainium.rows import PIECE, RowsSpace
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -120,11 +121,11 @@ def beside(compute: ComputeDefinition, n: int) -> ComputeDefinition:
 
 
 @schedules("reduce", on="trainium")
-class ReduceOnCore(PreparingScheduler):
+class ReduceOnCore(CoreScheduler):
     """See the module's docstring."""
 
     def refusal(self, workload: Workload, target: Target) -> str | None:
-        return self.prepare(workload, target).refusal
+        return super().refusal(workload, target) or self.prepare(workload, target).refusal
 
     def prepare(self, workload: Workload, target: Target) -> ShortRowsSpace:
         return ShortRowsSpace(compute_of(workload), workload.dtype, target)

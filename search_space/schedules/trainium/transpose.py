@@ -23,7 +23,8 @@ from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.expression import Expr, as_expr, minimum, var
 from tilesmith.search_space.ir.scalar import Load
 from tilesmith.search_space.relayout import Relayout, relayout_of
-from tilesmith.search_space.scheduler import PreparingScheduler, schedules
+from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.trainium.common import CoreScheduler
 from tilesmith.search_space.schedules.trainium.movement import MovementSpace
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
@@ -281,7 +282,7 @@ def _extent(found: Axis) -> int:
 
 
 @schedules("layout_transform", "transpose", on="trainium")
-class PermutationOnCore(PreparingScheduler):
+class PermutationOnCore(CoreScheduler):
     """See the module's docstring."""
 
     def prepare(self, workload: Workload, target: Target) -> PermutationSpace:

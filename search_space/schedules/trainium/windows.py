@@ -15,8 +15,8 @@ from dataclasses import replace
 from tilesmith.search_space.ir.expression import Expr, const, minimum, var
 from tilesmith.search_space.ir.ranges import upper
 from tilesmith.search_space.ir.scalar import Const, Load, Select
-from tilesmith.search_space.scheduler import PreparingScheduler, schedules
-from tilesmith.search_space.schedules.trainium.common import with_store
+from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.trainium.common import CoreScheduler, with_store
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, axis
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -123,11 +123,11 @@ class WindowSpace:
 
 
 @schedules("pool2d", "depthwise_conv2d", on="trainium")
-class WindowsOnCore(PreparingScheduler):
+class WindowsOnCore(CoreScheduler):
     """See the module's docstring."""
 
     def refusal(self, workload: Workload, target: Target) -> str | None:
-        return self.prepare(workload, target).refusal
+        return super().refusal(workload, target) or self.prepare(workload, target).refusal
 
     def prepare(self, workload: Workload, target: Target) -> WindowSpace:
         compute = compute_of(workload)
