@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tilesmith.codegen.host import cpu_target
-from tilesmith.codegen.structures import default_of, space_of, structure_program
+from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.errors import ConfigError, TargetError, WorkloadError
 from tilesmith.search_space.family import families
 from tilesmith.search_space.scheduler import (
@@ -38,12 +38,8 @@ TARGETS = {
 NAMES = [tuple(name.split(" on ")) for name in schedulers]
 """(operator, family) of every scheduler."""
 
-SHIPPED_WITH = {
-    "cpu": 16,
-    "systolic": 1,
-    "trainium": 16,
-}
-"""How many operators a family had schedules for, so that none is lost unnoticed."""
+LEAST = {"cpu": 16, "systolic": 1, "trainium": 16}
+"""How many operators a family has schedules for at least, so that none is lost unnoticed."""
 
 
 def scheduled(operator: str, family: str) -> Iterator[tuple[Workload, Target]]:
@@ -63,7 +59,7 @@ def test_a_scheduler_is_of_a_known_operator_and_family(operator: str, family: st
 
 def test_operators_keep_their_schedulers() -> None:
     found = [family for _, family in NAMES]
-    assert all(found.count(family) >= count for family, count in SHIPPED_WITH.items())
+    assert all(found.count(family) >= count for family, count in LEAST.items())
 
 
 @pytest.mark.parametrize(("operator", "family"), NAMES)
@@ -102,18 +98,6 @@ def test_equal_arguments_give_equal_answers(operator: str, family: str) -> None:
         structure = space.structure(config)
         first, again = (scheduler.schedule(workload, target, structure) for _ in range(2))
         assert first == again
-
-
-@pytest.mark.parametrize(("operator", "family"), NAMES)
-def test_tile_knobs_reach_a_schedule_as_symbols(operator: str, family: str) -> None:
-    """One structure's program serves every tile size: bound, it has no symbol left."""
-    for workload, target in scheduled(operator, family):
-        space = space_of(workload, target)
-        config = default_of(workload, target)
-        program = structure_program(workload, target, space.structure(config))
-        tiles = space.tiles(config)
-        assert program.bind(tiles).bind({}) == program.bind(tiles)
-        assert set(tiles).isdisjoint(space.structural_knobs)
 
 
 ABSENT = [pair for pair in product(templates, TARGETS) if find_scheduler(*pair) is None]

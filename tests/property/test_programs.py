@@ -40,10 +40,8 @@ def scheduled(operator: str, target: Target, samples: int) -> Iterator[tuple[Wor
         if not is_scheduled(workload, target):
             continue
         rng = np.random.default_rng(zlib.crc32(text.encode()))
-        for config in [
-            default_of(workload, target),
-            *space_of(workload, target).sample(rng, samples),
-        ]:
+        drawn = space_of(workload, target).sample(rng, samples)
+        for config in [default_of(workload, target), *drawn]:
             yield workload, config
 
 
