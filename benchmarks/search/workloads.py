@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tilesmith.codegen.structures import space_of
-from tilesmith.search_space.errors import TilesmithError
+from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
@@ -32,7 +32,7 @@ def drawn(
         try:
             workload = Workload.parse(maker(rng))
             space = space_of(workload, target)
-        except TilesmithError:  # too large for the target, or an odd shape it has no schedule for
+        except WorkloadError:  # too large for the target, or an odd shape it has no schedule for
             continue
         if space.size >= _FEWEST:
             found[workload.key] = workload, space

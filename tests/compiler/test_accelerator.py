@@ -24,7 +24,6 @@ from tilesmith.compiler.program import HostStep
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.search_space.errors import InputError, ModelError, TargetError
 from tilesmith.search_space.scheduler import find_scheduler
-from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target, load_target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
@@ -213,13 +212,15 @@ def test_a_kernel_without_schedule_falls_back_to_its_reference(
     assert_close(executable.run(inputs), expected(CNN, inputs), 1e-5)
 
 
+@pytest.mark.parametrize("answer", ["space", "default", "schedule", "refusal"])
 def test_a_fact_misspelt_in_a_scheduler_is_an_error_and_no_reason_to_use_the_host(
-    monkeypatch: pytest.MonkeyPatch,
+    answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ask(scheduler: object, workload: Workload, target: Target) -> Config:
-        return Config.of(rows=target.integer("sbuf.partitons"))
+    def ask(scheduler: object, workload: Workload, target: Target, *_: object) -> int:
+        return target.integer("sbuf.partitons")
 
-    monkeypatch.setattr(type(find_scheduler("pool2d", TRN1.family)), "default", ask)
+    space_of.cache_clear()
+    monkeypatch.setattr(type(find_scheduler("pool2d", TRN1.family)), answer, ask)
     with pytest.raises(TargetError, match=r"target 'trn1' has no 'sbuf\.partitons'"):
         built(CNN)
 
