@@ -104,8 +104,6 @@ class Target:
 
     def fact(self, name: str) -> Fact:
         """A fact by dotted name; `TargetError` if the target lacks it."""
-        if name == "vector.lanes" and "vector.bytes" in self._by_name:  # until schedules ask anew
-            return replace(self._by_name["vector.bytes"], value=self.integer("vector.bytes") // 4)
         if name not in self._by_name:
             known = ", ".join(self._by_name) or "no facts at all"
             raise TargetError(f"target '{self.name}' has no '{name}'; it has {known}")

@@ -24,6 +24,7 @@ the vectors of the scores, and is copied with features outside for it:
 
 from __future__ import annotations
 
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.operators.attention import Attention
 from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
@@ -48,7 +49,7 @@ class CpuAttentionSchedule:
         self.width = Attention.width(workload)
         self.m, self.n, self.k = (workload.integer(name) for name in "mnk")
         self.batch, self.heads = workload.integer("batch"), workload.integer("heads")
-        self.lanes = target.integer("vector.lanes")
+        self.lanes = vector_width(target)
 
     def schedule(self, structure: Config) -> Schedule:
         """See the module's docstring."""

@@ -14,6 +14,7 @@ A pointwise convolution is flattened first: its pixels form one long row.
 from __future__ import annotations
 
 from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import as_expr, var
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -48,7 +49,7 @@ def _orders(g: Geometry) -> tuple[Knob, Knob]:
 
 def channels_space(g: Geometry, target: Target) -> Subspace:
     """Knobs of the form vectorised over output channels."""
-    lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
+    lanes, registers = vector_width(target), target.integer("vector.registers")
     names = layout_names(lanes) if g.blocks(lanes) else layout_names(lanes)[:1]
     vectors = -(-g.out_channels // lanes)
     knobs: tuple[Knob, ...] = (
@@ -72,7 +73,7 @@ def channels_space(g: Geometry, target: Target) -> Subspace:
 
 def channels_default(g: Geometry, target: Target) -> Config:
     """A row of pixels times two vectors, everything else innermost."""
-    lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
+    lanes, registers = vector_width(target), target.integer("vector.registers")
     name = layout_names(lanes)[1 if g.blocks(lanes) else 0]
     vectors = min(2, -(-g.out_channels // lanes))
     limit = min(X_TILE_LIMIT, (registers - 2 - vectors) // vectors)
@@ -108,7 +109,7 @@ def channels_schedule(
     workload: Workload, target: Target, g: Geometry, structure: Config
 ) -> Schedule:
     """See the module's docstring."""
-    lanes = target.integer("vector.lanes")
+    lanes = vector_width(target)
     schedule = Schedule(compute_of(workload))
     schedule = set_layouts(schedule, workload, structure, g)
     inner_channels = min(lanes, g.channels)
@@ -205,7 +206,7 @@ def finish_tile(schedule: Schedule, workload: Workload, outer: list[str], at: st
 
 def width_space(g: Geometry, target: Target) -> Subspace:
     """Knobs of the form vectorised over output width."""
-    lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
+    lanes, registers = vector_width(target), target.integer("vector.registers")
     vectors = -(-g.out_width // lanes)
     knobs: tuple[Knob, ...] = (
         *_orders(g),
@@ -235,7 +236,7 @@ def width_loops(
     schedule: Schedule, workload: Workload, target: Target, g: Geometry, structure: Config
 ) -> Schedule:
     """The loops of the `width` form around a stage `conv`."""
-    lanes = target.integer("vector.lanes")
+    lanes = vector_width(target)
     schedule = schedule.cache_read("weight", "conv", "weight.packed")
     first = 0 if g.groups == 1 else 1
     packed = Layout.blocked(first + 4, first, var("o_tile"), range(first + 4))

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from tilesmith.search_space.convolution import stages
 from tilesmith.search_space.convolution.geometry import Geometry
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import const
 from tilesmith.search_space.ir.scalar import Const, Select, load
 from tilesmith.search_space.schedules.cpu import conv_direct
@@ -72,6 +73,6 @@ def schedule(workload: Workload, target: Target, g: Geometry, structure: Config)
     data = Tensor("data", (g.batch, g.channels, g.height, g.width), workload.dtype)
     template = template_of(workload.operator)
     found = Schedule(stages.direct(template, workload, product, (_patches(g),), data))
-    found = found.split("col", "px", target.integer("vector.lanes"), "pxo", "pxi")
+    found = found.split("col", "px", vector_width(target), "pxo", "pxi")
     found = found.vectorize("col", "pxi").parallel("col", "pn", "pc")
     return conv_direct.width_loops(found, workload, target, product, structure)

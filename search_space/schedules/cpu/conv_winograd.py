@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import Expr, const, var
 from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, call, load
 from tilesmith.search_space.schedules.cpu.conv_direct import pad_schedule
@@ -198,7 +199,7 @@ def _result(workload: Workload, g: Geometry, m: int, conv: Stage) -> Stage:
 
 def space(g: Geometry, target: Target, m: int) -> Subspace:
     """Knobs of F(m, 3)."""
-    lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
+    lanes, registers = vector_width(target), target.integer("vector.registers")
     plain, blocked = layout_names(lanes)
     _, _, count = _tiles(g, m)
     vectors = -(-g.out_channels // lanes)
@@ -229,7 +230,7 @@ def _block_sizes(count: int) -> list[int]:
 
 def default(g: Geometry, target: Target, m: int) -> Config:
     """Seven tiles times two vectors; a block that keeps v and p within 512 KiB."""
-    lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
+    lanes, registers = vector_width(target), target.integer("vector.registers")
     _, blocked = layout_names(lanes)
     _, _, count = _tiles(g, m)
     per_tile = 4 * (m + 2) ** 2 * (g.channels + g.out_channels)
@@ -253,7 +254,7 @@ def schedule(
     workload: Workload, target: Target, g: Geometry, structure: Config, m: int
 ) -> Schedule:
     """See the module's docstring."""
-    lanes = target.integer("vector.lanes")
+    lanes = vector_width(target)
     s = Schedule(compute(workload, g, m))
     s = _layouts(s, structure, lanes)
     s = s.split("out", "t", var("t_block"), "tb", "ti").split("out", "o", lanes, "ov", "lane")

@@ -13,6 +13,7 @@ time, so that it never leaves the nearest cache.
 from __future__ import annotations
 
 from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import as_expr, var
 from tilesmith.search_space.scheduler import Scheduler, schedules
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
@@ -32,7 +33,7 @@ class CpuDepthwise(Scheduler):
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         """The knobs of both forms."""
         g = Geometry.of(workload)
-        lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
+        lanes, registers = vector_width(target), target.integer("vector.registers")
         plain, blocked = layout_names(lanes)
         rows = tile("y_tile", range(1, min(g.out_height, 8) + 1))
         channels: tuple[Knob, ...] = (
@@ -69,7 +70,7 @@ class CpuDepthwise(Scheduler):
     def default(self, workload: Workload, target: Target) -> Config:
         """Blocked layouts, a tile of two rows that fills half the registers."""
         g = Geometry.of(workload)
-        lanes, registers = target.integer("vector.lanes"), target.integer("vector.registers")
+        lanes, registers = vector_width(target), target.integer("vector.registers")
         _, blocked = layout_names(lanes)
         rows = min(2, g.out_height)
         return Config.of(
@@ -84,7 +85,7 @@ class CpuDepthwise(Scheduler):
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         """See the module's docstring."""
-        g, lanes = Geometry.of(workload), target.integer("vector.lanes")
+        g, lanes = Geometry.of(workload), vector_width(target)
         s = _layouts(Schedule(compute_of(workload)), workload, structure)
         if structure.text("algorithm") == "channels":
             return _channels(s, workload, g, structure, lanes)

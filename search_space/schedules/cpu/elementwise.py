@@ -6,6 +6,7 @@ by memory.
 
 from __future__ import annotations
 
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import Scheduler, schedules
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -33,13 +34,13 @@ class CpuElementwise(Scheduler):
     def _vectors(self, workload: Workload, target: Target) -> int:
         """Vectors along the innermost merged axis."""
         length = compute_of(workload).output.axes[-1].extent.constant or 1
-        return -(-length // target.integer("vector.lanes"))
+        return -(-length // vector_width(target))
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         compute = compute_of(workload)
         *outer, inner = (a.name for a in compute.output.axes)
         schedule = Schedule(compute)
-        schedule = schedule.split("y", inner, target.integer("vector.lanes"), "vector", "lane")
+        schedule = schedule.split("y", inner, vector_width(target), "vector", "lane")
         schedule = schedule.split("y", "vector", var("unroll"), "step", "part")
         schedule = schedule.vectorize("y", "lane").unroll("y", "part")
         return schedule.parallel("y", *outer, "step")

@@ -6,6 +6,7 @@ Rows that are short are unrolled, in registers.
 
 from __future__ import annotations
 
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import Scheduler, schedules
 from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
@@ -33,7 +34,7 @@ class CpuLayerNorm(Scheduler):
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         rows, length = _rows(workload)
-        lanes = target.integer("vector.lanes")
+        lanes = vector_width(target)
         vectors = -(-length // lanes)
         several = tile("rows", [t for t in (1, 2, 4) if t <= rows])
         accumulators = tile("accumulators", accumulator_counts(length, lanes))
@@ -51,7 +52,7 @@ class CpuLayerNorm(Scheduler):
         return SearchSpace(tuple(subspaces))
 
     def default(self, workload: Workload, target: Target) -> Config:
-        (rows, length), lanes = _rows(workload), target.integer("vector.lanes")
+        (rows, length), lanes = _rows(workload), vector_width(target)
         vectors = -(-length // lanes)
         accumulators = max(a for a in accumulator_counts(length, lanes) if a <= 4)
         several = min(2, rows)
@@ -61,7 +62,7 @@ class CpuLayerNorm(Scheduler):
         return Config.of(algorithm="loops", accumulators=accumulators, rows=several, unroll=unroll)
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        lanes = target.integer("vector.lanes")
+        lanes = vector_width(target)
         schedule = Schedule(compute_of(workload))
         unrolled = structure.text("algorithm") == "registers"
         schedule = schedule.split("y", "r", var("rows"), "ro", "r").unroll("y", "r")

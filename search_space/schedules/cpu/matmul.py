@@ -7,6 +7,7 @@ registers, `b` packed into panels as wide as the tile, cache blocks and their lo
 
 from __future__ import annotations
 
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import Expr, var
 from tilesmith.search_space.scheduler import Scheduler, schedules
 from tilesmith.search_space.scheduling.layout import Layout
@@ -25,7 +26,7 @@ class BlockedMatmul(Scheduler):
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         m, n, k = (workload.integer(name) for name in "mnk")
-        lanes = target.integer("vector.lanes")
+        lanes = vector_width(target)
         registers = target.integer("vector.registers")
         vectors = -(-n // lanes)
         packs = ["panels"] if workload.integer("tb") else ["panels", "none"]
@@ -50,7 +51,7 @@ class BlockedMatmul(Scheduler):
     def default(self, workload: Workload, target: Target) -> Config:
         """Two vectors wide, as many rows as the registers hold, whole k, panels packed."""
         m, n, k = (workload.integer(name) for name in "mnk")
-        vectors = -(-n // target.integer("vector.lanes"))
+        vectors = -(-n // vector_width(target))
         columns = min(2, vectors)
         rows = min(m, (target.integer("vector.registers") - columns - 1) // columns, 12)
         return Config.of(
@@ -67,7 +68,7 @@ class BlockedMatmul(Scheduler):
         )
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        lanes = target.integer("vector.lanes")
+        lanes = vector_width(target)
         schedule = Schedule(compute_of(workload))
         batch = ("b",) if workload.integer("batch") > 1 else ()
         panel = var("n_vectors") * lanes

@@ -7,6 +7,7 @@ of them unrolled.
 
 from __future__ import annotations
 
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import Scheduler, schedules
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -21,7 +22,7 @@ from tilesmith.search_space.workload import Workload
 def _vectors(workload: Workload, target: Target) -> int:
     """Vectors along the longest innermost run of a stage."""
     runs = (stage.axes[-1].extent.constant or 1 for stage in compute_of(workload).stages)
-    return -(-max(runs) // target.integer("vector.lanes"))
+    return -(-max(runs) // vector_width(target))
 
 
 @schedules("concat", "gather", "pad", "slice", on="cpu")
@@ -40,7 +41,7 @@ class CpuCopies(Scheduler):
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         """Every stage: innermost axis in vectors, `unroll` of them at a time, the rest parallel."""
-        schedule, lanes = Schedule(compute_of(workload)), target.integer("vector.lanes")
+        schedule, lanes = Schedule(compute_of(workload)), vector_width(target)
         for stage in schedule.compute.stages:
             *outer, inner = (a.name for a in stage.axes)
             schedule = schedule.split(stage.name, inner, lanes, "vector", "lane")

@@ -7,6 +7,7 @@ time.
 
 from __future__ import annotations
 
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import Scheduler, schedules
 from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
@@ -28,7 +29,7 @@ class CpuPool2d(Scheduler):
     """See the module's docstring."""
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
-        lanes = target.integer("vector.lanes")
+        lanes = vector_width(target)
         blocked = _fixed("channels", f"NCHW{lanes}c")
         if workload.integer("global"):
             counts = self._accumulators(workload, target)
@@ -51,11 +52,11 @@ class CpuPool2d(Scheduler):
     def _accumulators(self, workload: Workload, target: Target) -> tuple[list[int], list[int]]:
         """Numbers of accumulators of a global window: blocked by channels, and along the image."""
         cells = workload.integer("h") * workload.integer("w")
-        lanes = target.integer("vector.lanes")
+        lanes = vector_width(target)
         return accumulator_counts(cells, 1), accumulator_counts(cells, lanes)
 
     def default(self, workload: Workload, target: Target) -> Config:
-        lanes = target.integer("vector.lanes")
+        lanes = vector_width(target)
         blocked = workload.integer("c") >= lanes
         fixed = dict(_fixed("channels", f"NCHW{lanes}c") if blocked else _fixed("width", "NCHW"))
         if workload.integer("global"):
@@ -67,7 +68,7 @@ class CpuPool2d(Scheduler):
         return Config.of({**fixed, "window": "unrolled" if small else "rows", "w_tile": size})
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        lanes = target.integer("vector.lanes")
+        lanes = vector_width(target)
         compute = compute_of(workload)
         schedule = Schedule(compute)
         for stage in compute.stages:

@@ -7,6 +7,7 @@ tile of the output staying in registers.
 
 from __future__ import annotations
 
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import Scheduler, schedules
 from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
@@ -29,7 +30,7 @@ class CpuReduce(Scheduler):
 
     def _choices(self, workload: Workload, target: Target) -> tuple[str, str, list[int]]:
         """(algorithm, its knob, the knob's values)."""
-        compute, lanes = compute_of(workload), target.integer("vector.lanes")
+        compute, lanes = compute_of(workload), vector_width(target)
         shape, over = compute.inputs[0].shape, compute.stage("total").reduce_axes
         length = shape[-1]
         if over and over[-1].name == f"d{len(shape) - 1}":
@@ -42,7 +43,7 @@ class CpuReduce(Scheduler):
         return Config.of({"algorithm": algorithm, knob: max(v for v in values if v <= 4)})
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        lanes = target.integer("vector.lanes")
+        lanes = vector_width(target)
         schedule = Schedule(compute_of(workload))
         total = schedule.compute.stage("total")
         kept, over = [a.name for a in total.axes], [a.name for a in total.reduce_axes]

@@ -7,6 +7,7 @@ vectors on both sides.
 
 from __future__ import annotations
 
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.relayout import relayout_of
 from tilesmith.search_space.scheduler import PreparingScheduler, schedules
@@ -24,7 +25,7 @@ class RelayoutSpace:
 
     def __init__(self, workload: Workload, target: Target) -> None:
         self.relayout, self.compute = relayout_of(workload), compute_of(workload)
-        self.lanes = target.integer("vector.lanes")
+        self.lanes = vector_width(target)
 
     @property
     def _inner(self) -> tuple[int, int]:

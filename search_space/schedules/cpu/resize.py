@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import gcd
 
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import Scheduler, schedules
 from tilesmith.search_space.scheduling.layout import Layout
@@ -25,7 +26,7 @@ class CpuResize(Scheduler):
     """See the module's docstring."""
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
-        lanes, sizes = target.integer("vector.lanes"), workload.shape("sizes")
+        lanes, sizes = vector_width(target), workload.shape("sizes")
         rows = tile("unroll", [u for u in (1, 2, 4) if u <= -(-sizes[-1] // lanes)])
         if not _is_image(workload):
             return SearchSpace((Subspace((("algorithm", "rows"),), (rows,)),))
@@ -38,7 +39,7 @@ class CpuResize(Scheduler):
         )
 
     def default(self, workload: Workload, target: Target) -> Config:
-        lanes = target.integer("vector.lanes")
+        lanes = vector_width(target)
         if not _is_image(workload):
             return Config.of(algorithm="rows", unroll=1)
         blocked = workload.shape("shape")[1] >= lanes
@@ -46,7 +47,7 @@ class CpuResize(Scheduler):
         return Config.of({**dict(fixed), "unroll": 1})
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        lanes = target.integer("vector.lanes")
+        lanes = vector_width(target)
         schedule = Schedule(compute_of(workload))
         if "output_layout" in structure:
             layout = Layout.parse(structure.text("output_layout"))

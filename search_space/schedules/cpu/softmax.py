@@ -8,6 +8,7 @@ Along another axis the vectors run across the rows, which are neighbours in memo
 
 from __future__ import annotations
 
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import Scheduler, schedules
 from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
@@ -35,7 +36,7 @@ class CpuSoftmax(Scheduler):
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         rows, length, neighbours = _split(workload)
-        lanes = target.integer("vector.lanes")
+        lanes = vector_width(target)
         if neighbours > 1:
             return SearchSpace((Subspace((("algorithm", "across"),), (self._keep(workload),)),))
         vectors = -(-length // lanes)
@@ -65,7 +66,7 @@ class CpuSoftmax(Scheduler):
 
     def default(self, workload: Workload, target: Target) -> Config:
         rows, length, neighbours = _split(workload)
-        lanes = target.integer("vector.lanes")
+        lanes = vector_width(target)
         keep = "recomputed" if workload.integer("log") else "buffer"
         if neighbours > 1:
             return Config.of(algorithm="across", row=keep)
@@ -81,7 +82,7 @@ class CpuSoftmax(Scheduler):
         return Config.of({**fixed, "accumulators": counts[-1], "rows": several, "unroll": 1})
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        lanes = target.integer("vector.lanes")
+        lanes = vector_width(target)
         schedule = Schedule(compute_of(workload))
         keep = structure.text("row")
         if keep == "recomputed" or workload.integer("log"):
