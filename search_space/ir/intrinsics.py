@@ -5,8 +5,9 @@ which memories each operand may be, which engines execute it, and how large each
 
     tensor.matmul   psum[m, n] += stationary[k, m] * moving[k, n]      K, M <= array, N <= one bank
 
-`match` finds which loops of a tensorized statement play which part. Which instructions there are is
-for each family to say (`search_space.family`).
+`match` finds which loops of a tensorized statement play which part; `fits` says whether a block has
+an instruction's form, whatever its loops: how code generators select. Which instructions there are
+is for each family to say (`search_space.family`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from tilesmith.search_space.errors import VerificationError
 from tilesmith.search_space.ir.expression import Expr
 from tilesmith.search_space.ir.program import Block, Buffer, Intrinsic, Loop, Statement
-from tilesmith.search_space.ir.scalar import Call, Load, Scalar, loads
+from tilesmith.search_space.ir.scalar import Call, Load, Scalar, Select, loads
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,15 @@ class IntrinsicSpec:
     """One instruction.
 
     Attributes:
-        body: its meaning. An operand without indices may be indexed in any way (HBM); a pointwise
-            instruction computes any function of operands indexed like its output, or by partition.
+        body: its meaning, for any number that stands in it and any condition. An operand without
+            indices may be indexed in any way (HBM); a pointwise instruction computes any function
+            of operands indexed like its output, or by partition.
         scopes: memories allowed for each operand of `body`, by name; none where code generation
             finds out by itself whether it can use the instruction.
         engines: that execute it.
         limits: dimension of `body` -> name of the limit in the family's `limits`.
         pointwise: see `body`.
+        reducers: that it reduces by, where the body shows one of several.
     """
 
     name: str
@@ -40,6 +43,7 @@ class IntrinsicSpec:
     engines: tuple[str, ...] = ()
     limits: Mapping[str, str] = field(default_factory=dict)
     pointwise: bool = False
+    reducers: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         value = "f(operands)" if self.pointwise else str(self.body.value)
@@ -111,17 +115,9 @@ def _nest(statement: Intrinsic) -> tuple[list[Loop], Block]:
 
 
 def _operands(spec: IntrinsicSpec, block: Block) -> list[tuple[str, Load, Load]]:
-    """(name, its access in the specification, the access here) of every operand."""
-    found = [("out", spec.body.write, block.write)]
-    if spec.pointwise:
-        source = next(loads(spec.body.value))
-        same = block.reducer is None
-        found += [(source.buffer, source, access) for access in loads(block.value)]
-    else:
-        same = block.reducer == spec.body.reducer and _same(spec.body.value, block.value)
-        pairs = zip(loads(spec.body.value), loads(block.value), strict=True)
-        found += [(pattern.buffer, pattern, access) for pattern, access in pairs] if same else []
-    if not same:
+    """`operands` of a block that must be the instruction."""
+    found = operands(spec, block)
+    if found is None:
         raise VerificationError(
             f"intrinsic '{spec.name}' computes {spec}, not {block.write} "
             f"{'=' if block.reducer is None else block.reducer + '='} {block.value}"
@@ -129,13 +125,55 @@ def _operands(spec: IntrinsicSpec, block: Block) -> list[tuple[str, Load, Load]]
     return found
 
 
+def operands(spec: IntrinsicSpec, block: Block) -> list[tuple[str, Load, Load]] | None:
+    """(name, its access in the specification, the access here) of every operand, the result first;
+    None where the block has another form.
+    """
+    if block.reducer != spec.body.reducer and block.reducer not in spec.reducers:
+        return None
+    found = [("out", spec.body.write, block.write)]
+    if spec.pointwise:
+        source = next(loads(spec.body.value))
+        found += [(source.buffer, source, access) for access in loads(block.value)]
+        return found if _plain(block.value) else None
+    if not _same(spec.body.value, block.value):
+        return None
+    pairs = zip(loads(spec.body.value), loads(block.value), strict=True)
+    return found + [(pattern.buffer, pattern, access) for pattern, access in pairs]
+
+
+def fits(spec: IntrinsicSpec, block: Block, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether a block computes what an instruction does, of operands where it reaches them."""
+    found = operands(spec, block)
+    return found is not None and all(
+        buffers[access.buffer].scope in spec.scopes[name] for name, _, access in found
+    )
+
+
+def _plain(value: Scalar) -> bool:
+    """Whether no part of a value is chosen by position, or picked by an index in memory."""
+    if isinstance(value, Call):
+        return all(map(_plain, value.arguments))
+    return not isinstance(value, Select) and not (isinstance(value, Load) and _picks(value))
+
+
+def _picks(access: Load) -> bool:
+    return any(atom.kind == "element" for index in access.indices for atom in index.atoms())
+
+
 def _same(pattern: Scalar, value: Scalar) -> bool:
-    """Whether two scalars have one form, whatever their loads and numbers."""
-    if isinstance(pattern, Call) and isinstance(value, Call):
-        return pattern.function == value.function and all(
-            _same(a, b) for a, b in zip(pattern.arguments, value.arguments, strict=True)
-        )
-    return type(pattern) is type(value)
+    """Whether two scalars have one form, whatever their indices, numbers and conditions."""
+    match pattern, value:
+        case Call(), Call():
+            return pattern.function == value.function and all(
+                _same(a, b) for a, b in zip(pattern.arguments, value.arguments, strict=True)
+            )
+        case Select(), Select():
+            return _same(pattern.then, value.then) and _same(pattern.otherwise, value.otherwise)
+        case Load(), Load():
+            return _picks(pattern) == _picks(value)
+        case _:
+            return type(pattern) is type(value)
 
 
 def _assign(
@@ -147,7 +185,7 @@ def _assign(
     dimensions: dict[str, str],
 ) -> None:
     """Give the loops that move an access to the dimensions of its pattern."""
-    if not pattern.indices:
+    if not pattern.indices or _picks(pattern):
         return
     for position, index in enumerate(access.indices):
         dimension = str(pattern.indices[min(position, len(pattern.indices) - 1)])

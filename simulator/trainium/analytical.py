@@ -29,7 +29,6 @@ from tilesmith.search_space.ir.program import (
     Allocate,
     Block,
     If,
-    Intrinsic,
     Loop,
     LoopKind,
     Statement,
@@ -136,7 +135,7 @@ class Analysis(Structure):
                 return self.loop(statement, values)
             case Statements(statements):
                 return self.total(list(statements), values)
-            case Allocate(_, body) | Intrinsic(_, body):
+            case Allocate(_, body):
                 return self.statement(body, values)
             case If(_, then, otherwise):
                 # Both branches cost alike wherever this occurs (first or last step of a reduction).

@@ -14,7 +14,7 @@ has one of them run outside); on chip, partitions are walked in order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -120,7 +120,9 @@ def plan_copy(
     condition = tuple(e.substitute(single) for e in condition)
     fixed = {name for loop in loops for name in loop.extent.variables() if name in inner}
     extents = {loop.variable: loop.extent.constant or 1 << 30 for loop in loops}
-    fixed |= _apart([e for a in accesses for e in (a.row, a.offset)] + list(condition), extents)
+    offsets = (offset for access in accesses for offset in (access.row, access.offset))
+    terms = (Expr(((monomial, 1),)) for offset in offsets for monomial, _ in offset.terms)
+    fixed |= _apart((*terms, *condition), extents)
     return CopyNest(
         loops,
         block,
@@ -187,15 +189,13 @@ def _access(
     return CopyAccess(buffer, value.indices[0] if chip else ZERO, offset)
 
 
-def _apart(expressions: list[Expr], extents: Mapping[str, int]) -> set[str]:
-    """Loops to run outside, so that no term depends on two loops: the shorter ones."""
+def _apart(parts: Iterable[Expr], extents: Mapping[str, int]) -> set[str]:
+    """Loops to run outside, so that no part depends on two loops: the shorter ones."""
     found: set[str] = set()
-    for expression in expressions:
-        for monomial, _ in expression.terms:
-            together = Expr(((monomial, 1),))
-            names = [n for n in together.variables() if n in extents and n not in found]
-            names.sort(key=lambda name: (extents[name], name))
-            found.update(names[:-1])
+    for part in parts:
+        names = [name for name in part.variables() if name in extents and name not in found]
+        names.sort(key=lambda name: (extents[name], name))
+        found.update(names[:-1])
     return found
 
 

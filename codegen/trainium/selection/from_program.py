@@ -4,13 +4,8 @@ The generator walks a bound program. Loops around several statements are run, lo
 block become instructions: their variables are dealt out to the partition axis and the free axes of
 the operands, as far as the hardware's limits allow, and what remains is run.
 
-    block                                              instruction
-    sbuf[...] = hbm[...]        hbm[...] = sbuf[...]   LOAD, STORE
-    psum[m, n] += sbuf[k, m] * sbuf[k, n]              MATMUL; the first into a tile adds nothing
-    psum[k, m] = sbuf[m, k]                            TRANSPOSE
-    any[...] = expression(sbuf, psum, hbm)             elementwise instructions (`pointwise`)
-    sbuf[...] op= expression                           REDUCE, combined with what is there
-    sbuf[...] = one number or another, by position     MEMSET and SELECTs
+Which instruction a block is, its family's specifications say (`matching`); `EMITTERS` has, for each
+of them, what writes it.
 
 A buffer allocated inside a loop rotates over as many places as it has versions. Program order is
 kept for each engine; semaphores, verification and the grant order are `builder.Kernel.finish`'s.
@@ -18,7 +13,7 @@ kept for each engine; semaphores, verification and the grant order are `builder.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -26,8 +21,9 @@ from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.footprints import SMALLEST_GRANULE
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream
 from tilesmith.codegen.trainium.kernel.builder import Buffers, Kernel
-from tilesmith.codegen.trainium.selection.copies import Copies, CopyNest, plan_copy
-from tilesmith.codegen.trainium.selection.gathers import GatherNest, Gathers, plan_gather
+from tilesmith.codegen.trainium.selection.copies import Copies, CopyNest
+from tilesmith.codegen.trainium.selection.gathers import GatherNest, Gathers
+from tilesmith.codegen.trainium.selection.matching import AnyNest, Selected, select
 from tilesmith.codegen.trainium.selection.nests import (
     Environment,
     Evaluate,
@@ -35,12 +31,11 @@ from tilesmith.codegen.trainium.selection.nests import (
     compile_expression,
     integer,
     match_nest,
-    plan_nest,
     split_pipeline,
 )
 from tilesmith.codegen.trainium.selection.operands import SPACES, Operands
 from tilesmith.codegen.trainium.selection.pointwise import Pointwise
-from tilesmith.codegen.trainium.selection.positions import Positions, by_position
+from tilesmith.codegen.trainium.selection.positions import Positions
 from tilesmith.codegen.trainium.selection.products import Products
 from tilesmith.codegen.trainium.selection.transfers import Transfers
 from tilesmith.codegen.trainium.timing.interleaving import interleave
@@ -52,7 +47,6 @@ from tilesmith.search_space.ir.program import (
     Allocate,
     Buffer,
     If,
-    Intrinsic,
     Loop,
     Program,
     Sequence,
@@ -60,12 +54,11 @@ from tilesmith.search_space.ir.program import (
     blocks,
     walk,
 )
-from tilesmith.search_space.ir.scalar import Call, Const, Load, Select
+from tilesmith.search_space.ir.scalar import Const, Select
 from tilesmith.search_space.ir.settings import Settings, open_engine, open_number
 from tilesmith.search_space.ir.verifier import verify, verify_settings
 from tilesmith.search_space.target import Target
 
-AnyNest = Nest | CopyNest | GatherNest
 Parts = tuple[list[Allocate], list[Statement], list[Statement]]
 
 
@@ -80,7 +73,7 @@ class Plans:
 
     program: Program
     target: Target
-    nests: dict[int, AnyNest | None] = field(default_factory=dict)
+    nests: dict[int, Selected | None] = field(default_factory=dict)
     extents: dict[int, Evaluate] = field(default_factory=dict)
     parts: dict[int, Parts] = field(default_factory=dict)
     aligned: frozenset[str] = frozenset()
@@ -91,18 +84,11 @@ class Plans:
         self.aligned = frozenset(_filled_in_parts(self.program.body))
         self.reductions = frozenset(b.stage for b in blocks(self.program.body) if b.reducer)
 
-    def nest(self, statement: Statement, buffers: Mapping[str, Buffer]) -> AnyNest | None:
-        """The planned nest a statement is, or None; `buffers` are those in sight."""
+    def nest(self, statement: Statement, buffers: Mapping[str, Buffer]) -> Selected | None:
+        """The instruction a statement is, or None; `buffers` are those in sight."""
         key = id(statement)
         if key not in self.nests:
-            found = match_nest(statement)
-            self.nests[key] = (
-                plan_gather(*found, buffers)
-                or plan_copy(*found, buffers)
-                or plan_nest(*found, buffers)
-                if found
-                else None
-            )
+            self.nests[key] = select(statement, buffers)
         return self.nests[key]
 
     def split(self, body: Statement) -> Parts:
@@ -126,7 +112,7 @@ class Generator:
     settings: Settings = ()
     buffers: dict[str, Buffer] = field(default_factory=dict)
     pools: dict[int, Buffers] = field(default_factory=dict)
-    nests: dict[int, AnyNest | None] = field(default_factory=dict)
+    nests: dict[int, Selected | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.operands = Operands(self.kernel)
@@ -140,9 +126,9 @@ class Generator:
     # -- statements ---------------------------------------------------------------------------
     def run(self, statement: Statement, env: Environment) -> None:
         """Emit a statement."""
-        nest = self.nest(statement)
-        if nest is not None:
-            self.emit(nest, env)
+        found = self.nest(statement)
+        if found is not None:
+            self.emit(found, env)
             return
         match statement:
             case Loop():
@@ -158,8 +144,6 @@ class Generator:
                     self.run(then, env)
                 elif otherwise is not None:
                     self.run(otherwise, env)
-            case Intrinsic(_, body):
-                self.run(body, env)
             case _:
                 raise AssertionError(type(statement))
 
@@ -196,17 +180,17 @@ class Generator:
         for statement in body:
             self.run(statement, env)
 
-    def nest(self, statement: Statement) -> AnyNest | None:
-        """The planned nest a statement is, on the engine it is assigned to, or None."""
+    def nest(self, statement: Statement) -> Selected | None:
+        """The instruction a statement is, on the engine it is assigned to, or None."""
         key = id(statement)
         if key not in self.nests:
-            nest = self.plans.nest(statement, self.buffers)
-            if isinstance(nest, Nest | CopyNest):
-                place = open_engine(nest.block.engine)
+            found = self.plans.nest(statement, self.buffers)
+            if found is not None and isinstance(found.nest, Nest | CopyNest):
+                place = open_engine(found.nest.block.engine)
                 if place is not None:
-                    block = replace(nest.block, engine=str(self.settings[place]))
-                    nest = replace(nest, block=block)
-            self.nests[key] = nest
+                    block = replace(found.nest.block, engine=str(self.settings[place]))
+                    found = replace(found, nest=replace(found.nest, block=block))
+            self.nests[key] = found
         return self.nests[key]
 
     def number(self, number: int) -> int:
@@ -234,26 +218,57 @@ class Generator:
         self.operands.started[tile.allocation] = set()
 
     # -- nests --------------------------------------------------------------------------------
-    def emit(self, nest: AnyNest, env: Environment) -> None:
+    def emit(self, found: Selected, env: Environment) -> None:
         """Emit a nest at one point of the loops outside it."""
-        if isinstance(nest, CopyNest):
-            for inner, sizes in self.boxes(nest, env):
-                self.copies.emit(nest, inner, sizes)
-            return
-        if isinstance(nest, GatherNest):
-            for inner, sizes in self.boxes(nest, env):
-                self.gathers.emit(nest, inner, sizes)
-            return
-        if by_position(nest):
-            for inner, sizes in self.boxes(nest, env):
-                self.positions.emit(nest, inner, sizes)
-            return
-        pieces = [piece for box in self.boxes(nest, env) for piece in self.pieces(nest, *box)]
-        if self.is_dma(nest):
-            for inner, sizes in pieces:  # frames wait for nothing, so they come before all else
-                self.transfers.frame(nest, inner, sizes)
+        match found.nest:
+            case CopyNest() as nest:
+                for inner, sizes in self.boxes(nest, env):
+                    self.copies.emit(nest, inner, sizes)
+            case GatherNest() as nest:
+                for inner, sizes in self.boxes(nest, env):
+                    self.gathers.emit(nest, inner, sizes)
+            case nest:
+                EMITTERS[found.spec.name](self, nest, env)
+
+    def fill(self, nest: Nest, env: Environment) -> None:
+        """A tile of one number. What a sum in SBUF begins from is promised; in PSUM, the first
+        matmul adds nothing."""
+        assert isinstance(nest.block.value, Const)
+        number, psum = nest.block.value.value, nest.write.buffer.scope == "psum"
+        reduced = nest.block.stage in self.plans.reductions
+        for inner, sizes in self.pieces(nest, env):
+            view = self.transfers.begun(nest, inner, sizes)
+            if reduced and not psum:
+                self.pointwise.promise(view, number)
+            elif not reduced or number != 0.0:
+                self.kernel.memset(view, number)
+
+    def choose(self, nest: Nest, env: Environment) -> None:
+        """One number or another, by position."""
+        for inner, sizes in self.boxes(nest, env):
+            self.positions.emit(nest, inner, sizes)
+
+    def move(self, nest: Nest, env: Environment) -> None:
+        """Between HBM and SBUF; frames wait for nothing, so they come before all else."""
+        pieces = list(self.pieces(nest, env))
         for inner, sizes in pieces:
-            self.instruction(nest, inner, sizes)
+            self.transfers.frame(nest, inner, sizes)
+        for inner, sizes in pieces:
+            self.transfers.move(nest, inner, sizes)
+
+    def matmul(self, nest: Nest, env: Environment) -> None:
+        for inner, sizes in self.pieces(nest, env):
+            self.products.matmul(nest, inner, sizes)
+
+    def transpose(self, nest: Nest, env: Environment) -> None:
+        for inner, sizes in self.pieces(nest, env):
+            self.products.transpose(nest, inner, sizes)
+
+    def compute(self, nest: Nest, env: Environment) -> None:
+        """An expression, or a reduction of one."""
+        for inner, sizes in self.pieces(nest, env):
+            partition = self.operands.partition(nest.write, sizes)
+            self.pointwise.emit(nest, inner, sizes, partition)
 
     def boxes(
         self, nest: AnyNest, env: Environment
@@ -270,14 +285,13 @@ class Generator:
             if all(size > 0 for size in sizes.values()):
                 yield inner, sizes
 
-    def pieces(
-        self, nest: Nest, env: Environment, sizes: dict[str, int]
-    ) -> Iterator[tuple[Environment, dict[str, int]]]:
-        """A box in the parts that single instructions can run over."""
-        apart = self.apart(nest, sizes)
-        rest = {name: size for name, size in sizes.items() if name not in apart}
-        for values in product(*(range(sizes[name]) for name in apart)):
-            yield {**env, **dict(zip(apart, values, strict=True))}, rest
+    def pieces(self, nest: Nest, env: Environment) -> Iterator[tuple[Environment, dict[str, int]]]:
+        """The boxes in the parts that single instructions can run over."""
+        for inner, sizes in self.boxes(nest, env):
+            apart = self.apart(nest, sizes)
+            rest = {name: size for name, size in sizes.items() if name not in apart}
+            for values in product(*(range(sizes[name]) for name in apart)):
+                yield {**inner, **dict(zip(apart, values, strict=True))}, rest
 
     def points(self, nest: AnyNest, names: list[str], env: Environment) -> Iterator[dict[str, int]]:
         """Values of the loops `names`, whose extents may depend on each other."""
@@ -291,24 +305,6 @@ class Generator:
             for rest in self.points(nest, names[1:], {**env, names[0]: value}):
                 yield {names[0]: value, **rest}
 
-    def instruction(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> None:
-        """Emit a rectangular nest."""
-        block, scope = nest.block, nest.write.buffer.scope
-        value = block.value
-        reads = list(nest.reads.values())
-        if isinstance(value, Const) and scope == "sbuf" and block.stage in self.plans.reductions:
-            self.pointwise.promise(self.transfers.begun(nest, env, sizes), value.value)
-        elif isinstance(value, Const):
-            self.transfers.initialise(nest, env, sizes, value.value)
-        elif isinstance(value, Load | Select) and block.reducer is None and self.is_dma(nest):
-            self.transfers.move(nest, env, sizes)
-        elif self.is_product(nest):
-            self.products.matmul(nest, env, sizes)
-        elif isinstance(value, Load) and scope == "psum" and reads[0].buffer.scope == "sbuf":
-            self.products.transpose(nest, env, sizes)
-        else:
-            self.pointwise.emit(nest, env, sizes, self.operands.partition(nest.write, sizes))
-
     def apart(self, nest: Nest, sizes: dict[str, int]) -> list[str]:
         """Loops that no single instruction runs over: those the schedule unrolls, those that skip
         partitions, and, where a border depends on several loops, all but the innermost of them."""
@@ -321,19 +317,19 @@ class Generator:
                 found |= set([n for n in sizes if n in names and sizes[n] > 1][:-1])
         return [name for name in sizes if name in found and sizes[name] > 1]
 
-    def is_dma(self, nest: Nest) -> bool:
-        scopes = {nest.write.buffer.scope, *(a.buffer.scope for a in nest.reads.values())}
-        return "sbuf" in scopes and bool(scopes - {"sbuf", "psum"})
 
-    def is_product(self, nest: Nest) -> bool:
-        block = nest.block
-        return (
-            block.reducer == "sum"
-            and nest.write.buffer.scope == "psum"
-            and isinstance(block.value, Call)
-            and block.value.function == "multiply"
-            and all(isinstance(a, Load) for a in block.value.arguments)
-        )
+EMITTERS: Mapping[str, Callable[[Generator, Nest, Environment], None]] = {
+    "memset": Generator.fill,
+    "select": Generator.choose,
+    "tensor.matmul": Generator.matmul,
+    "tensor.transpose": Generator.transpose,
+    "dma.load": Generator.move,
+    "dma.store": Generator.move,
+    "framed": Generator.move,
+    "pointwise": Generator.compute,
+    "reduce": Generator.compute,
+}
+"""What writes the instructions of a nest, by specification; `copies` and `gathers` write theirs."""
 
 
 def _filled_in_parts(body: Statement) -> Iterator[str]:

@@ -119,15 +119,14 @@ class Nest:
 
 
 def match_nest(statement: Statement) -> tuple[tuple[Loop, ...], Block] | None:
-    """The loops and the block of a perfect nest, or None."""
+    """The loops and the block of a perfect nest, or None; one instruction is a nest of its own."""
     loops: list[Loop] = []
+    statement = statement.body if isinstance(statement, Intrinsic) else statement
     while True:
         match statement:
             case Loop():
                 loops.append(statement)
                 statement = statement.body
-            case Intrinsic(_, body):
-                statement = body
             case Block():
                 return tuple(loops), statement
             case _:

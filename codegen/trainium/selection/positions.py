@@ -14,20 +14,9 @@ from tilesmith.search_space.ir.expression import Expr
 from tilesmith.search_space.ir.scalar import Const, Select
 
 
-def by_position(nest: Nest) -> bool:
-    """Whether a nest chooses between two numbers, into SBUF."""
-    value = nest.block.value
-    return (
-        isinstance(value, Select)
-        and isinstance(value.then, Const)
-        and isinstance(value.otherwise, Const)
-        and nest.write.buffer.scope == "sbuf"
-    )
-
-
 @dataclass
 class Positions:
-    """Emits nests that choose between two numbers (`by_position`)."""
+    """Emits nests that choose between two numbers (specification `select`)."""
 
     operands: Operands
 

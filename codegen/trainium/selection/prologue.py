@@ -22,7 +22,6 @@ from tilesmith.search_space.ir.program import (
     Block,
     Buffer,
     If,
-    Intrinsic,
     Loop,
     Program,
     Sequence,
@@ -96,8 +95,6 @@ class _Gather:
                     self.run(then, values)
                 elif otherwise is not None:
                     self.run(otherwise, values)
-            case Intrinsic(_, body):
-                self.run(body, values)
             case _:
                 raise CodegenError("a compile-time stage with a temporary buffer is not supported")
 

@@ -41,12 +41,6 @@ class Transfers:
         default_factory=dict
     )
 
-    def initialise(self, nest: Nest, env: Environment, sizes: dict[str, int], value: float) -> None:
-        """A tile filled with a number; in PSUM the first matmul does it by not adding."""
-        view = self.begun(nest, env, sizes)
-        if nest.write.buffer.scope != "psum" or value != 0.0:
-            self.operands.kernel.memset(view, value)
-
     def begun(self, nest: Nest, env: Environment, sizes: dict[str, int]) -> Tile:
         """The part of a tile that a nest of numbers fills, nothing of which counts as written."""
         partition = self.operands.partition(nest.write, sizes)

@@ -4,6 +4,10 @@ An operand in SBUF or PSUM is indexed [partition, free]: its first physical dime
 the partitions, all others within one. Several tiles may share a bank of PSUM, and a tile may take
 several banks; what one matmul writes lies in one.
 
+Schedules need not tensorize: code generation selects, for every block, the first of `INTRINSICS`
+that it fits (`codegen.trainium.selection.matching`). What is larger than one instruction takes
+becomes several.
+
 Sources of the limits: AWS Neuron SDK documentation, NKI architecture guide and instruction
 reference; the targets carry the numbers.
 """
@@ -11,6 +15,10 @@ reference; the targets carry the numbers.
 from __future__ import annotations
 
 from tilesmith.search_space.family import Family, families
+from tilesmith.search_space.ir.expression import element, var
+from tilesmith.search_space.ir.intrinsics import IntrinsicSpec, computes
+from tilesmith.search_space.ir.program import Block
+from tilesmith.search_space.ir.scalar import Const, Load, Select, call, load
 from tilesmith.search_space.memory import Memory
 from tilesmith.search_space.target import Target
 
@@ -27,6 +35,100 @@ FLOATS = DTYPES[:5]
 """Those that the tensor engine multiplies."""
 
 _ON_CHIP = ("sbuf", "psum")
+_HBM = ("hbm", "global", "packed")
+_ANYWHERE = (*_HBM, *_ON_CHIP)
+_ELEMENTWISE = ("vector", "scalar", "gpsimd")
+_PARTITION = {"p": "partitions"}
+_K, _M, _N, _P, _F = var("k"), var("m"), var("n"), var("p"), var("f")
+_ROWS = 16
+"""Any number: of what is picked from."""
+
+_DIAGONAL, _INSIDE = (_P - _F,), (_F - 2, 5 - _F)
+"""Any affine condition; any that each depend on one loop."""
+
+INTRINSICS = (
+    IntrinsicSpec(
+        "memset", computes(Const(0.0), _P, _F), {"out": _ON_CHIP}, _ELEMENTWISE, _PARTITION
+    ),
+    IntrinsicSpec(
+        "select",
+        computes(Select(_DIAGONAL, Const(1.0), Const(0.0)), _P, _F),
+        {"out": ("sbuf",)},
+        ("gpsimd",),
+        _PARTITION,
+    ),
+    IntrinsicSpec(
+        "tensor.matmul",
+        computes(
+            call("multiply", load("stationary", _K, _M), load("moving", _K, _N)),
+            _M, _N, reducer="sum",
+        ),
+        {"out": ("psum",), "stationary": ("sbuf",), "moving": ("sbuf",)},
+        ("tensor",),
+        {"k": "rows", "m": "columns", "n": "moving"},
+    ),
+    IntrinsicSpec(
+        "tensor.transpose",
+        computes(load("source", _P, _F), _F, _P),
+        {"out": ("psum",), "source": ("sbuf",)},
+        ("tensor",),
+        {"p": "rows", "f": "columns"},
+    ),
+    IntrinsicSpec(
+        "dma.gather",
+        computes(load("source", element("index", _P, _ROWS), _F), _P, _F),
+        {"out": ("sbuf",), "source": _HBM},
+        ("dma",),
+        _PARTITION,
+    ),
+    IntrinsicSpec(
+        "dma.load",
+        computes(Load("source", ()), _P, _F),
+        {"out": ("sbuf",), "source": _HBM},
+        ("dma", *_ELEMENTWISE),
+        _PARTITION,
+    ),
+    IntrinsicSpec(
+        "dma.store",
+        Block("", "out", (), load("source", _P, _F)),
+        {"out": _HBM, "source": ("sbuf",)},
+        ("dma", *_ELEMENTWISE),
+        _PARTITION,
+    ),
+    IntrinsicSpec(
+        "framed",
+        computes(Select(_INSIDE, Load("source", ()), Const(0.0)), _P, _F),
+        {"out": _ON_CHIP, "source": _ANYWHERE},
+        ("dma", *_ELEMENTWISE),
+        _PARTITION,
+    ),
+    IntrinsicSpec(
+        "chosen",
+        computes(Select(_INSIDE, Load("source", ()), Load("other", ())), _P, _F),
+        {"out": _ON_CHIP, "source": _ANYWHERE, "other": _ANYWHERE},
+        ("dma", *_ELEMENTWISE),
+        _PARTITION,
+    ),
+    IntrinsicSpec(
+        "pointwise",
+        computes(load("source", _P, _F), _P, _F),
+        {"out": _ON_CHIP, "source": _ANYWHERE},
+        _ELEMENTWISE,
+        _PARTITION,
+        pointwise=True,
+    ),
+    IntrinsicSpec(
+        "reduce",
+        computes(load("source", _P, _F), _P, reducer="sum"),
+        {"out": ("sbuf",), "source": _ANYWHERE},
+        _ELEMENTWISE,
+        _PARTITION,
+        pointwise=True,
+        reducers=("max", "min", "product"),
+    ),
+)  # fmt: skip
+"""Tried in this order: those that compute less first. An operand of an elementwise instruction that
+is in HBM is brought to SBUF first."""
 
 
 def memories(target: Target) -> dict[str, Memory]:
@@ -55,6 +157,7 @@ TRAINIUM = families.register("trainium")(
         "trainium",
         scopes=("global", "packed", "hbm", *_ON_CHIP),
         engines=("dma", "tensor", "vector", "scalar", "gpsimd"),
+        intrinsics=INTRINSICS,
         memories=memories,
         limits=limits,
     )
