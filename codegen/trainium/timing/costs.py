@@ -96,7 +96,7 @@ def _cycles(stream: InstructionStream, core: Core) -> Floats:
     columns = elements(stream, "in1") // values_a_row(stream)
     moving = np.where(turns, _partitions(stream, "in0"), columns)
     tensor = np.maximum(core.minimums[TENSOR], moving).astype(np.float64)
-    fp32 = dtype_of(stream, "in0") == 0
+    fp32 = dtype_of(stream, "in0") == 0  # the moving operand, too: a law of products
     passes = np.where(turns, core.fp32_transpose_factor, core.fp32_factor)
     tensor = np.where(fp32, (tensor + core.fp32_pass_overhead) * passes, tensor)
     return np.where(stream.rows["queue"] == TENSOR, tensor, engine_cycles(stream, core))
