@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from tilesmith.codegen.structures import space_of
 from tilesmith.codegen.trainium.isa.core import ENGINES, Core
+from tilesmith.codegen.trainium.isa.verification import verify_dataflow, verify_synchronisation
+from tilesmith.search_space.scheduler import is_scheduled
 from tilesmith.search_space.target import load_target
+from tilesmith.search_space.template import templates
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import judge
 from tilesmith.simulator.trainium.family import instruction_stream
@@ -71,3 +74,19 @@ def test_an_operators_program_keeps_the_bounds(text, seed):
     for row in range(len(stream)):  # stalls: never before what it waits for
         for earlier in stream.waits[stream.wait_start[row] : stream.wait_start[row + 1]]:
             assert played.start[row] - played.end[earlier] >= -1e-6
+
+
+EXAMPLES = [
+    text
+    for name in sorted(templates)
+    for text in templates[name].examples
+    if is_scheduled(Workload.parse(text), TARGET)
+]
+
+
+@given(st.sampled_from(EXAMPLES), st.integers(0, 10_000))
+@settings(max_examples=40, deadline=None)
+def test_data_flows_and_is_waited_for_in_the_order_that_is_granted(text, seed):
+    _, _, stream = sampled(text, seed)
+    verify_dataflow(stream, wanted=())
+    verify_synchronisation(stream)
