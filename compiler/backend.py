@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.passes.base import Pass
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
 from tilesmith.compiler.recorded import Records
 from tilesmith.search_space.errors import ModelError, TargetError

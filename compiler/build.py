@@ -15,8 +15,8 @@ from tilesmith.compiler.assembly import assemble
 from tilesmith.compiler.backend import Compiled, backend_of
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.host.fallback import FallBack
-from tilesmith.compiler.passes.base import apply
+from tilesmith.compiler.graph_pass import apply
+from tilesmith.compiler.passes.fallback import FallBack
 from tilesmith.compiler.pipeline import passes_for, simplify, to_kernels
 from tilesmith.compiler.placement import device_tensors
 from tilesmith.compiler.program import Recipe

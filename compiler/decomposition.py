@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Graph, Node, attributes_of, view
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.lower import is_computable
-from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.registry import Registry
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.graph_text import graph_text
-from tilesmith.compiler.passes.base import Pass
 from tilesmith.search_space.files import check_output_folder, unwritable, written
 
 _MARK = "# tilesmith: graph after "

@@ -10,10 +10,10 @@ from __future__ import annotations
 from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.decomposition import Decompose
 from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.graph_pass import Pass, apply
 from tilesmith.compiler.lower import LowerToKernels
 from tilesmith.compiler.passes.activations import RecogniseActivations
 from tilesmith.compiler.passes.affine import FoldAffine
-from tilesmith.compiler.passes.base import Pass, apply
 from tilesmith.compiler.passes.batch_norm import ExpandBatchNorm
 from tilesmith.compiler.passes.canonical import Canonicalise
 from tilesmith.compiler.passes.constant_folding import FoldConstants

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph import Graph, Node, TensorInfo
-from tilesmith.compiler.passes.base import Pass
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.placement import device_tensors
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import ModelError

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from tilesmith.compiler.graph import Graph, Node, TensorInfo
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.onnx.inference import infer_outputs
-from tilesmith.compiler.passes.base import Pass
 from tilesmith.search_space.dtypes import NAMES, to_numpy
 from tilesmith.search_space.errors import ModelError, VerificationError
 from tilesmith.search_space.template import template_of

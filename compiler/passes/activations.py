@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.onnx.access import clip_bounds, uniform
-from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 _Matcher = Callable[[Rewriter, Node], "tuple[str, str] | None"]

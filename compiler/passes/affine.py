@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Graph, Node
-from tilesmith.compiler.passes.base import Pass
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 Array = NDArray[Any]

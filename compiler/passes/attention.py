@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilesmith.compiler.graph import Graph, Node, kernel
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.lowering.transposition import merged_axes
 from tilesmith.compiler.passes.attention_masks import (
     Axis,
@@ -17,7 +18,6 @@ from tilesmith.compiler.passes.attention_masks import (
     mask_of,
     spread,
 )
-from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.passes.views import is_view
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.errors import WorkloadError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilesmith.compiler.graph import Graph, Node
-from tilesmith.compiler.passes.base import Pass
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of, view
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.onnx.access import uniform
-from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 

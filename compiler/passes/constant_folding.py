@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.host.nodes import HostFunction, foldable
-from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.passes.views import is_view
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.errors import JobError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph import Graph, Node
-from tilesmith.compiler.passes.base import Pass
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 

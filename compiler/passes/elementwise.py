@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, kernel
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.host.nodes import activation_step
 from tilesmith.compiler.lower import is_computable
 from tilesmith.compiler.onnx.access import clip_bounds, uniform
-from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.epilogue import STEPS
 from tilesmith.search_space.errors import WorkloadError

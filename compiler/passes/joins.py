@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, JOIN, Graph, Node, view
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.lower import is_computable
 from tilesmith.compiler.memory import Groups
 from tilesmith.compiler.onnx.access import integers
-from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 

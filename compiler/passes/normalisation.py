@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.onnx.access import axes, scalar, uniform
 from tilesmith.compiler.passes.activations import factors
-from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.onnx.access import integers, pads, scalar
-from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.onnx.access import uniform
 from tilesmith.compiler.passes.affine import constant_operand
-from tilesmith.compiler.passes.base import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, VIEW, Graph, Node, view
-from tilesmith.compiler.passes.base import Pass
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.rewrite import Rewriter
 
 _SHAPE_ONLY = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")

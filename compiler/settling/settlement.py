@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilesmith.compiler.graph import Graph, Node, TensorInfo, kernel
-from tilesmith.compiler.passes.base import Pass, announce
+from tilesmith.compiler.graph_pass import Pass, announce
 from tilesmith.compiler.settling.chooser import Chooser, copy_seconds
 from tilesmith.compiler.settling.layouts import IMAGE, PLAIN, normal, physical_bytes, same_bytes
 from tilesmith.compiler.settling.options import Option, options_of

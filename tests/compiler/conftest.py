@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.compiler.passes.base import observed
+from tilesmith.compiler.graph_pass import observed
 from tilesmith.compiler.verifier import Verifier
 
 

@@ -14,9 +14,9 @@ from tilesmith.codegen.host import host_target
 from tilesmith.compiler.build import BuildOptions, build
 from tilesmith.compiler.dump import Dump
 from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.graph_pass import Pass, apply, observed
 from tilesmith.compiler.graph_text import graph_text
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.passes.base import Pass, apply, observed
 from tilesmith.compiler.passes.constant_folding import FoldConstants
 from tilesmith.compiler.passes.dead_code import RemoveDeadCode
 from tilesmith.compiler.pipeline import SIMPLIFICATIONS, every_pass, passes_for

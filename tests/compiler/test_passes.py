@@ -17,11 +17,11 @@ from tests.compiler.model_builder import (
     random,
 )
 from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.graph_pass import apply
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.passes.activations import RecogniseActivations
 from tilesmith.compiler.passes.affine import FoldAffine
-from tilesmith.compiler.passes.base import apply
 from tilesmith.compiler.passes.batch_norm import ExpandBatchNorm
 from tilesmith.compiler.passes.canonical import Canonicalise
 from tilesmith.compiler.passes.constant_folding import FoldConstants

@@ -14,8 +14,8 @@ from tests.compiler.model_builder import model_of, random
 from tilesmith.codegen.host import host_target
 from tilesmith.compiler.build import prepared
 from tilesmith.compiler.graph import Graph, Node, TensorInfo
+from tilesmith.compiler.graph_pass import Pass, apply, observed
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.passes.base import Pass, apply, observed
 from tilesmith.compiler.passes.dead_code import RemoveDeadCode
 from tilesmith.compiler.precision import LowerPrecision
 from tilesmith.compiler.settling.chooser import Chooser

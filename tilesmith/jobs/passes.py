@@ -52,7 +52,7 @@ def watched_passes(verify: bool, dump: Path | None) -> Iterator[None]:
         VerificationError: a pass left a wrong graph behind.
     """
     from tilesmith.compiler.dump import Dump
-    from tilesmith.compiler.passes.base import Observer, observed
+    from tilesmith.compiler.graph_pass import Observer, observed
     from tilesmith.compiler.verifier import Verifier
 
     observers: list[Observer] = [] if dump is None else [Dump(dump)]

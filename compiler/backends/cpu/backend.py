@@ -33,9 +33,9 @@ from tilesmith.codegen.native.kernel import (
 from tilesmith.codegen.structures import lowered
 from tilesmith.compiler.backend import Backend, Compiled, backends
 from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.host.fallback import has_schedule
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.passes.attention import FuseAttention
-from tilesmith.compiler.passes.base import Pass
+from tilesmith.compiler.passes.fallback import has_schedule
 from tilesmith.compiler.program import CodeObject, KernelStep, Place, Recipe
 from tilesmith.compiler.recorded import Records
 from tilesmith.search_space import extensions

@@ -29,10 +29,10 @@ from tilesmith.compiler.backends.trainium.model import latency_of, simulate_mode
 from tilesmith.compiler.backends.trainium.program import Program, linked
 from tilesmith.compiler.backends.trainium.windows import EvenWindows
 from tilesmith.compiler.graph import Graph
-from tilesmith.compiler.host.fallback import FallBack, has_schedule
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.known_operands import MarkKnown
 from tilesmith.compiler.passes.attention import FuseAttention
-from tilesmith.compiler.passes.base import Pass
+from tilesmith.compiler.passes.fallback import FallBack, has_schedule
 from tilesmith.compiler.precision import LowerPrecision
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
 from tilesmith.compiler.recorded import Records

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Graph, Node, TensorInfo, kernel
-from tilesmith.compiler.passes.base import Pass
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.search_space.epilogue import EpilogueStep
 from tilesmith.search_space.operators.pool2d import Pool2d, Window
 from tilesmith.search_space.template import template_of

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
+from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.host.nodes import REFERENCE
-from tilesmith.compiler.passes.base import Pass
 from tilesmith.search_space.errors import ConfigError, ModelError
 from tilesmith.search_space.scheduler import is_scheduled
 from tilesmith.search_space.target import Target
