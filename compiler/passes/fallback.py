@@ -16,7 +16,7 @@ from tilesmith.search_space.workload import Workload
 
 def has_schedule(workload: Workload, target: Target) -> bool:
     """Whether a target can run a workload as one kernel: it has schedules, of which some fit."""
-    return is_scheduled(workload, target) and any(True for _ in space_of(workload, target))
+    return is_scheduled(workload, target) and not space_of(workload, target).empty
 
 
 def unscheduled(graph: Graph, target: Target) -> frozenset[Workload]:

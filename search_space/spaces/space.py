@@ -33,6 +33,11 @@ class SearchSpace:
         """Number of legal configurations."""
         return sum(subspace.size for subspace in self.subspaces)
 
+    @property
+    def empty(self) -> bool:
+        """Whether no configuration is legal: even the smallest tiles are too large."""
+        return all(subspace.empty for subspace in self.subspaces)
+
     @cached_property
     def breeder(self) -> Breeder:
         """The moves of a search in this space: encode, sample, mutate, cross, neighbours."""

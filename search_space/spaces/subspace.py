@@ -61,6 +61,16 @@ class Subspace:
         return self.cardinality // inner.cardinality * legal
 
     @cached_property
+    def empty(self) -> bool:
+        """Whether no configuration is legal; the first that is ends the enumeration."""
+        inner, start, count = self._bound, 0, 256
+        while start < inner.cardinality:
+            if inner.satisfied(inner.rows(start, start + count)).any():
+                return False
+            start, count = start + count, min(16 * count, CHUNK)
+        return True
+
+    @cached_property
     def _bound(self) -> Subspace:
         """The same with only those knobs that constraints mention."""
         used = frozenset().union(*(c.value.variables() for c in self.constraints), frozenset())

@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tilesmith.codegen.host import cpu_target
+from tilesmith.codegen.host import host_target
 from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.errors import ConfigError, TargetError, WorkloadError
 from tilesmith.search_space.family import families
@@ -30,7 +30,7 @@ from tilesmith.search_space.workload import Workload
 
 SHIPPED = [load_target(name) for name in target_names()]
 TARGETS = {
-    "cpu": cpu_target("some", "avx512", "x86_64-unknown-linux-gnu"),
+    "cpu": host_target(),
     **{target.family: target for target in reversed(SHIPPED)},
 }
 """A target of each family."""
@@ -81,6 +81,7 @@ def test_a_workload_is_scheduled_or_refused_in_a_sentence(operator: str, family:
 def test_the_space_holds_the_default_and_what_it_samples(operator: str, family: str) -> None:
     for workload, target in scheduled(operator, family):
         space = space_of(workload, target)
+        assert space.size > 0 and not space.empty
         space.validate(default_of(workload, target))
         for config in space.sample(np.random.default_rng(1), 5):
             space.validate(config)

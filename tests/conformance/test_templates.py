@@ -11,10 +11,9 @@ import pytest
 from tests.conformance.template_checks import check_config
 from tilesmith.codegen.host import host_target
 from tilesmith.codegen.structures import default_of, lowered, space_of
-from tilesmith.search_space.errors import ConfigError, WorkloadError
+from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.ir.verifier import verify
 from tilesmith.search_space.scheduler import find_scheduler, is_scheduled
-from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.template import template_of, templates
 from tilesmith.search_space.workload import Workload
 
@@ -53,18 +52,6 @@ def test_the_key_gives_the_workload_back(text: str) -> None:
     workload = Workload.parse(text)
     assert Workload.parse(workload.key) == workload
     assert Workload.parse(workload.key).digest == workload.digest
-
-
-@pytest.mark.parametrize("text", EXAMPLES)
-def test_the_space_holds_the_default_and_what_it_samples(text: str) -> None:
-    workload, target = Workload.parse(text), host_target()
-    space = space_of(workload, target)
-    assert space.size > 0
-    space.validate(default_of(workload, target))
-    for config in space.sample(np.random.default_rng(1), 5):
-        space.validate(config)
-    with pytest.raises(ConfigError):
-        space.validate(Config.of(nonsense=1))
 
 
 @pytest.mark.parametrize("text", EXAMPLES)

@@ -66,10 +66,19 @@ def test_sampling_is_uniform() -> None:
 
 def test_an_empty_space_says_so() -> None:
     space = SearchSpace((Subspace((), (tile("x", (4, 5)),), (Constraint(var("x"), 3, "x"),)),))
-    assert space.size == 0
+    assert space.size == 0 and space.empty
     assert list(space) == []
     with pytest.raises(ConfigError, match="search space is empty"):
         space.sample(np.random.default_rng(0))
+
+
+@given(st.integers(1, 70), st.integers(1, 70), st.integers(-10, 5000))
+def test_a_space_is_empty_where_nothing_is_legal(rows: int, columns: int, limit: int) -> None:
+    """The first legal configuration may be far behind."""
+    knobs = (tile("x", range(1, rows + 1)), tile("y", range(1, columns + 1)))
+    beyond = Constraint(limit - var("x") * var("y"), 0, "too small a tile")
+    space = SearchSpace((Subspace((), knobs, (beyond,)),))
+    assert space.empty == (space.size == 0) == (rows * columns < limit)
 
 
 @pytest.mark.parametrize(
