@@ -1,6 +1,6 @@
 """Fused attention on Trainium-like cores: the space of its schedules.
 
-What is turned (`accelerator_attention_stages`), where scores stand, how many heads are turned and
+What is turned (`attention_stages`), where scores stand, how many heads are turned and
 reduced at once, how many places tiles have in SBUF and PSUM, and which engines copy.
 """
 

@@ -1,6 +1,6 @@
 """Fused attention on Trainium-like cores: schedules of its stages, and where their tiles stand.
 
-`accelerator_attention_stages` says what is computed; `accelerator_attention` which structures there
+`attention_stages` says what is computed; `attention` which structures there
 are. All is attached to loops over groups of heads (`hp`: those turned together, `hi`: those reduced
 together) and over blocks of 128 queries (`mo`).
 """

@@ -3,7 +3,7 @@
 Channels stand on partitions. The image lies padded in SBUF, so that a tap of the kernel is the same
 image seen through a shifted window: each tap and each 128 input channels are one matmul whose
 moving operand is that window, all accumulating into one PSUM tile of output channels x pixels. A
-residual can be where these sums begin (`accelerator_sums`).
+residual can be where these sums begin (`sums`).
 
     for images and output channels (either outside), blocks of output rows:
       image (or the block's rows with their halo) and weights in SBUF

@@ -15,7 +15,7 @@ kernel. Where an output row does not need an input row, the packed weight is zer
 Rows of the stacked image may be all those of the image (`step` 1: each partition loads one long
 run) or only those that matmuls begin at (less traffic, in shorter runs). The rows of p > 0 are
 those of p = 0 moved up, so an engine may copy them on chip instead of DMA loading them again
-(`stacker`). Columns of the kernel on partitions, too: `accelerator_packed`.
+(`stacker`). Columns of the kernel on partitions, too: `conv_packed`.
 """
 
 from __future__ import annotations

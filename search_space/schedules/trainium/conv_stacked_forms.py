@@ -1,4 +1,4 @@
-"""Ways to stack a convolution on partitions and columns (`accelerator_stacked` says what that is).
+"""Ways to stack a convolution on partitions and columns (`conv_stacked` says what that is).
 
 Invariant: results of each folded output row begin at a column, hence a partition of PSUM, that
 engines reach.

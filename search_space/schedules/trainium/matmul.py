@@ -30,7 +30,7 @@ of PSUM, and groups are interleaved.
 
 Knobs beside block sizes: copies of the operands' tiles (single, double, triple buffering), columns
 loaded in one DMA row, the engines that carry results and transposed tiles out of PSUM, and the one
-that adds a bias along the columns. `accelerator_matmul_schedule` turns a choice into a schedule.
+that adds a bias along the columns. `matmul_schedule` turns a choice into a schedule.
 """
 
 from __future__ import annotations

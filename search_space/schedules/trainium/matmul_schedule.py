@@ -1,6 +1,6 @@
 """Schedules of matrix products on Trainium-like cores: structures, with tile sizes left symbols.
 
-`accelerator_matmul.MatmulSpace` says which there are and how large tiles may be; this module turns
+`matmul.MatmulSpace` says which there are and how large tiles may be; this module turns
 one into primitives. Blocks of both operands stand in SBUF with the reduction on partitions; a tile
 of sums is as long as the moving operand's and as wide as the stationary one's:
 
@@ -10,7 +10,7 @@ of sums is as long as the moving operand's and as wide as the stationary one's:
 The second gives the result's columns on partitions: `columns` takes them out of PSUM (epilogue
 applied), and the tensor engine turns them, a bank at a time, into the rows that are stored.
 
-In the first, sums can begin with a bias along the columns (`accelerator_sums`).
+In the first, sums can begin with a bias along the columns (`sums`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Permutations of axes on Trainium-like cores, layout changes among them.
 
 Where the innermost axis stays innermost, or where the axes that change places are short, a
-permutation is a movement of data like others (`accelerator_movement`). Where the innermost axes
+permutation is a movement of data like others (`movement`). Where the innermost axes
 of source (s) and result (t) differ, rows can be turned on the tensor engine, so that DMA sees long
 rows on both sides:
 
