@@ -13,7 +13,7 @@ from tilesmith.compiler.verifier import Verifier
 
 
 @pytest.fixture(autouse=True)
-def _verified_passes() -> Iterator[None]:
+def verified_passes() -> Iterator[None]:
     """The graph verifier runs after each pass."""
     with observed(Verifier()):
         yield

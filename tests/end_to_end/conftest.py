@@ -1,4 +1,4 @@
-"""A model that is small enough to be tuned in a moment."""
+"""A model that is tuned in a moment; compilations in this process are verified."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.compiler.conftest import verified_passes
 from tests.end_to_end.command import save_model
+
+__all__ = ["model", "verified_passes"]
 
 
 @pytest.fixture
