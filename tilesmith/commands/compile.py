@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +89,7 @@ def compile_model(
 
 def _print(passes: list[ListedPass], as_json: bool) -> None:
     if as_json:
-        print_json({"passes": [step.to_json() for step in passes]})
+        print_json({"passes": [asdict(step) for step in passes]})
         return
     for number, step in enumerate(passes, start=1):
         options = "".join(f" {name}={value}" for name, value in step.options.items())

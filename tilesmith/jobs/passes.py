@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tilesmith.search_space.target import Target
 
@@ -19,14 +18,6 @@ class ListedPass:
     summary: str
     contract: str
     options: dict[str, str]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "summary": self.summary,
-            "contract": self.contract,
-            "options": self.options,
-        }
 
 
 def listed_passes(target: Target, precision: str) -> list[ListedPass]:
