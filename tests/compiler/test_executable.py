@@ -254,6 +254,8 @@ def test_code_for_other_processors_is_refused(executable: Executable, tmp_path: 
     arm = cpu_target("arm", "neon", "aarch64-unknown-linux-gnu")
     with pytest.raises(TargetError, match="the code is for aarch64 processors"):
         Executable(dataclasses.replace(recipe, target=arm))
+    with pytest.raises(TargetError, match="the code is for aarch64 processors"):
+        build(import_model(MODEL), arm)
     future = host_target().with_settings({"isa.features": "+avx99"})
     path = tmp_path / "future.tsm"
     write_artifact(dataclasses.replace(recipe, target=future), path)

@@ -98,7 +98,10 @@ class CpuBackend(Backend):
             return NativeKernel(code)
 
         def prepare(constants: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-            return kernel().prepare(constants) if code.prologue is not None else {}
+            if code.prologue is None:
+                return {}
+            self.check(target)  # constants are packed here and now
+            return kernel().prepare(constants)
 
         return Compiled(
             CodeObject(code.object, code.shared_bytes, code.local_bytes),
