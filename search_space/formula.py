@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.epilogue import STEPS
 from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.fusion import pointwise
 from tilesmith.search_space.ir.scalar import (
     COMPOSITES,
     FUNCTIONS,
@@ -37,7 +38,6 @@ from tilesmith.search_space.ir.scalar import (
     loads,
     rewrite,
 )
-from tilesmith.search_space.scheduling.fusion import pointwise
 
 _TOKEN = re.compile(r"x\d+(?![\w.])|[A-Za-z_]\w*|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[(),]")
 

@@ -8,10 +8,10 @@ out[n, o, y, x]    = epilogue(conv)                         (if there is an epil
 from __future__ import annotations
 
 from tilesmith.search_space.convolution.geometry import Geometry
+from tilesmith.search_space.fusion import epilogue_stage, epilogue_tensors
 from tilesmith.search_space.ir.expression import Expr
 from tilesmith.search_space.ir.scalar import call, load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.scheduling.fusion import epilogue_stage, epilogue_tensors
 from tilesmith.search_space.template import Template
 from tilesmith.search_space.workload import Workload
 

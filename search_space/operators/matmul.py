@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.search_space.fusion import epilogue_stage, epilogue_tensors
 from tilesmith.search_space.ir.scalar import call, load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.scheduling.fusion import epilogue_stage, epilogue_tensors
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workload import Workload
 

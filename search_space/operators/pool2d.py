@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.fusion import epilogue_tensors, epilogue_value
 from tilesmith.search_space.ir.expression import Expr
 from tilesmith.search_space.ir.scalar import REDUCERS, Const, Scalar, Select, call, load
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.scheduling.fusion import epilogue_tensors, epilogue_value
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workload import Workload
 

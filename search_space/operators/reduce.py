@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents, flatten, product
+from tilesmith.search_space.fusion import epilogue_tensors, epilogue_value
 from tilesmith.search_space.ir.ranges import mod
 from tilesmith.search_space.ir.scalar import Scalar, call, load
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.scheduling.fusion import epilogue_tensors, epilogue_value
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workload import Workload
 

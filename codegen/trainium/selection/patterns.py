@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tilesmith.search_space.fusion import pointwise
 from tilesmith.search_space.ir.scalar import Call, Const, Scalar
-from tilesmith.search_space.scheduling.fusion import pointwise
 
 BINARY = {
     "add": "add", "subtract": "subtract", "multiply": "multiply", "divide": "divide",

@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
+from tilesmith.search_space.fusion import epilogue_tensors, epilogue_value
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import Expr, const, var
 from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, call, load
 from tilesmith.search_space.schedules.cpu.conv_direct import pad_schedule
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.scheduling.fusion import epilogue_tensors, epilogue_value
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
