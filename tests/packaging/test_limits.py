@@ -1,0 +1,54 @@
+"""Limits of the sources: files up to 400 lines, functions up to 8 parameters.
+
+Loops that are compiled to native code take arrays by name, as many as they need: they are exempt.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+LINES, PARAMETERS = 400, 8
+
+
+def sources() -> Iterator[tuple[str, str]]:
+    """Name and text of every file of Python code in the repository."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.py"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in sorted(filter(None, names.split("\0"))):
+        if (ROOT / name).exists():
+            yield name, (ROOT / name).read_text()
+
+
+def crowded(source: str) -> Iterator[str]:
+    """Functions with too many parameters, as `name(number)`; `self` and `cls` do not count."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if any("compiled" in ast.unparse(decorator) for decorator in node.decorator_list):
+            continue
+        taken = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        number = len([one for one in taken if one.arg not in ("self", "cls")])
+        if number > PARAMETERS:
+            yield f"{node.name}({number})"
+
+
+def test_too_many_parameters_are_counted() -> None:
+    nine = ", ".join(f"x{i}" for i in range(9))
+    assert list(crowded(f"def f({nine}): ...")) == ["f(9)"]
+    assert list(crowded(f"@compiled\ndef f({nine}): ...\nclass A:\n    def g(self): ...")) == []
+    assert list(crowded("def f(self, a, b, *, c, d, e, f, g, h, **rest): ...")) == []
+
+
+def test_no_function_takes_more_than_eight_parameters() -> None:
+    found = {name: list(crowded(source)) for name, source in sources()}
+    assert {name: functions for name, functions in found.items() if functions} == {}
+
+
+def test_no_file_is_longer_than_400_lines() -> None:
+    lines = {name: len(source.splitlines()) for name, source in sources()}
+    assert {name: number for name, number in lines.items() if number > LINES} == {}
