@@ -92,6 +92,7 @@ class SimulationResult:
         ops: one entry per operator.
         details: further numbers by name (bytes moved, transposes, ...).
         notes: sentences for the reader (a trace was cut, an operator runs on the host).
+        remarks: lines that explain the latency, for people; `gist`: their point, as a clause.
     """
 
     target: str
@@ -104,6 +105,8 @@ class SimulationResult:
     ops: tuple[OperatorCost, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    gist: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The object `tilesmith simulate --json` prints."""

@@ -108,9 +108,8 @@ def _summary(report: CompileReport) -> str:
     if report.simulated is None:
         return "\n".join([*lines, *(f"  on the host: {name}" for name in report.host_operators)])
     found = report.simulated
-    saved, kept = found.details["bytes_saved"] / 1e6, len(found.details["resident"])
     lines.append(
         f"  {report.precision} on {found.target}: {found.latency_us:.1f} us simulated, bound by "
-        f"{found.bound}; {kept} tensors stay in SBUF, which saves {saved:.1f} MB of HBM traffic"
+        f"{found.bound}{found.gist and f'; {found.gist}'}"
     )
     return "\n".join([*lines, *(f"  {note}" for note in found.notes)])

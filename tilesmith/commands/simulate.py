@@ -97,19 +97,19 @@ def _summary(result: SimulationResult) -> str:
         f"{result.latency_us:.3f} us on {result.target} ({result.cycles} cycles, of them "
         f"{result.compute_cycles} compute), bound by {result.bound}; busy: {busy or 'nothing'}"
     ]
-    if "kernels_alone_us" in result.details:
-        return "\n".join([*lines, *_whole(result)])
-    if len(result.ops) > 1:
+    if result.ops and all("shown_us" in op.details for op in result.ops):
+        lines.append(_whole(result))
+    elif len(result.ops) > 1:
         rows = [
             (op.workload, op.details.get("weight", 1), op.latency_us, op.bound)
             for op in sorted(result.ops, key=lambda op: -op.latency_us)
         ]
         lines.append(table(("operator", "times", "us each", "bound"), rows))
-    return "\n".join(lines)
+    return "\n".join([*lines, *result.remarks])
 
 
-def _whole(result: SimulationResult) -> list[str]:
-    """The table of a model on an accelerator, and what lies between latency and rooflines."""
+def _whole(result: SimulationResult) -> str:
+    """The table of a model whose kernels run beside each other."""
     rows = [
         (
             op.workload,
@@ -123,21 +123,7 @@ def _whole(result: SimulationResult) -> list[str]:
         for op in sorted(result.ops, key=lambda op: -op.details["shown_us"])
     ]
     header = ("operator", "times", "us alone", "roofline us", "us shown", "bound", "busiest")
-    found = result.details
-    roofs, alone, host = (found[f"{name}_us"] for name in ("roofline", "kernels_alone", "host"))
-    linking = result.latency_us - host - alone
-    return [
-        table(header, rows),
-        f"{found['precision']}; {found['tuned']} tuned, {found['stale']} tuned by another version, "
-        f"{found['nearest']} by nearest shape, {found['default']} by default, {found['host']} on "
-        f"the host ({host:.1f} us, transfers included)",
-        f"operators' rooflines add up to {roofs:.1f} us; {found['between_us']:+.1f} us lie between "
-        f"them and the model: {alone - roofs:+.1f} us of operators alone, {linking:+.1f} us by "
-        f"linking them, {host:+.1f} us of the host",
-        f"roofline of the linked model: {found['model_roofline_us']:.1f} us",
-        f"{len(found['resident'])} tensors stay in SBUF: {found['bytes_saved'] / 1e6:.1f} MB of "
-        f"HBM traffic saved, {found['bytes_moved'] / 1e6:.1f} MB left",
-    ]
+    return table(header, rows)
 
 
 def _busiest(engines: Mapping[str, float]) -> str:

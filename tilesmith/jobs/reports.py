@@ -182,7 +182,8 @@ class CompileReport:
         if self.simulated is None:
             return {}
         names = ("host_us", "bytes_moved", "bytes_saved", "resident")
-        found = {name: self.simulated.details[name] for name in names}
+        details = self.simulated.details
+        found = {name: details[name] for name in names if name in details}
         return {"latency_us": self.simulated.latency_us, **found}
 
     @property

@@ -207,6 +207,26 @@ def _result(
         ops=tuple(_operator(kernel) for kernel in kernels.values()),
         details=details,
         notes=tuple(dict.fromkeys(notes)),
+        remarks=_remarks(latency, details),
+        gist=f"{len(residents)} tensors stay in SBUF, which saves "
+        f"{details['bytes_saved'] / 1e6:.1f} MB of HBM traffic",
+    )
+
+
+def _remarks(latency: float, found: Mapping[str, Any]) -> tuple[str, ...]:
+    """What lies between a latency in ns and the rooflines, and what stays on chip."""
+    roofs, alone, host = (found[f"{name}_us"] for name in ("roofline", "kernels_alone", "host"))
+    linking = latency / 1e3 - host - alone
+    return (
+        f"{found['precision']}; {found['tuned']} tuned, {found['stale']} tuned by another version, "
+        f"{found['nearest']} by nearest shape, {found['default']} by default, {found['host']} on "
+        f"the host ({host:.1f} us, transfers included)",
+        f"operators' rooflines add up to {roofs:.1f} us; {found['between_us']:+.1f} us lie between "
+        f"them and the model: {alone - roofs:+.1f} us of operators alone, {linking:+.1f} us by "
+        f"linking them, {host:+.1f} us of the host",
+        f"roofline of the linked model: {found['model_roofline_us']:.1f} us",
+        f"{len(found['resident'])} tensors stay in SBUF: {found['bytes_saved'] / 1e6:.1f} MB of "
+        f"HBM traffic saved, {found['bytes_moved'] / 1e6:.1f} MB left",
     )
 
 
