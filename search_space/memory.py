@@ -18,7 +18,8 @@ class Memory:
 
     Attributes:
         partitions: rows, each with an address space of its own; a tile has as many bytes in all.
-        bytes: of each partition.
+            0: one address space for all, which a tile lies in row-major.
+        bytes: of each partition, or of all.
         bank: bytes of one bank of a partition, which a tile that fits one must not straddle (0: no
             banks).
         granule: bytes that a tile takes a multiple of.

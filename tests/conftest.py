@@ -1,4 +1,4 @@
-"""What every test shares: hypothesis profiles and golden files.
+"""What every test shares: hypothesis profiles, golden files, and an invented family of targets.
 
 Golden files hold printed programs. A test calls `golden("name.txt", text)`; it fails when the text
 is not what the file holds. `pytest --update-golden` (or `make golden`) rewrites the files; the
@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+import tests.family.loom  # noqa: F401 (registers itself; conformance tests find it)
 
 os.environ["TILESMITH_CALIBRATION"] = "off"  # simulated latencies must not depend on the machine
 

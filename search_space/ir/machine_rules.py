@@ -77,8 +77,9 @@ class MachineRules:
         shape = [extent.constant for extent in buffer.shape]
         if allocator is None or any(extent is None for extent in shape):
             return
-        partitions, *free = [extent or 0 for extent in shape] or [1]
-        size, memory = prod(free) * size_of(buffer.dtype), allocator.memory
+        memory, free = allocator.memory, [extent or 0 for extent in shape]
+        partitions = free.pop(0) if memory.partitions and free else 0
+        size = prod(free) * size_of(buffer.dtype)
         where = f"buffer '{buffer.name}' in {buffer.scope}"
         if partitions > memory.partitions:
             raise VerificationError(

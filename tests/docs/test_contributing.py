@@ -21,10 +21,11 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for package in ("tilesmith", *(link.name for link in links)):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, folder / package, symlinks=True, ignore=ignored)
-    for shared in ("pyproject.toml", "tests/conftest.py"):
-        (folder / shared).parent.mkdir(exist_ok=True)
+    for shared in ("pyproject.toml", "tests/conftest.py", "tests/compiler/model_builder.py"):
+        (folder / shared).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / shared, folder / shared)
-    shutil.copytree(ROOT / "tests" / "conformance", folder / "tests" / "conformance")
+    for shared in ("conformance", "family"):
+        shutil.copytree(ROOT / "tests" / shared, folder / "tests" / shared)
     for block in BLOCKS:
         if block.file:
             path = folder / block.file
