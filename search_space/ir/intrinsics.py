@@ -7,7 +7,7 @@ which memories each operand may be, which engines execute it, and how large each
 
 `match` finds which loops of a tensorized statement play which part; `fits` says whether a block has
 an instruction's form, whatever its loops: how code generators select. Which instructions there are
-is for each family to say (`search_space.family`).
+is for each family to say (`search_space.ir.family`).
 """
 
 from __future__ import annotations

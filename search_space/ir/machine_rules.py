@@ -1,8 +1,8 @@
 """What a target's machine demands of a program: memories, engines, instructions and their limits.
 
-The part of the verifier that asks the target and its family (`search_space.family`). A number that
-depends on a symbol or on a setting left open is checked once it is known; until then a tile counts
-as one place.
+The part of the verifier that asks the target and its family (`search_space.ir.family`). A number
+that depends on a symbol or on a setting left open is checked once it is known; until then a tile
+counts as one place.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from math import prod
 
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import VerificationError
-from tilesmith.search_space.family import families, family_of
 from tilesmith.search_space.ir.bounds import Surroundings
 from tilesmith.search_space.ir.expression import ONE, Expr
+from tilesmith.search_space.ir.family import families, family_of
 from tilesmith.search_space.ir.intrinsics import IntrinsicSpec, match
 from tilesmith.search_space.ir.program import Block, Buffer, Intrinsic, Loop
 from tilesmith.search_space.ir.settings import Settings, open_engine, open_number

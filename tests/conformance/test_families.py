@@ -21,7 +21,7 @@ from tilesmith.codegen.structures import lowered
 from tilesmith.compiler.backend import backends, measures_models
 from tilesmith.compiler.build import build
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.search_space.family import families
+from tilesmith.search_space.ir.family import families
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.ir.verifier import verify
 from tilesmith.search_space.scheduler import is_scheduled, scheduler_of

@@ -16,7 +16,7 @@ import pytest
 from tilesmith.codegen.host import host_target
 from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.errors import ConfigError, TargetError, WorkloadError
-from tilesmith.search_space.family import families
+from tilesmith.search_space.ir.family import families
 from tilesmith.search_space.scheduler import (
     find_scheduler,
     is_scheduled,

@@ -11,7 +11,7 @@ import pytest
 
 LISTING = """
 from tilesmith.compiler.backend import backends
-from tilesmith.search_space.family import families
+from tilesmith.search_space.ir.family import families
 from tilesmith.search_space.target import load_target, target_names
 from tilesmith.search_space.template import templates
 from tilesmith.simulator import simulators
@@ -31,7 +31,7 @@ MODULE = """
 from importlib import resources
 
 from tilesmith.compiler.backend import backends
-from tilesmith.search_space.family import Family, families
+from tilesmith.search_space.ir.family import Family, families
 from tilesmith.search_space.target import target_files
 from tilesmith.search_space.template import templates
 from tilesmith.simulator import simulators
@@ -82,7 +82,7 @@ def test_an_installed_package_is_found_in_every_registry(tmp_path: Path) -> None
     [
         ("import not_there_at_all", "ModuleNotFoundError: No module named 'not_there_at_all'"),
         (
-            "from tilesmith.search_space.family import Family, families\n"
+            "from tilesmith.search_space.ir.family import Family, families\n"
             "list(families)\n"
             "families.register('cpu')(Family('cpu', ()))",
             "the name 'cpu' of a family of targets is taken",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.search_space.test_verifier import COPY, buffer, loop, program
 from tilesmith.search_space.errors import CodegenError, TargetError, VerificationError
-from tilesmith.search_space.family import families, family_of
+from tilesmith.search_space.ir.family import families, family_of
 from tilesmith.search_space.ir.verifier import verify
 from tilesmith.search_space.memory import Allocator, Memory
 from tilesmith.search_space.target import load_target, target_names

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tilesmith.search_space.family import Family, families
 from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.ir.family import Family, families
 from tilesmith.search_space.ir.intrinsics import IntrinsicSpec, computes
 from tilesmith.search_space.ir.scalar import load
 
