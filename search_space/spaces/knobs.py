@@ -94,6 +94,16 @@ def tile_sizes(extent: int, limit: int) -> tuple[int, ...]:
     return tuple(sorted(powers | set(divisors(extent, limit))))
 
 
+def block_counts(extent: int) -> list[int]:
+    """Numbers of tiles in a cache block: powers of two, or everything."""
+    return [*(1 << e for e in range(extent.bit_length()) if 1 << e < extent), extent]
+
+
+def in_layout(algorithm: str, layout: str) -> tuple[tuple[str, str], ...]:
+    """Fixed values of an algorithm that reads and writes one layout."""
+    return (("algorithm", algorithm), ("input_layout", layout), ("output_layout", layout))
+
+
 @dataclass(frozen=True)
 class Constraint:
     """`value <= limit` for every legal configuration.

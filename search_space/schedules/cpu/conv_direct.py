@@ -21,7 +21,9 @@ from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import (
     Knob,
+    block_counts,
     choice,
+    in_layout,
     layout,
     order,
     register_limit,
@@ -60,9 +62,9 @@ def channels_space(g: Geometry, target: Target) -> Subspace:
         tile("x_tile", range(1, min(g.out_width, X_TILE_LIMIT) + 1)),
         tile("n_vectors", range(1, min(vectors, 6) + 1)),
         tile("c_unroll", [u for u in (1, 2, 4, 8, 16) if u <= min(g.channels, lanes)]),
-        tile("y_block", _counts(g.out_height)),
-        tile("x_block", _counts(-(-g.out_width // 4))),
-        tile("c_block", _counts(-(-g.channels // lanes))),
+        tile("y_block", block_counts(g.out_height)),
+        tile("x_block", block_counts(-(-g.out_width // 4))),
+        tile("c_block", block_counts(-(-g.channels // lanes))),
     )
     tile_size = var("y_tile") * var("x_tile") * var("n_vectors")
     formula = "y_tile*x_tile*n_vectors + n_vectors + 1"
@@ -89,8 +91,8 @@ def channels_default(g: Geometry, target: Target) -> Config:
         n_vectors=vectors,
         c_unroll=max(u for u in (1, 2, 4) if u <= min(g.channels, lanes)),
         y_block=1,
-        x_block=_counts(-(-g.out_width // 4))[-1],
-        c_block=_counts(-(-g.channels // lanes))[-1],
+        x_block=block_counts(-(-g.out_width // 4))[-1],
+        c_block=block_counts(-(-g.channels // lanes))[-1],
     )
 
 
@@ -98,11 +100,6 @@ def _even_tile(extent: int, limit: int) -> int:
     """The tile up to `limit` that wastes least: fewest tiles, then the most even."""
     tiles = -(-extent // max(1, limit))
     return -(-extent // tiles)
-
-
-def _counts(extent: int) -> list[int]:
-    """Numbers of tiles in a cache block: powers of two, or everything."""
-    return [*(1 << e for e in range(extent.bit_length()) if 1 << e < extent), extent]
 
 
 def channels_schedule(
@@ -213,16 +210,15 @@ def width_space(g: Geometry, target: Target) -> Subspace:
         tile("o_tile", range(1, min(g.out_channels, 16) + 1)),
         tile("n_vectors", range(1, min(vectors, 6) + 1)),
         tile("c_unroll", [u for u in (1, 2, 4, 8) if u <= g.channels]),
-        tile("o_block", _counts(-(-g.out_channels // 4))),
-        tile("x_block", _counts(vectors)),
+        tile("o_block", block_counts(-(-g.out_channels // 4))),
+        tile("x_block", block_counts(vectors)),
         tile("c_block", tile_sizes(g.channels, g.channels)),
     )
     tile_size = var("o_tile") * var("n_vectors")
     formula = "o_tile*n_vectors + n_vectors + 1"
     limit = register_limit(tile_size, var("n_vectors"), registers, formula)
     code = unrolled_limit(tile_size * var("c_unroll"), "o_tile*n_vectors*c_unroll")
-    fixed = (("algorithm", "width"), ("input_layout", "NCHW"), ("output_layout", "NCHW"))
-    return Subspace(fixed, knobs, (limit, code))
+    return Subspace(in_layout("width", "NCHW"), knobs, (limit, code))
 
 
 def width_schedule(workload: Workload, target: Target, g: Geometry, structure: Config) -> Schedule:

@@ -19,7 +19,15 @@ from tilesmith.search_space.scheduler import Scheduler, schedules
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import Constraint, Knob, choice, layout, tile
+from tilesmith.search_space.spaces.knobs import (
+    Constraint,
+    Knob,
+    block_counts,
+    choice,
+    in_layout,
+    layout,
+    tile,
+)
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import compute_of
@@ -41,7 +49,7 @@ class CpuDepthwise(Scheduler):
             layout("output_layout", [blocked]),
             rows,
             tile("x_tile", range(1, min(g.out_width, 28) + 1)),
-            tile("y_block", _strip_sizes(g.out_height)),
+            tile("y_block", block_counts(g.out_height)),
             choice("unroll_taps", ("all", "row")),
         )
         pixels = Constraint(
@@ -60,10 +68,9 @@ class CpuDepthwise(Scheduler):
             registers + 4,
             "vector registers of the accumulator tile (y_tile*n_vectors + 2)",
         )
-        plainly = (("algorithm", "width"), ("input_layout", plain), ("output_layout", plain))
         subspaces = (
             Subspace((("algorithm", "channels"),), channels, (pixels,)),
-            Subspace(plainly, width, (lines,)),
+            Subspace(in_layout("width", plain), width, (lines,)),
         )
         return SearchSpace(subspaces)
 
@@ -79,7 +86,7 @@ class CpuDepthwise(Scheduler):
             output_layout=blocked,
             y_tile=rows,
             x_tile=min(g.out_width, max(1, (registers // 2 - 2) // rows)),
-            y_block=max(s for s in _strip_sizes(g.out_height) if s <= 8),
+            y_block=max(s for s in block_counts(g.out_height) if s <= 8),
             unroll_taps="all",
         )
 
@@ -90,11 +97,6 @@ class CpuDepthwise(Scheduler):
         if structure.text("algorithm") == "channels":
             return _channels(s, workload, g, structure, lanes)
         return _width(s, workload, g, structure, lanes)
-
-
-def _strip_sizes(rows: int) -> list[int]:
-    """Row tiles in a strip: powers of two, or all."""
-    return [*(1 << e for e in range(rows.bit_length()) if 1 << e < rows), rows]
 
 
 def _layouts(s: Schedule, workload: Workload, structure: Config) -> Schedule:

@@ -9,17 +9,17 @@ from __future__ import annotations
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import Scheduler, schedules
-from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
+from tilesmith.search_space.schedules.cpu.row_reduction import (
+    accumulator_counts,
+    reduce_row,
+    row_space,
+)
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import Constraint, tile
-from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import compute_of
 from tilesmith.search_space.workload import Workload
-
-UNROLLED_VECTORS = 64
-"""Vectors: rows times row length up to which everything is unrolled (code size)."""
 
 
 def _rows(workload: Workload) -> tuple[int, int]:
@@ -35,21 +35,7 @@ class CpuLayerNorm(Scheduler):
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         rows, length = _rows(workload)
         lanes = vector_width(target)
-        vectors = -(-length // lanes)
-        several = tile("rows", [t for t in (1, 2, 4) if t <= rows])
-        accumulators = tile("accumulators", accumulator_counts(length, lanes))
-        unroll = tile("unroll", [u for u in (1, 2, 4, 8) if u <= vectors])
-        subspaces = [Subspace((("algorithm", "loops"),), (several, accumulators, unroll))]
-        if vectors <= UNROLLED_VECTORS // 2:
-            limit = Constraint(
-                var("rows") * vectors,
-                UNROLLED_VECTORS,
-                "vectors of unrolled code (rows times the vectors of a row)",
-                "choose fewer rows",
-            )
-            fixed = (("algorithm", "registers"),)
-            subspaces.append(Subspace(fixed, (several, accumulators), (limit,)))
-        return SearchSpace(tuple(subspaces))
+        return row_space(rows, length, lanes, "loops", {})
 
     def default(self, workload: Workload, target: Target) -> Config:
         (rows, length), lanes = _rows(workload), vector_width(target)

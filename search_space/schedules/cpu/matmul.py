@@ -13,7 +13,14 @@ from tilesmith.search_space.scheduler import Scheduler, schedules
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import choice, order, register_limit, tile, unrolled_limit
+from tilesmith.search_space.spaces.knobs import (
+    block_counts,
+    choice,
+    order,
+    register_limit,
+    tile,
+    unrolled_limit,
+)
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import compute_of
@@ -37,9 +44,9 @@ class BlockedMatmul(Scheduler):
             tile("m_tile", range(1, min(m, 16) + 1)),
             tile("n_vectors", range(1, min(vectors, 6) + 1)),
             tile("k_unroll", [u for u in (1, 2, 4, 8, 16) if u <= k]),
-            tile("m_block", _block_counts(m)),
-            tile("n_block", _block_counts(vectors)),
-            tile("k_block", _block_counts(k)),
+            tile("m_block", block_counts(m)),
+            tile("n_block", block_counts(vectors)),
+            tile("k_block", block_counts(k)),
         )
         rows, columns = var("m_tile"), var("n_vectors")
         limit = register_limit(
@@ -62,9 +69,9 @@ class BlockedMatmul(Scheduler):
             m_tile=rows,
             n_vectors=columns,
             k_unroll=max(u for u in (1, 2, 4) if u <= k),
-            m_block=_block_counts(m)[-1],
+            m_block=block_counts(m)[-1],
             n_block=1,
-            k_block=_block_counts(k)[-1],
+            k_block=block_counts(k)[-1],
         )
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
@@ -116,9 +123,3 @@ class BlockedMatmul(Scheduler):
             return schedule.compile_time("b.packed")
         batch = ("b.packed.0",) if rank == 3 else ()
         return schedule.parallel("b.packed", *batch, "pt")
-
-
-def _block_counts(extent: int) -> list[int]:
-    """Candidate numbers of tiles in a cache block: powers of two, or everything."""
-    powers = [1 << e for e in range(extent.bit_length()) if 1 << e < extent]
-    return [*powers, extent]

@@ -14,7 +14,7 @@ from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_count
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import Knob, choice, tile
+from tilesmith.search_space.spaces.knobs import Knob, choice, in_layout, tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import compute_of
@@ -30,11 +30,11 @@ class CpuPool2d(Scheduler):
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         lanes = vector_width(target)
-        blocked = _fixed("channels", f"NCHW{lanes}c")
+        blocked = in_layout("channels", f"NCHW{lanes}c")
         if workload.integer("global"):
             counts = self._accumulators(workload, target)
             knobs = tile("accumulators", counts[0]), tile("accumulators", counts[1])
-            plain = _fixed("width", "NCHW")
+            plain = in_layout("width", "NCHW")
             return SearchSpace((Subspace(blocked, knobs[:1]), Subspace(plain, knobs[1:])))
         rows, columns, most = _sizes(workload)
         window: list[Knob] = [choice("window", ["rows", "unrolled"])]
@@ -45,7 +45,7 @@ class CpuPool2d(Scheduler):
         return SearchSpace(
             (
                 Subspace(blocked, (*window, tile("w_tile", pixels))),
-                Subspace(_fixed("width", "NCHW"), (*window, tile("w_tile", vectors))),
+                Subspace(in_layout("width", "NCHW"), (*window, tile("w_tile", vectors))),
             )
         )
 
@@ -58,7 +58,9 @@ class CpuPool2d(Scheduler):
     def default(self, workload: Workload, target: Target) -> Config:
         lanes = vector_width(target)
         blocked = workload.integer("c") >= lanes
-        fixed = dict(_fixed("channels", f"NCHW{lanes}c") if blocked else _fixed("width", "NCHW"))
+        fixed = dict(
+            in_layout("channels", f"NCHW{lanes}c") if blocked else in_layout("width", "NCHW")
+        )
         if workload.integer("global"):
             counts = self._accumulators(workload, target)[0 if blocked else 1]
             return Config.of({**fixed, "accumulators": max(a for a in counts if a <= 4)})
@@ -137,7 +139,3 @@ def _sizes(workload: Workload) -> tuple[int, int, int]:
     window = compute_of(workload).stage("window")
     rows, columns = (a.extent.constant or 1 for a in window.reduce_axes)
     return rows, columns, window.axes[3].extent.constant or 1
-
-
-def _fixed(algorithm: str, layout: str) -> tuple[tuple[str, str], ...]:
-    return (("algorithm", algorithm), ("input_layout", layout), ("output_layout", layout))

@@ -14,7 +14,7 @@ from tilesmith.search_space.scheduler import Scheduler, schedules
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import tile
+from tilesmith.search_space.spaces.knobs import in_layout, tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import compute_of
@@ -33,8 +33,8 @@ class CpuResize(Scheduler):
         columns = tile("unroll", [u for u in (1, 2, 4, 8) if u <= sizes[-1]])
         return SearchSpace(
             (
-                Subspace(_fixed("channels", f"NCHW{lanes}c"), (columns,)),
-                Subspace(_fixed("rows", "NCHW"), (rows,)),
+                Subspace(in_layout("channels", f"NCHW{lanes}c"), (columns,)),
+                Subspace(in_layout("rows", "NCHW"), (rows,)),
             )
         )
 
@@ -43,7 +43,7 @@ class CpuResize(Scheduler):
         if not _is_image(workload):
             return Config.of(algorithm="rows", unroll=1)
         blocked = workload.shape("shape")[1] >= lanes
-        fixed = _fixed("channels", f"NCHW{lanes}c") if blocked else _fixed("rows", "NCHW")
+        fixed = in_layout("channels", f"NCHW{lanes}c") if blocked else in_layout("rows", "NCHW")
         return Config.of({**dict(fixed), "unroll": 1})
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
@@ -77,7 +77,3 @@ def _period(workload: Workload, lanes: int) -> int:
     extent, size = workload.shape("shape")[-1], workload.shape("sizes")[-1]
     period = size // gcd(extent, size)
     return lanes // period * period if period <= lanes else lanes
-
-
-def _fixed(algorithm: str, layout: str) -> tuple[tuple[str, str], ...]:
-    return (("algorithm", algorithm), ("input_layout", layout), ("output_layout", layout))

@@ -15,8 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.search_space.ir.expression import ExprLike
+from tilesmith.search_space.ir.expression import ExprLike, var
 from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.knobs import Constraint, Knob, tile
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+
+UNROLLED_VECTORS = 64
+"""Vectors: rows times row length up to which everything is unrolled (code size)."""
 
 
 def reduce_row(
@@ -54,3 +59,30 @@ def accumulator_counts(extent: int, lanes: int, most: int = 8) -> list[int]:
     """Sensible numbers of accumulators for a row: powers of two that the row can fill."""
     vectors = -(-extent // lanes)
     return [a for a in (1, 2, 4, 8, 16) if a <= min(vectors, most)] or [1]
+
+
+def row_space(
+    rows: int, length: int, lanes: int, algorithm: str, fixed: dict[str, str], *knobs: Knob
+) -> SearchSpace:
+    """Work on a few rows at a time: in loops, or unrolled where rows are short.
+
+    Args:
+        algorithm: name of the form with loops; the other is called "registers".
+        fixed: what is fixed in that one besides.
+        knobs: further ones of the form with loops, the first.
+    """
+    vectors = -(-length // lanes)
+    several = tile("rows", [t for t in (1, 2, 4) if t <= rows])
+    accumulators = tile("accumulators", accumulator_counts(length, lanes))
+    unroll = tile("unroll", [u for u in (1, 2, 4, 8) if u <= vectors])
+    loops = Subspace((("algorithm", algorithm),), (*knobs, several, accumulators, unroll))
+    if vectors > UNROLLED_VECTORS // 2:
+        return SearchSpace((loops,))
+    limit = Constraint(
+        var("rows") * vectors,
+        UNROLLED_VECTORS,
+        "vectors of unrolled code (rows times the vectors of a row)",
+        "choose fewer rows",
+    )
+    unrolled = (("algorithm", "registers"), *fixed.items())
+    return SearchSpace((loops, Subspace(unrolled, (several, accumulators), (limit,))))

@@ -11,17 +11,18 @@ from __future__ import annotations
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import Scheduler, schedules
-from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
+from tilesmith.search_space.schedules.cpu.row_reduction import (
+    accumulator_counts,
+    reduce_row,
+    row_space,
+)
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import Constraint, Knob, choice, tile
+from tilesmith.search_space.spaces.knobs import Knob, choice
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import compute_of
 from tilesmith.search_space.workload import Workload
-
-UNROLLED_VECTORS = 64
-"""Vectors: rows times row length up to which everything is unrolled (code size)."""
 
 
 def _split(workload: Workload) -> tuple[int, int, int]:
@@ -39,25 +40,7 @@ class CpuSoftmax(Scheduler):
         lanes = vector_width(target)
         if neighbours > 1:
             return SearchSpace((Subspace((("algorithm", "across"),), (self._keep(workload),)),))
-        vectors = -(-length // lanes)
-        several = tile("rows", [t for t in (1, 2, 4) if t <= rows])
-        accumulators = tile("accumulators", accumulator_counts(length, lanes))
-        unroll = tile("unroll", [u for u in (1, 2, 4, 8) if u <= vectors])
-        subspaces = [
-            Subspace(
-                (("algorithm", "along"),), (self._keep(workload), several, accumulators, unroll)
-            )
-        ]
-        if vectors <= UNROLLED_VECTORS // 2:
-            limit = Constraint(
-                var("rows") * vectors,
-                UNROLLED_VECTORS,
-                "vectors of unrolled code (rows times the vectors of a row)",
-                "choose fewer rows",
-            )
-            fixed = (("algorithm", "registers"), ("row", "registers"))
-            subspaces.append(Subspace(fixed, (several, accumulators), (limit,)))
-        return SearchSpace(tuple(subspaces))
+        return row_space(rows, length, lanes, "along", {"row": "registers"}, self._keep(workload))
 
     def _keep(self, workload: Workload) -> Knob:
         return choice(
