@@ -2,15 +2,18 @@
 are of, and the instructions in them. Numbers are checked where this machine can run the code.
 
 A new file is found by itself. What its assembly looks like, it says itself (`[assembly]`); that a
-vector of its width is one register, and that LLVM has its intrinsics, is shown by compiling them.
+vector of its width is one register, and that LLVM has its intrinsics, is shown by compiling them;
+that its dot products mean what it says, by running them.
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
 import struct
 from functools import cache
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
@@ -18,9 +21,10 @@ from tilesmith.codegen.host import cpu_target
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.kernel import compile_config
+from tilesmith.codegen.native.memory import aligned_copy
 from tilesmith.codegen.structures import default_of, lowered
 from tilesmith.compiler.backend import backends
-from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.dtypes import size_of, to_numpy
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.instruction_set import (
     DotProduct,
@@ -110,30 +114,75 @@ def scaled(assembly: str, vectors: int) -> bool:
     return vectors > 1 and f"e32, m{vectors}," in assembly
 
 
-@pytest.mark.parametrize(
+PRODUCTS = pytest.mark.parametrize(
     ("name", "product"),
     [(n, p) for n in KNOWN for p in instruction_set(n).dot_products],
     ids=lambda value: value.instruction if isinstance(value, DotProduct) else value,
 )
+
+
+def with_features(name: str, product: DotProduct) -> Target:
+    """A processor that has an instruction set and one of its dot products."""
+    features = [part for part in (instruction_set(name).features, product.features) if part]
+    return target_of(name).with_settings({"isa.features": ",".join(features)})
+
+
+def dot_module(chosen: InstructionSet, product: DotProduct) -> str:
+    """dot(c, a, b): c = the product of one register each of a and b, added to c."""
+    kinds = [vector_type(chosen, dtype) for dtype in (product.accumulator, *product.inputs)]
+    loads = "\n".join(
+        f"%{x} = load {kind}, ptr %p{x}" for x, kind in zip("cab", kinds, strict=True)
+    )
+    return f"""
+target triple = "{chosen.triple}"
+declare {kinds[0]} @{product.intrinsic}({", ".join(kinds)})
+define void @dot(ptr %pc, ptr %pa, ptr %pb) {chosen.function_attributes} {{
+{loads}
+%d = call {kinds[0]} @{product.intrinsic}({kinds[0]} %c, {kinds[1]} %a, {kinds[2]} %b)
+store {kinds[0]} %d, ptr %pc
+ret void
+}}"""
+
+
+@PRODUCTS
 def test_dot_products_are_what_llvm_has(name: str, product: DotProduct) -> None:
     """The stated intrinsic on the stated dtypes becomes the stated instruction."""
-    chosen = instruction_set(name)
-    target = target_of(name)
-    features = ",".join(part for part in (chosen.features, product.features) if part)
-    target = target.with_settings({"isa.features": features})
-    sums, left, right = (
-        vector_type(chosen, dtype) for dtype in (product.accumulator, *product.inputs)
+    text = dot_module(instruction_set(name), product)
+    assembly = toolchain.emit_assembly(text, with_features(name, product))
+    assert re.search(rf"\b{product.instruction}\s", assembly)
+
+
+@PRODUCTS
+def test_dot_products_compute_what_they_state(name: str, product: DotProduct) -> None:
+    target, chosen = with_features(name, product), instruction_set(name)
+    skip_unless_runnable(target)
+    sums, *inputs = (to_numpy(dtype) for dtype in (product.accumulator, *product.inputs))
+    rng, lane_count = np.random.default_rng(0), lanes(target, product.accumulator)
+    shape = (lane_count, product.products)
+    left, right = (  # unsigned beyond the signed: the order of the inputs shows
+        rng.integers(*(0, 256) if kind.kind == "u" else (-100, 100), shape).astype(kind)
+        for kind in inputs
     )
-    elements = [chosen.vector_bytes // size_of(d) for d in (product.accumulator, product.inputs[0])]
-    assert elements[1] == product.products * elements[0]
-    text = f"""
-target triple = "{chosen.triple}"
-declare {sums} @{product.intrinsic}({sums}, {left}, {right})
-define {sums} @f({sums} %c, {left} %a, {right} %b) {chosen.function_attributes} {{
-%d = call {sums} @{product.intrinsic}({sums} %c, {left} %a, {right} %b)
-ret {sums} %d
-}}"""
-    assert re.search(rf"\b{product.instruction}\s", toolchain.emit_assembly(text, target))
+    found = rng.integers(-1000, 1000, lane_count).astype(sums)
+    expected = found + (left.astype(np.int64) * right.astype(np.int64)).sum(axis=1)
+    jit = llvm.create_lljit_compiler(
+        toolchain.machine(target), use_jit_link=False, suppress_errors=False
+    )
+    code = toolchain.emit_object(dot_module(chosen, product), target)
+    builder = llvm.JITLibraryBuilder().add_object_img(code).export_symbol("dot")
+    library = builder.link(jit, f"{name}.{product.instruction}")
+    dot = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(library["dot"])
+    arrays = [aligned_copy(array) for array in (found, left, right)]
+    dot(*(array.ctypes.data for array in arrays))
+    np.testing.assert_array_equal(arrays[0], expected)
+
+
+def skip_unless_runnable(target: Target) -> None:
+    """Skip the test where this machine lacks what the code needs."""
+    try:
+        backends["cpu"].check(target)
+    except TargetError as error:
+        pytest.skip(str(error))
 
 
 def vector_type(chosen: InstructionSet, dtype: str) -> str:
@@ -148,10 +197,7 @@ def vector_type(chosen: InstructionSet, dtype: str) -> str:
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_this_machine_can_run_is_right(name: str, key: str) -> None:
     workload, target = Workload.parse(key), target_of(name)
-    try:
-        backends["cpu"].check(target)
-    except TargetError as error:
-        pytest.skip(str(error))
+    skip_unless_runnable(target)
     template, rng = template_of(workload.operator), np.random.default_rng(0)
     arrays = {
         o.name: rng.standard_normal(o.shape).astype(np.float32) for o in template.operands(workload)
