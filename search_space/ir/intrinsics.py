@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from tilesmith.search_space.errors import VerificationError
 from tilesmith.search_space.ir.expression import Expr
@@ -144,6 +145,8 @@ def operands(spec: IntrinsicSpec, block: Block) -> list[tuple[str, Load, Load]] 
 
 def fits(spec: IntrinsicSpec, block: Block, buffers: Mapping[str, Buffer]) -> bool:
     """Whether a block computes what an instruction does, of operands where it reaches them."""
+    if buffers[block.buffer].scope not in spec.scopes.get("out", ()):
+        return False
     found = operands(spec, block)
     return found is not None and all(
         buffers[access.buffer].scope in spec.scopes[name] for name, _, access in found
@@ -157,7 +160,9 @@ def _plain(value: Scalar) -> bool:
     return not isinstance(value, Select) and not (isinstance(value, Load) and _picks(value))
 
 
+@lru_cache(maxsize=4096)
 def _picks(access: Load) -> bool:
+    """Whether an index of it is read from memory."""
     return any(atom.kind == "element" for index in access.indices for atom in index.atoms())
 
 

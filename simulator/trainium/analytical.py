@@ -351,6 +351,7 @@ class Analysis(Structure):
     ) -> Estimate:
         """A rectangular nest on one engine; kept for other batches where no size is an array."""
         cost = NestCost(self.core, self.buffers, self.n, block, sizes, self.constants, self.begun)
+        cost.instruction = self.instruction(block)
         if cost.stages():
             cost.times = self.times(block, loops, values)
         numbers = (*sizes.values(), *apart.values(), cost.times)

@@ -1,14 +1,14 @@
 """What one nest costs, for a batch of configurations, in closed form.
 
 A nest (one block in rectangular loops) becomes the same instructions as in the generator
-(`codegen.trainium.selection.from_program`): this module mirrors its choices, with sizes that are
-numpy arrays, one element for each configuration, and the formulas of
-`codegen.trainium.timing.costs`.
+(`codegen.trainium.selection.from_program`), selected by the same specifications: this module has
+what each costs, with sizes that are numpy arrays, one element for each configuration, and the
+formulas of `codegen.trainium.timing.costs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -45,30 +45,37 @@ class NestCost(TransferCost):
     """A rectangular nest: which instructions it becomes, at what cost (as the generator)."""
 
     def estimate(self) -> Estimate:
-        block, value, core = self.block, self.block.value, self.core
-        scope = self.scope(block.buffer)
-        total = Estimate.zero(self.n)
-        if isinstance(value, Const):
-            if scope == "psum" and value.value == 0.0:
-                return total
-            if block.stage in self.begun:
-                return total  # the reduction's first step writes instead
+        return COSTS[self.instruction](self, Estimate.zero(self.n))
+
+    def filled(self, total: Estimate) -> Estimate:
+        """Nothing, where the first step of a reduction writes instead."""
+        value, psum = self.block.value, self.scope(self.block.buffer) == "psum"
+        zero = isinstance(value, Const) and value.value == 0.0
+        free = self.block.stage in self.begun or (psum and zero)
+        return total if free else self.pointwise(total)
+
+    def chosen(self, total: Estimate) -> Estimate:
+        """Numbers by position: a memset, and a selection for each condition."""
+        assert isinstance(self.block.value, Select)
+        cycles = self.core.minimums[GPSIMD] + self.elements()
+        return self.engine(total, GPSIMD, 1.0 + len(self.block.value.condition), cycles)
+
+    def moved(self, total: Estimate) -> Estimate:
+        return self.dma(total, next(loads(self.block.value)))
+
+    def framed(self, total: Estimate) -> Estimate:
+        """Both sides of each row are filled at once, the inside is loaded; or copied, on chip."""
+        source = next(loads(self.block.value))
+        if self.scope(source.buffer) != "hbm":
             return self.pointwise(total)
-        if isinstance(value, Select) and not any(loads(value)):
-            count = 1.0 + len(value.condition)  # `positions`
-            cycles = core.minimums[GPSIMD] + self.elements()
-            return self.engine(total, GPSIMD, count, cycles)
-        sources = {self.scope(found.buffer) for found in loads(value)}
-        if isinstance(value, Load) and self.is_dma(sources):
-            return self.dma(total, value)
-        if isinstance(value, Select) and isinstance(value.then, Load) and self.is_dma(sources):
-            self.engine(total, VECTOR, 1.0, core.minimums[VECTOR])  # both sides of each row at once
-            return self.dma(total, value.then)
-        if block.reducer == "sum" and scope == "psum":
-            return self.matmul(total)
-        if isinstance(value, Load) and scope == "psum" and sources == {"sbuf"}:
-            return self.transpose(total, value)
-        return self.pointwise(total)
+        self.engine(total, VECTOR, 1.0, self.core.minimums[VECTOR])
+        return self.dma(total, source)
+
+    def reduced(self, total: Estimate) -> Estimate:
+        """What is reduced straight from HBM costs its load."""
+        source = self.block.value
+        loaded = isinstance(source, Load) and self.scope(source.buffer) == "hbm"
+        return self.moved(total) if loaded else self.pointwise(total)
 
     def repeated(self, apart: Mapping[str, Any]) -> Estimate:
         """The nest for every point of the unrolled loops `apart`, which it runs over one by one.
@@ -119,8 +126,8 @@ class NestCost(TransferCost):
         total.data[MATMULS] += count
         return self.engine(total, TENSOR, count, cycles)
 
-    def transpose(self, total: Estimate, source: Load) -> Estimate:
-        core = self.core
+    def transpose(self, total: Estimate) -> Estimate:
+        core, source = self.core, next(loads(self.block.value))
         rows = self.partition(source)
         rest = set(self.sizes) - rows - self.partition(self.block.write)
         count = self.product(rest)
@@ -238,3 +245,19 @@ class NestCost(TransferCost):
             free = self.used(value) - self.partition(self.block.write)
             return any(np.any(self.sizes[name] > 1) for name in free)
         return True
+
+
+COSTS: Mapping[str, Callable[[NestCost, Estimate], Estimate]] = {
+    "memset": NestCost.filled,
+    "select": NestCost.chosen,
+    "tensor.matmul": NestCost.matmul,
+    "tensor.transpose": NestCost.transpose,
+    "dma.gather": NestCost.moved,
+    "dma.load": NestCost.moved,
+    "dma.store": NestCost.moved,
+    "framed": NestCost.framed,
+    "chosen": NestCost.framed,
+    "pointwise": NestCost.pointwise,
+    "reduce": NestCost.reduced,
+}
+"""What a nest costs, by the specification it fits."""

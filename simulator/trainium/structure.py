@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.codegen.trainium.isa.core import Core
+from tilesmith.codegen.trainium.selection.matching import specification
 from tilesmith.codegen.trainium.selection.nests import (
     Evaluate,
     compile_expression,
@@ -57,6 +58,7 @@ class Structure:
     costs: dict[tuple[int, ...], Estimate] = field(default_factory=dict)
     blocks: dict[tuple[int, str], Block] = field(default_factory=dict)
     compiled: dict[int, Evaluate] = field(default_factory=dict)
+    instructions: dict[int, str] = field(default_factory=dict)
     nests: dict[int, tuple[tuple[Loop, ...], Block] | None] = field(default_factory=dict)
     touched: dict[int, tuple[bool, frozenset[str], frozenset[str]]] = field(default_factory=dict)
     parts: dict[int, tuple[list[Allocate], list[Statement], list[Statement]]] = field(
@@ -106,6 +108,13 @@ class Structure:
         if (id(block), engine) not in self.blocks:
             self.blocks[id(block), engine] = replace(block, engine=engine)
         return self.blocks[id(block), engine]
+
+    def instruction(self, block: Block) -> str:
+        """The specification that a block fits; that of expressions where there is none."""
+        if id(block) not in self.instructions:
+            spec = specification(block, self.buffers)
+            self.instructions[id(block)] = spec.name if spec is not None else "pointwise"
+        return self.instructions[id(block)]
 
     def split(self, body: Statement) -> tuple[list[Allocate], list[Statement], list[Statement]]:
         """`split_pipeline` of a body, remembered."""

@@ -44,6 +44,7 @@ class TransferCost:
 
     Attributes:
         begun: stages whose first reduction writes what it works on.
+        instruction: the specification that the block fits.
         times: how often the nest is run; only where it `stages`.
     """
 
@@ -54,6 +55,7 @@ class TransferCost:
     sizes: dict[str, Any]
     constants: AbstractSet[str] = frozenset()
     begun: AbstractSet[str] = frozenset()
+    instruction: str = "pointwise"
     times: Any = 1
 
     def is_dma(self, sources: set[str]) -> bool:

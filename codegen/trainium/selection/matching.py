@@ -11,7 +11,7 @@ Invariant: a nest is matched once, when it is planned, and not again when it is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tilesmith.codegen.trainium.selection.copies import CopyNest, plan_copy
@@ -52,11 +52,21 @@ def select(statement: Statement, buffers: Mapping[str, Buffer]) -> Selected | No
         or plan_copy(loops, block, buffers)
         or plan_nest(loops, block, buffers)
     )
-    for spec in INTRINSICS:
+    for spec in fitting(block, buffers):
         named = not isinstance(statement, Intrinsic) or statement.name == spec.name
-        if named and fits(spec, block, buffers) and _stands(spec, nest):
+        if named and _stands(spec, nest):
             return Selected(spec, nest)
     raise CodegenError(_refusal(block, buffers))
+
+
+def fitting(block: Block, buffers: Mapping[str, Buffer]) -> Iterator[IntrinsicSpec]:
+    """The specifications that a block fits by its form and the memories of its operands."""
+    return (spec for spec in INTRINSICS if fits(spec, block, buffers))
+
+
+def specification(block: Block, buffers: Mapping[str, Buffer]) -> IntrinsicSpec | None:
+    """The first of them: of a symbolic program, as long as loops are not dealt to partitions."""
+    return next(fitting(block, buffers), None)
 
 
 def _stands(spec: IntrinsicSpec, nest: AnyNest) -> bool:
