@@ -3,7 +3,7 @@
 A family registers itself from its own folder of `search_space/schedules/`; the verifier, schedules
 and code generators ask the value, and nobody else knows a family's name:
 
-    families["systolic"].memories(target)["psum"].bank
+    family_of(target).memories(target)["psum"].bank
 
 Targets of one family differ in numbers, which are facts of the target; what a family has of
 memories, engines and instructions is alike for all of them.

@@ -33,6 +33,7 @@ from tilesmith.search_space.attention_masks import MASKS
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.expression import const, minimum
 from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, call
+from tilesmith.search_space.schedules.trainium.machine import memories
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
@@ -61,9 +62,8 @@ class AttentionStages:
         self.rows, self.cols = target.integer("tensor.rows"), target.integer("tensor.cols")
         self.wide = target.integer("tensor.moving_free")
         self.size = size_of(workload.dtype)
-        self.capacity = target.integer("sbuf.mib") * 2**20 // target.integer("sbuf.partitions")
-        self.psum = target.integer("psum.mib") * 2**20 // target.integer("psum.partitions")
-        self.bank = self.psum // target.integer("psum.banks")
+        self.capacity = memories(target)["sbuf"].bytes
+        self.psum, self.bank = memories(target)["psum"].bytes, memories(target)["psum"].bank
 
     def __hash__(self) -> int:
         return hash((self.workload, self.width, self.scale))

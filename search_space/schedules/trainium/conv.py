@@ -22,6 +22,7 @@ from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.expression import Expr, ceildiv, const, var
 from tilesmith.search_space.schedules.trainium.common import partitioned, with_store
+from tilesmith.search_space.schedules.trainium.machine import memories
 from tilesmith.search_space.schedules.trainium.sums import leading, with_residual
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
@@ -58,10 +59,9 @@ class ConvSpace:
         self.workload, self.target, self.g = workload, target, g
         self.compute = with_store(_converted(compute, workload.dtype), workload.dtype)
         self.rows, self.cols = target.integer("tensor.rows"), target.integer("tensor.cols")
-        bank = target.integer("psum.mib") * 2**20 // target.integer("psum.partitions")
-        bank //= target.integer("psum.banks") * 4
+        bank = memories(target)["psum"].bank // 4
         self.wide = min(target.integer("tensor.moving_free"), bank)
-        self.capacity = target.integer("sbuf.mib") * 2**20 // target.integer("sbuf.partitions")
+        self.capacity = memories(target)["sbuf"].bytes
         self.size = size_of(workload.dtype)
         self.columns = min(g.out_width, self.wide)
         self.padded = any(g.pads)

@@ -15,6 +15,7 @@ from tilesmith.search_space.ir.expression import minimum, var
 from tilesmith.search_space.ir.scalar import Load
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.trainium.common import CoreScheduler
+from tilesmith.search_space.schedules.trainium.machine import memories
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, axis
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -45,7 +46,7 @@ class GatherSpace:
             )
         self.stage, self.compute, self.size = stage, compute, size_of(dtype)
         self.partitions = target.integer("sbuf.partitions")
-        self.capacity = target.integer("sbuf.mib") * 2**20 // self.partitions
+        self.capacity = memories(target)["sbuf"].bytes
         self.columns = stage.axes[2].extent.constant or 1
 
     def space(self) -> SearchSpace:

@@ -42,6 +42,7 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.expression import Expr, as_expr, ceildiv, minimum, var
+from tilesmith.search_space.schedules.trainium.machine import memories
 from tilesmith.search_space.schedules.trainium.matmul_schedule import ProductSchedule, late_epilogue
 from tilesmith.search_space.schedules.trainium.sums import leading
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -100,9 +101,8 @@ class MatmulSpace:
         self.rows, self.cols = target.integer("tensor.rows"), target.integer("tensor.cols")
         self.depth = -(-self.k // self.rows)
         self.size = size_of(workload.dtype)
-        self.capacity = target.integer("sbuf.mib") * 2**20 // target.integer("sbuf.partitions")
-        bank = target.integer("psum.mib") * 2**20 // target.integer("psum.partitions")
-        bank //= target.integer("psum.banks") * 4
+        self.capacity = memories(target)["sbuf"].bytes
+        bank = memories(target)["psum"].bank // 4
         self.wide = min(target.integer("tensor.moving_free"), bank)
         while self.wide >= 2 * NARROWEST and self._smallest() > self.capacity:
             self.wide //= 2

@@ -22,6 +22,7 @@ from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.expression import Expr, as_expr, const, maximum, minimum, var
 from tilesmith.search_space.ir.scalar import Load, Scalar, Select, rewrite
 from tilesmith.search_space.ir.strides import boxes
+from tilesmith.search_space.schedules.trainium.machine import memories
 from tilesmith.search_space.schedules.trainium.movement_pieces import (
     Piece,
     contiguous_run,
@@ -60,7 +61,7 @@ class MovementSpace:
         self.compute, self.dtype, self.target = compute, dtype, target
         self.size = size_of(dtype)
         self.partitions = target.integer("sbuf.partitions")
-        self.capacity = target.integer("sbuf.mib") * 2**20 // self.partitions
+        self.capacity = memories(target)["sbuf"].bytes
         self.stages = tuple(self._tidied(stage) for stage in compute.stages)
         self.shapes = {t.name: t.shape for t in compute.inputs}
 

@@ -18,6 +18,7 @@ from tilesmith.search_space.ir.scalar import Load, loads, rewrite
 from tilesmith.search_space.operators.layer_norm import LayerNorm
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.trainium.common import CoreScheduler, with_store
+from tilesmith.search_space.schedules.trainium.machine import memories
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -59,7 +60,7 @@ class RowsSpace:
         self.rows_axis, *self.others = last.axes
         self.reduces = any(stage.reduce_axes for stage in compute.stages)
         self.partitions = target.integer("sbuf.partitions")
-        self.capacity = target.integer("sbuf.mib") * 2**20 // self.partitions
+        self.capacity = memories(target)["sbuf"].bytes
 
     @property
     def refusal(self) -> str | None:

@@ -25,6 +25,7 @@ from tilesmith.search_space.ir.scalar import Load
 from tilesmith.search_space.relayout import Relayout, relayout_of
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.trainium.common import CoreScheduler
+from tilesmith.search_space.schedules.trainium.machine import memories
 from tilesmith.search_space.schedules.trainium.movement import MovementSpace
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
@@ -126,7 +127,7 @@ class PermutationSpace:
         self.dtype, self.size, self.target = dtype, size_of(dtype), target
         self.rows, self.cols = target.integer("tensor.rows"), target.integer("tensor.cols")
         self.partitions = target.integer("sbuf.partitions")
-        self.capacity = target.integer("sbuf.mib") * 2**20 // self.partitions
+        self.capacity = memories(target)["sbuf"].bytes
 
     # -- which axes turn ----------------------------------------------------------------------
     def turns(self) -> tuple[Axis, Axis] | None:

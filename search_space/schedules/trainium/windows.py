@@ -17,6 +17,7 @@ from tilesmith.search_space.ir.ranges import upper
 from tilesmith.search_space.ir.scalar import Const, Load, Select
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.trainium.common import CoreScheduler, with_store
+from tilesmith.search_space.schedules.trainium.machine import memories
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, axis
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -50,7 +51,7 @@ class WindowSpace:
         self.compute = with_store(compute, dtype)
         self.image = image
         self.window = next(s for s in compute.stages if s.reduce_axes and len(s.axes) == 4)
-        self.capacity = target.integer("sbuf.mib") * 2**20 // target.integer("sbuf.partitions")
+        self.capacity = memories(target)["sbuf"].bytes
         names = {s.name for s in compute.stages}
         self.input = "padded" if "padded" in names else f"{image}.rows"
 
