@@ -15,18 +15,22 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced code block: its language, the file it is (or ""), its text."""
+    """A fenced code block: its language, the file it is (or ""), its text; the file that the text
+    is a part of (or "").
+    """
 
     language: str
     file: str
     text: str
+    part_of: str = ""
 
 
 def blocks(document: str) -> list[Block]:
     """Fenced code blocks of a document (path from the repository's root), in order."""
     text = (ROOT / document).read_text()
-    found = re.findall(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    return [Block(*parts) for parts in found]
+    fence = r"^```(\w+)(?: file=(\S+))?(?: from=(\S+))?\n(.*?)^```$"
+    found = re.findall(fence, text, re.DOTALL | re.MULTILINE)
+    return [Block(language, file, text, part_of) for language, file, part_of, text in found]
 
 
 def commands(block: Block) -> list[list[str]]:

@@ -40,6 +40,21 @@ def test_an_operator_its_scheduler_a_target_and_a_cost_model_are_shown() -> None
     assert len(COMMANDS) >= 6
 
 
+def test_parts_shown_of_a_family_are_its_own() -> None:
+    """Line for line, however they are indented, from every room."""
+    parts = [block for block in BLOCKS if block.part_of]
+    for part in parts:
+        shown, file = (
+            "".join(line.strip() + "\n" for line in text.splitlines())
+            for text in (part.text, (ROOT / part.part_of).read_text())
+        )
+        assert shown in file, f"{part.part_of} has changed"
+    folder = Path(parts[0].part_of).parent
+    names = {Path(part.part_of).name for part in parts}
+    files = {path.name for path in (ROOT / folder).iterdir() if path.is_file()}
+    assert {"machine.py", "schedules.py", "simulator.py", "backend.py"} <= names <= files
+
+
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[1:4]))
 def test_the_commands_shown_work(words: list[str], checkout: Path) -> None:
     done = run(words, checkout, checkout)

@@ -20,6 +20,12 @@ FAMILY = "loom"
 _I, _ROW = var("i"), {"i": "row"}
 _PAD, _MEMORY = ("pad",), ("global", "packed")
 
+MACC = IntrinsicSpec(
+    "macc",
+    computes(call("multiply", Load("scalar", ()), load("row", _I)), _I, reducer="sum"),
+    {"out": _PAD, "scalar": _PAD, "row": _PAD},
+    limits=_ROW,
+)
 INTRINSICS = (
     IntrinsicSpec(
         "load",
@@ -34,12 +40,7 @@ INTRINSICS = (
         limits=_ROW,
     ),
     IntrinsicSpec("fill", computes(Const(0.0), var("rows"), _I), {"out": _PAD}, limits=_ROW),
-    IntrinsicSpec(
-        "macc",
-        computes(call("multiply", Load("scalar", ()), load("row", _I)), _I, reducer="sum"),
-        {"out": _PAD, "scalar": _PAD, "row": _PAD},
-        limits=_ROW,
-    ),
+    MACC,
     IntrinsicSpec(
         "map",
         computes(load("source", _I), _I),
