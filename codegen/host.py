@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.instruction_set import (
     InstructionSet,
     instruction_set,
@@ -137,3 +138,18 @@ def _cache(level: int) -> tuple[int, int]:
         scale = 1024 if size.endswith("M") else 1
         return int(size.rstrip("KM")) * scale, max(1, ways)
     return _DEFAULT_KIB[level], 8
+
+
+def narrowed(target: Target, isa: str) -> Target:
+    """A CPU with another instruction set, and the vectors and features that go with it.
+
+    One of another architecture is that architecture's plainest processor.
+    """
+    try:
+        chosen = instruction_set(str(Path(isa).resolve()) if isa.endswith(".toml") else isa)
+    except TargetError as error:
+        raise TargetError(f"target '{target.name}': {error}") from error
+    triple, processor = target.text("isa.triple"), target.text("isa.processor")
+    if not chosen.fits(triple) or not chosen.architectures:
+        triple, processor = chosen.triple or triple, "generic"
+    return cpu_target(target.name, chosen.name, triple, processor)

@@ -25,7 +25,7 @@ from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
+from tilesmith.search_space.target import FactValue, Target
 from tilesmith.search_space.workload import Workload
 
 Fidelity = Literal["roofline", "analytical", "timeline"]
@@ -141,6 +141,14 @@ class FamilySimulator(ABC):
             measure: measure now what has not been kept yet, which may take a second.
         """
         return target
+
+    def with_settings(self, target: Target, settings: Mapping[str, str | FactValue]) -> Target:
+        """The target with facts changed, and those that go with them.
+
+        Raises:
+            TargetError: an unknown fact, or a value out of range.
+        """
+        return target.with_settings(settings)
 
     def covers(self, workload: Workload) -> bool:
         """Whether an operator is simulated whether or not the family has a schedule of it."""

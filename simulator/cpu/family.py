@@ -6,7 +6,7 @@ Two fidelities: `roofline` (peak arithmetic and memory bandwidth, whatever the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from tilesmith.codegen.structures import default_of
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target
+from tilesmith.search_space.target import FactValue, Target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.cpu.batches import Batch, batches, skeleton
@@ -56,6 +56,15 @@ class CpuSimulator(FamilySimulator):
         from tilesmith.simulator.cpu.calibration import calibrated
 
         return calibrated(target, measure)
+
+    def with_settings(self, target: Target, settings: Mapping[str, str | FactValue]) -> Target:
+        """Another instruction set (`isa.name`) brings its vectors and features along."""
+        from tilesmith.codegen.host import narrowed
+
+        others = dict(settings)
+        if "isa.name" in target and "isa.name" in others:
+            target = narrowed(target, str(others.pop("isa.name")))
+        return target.with_settings(others)
 
     def judge(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         """Latency, features and bound of every configuration (see `simulator.judge`)."""

@@ -7,10 +7,7 @@ The one place where target names are resolved, for the command line and the Pyth
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
-from tilesmith.search_space.errors import TargetError
-from tilesmith.search_space.instruction_set import instruction_set
 from tilesmith.search_space.scheduler import scheduler_of
 from tilesmith.search_space.target import HOST, FactValue, Target, load_target, target_names
 from tilesmith.search_space.workload import Workload
@@ -33,11 +30,12 @@ def resolve_target(
     Raises:
         TargetError: unknown name, bad file, unknown setting, or a value out of range.
     """
+    from tilesmith.simulator import simulators
+
     if isinstance(target, Target):
         found = target
     elif target == HOST:
         from tilesmith.codegen.host import host_target
-        from tilesmith.simulator import simulators
 
         found = host_target()
         found = simulators[found.family].calibrated(found, measure=calibrate)
@@ -45,27 +43,10 @@ def resolve_target(
         found = load_target(target)
     if not settings:
         return found
-    if "isa.name" in found and "isa.name" in settings:
-        found = _narrowed(found, str(settings["isa.name"]))
-        settings = {key: value for key, value in settings.items() if key != "isa.name"}
-    return found.with_settings(settings)
-
-
-def _narrowed(target: Target, isa: str) -> Target:
-    """A CPU with another instruction set, and the vectors and features that go with it.
-
-    One of another architecture is that architecture's plainest processor.
-    """
-    from tilesmith.codegen.host import cpu_target
-
-    try:
-        chosen = instruction_set(str(Path(isa).resolve()) if isa.endswith(".toml") else isa)
-    except TargetError as error:
-        raise TargetError(f"target '{target.name}': {error}") from error
-    triple, processor = target.text("isa.triple"), target.text("isa.processor")
-    if not chosen.fits(triple) or not chosen.architectures:
-        triple, processor = chosen.triple or triple, "generic"
-    return cpu_target(target.name, chosen.name, triple, processor)
+    simulator = simulators.find(found.family)
+    if simulator is None:
+        return found.with_settings(settings)
+    return simulator.with_settings(found, settings)
 
 
 def check_schedulable(

@@ -89,20 +89,6 @@ def verify_dataflow(
         ]
     events = _events(stream, whole, tiles)
     unit = _units(whole, events, [*given, *wanted], tiles)
-    _reads(stream, whole, events, unit, given)
-    for span in wanted:
-        area = tiles + span.tensor
-        writes = np.flatnonzero((events.area == area) & (events.kind == WRITE))
-        stored = np.zeros(int(whole.size[area] // unit[area]), dtype=bool)
-        _play(whole, events, writes.tolist(), stored, int(unit[area]))
-        _stored(stream, span, stored, int(unit[area]), promised)
-
-
-def _reads(
-    stream: InstructionStream, whole: Areas, events: _Events, unit: Ints, given: Sequence[Span]
-) -> None:
-    """What is read was written, or `given`; the first instruction that breaks it is named."""
-    tiles = len(stream.allocations)
     there: dict[int, list[Span]] = {}
     for span in given:
         there.setdefault(tiles + span.tensor, []).append(span)
@@ -120,6 +106,12 @@ def _reads(
     if found:
         row, event, byte = min(found)
         raise breach(stream, row, _unwritten(stream, events, event, byte))
+    for span in wanted:
+        size = int(unit[tiles + span.tensor])
+        stored = np.zeros(int(whole.size[tiles + span.tensor]) // size, dtype=bool)
+        writes = (events.area == tiles + span.tensor) & (events.kind == WRITE)
+        _play(whole, events, np.flatnonzero(writes).tolist(), stored, size)
+        _stored(stream, span, stored, size, promised)
 
 
 def _inputs(stream: InstructionStream) -> None:
