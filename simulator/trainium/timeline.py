@@ -17,132 +17,109 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from tilesmith.codegen.compiled import Floats, Ints, compiled
 from tilesmith.codegen.trainium.isa.core import ENGINES, FIRST_DMA_QUEUE, QUEUES, Core
-from tilesmith.codegen.trainium.isa.instructions import InstructionStream
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Issue
 from tilesmith.codegen.trainium.timing.costs import Costs, costs
 
 SYNCHRONISATION_SHARE = 0.6
 """Below this share of its time, no engine "bounds" the program: it waits on latencies."""
 
 
-MARKS = 4
-"""Times that all queues share: when the ports of SBUF and PSUM are free again, when the tensor
-engine's latest pass began, when HBM is free again."""
+class Machine(NamedTuple):
+    """The machine's state, in ns, and what is found.
+
+    Attributes:
+        free, shown: when each queue is free, and when its latest result shows.
+        dma_free: when each DMA engine is free; `turn`: whose turn it is.
+        ports: when the shared ports of SBUF and PSUM are free.
+        latest: when the tensor engine's latest pass began, and when HBM is free.
+        start, end: of each row; `busy`: of each queue.
+    """
+
+    free: Floats
+    shown: Floats
+    dma_free: Floats
+    turn: Ints
+    ports: Floats
+    latest: Floats
+    start: Floats
+    end: Floats
+    busy: Floats
 
 
 @compiled
-def _ready(
-    i: int,
-    across: float,
-    queue: Ints,
-    wait_start: Ints,
-    waits: Ints,
-    end: Floats,
-) -> float:
+def _ready(i: int, across: float, issue: Issue, machine: Machine) -> float:
     """When all that row `i` waits for shows to it: results of other queues `across` later."""
     time = 0.0
-    for w in range(wait_start[i], wait_start[i + 1]):
-        d = waits[w]
-        when = end[d]
-        if queue[d] != queue[i]:
+    for w in range(issue.wait_start[i], issue.wait_start[i + 1]):
+        d = issue.waits[w]
+        when = machine.end[d]
+        if issue.queue[d] != issue.queue[i]:
             when = when + across
         time = max(time, when)
     return time
 
 
 @compiled
-def _issue(
-    i: int, time: float, queue: Ints, lock: Ints, issue: Floats, stationary: Floats, marks: Floats
-) -> float:
+def _issue(i: int, time: float, issue: Issue, costs: Costs, machine: Machine) -> float:
     """Occupy an engine and the ports of row `i` from `time` on; when it really starts."""
-    held = lock[i]
+    held = issue.lock[i]
     if held % 2 == 1:
-        time = max(time, marks[0])
+        time = max(time, machine.ports[0])
     if held >= 2:
-        time = max(time, marks[1])
-    if queue[i] == 0:
-        time = max(time, marks[2] + stationary[i])
-        marks[2] = time
+        time = max(time, machine.ports[1])
+    if issue.queue[i] == 0:
+        time = max(time, machine.latest[0] + costs.stationary[i])
+        machine.latest[0] = time
     if held % 2 == 1:
-        marks[0] = time + issue[i]
+        machine.ports[0] = time + costs.issue[i]
     if held >= 2:
-        marks[1] = time + issue[i]
+        machine.ports[1] = time + costs.issue[i]
     return time
 
 
 @compiled
-def _transfer(
-    i: int,
-    time: float,
-    engines: int,
-    dma_engines: Ints,
-    dma_work: Floats,
-    hbm: Floats,
-    dma_free: Floats,
-    turn: Ints,
-    marks: Floats,
-) -> float:
+def _transfer(i: int, time: float, engines: int, costs: Costs, machine: Machine) -> float:
     """Serve a transfer's data from `time` on, engines in turn; when the last of it is there."""
-    marks[3] = max(marks[3], time) + hbm[i]
-    finish = marks[3]
-    for _ in range(dma_engines[i]):
-        t = turn[0]
-        done = max(time, dma_free[t]) + dma_work[i]
-        dma_free[t] = done
+    machine.latest[1] = max(machine.latest[1], time) + costs.hbm[i]
+    finish = machine.latest[1]
+    for _ in range(costs.dma_engines[i]):
+        t = machine.turn[0]
+        done = max(time, machine.dma_free[t]) + costs.dma_work[i]
+        machine.dma_free[t] = done
         finish = max(finish, done)
-        turn[0] = t + 1
+        machine.turn[0] = t + 1
         if t + 1 == engines:
-            turn[0] = 0
+            machine.turn[0] = 0
     return float(finish)
 
 
 @compiled
 def _run(
-    n: int,
-    first_dma: int,
-    engines: int,
-    semaphore: float,
-    queue: Ints,
-    lock: Ints,
-    wait_start: Ints,
-    waits: Ints,
-    issue: Floats,
-    latency: Floats,
-    stationary: Floats,
-    dma_engines: Ints,
-    dma_work: Floats,
-    hbm: Floats,
-    free: Floats,
-    shown: Floats,
-    dma_free: Floats,
-    turn: Ints,
-    marks: Floats,
-    start: Floats,
-    end: Floats,
-    busy: Floats,
-) -> int:
-    """Fill `start`, `end` (ns) of each row and `busy` (ns) of each queue."""
+    n: int, engines: int, semaphore: float, issue: Issue, costs: Costs, machine: Machine
+) -> None:
+    """Fill `start` and `end` of each row and `busy` of each queue."""
     for i in range(n):
-        q = queue[i]
-        if q < first_dma:
-            time = max(free[q], _ready(i, semaphore, queue, wait_start, waits, end))
-            time = _issue(i, time, queue, lock, issue, stationary, marks)
-            free[q] = time + issue[i]
-            finish = free[q] + latency[i]
+        q = issue.queue[i]
+        if q < FIRST_DMA_QUEUE:
+            time = max(machine.free[q], _ready(i, semaphore, issue, machine))
+            time = _issue(i, time, issue, costs, machine)
+            machine.free[q] = time + costs.issue[i]
+            finish = machine.free[q] + costs.latency[i]
         else:
-            free[q] = max(free[q], _ready(i, 0.0, queue, wait_start, waits, end))
-            time = free[q] + latency[i]
-            finish = _transfer(i, time, engines, dma_engines, dma_work, hbm, dma_free, turn, marks)
-        finish = max(finish, shown[q])
-        busy[q] += max(0.0, finish - max(time, shown[q]))
-        shown[q] = finish
-        start[i] = time
-        end[i] = finish
-    return n
+            machine.free[q] = max(machine.free[q], _ready(i, 0.0, issue, machine))
+            time = machine.free[q] + costs.latency[i]
+            finish = _transfer(i, time, engines, costs, machine)
+        finish = max(finish, machine.shown[q])
+        machine.busy[q] += max(0.0, finish - max(time, machine.shown[q]))
+        machine.shown[q] = finish
+        machine.start[i] = time
+        machine.end[i] = finish
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,12 +186,9 @@ def timeline(stream: InstructionStream, core: Core | None = None) -> Timeline:
 def play(stream: InstructionStream, core: Core, cost: Costs) -> Timeline:
     """Play a stream whose costs are known."""
     n = len(stream)
-    start, end, busy = np.zeros(n), np.zeros(n), np.zeros(QUEUES)
-    _run(
-        n, FIRST_DMA_QUEUE, core.dma_engines, float(core.semaphore_ns), stream.rows["queue"],
-        stream.rows["lock"], stream.wait_start, stream.waits, cost.issue, cost.latency,
-        cost.stationary, cost.dma_engines, cost.dma_work, cost.hbm, np.zeros(QUEUES),
-        np.zeros(QUEUES), np.zeros(core.dma_engines), np.zeros(1, dtype=np.int64),
-        np.zeros(MARKS), start, end, busy,
+    machine = Machine(
+        np.zeros(QUEUES), np.zeros(QUEUES), np.zeros(core.dma_engines), np.zeros(1, dtype=np.int64),
+        np.zeros(2), np.zeros(2), np.zeros(n), np.zeros(n), np.zeros(QUEUES),
     )  # fmt: skip
-    return Timeline(stream, core, start, end, busy, cost)
+    _run(n, core.dma_engines, float(core.semaphore_ns), stream.issue, cost, machine)
+    return Timeline(stream, core, machine.start, machine.end, machine.busy, cost)

@@ -12,8 +12,8 @@ from math import sqrt
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Space
 from tilesmith.codegen.trainium.isa.memory import HbmView, Tile
-from tilesmith.codegen.trainium.kernel.builder import Kernel
-from written.common import BANK, P, Transposer, pieces, pipelined
+from tilesmith.codegen.trainium.kernel.builder import Kernel, pipelined
+from written.common import BANK, P, Transposer, pieces
 
 BLOCK = 1024
 """Keys of a block: two PSUM banks of scores."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from tilesmith.codegen.trainium.isa.instructions import Space
 from tilesmith.codegen.trainium.isa.memory import HbmView, Tile
@@ -23,25 +22,6 @@ def pieces(total: int, size: int) -> Iterator[slice]:
     """`total` elements in pieces of `size`, the last one cut."""
     for start in range(0, total, size):
         yield slice(start, min(start + size, total))
-
-
-def pipelined(
-    items: Iterable[Any], *stages: Callable[[Any], Any], newest_first: bool = False
-) -> None:
-    """Put every item through the stages, each given what the one before returned; the last stage of
-    an item stands next to the one before of the item behind it, and so on.
-
-    Engines take their instructions in order: written item by item, the first instructions of one
-    would wait behind the last of the one in front. The oldest item goes first, unless said
-    otherwise: what stands first must not wait for long, as what is behind it waits, too.
-    """
-    values = list(items)
-    order = list(enumerate(stages)) if newest_first else list(enumerate(stages))[::-1]
-    for step in range(len(values) + len(stages) - 1):
-        for number, stage in order:
-            place = step - number
-            if 0 <= place < len(values):
-                values[place] = stage(values[place])
 
 
 def row_in_all(kernel: Kernel, view: HbmView, name: str) -> Tile:

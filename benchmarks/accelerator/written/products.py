@@ -5,8 +5,8 @@ from __future__ import annotations
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Space
 from tilesmith.codegen.trainium.isa.memory import HbmView, Tile
-from tilesmith.codegen.trainium.kernel.builder import Kernel
-from written.common import BANK, P, Transposer, blocks, pieces, pipelined, row_in_all, weights
+from tilesmith.codegen.trainium.kernel.builder import Kernel, pipelined
+from written.common import BANK, P, Transposer, blocks, pieces, row_in_all, weights
 from written.rows import normalise, soften
 
 Tiles = list[Tile]

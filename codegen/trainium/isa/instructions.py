@@ -40,6 +40,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -236,6 +237,15 @@ def shuffle_mask(instruction: Instruction) -> list[int]:
     return digits[:QUARTER]
 
 
+class Issue(NamedTuple):
+    """What decides when rows may start, as compiled loops read it (see `InstructionStream`)."""
+
+    queue: Ints
+    lock: Ints
+    wait_start: Ints
+    waits: Ints
+
+
 @dataclass(frozen=True, eq=False)
 class InstructionStream:
     """A program for one core. Built by `builder.Kernel`; see the module's docstring.
@@ -297,6 +307,11 @@ class InstructionStream:
             offset=int(table["offset"][row]),
             dims=_trim(tuple(dims)),
         )
+
+    @property
+    def issue(self) -> Issue:
+        """Queues, ports and semaphores as one table."""
+        return Issue(self.rows["queue"], self.rows["lock"], self.wait_start, self.waits)
 
     @cached_property
     def access_elements(self) -> Ints:

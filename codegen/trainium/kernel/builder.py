@@ -10,7 +10,9 @@
 
 Each method appends one instruction; engines run their instructions in this order, and overlap where
 data allows. Nothing is synchronised by hand: `finish` derives the semaphores from the data,
-verifies the program, and fixes the order in which shared resources are granted.
+verifies the program, and fixes the order in which shared resources are granted;
+`finish(schedule=True)` puts instructions into the order that ends first, too. A kernel written item
+by item may instead be `pipelined`, or some of it `interleave`d.
 
 Tiles come from an allocator (`sbuf`, `psum`, given back with `free`) or stand at an explicit
 address. `buffers` rotates over several places: a tile may be filled while the one before it is
@@ -19,6 +21,9 @@ checks).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from tilesmith.codegen.trainium.isa.core import DMA_QUEUES, FIRST_DMA_QUEUE
 from tilesmith.codegen.trainium.isa.instructions import ACTIVATIONS, Op
@@ -34,7 +39,7 @@ from tilesmith.codegen.trainium.kernel.kernel_memory import Buffers
 from tilesmith.codegen.trainium.kernel.special import SpecialInstructions
 from tilesmith.search_space.errors import CodegenError
 
-__all__ = ["Buffers", "Kernel"]
+__all__ = ["Buffers", "Kernel", "pipelined"]
 
 _ACTIVATION = {name: number for number, name in enumerate(ACTIVATIONS)}
 
@@ -173,3 +178,27 @@ class Kernel(SpecialInstructions):
     def memset(self, out: Tile, value: float, engine: str = "vector") -> None:
         """`out = value`."""
         self._emit(Op.MEMSET, engine, out, immediates=(value, 0.0, 0.0))
+
+
+def pipelined(
+    items: Iterable[Any], *stages: Callable[[Any], Any], newest_first: bool = False
+) -> None:
+    """Put every item through the stages, each given what the one before returned; the last stage of
+    an item stands next to the one before of the item behind it, and so on:
+
+        load a, compute a, store a,    load a,
+        load b, compute b, store b, -> compute a, load b,
+        load c, compute c, store c     store a, compute b, load c, ...
+
+    Engines take their instructions in order: written item by item, the first instructions of one
+    would wait behind the last of the one in front. The oldest item goes first, unless said
+    otherwise: what stands first must not wait for long, as what is behind it waits, too. Tiles that
+    stages hand on need as many places as stages hold them.
+    """
+    values = list(items)
+    order = list(enumerate(stages)) if newest_first else list(enumerate(stages))[::-1]
+    for step in range(len(values) + len(stages) - 1):
+        for number, stage in order:
+            place = step - number
+            if 0 <= place < len(values):
+                values[place] = stage(values[place])

@@ -4,7 +4,7 @@
 their operands' accesses and the memory ports they hold, may be rearranged, and become a stream.
 
 An engine may be given as several, "scalar|gpsimd": the first that can do it, unless the instruction
-stands in an interleaved loop, where whichever is free takes it (`interleaving`).
+is interleaved with others, where whichever is free takes it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,17 @@ from tilesmith.codegen.trainium.isa.verification import (
     verify_synchronisation,
 )
 from tilesmith.codegen.trainium.kernel.kernel_memory import KernelMemory
+from tilesmith.codegen.trainium.timing.dependences import with_semaphores
+from tilesmith.codegen.trainium.timing.ordering import ending, in_grant_order
+from tilesmith.codegen.trainium.timing.scheduling import INTERLEAVING, schedules, shortest
+from tilesmith.codegen.trainium.timing.ways import Choices
 from tilesmith.search_space.errors import CodegenError
 
 Scalar = float | Tile
+
+WINDOW = 2048
+"""Instructions that are interleaved together; a longer stretch is, piece by piece."""
+
 _OPERATION = {name: number for number, name in enumerate(OPERATIONS)}
 
 
@@ -55,18 +63,39 @@ class Emitter(KernelMemory):
         """Instructions so far."""
         return len(self._rows)
 
-    def arrange(self, start: int, order: Sequence[int]) -> None:
+    def interleave(self, start: int) -> None:
+        """Put the instructions from number `start` on into the order in which engines seldom wait,
+        each on the engine that is free first where it may run on several.
+
+        Independent chains, such as the iterations of a loop, then hide each other's latencies; how
+        far they overlap is up to the copies of their tiles.
+        """
+        for first in range(start, self.length, WINDOW):
+            rows = range(first, min(first + WINDOW, self.length))
+            if len(rows) > 2:
+                found = shortest(self.draft(rows), self._open(rows), INTERLEAVING)
+                order = (found.rows + first).tolist()
+                for row, queue, lock in zip(order, found.queue, found.lock, strict=True):
+                    self._settle(row, int(queue), int(lock))
+                self._arrange(first, order)
+
+    def _arrange(self, start: int, order: Sequence[int]) -> None:
         """Put the instructions from number `start` on into another order (of their numbers)."""
         stop = start + len(order)
         self._rows[start:stop] = [self._rows[i] for i in order]
         self._immediates[start:stop] = [self._immediates[i] for i in order]
         self._choices[start:stop] = [self._choices[i] for i in order]
 
-    def choices(self, rows: range) -> dict[int, list[tuple[int, int]]]:
-        """(engine, lock) of each way to issue an instruction, for those with several."""
-        return {row: list(self._choices[row]) for row in rows if self._choices[row]}
+    def _open(self, rows: range) -> Choices:
+        """Engines that some instructions may run on beside the first named."""
+        found = [
+            (row - rows.start, engine, lock)
+            for row in rows
+            for engine, lock in self._choices[row][1:]
+        ]
+        return Choices(*np.array(found, dtype=np.int64).reshape(-1, 3).T)
 
-    def settle(self, row: int, queue: int, lock: int) -> None:
+    def _settle(self, row: int, queue: int, lock: int) -> None:
         """Let instruction `row` run on one of the engines it may run on."""
         if self._choices[row]:
             columns = list(self._rows[row])
@@ -84,7 +113,7 @@ class Emitter(KernelMemory):
         places = [(i + 0.5) / len(one) for i in range(len(one))]
         places += [(i + 0.5) / len(two) for i in range(len(two))]
         order = sorted(range(len(places)), key=lambda i: (places[i], i))
-        self.arrange(start, [start + i for i in order])
+        self._arrange(start, [start + i for i in order])
 
     # -- inside -------------------------------------------------------------------------------
     def _emit(
@@ -132,9 +161,10 @@ class Emitter(KernelMemory):
             lock |= LOCK_PSUM
         return lock
 
-    def draft(self) -> InstructionStream:
-        """The stream as written, without semaphores and unverified."""
-        rows = np.array(self._rows, dtype=np.int64).reshape(-1, len(INSTRUCTION_COLUMNS))
+    def draft(self, written: range | None = None) -> InstructionStream:
+        """The stream as written, or some rows of it, without semaphores and unverified."""
+        part = slice(0, self.length) if written is None else slice(written.start, written.stop)
+        rows = np.array(self._rows[part], dtype=np.int64).reshape(-1, len(INSTRUCTION_COLUMNS))
         columns = {
             name: np.ascontiguousarray(rows[:, i]) for i, name in enumerate(INSTRUCTION_COLUMNS)
         }
@@ -152,30 +182,32 @@ class Emitter(KernelMemory):
             tensors=tuple(self._tensors),
             allocations=tuple(self._allocations),
             rows=columns,
-            immediates=np.array(self._immediates, dtype=np.float64).reshape(-1, 3),
+            immediates=np.array(self._immediates[part], dtype=np.float64).reshape(-1, 3),
             accesses=accesses,
             wait_start=np.zeros(len(rows) + 1, dtype=np.int64),
             waits=np.zeros(0, dtype=np.int64),
         )
 
-    def finish(self, promised: Promised | None = None) -> InstructionStream:
+    def finish(self, promised: Promised | None = None, schedule: bool = False) -> InstructionStream:
         """Derive semaphores, verify, and fix the grant order.
 
         Args:
             promised: which elements of an output the kernel is to store; None: all.
+            schedule: let instructions change places, and copies their engines, by the rule of list
+                scheduling (`timing.scheduling`) that ends first on the nominal machine; if none
+                ends before the order as written, that stays.
 
         Raises:
             VerificationError: the program breaks a limit of the target, reads what nothing wrote,
                 or uses a tile after its place was given to another; the message names instruction
                 and limit.
         """
-        from tilesmith.codegen.trainium.timing.dependences import with_semaphores
-        from tilesmith.codegen.trainium.timing.ordering import in_grant_order
-
         draft = self.draft()
         verify_operands(draft)
         verify_dataflow(draft, promised=promised)
         stream = with_semaphores(draft)
+        if schedule:
+            stream = min((stream, *schedules(draft)), key=ending)
         verify_synchronisation(stream)
         return in_grant_order(stream)
 

@@ -33,7 +33,7 @@ from tilesmith.codegen.trainium.linking.residency import (
 )
 from tilesmith.codegen.trainium.timing.dependences import with_semaphores
 from tilesmith.codegen.trainium.timing.ordering import in_grant_order
-from tilesmith.codegen.trainium.timing.scheduling import RULES, Rule, scheduled
+from tilesmith.codegen.trainium.timing.scheduling import RULES, Rule, schedules
 from tilesmith.search_space.errors import CodegenError
 
 
@@ -100,7 +100,13 @@ def links(
             given_spans(parts, draft.ranges),
             wanted_spans(parts, draft.ranges, external),
         )
-        return [_finish(draft, residents, rule, spans if checked else None) for rule in rules]
+        whole = draft.stream()
+        if checked:
+            verify_operands(whole)
+        return [
+            _finish(draft, residents, stream, spans if checked else None)
+            for stream in schedules(whole, rules)
+        ]
 
 
 def link(
@@ -133,15 +139,11 @@ def among_neighbours(part: Part, core: Core) -> InstructionStream:
 def _finish(
     draft: Draft,
     residents: tuple[Resident, ...],
-    rule: Rule,
+    stream: InstructionStream,
     spans: tuple[list[Span], list[Span]] | None,
 ) -> Linked:
-    """Order, semaphores, verification and grant order for a draft whose tiles are placed; `spans`
-    are what is given and wanted in memory, None: do not verify."""
-    whole = draft.stream()
-    if spans is not None:
-        verify_operands(whole)
-    stream = with_semaphores(scheduled(whole, rule))
+    """Verification and grant order for a draft in some order; `spans` are what is given and wanted
+    in memory, None: do not verify."""
     if spans is not None:
         verify_dataflow(stream, *spans)
         verify_synchronisation(stream)

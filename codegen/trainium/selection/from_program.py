@@ -38,7 +38,6 @@ from tilesmith.codegen.trainium.selection.pointwise import Pointwise
 from tilesmith.codegen.trainium.selection.positions import Positions
 from tilesmith.codegen.trainium.selection.products import Products
 from tilesmith.codegen.trainium.selection.transfers import Transfers
-from tilesmith.codegen.trainium.timing.interleaving import interleave
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.ir.coverage import written
@@ -172,7 +171,7 @@ class Generator:
                 self.kernel.merge(start, middle)
         env.pop(loop.variable, None)
         if loop.kind == "interleaved":
-            interleave(self.kernel, begin)
+            self.kernel.interleave(begin)
 
     def part(self, allocations: list[Allocate], body: list[Statement], env: Environment) -> None:
         for found in allocations:

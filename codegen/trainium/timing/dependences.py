@@ -31,12 +31,19 @@ TOUCHED = len(OPERANDS)
 
 FIRST_WRITTEN = 3
 
+PLACE, OVERWRITES, READS = -1, 0, 1
+"""Why a row follows another (`Dependences.flow`): only for the place of its tile; to overwrite what
+the other touches; to read what the other writes."""
+
 
 class Rows(NamedTuple):
-    """Accesses that rows touch (n * TOUCHED), -1: none; whether each HBM tensor is `stored`."""
+    """Accesses that rows touch (n * TOUCHED), -1: none; whether each HBM tensor is `stored`; the
+    tile of each access, and a number for the place it shares with others, -1 where none counts."""
 
     touched: Ints
     stored: Ints
+    tile: Ints
+    place: Ints
 
 
 class Memory(NamedTuple):
@@ -47,7 +54,9 @@ class Memory(NamedTuple):
             entries, for rows that read it since.
         accessed: two for each HBM tensor: the latest of a chain of entries for its reads, and for
             its writes.
-        entry: three numbers each: the entry before it, its row, its access (readers: unused).
+        tile: the one that each place is given to; `users`: the latest of a chain of entries for
+            its accesses; `former`: the same of the tile before it.
+        entry: three numbers each: the entry before it, its row, its access.
         low, high: between which bytes an entry's access and those before it in its chain lie.
         entries: how many there are.
     """
@@ -55,6 +64,9 @@ class Memory(NamedTuple):
     writer: Ints
     readers: Ints
     accessed: Ints
+    tile: Ints
+    users: Ints
+    former: Ints
     entry: Ints
     low: Ints
     high: Ints
@@ -63,7 +75,7 @@ class Memory(NamedTuple):
 
 class Found(NamedTuple):
     """Pairs found so far, sorted by the later: rows that row i must follow are
-    earlier[start[i]:start[i + 1]], and `flow` says whether it reads what they write.
+    earlier[start[i]:start[i + 1]], and `flow` says why.
 
     Attributes:
         total: how many pairs there are, even if only `capacity` fit.
@@ -80,8 +92,8 @@ class Found(NamedTuple):
 
 
 @compiled
-def _pair(i: int, row: int, reads: int, found: Found) -> None:
-    """Row `i` must follow `row`."""
+def _pair(i: int, row: int, flow: int, found: Found) -> None:
+    """Row `i` must follow `row`; the strongest reason counts."""
     if found.seen[row] != i:
         k = found.total[0]
         found.seen[row] = i
@@ -89,9 +101,9 @@ def _pair(i: int, row: int, reads: int, found: Found) -> None:
         found.total[0] = k + 1
         if k < found.capacity:
             found.earlier[k] = row
-            found.flow[k] = 0
-    if reads == 1 and found.place[row] < found.capacity:
-        found.flow[found.place[row]] = 1
+            found.flow[k] = flow
+    if found.place[row] < found.capacity:
+        found.flow[found.place[row]] = max(flow, found.flow[found.place[row]])
 
 
 @compiled
@@ -118,26 +130,26 @@ def _apart(one: int, two: int, feet: Footprints) -> int:
 @compiled
 def _meet_in_hbm(i: int, access: int, slot: int, feet: Footprints, m: Memory, found: Found) -> None:
     """Pair row `i` with those whose bytes in HBM it touches, a read only with writes."""
-    reads = int(slot < FIRST_WRITTEN)
-    for chain in range(reads, 2):
+    flow = int(slot < FIRST_WRITTEN)
+    for chain in range(flow, 2):
         at = m.accessed[2 * feet.tensor[access] + chain]
         while at >= 0 and feet.first[access] < m.high[at] and m.low[at] < feet.stop[access]:
             if _apart(access, m.entry[3 * at + 2], feet) == 0:
-                _pair(i, m.entry[3 * at + 1], reads, found)
+                _pair(i, m.entry[3 * at + 1], flow, found)
             at = m.entry[3 * at]
 
 
 @compiled
 def _meet_on_chip(i: int, start: int, stop: int, slot: int, m: Memory, found: Found) -> None:
     """Pair row `i` with the writers of cells `start` to `stop`, and a write with their readers."""
-    reads = int(slot < FIRST_WRITTEN)
+    flow = int(slot < FIRST_WRITTEN)
     for c in range(start, stop):
         if m.writer[c] >= 0:
-            _pair(i, m.writer[c], reads, found)
-        if reads == 0:
+            _pair(i, m.writer[c], flow, found)
+        if flow == OVERWRITES:
             at = m.readers[c]
             while at >= 0:
-                _pair(i, m.entry[3 * at + 1], 0, found)
+                _pair(i, m.entry[3 * at + 1], OVERWRITES, found)
                 at = m.entry[3 * at]
 
 
@@ -167,6 +179,24 @@ def _note_on_chip(i: int, start: int, stop: int, slot: int, m: Memory) -> None:
 
 
 @compiled
+def _meet_in_place(i: int, access: int, slot: int, rows: Rows, m: Memory, found: Found) -> None:
+    """Row `i` uses a tile: it follows all that used the one before it in the same place, unless it
+    reads what it follows already."""
+    p = rows.place[access]
+    if m.tile[p] != rows.tile[access]:
+        m.tile[p] = rows.tile[access]
+        m.former[p] = m.users[p]
+        m.users[p] = -1
+    if slot >= FIRST_WRITTEN or m.users[p] < 0:
+        at = m.former[p]
+        while at >= 0:
+            if m.entry[3 * at + 1] < i:
+                _pair(i, m.entry[3 * at + 1], PLACE, found)
+            at = m.entry[3 * at]
+    m.users[p] = _remember(i, access, m.users[p], m)
+
+
+@compiled
 def _find(n: int, rows: Rows, feet: Footprints, m: Memory, found: Found) -> int:
     """Fill `found`; how many pairs there are."""
     for i in range(n):
@@ -181,6 +211,8 @@ def _find(n: int, rows: Rows, feet: Footprints, m: Memory, found: Found) -> int:
                     start = g * feet.cells + feet.first[access]
                     stop = g * feet.cells + feet.stop[access]
                     _meet_on_chip(i, start, stop, slot, m, found)
+                if rows.place[access] >= 0:
+                    _meet_in_place(i, access, slot, rows, m, found)
         for slot in range(TOUCHED):
             access = rows.touched[i * TOUCHED + slot]
             if access >= 0 and feet.tensor[access] >= 0:
@@ -202,7 +234,8 @@ class Dependences:
     Attributes:
         start: row i follows rows earlier[start[i]:start[i + 1]], shape (n + 1,).
         earlier, later: rows.
-        flow: 1 where the later reads what the earlier writes, else 0.
+        flow: `READS` where the later reads what the earlier writes, `OVERWRITES` where it does not,
+            `PLACE` where they touch no byte in common.
     """
 
     start: Ints
@@ -230,9 +263,14 @@ def operand_tables(stream: InstructionStream) -> tuple[Ints, Ints]:
     return np.ascontiguousarray(reads), np.ascontiguousarray(writes)
 
 
-def dependences(stream: InstructionStream) -> Dependences:
+def dependences(stream: InstructionStream, tiles: bool = False) -> Dependences:
     """All pairs of rows that touch the same bytes, one of them writing, none in between writing
-    them, for the rows in their present order."""
+    them, for the rows in their present order.
+
+    Args:
+        tiles: pairs that keep tiles apart, too: no tile is used before the last one in its place is
+            no more. It takes no semaphores, but that is how streams are written and verified.
+    """
     n = len(stream)
     feet = footprints(stream)
     reads, writes = operand_tables(stream)
@@ -240,7 +278,10 @@ def dependences(stream: InstructionStream) -> Dependences:
     stored = np.zeros(max(len(stream.tensors), 1), dtype=np.int64)
     stored[stream.accesses["tensor"][stream.rows["out"][stream.rows["op"] == Op.STORE]]] = 1
     spans = np.where(feet.tensor >= 0, 0, (feet.stop - feet.first) * (feet.group_stop - feet.group))
-    entries = int(spans[reads[reads >= 0]].sum()) + n * TOUCHED
+    entries = int(spans[reads[reads >= 0]].sum()) + 2 * n * TOUCHED
+    owner = stream.accesses["allocation"]
+    place = _places(stream, touched) if tiles else _filled(len(owner), -1)
+    rows, places = Rows(touched, stored, owner, place), int(place.max(initial=-1)) + 1
     capacity = 16 * n + 64
     while True:
         found = Found(
@@ -249,14 +290,32 @@ def dependences(stream: InstructionStream) -> Dependences:
         )  # fmt: skip
         memory = Memory(
             _filled(feet.cells * feet.groups, -1), _filled(feet.cells * feet.groups, -1),
-            _filled(2 * len(stored), -1), _filled(3 * entries), _filled(entries), _filled(entries),
+            _filled(2 * len(stored), -1), _filled(places, -1), _filled(places, -1),
+            _filled(places, -1), _filled(3 * entries), _filled(entries), _filled(entries),
             _filled(1, 0),
         )  # fmt: skip
-        total = _find(n, Rows(touched, stored), feet, memory, found)
+        total = _find(n, rows, feet, memory, found)
         if total <= capacity:
             later = np.repeat(np.arange(n, dtype=np.int64), np.diff(found.start))
             return Dependences(found.start, found.earlier[:total], later, found.flow[:total])
         capacity = total
+
+
+def _places(stream: InstructionStream, touched: Ints) -> Ints:
+    """A number for the place of each access; tiles that share bytes share their place. -1 in HBM,
+    and for tiles that no row touches."""
+    owner = stream.accesses["allocation"]
+    used = np.unique(owner[touched[touched >= 0]])
+    used = used[used >= 0]
+    tiles = [stream.allocations[tile] for tile in used]
+    start = np.array([tile.offset + (int(tile.space) << 40) for tile in tiles], dtype=np.int64)
+    stop = start + np.array([tile.bytes for tile in tiles], dtype=np.int64)
+    by_start = np.argsort(start, kind="stable")
+    reach = np.maximum.accumulate(stop[by_start])
+    number = np.zeros(len(stream.allocations) + 1, dtype=np.int64)
+    number[used[by_start[1:]]] = np.cumsum(start[by_start[1:]] >= reach[:-1])
+    found: Ints = np.where(np.isin(owner, used), number[owner], -1)
+    return found
 
 
 def _filled(length: int, value: int | None = None) -> Ints:
@@ -290,7 +349,7 @@ def _derive(
         for e in range(start[i], start[i + 1]):
             q = queue[earlier[e]]
             in_order = q == own and own < FIRST_DMA_QUEUE
-            if not in_order or (flow[e] == 1 and own > 0):
+            if (flow[e] >= OVERWRITES and not in_order) or (flow[e] == READS and own > 0):
                 found.latest[q] = max(found.latest[q], earlier[e])
         found.start[i] = total
         for q in range(QUEUES):

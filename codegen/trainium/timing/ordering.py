@@ -15,196 +15,155 @@ Invariant: only rows of different queues change places; every wait still names a
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from tilesmith.codegen.compiled import Floats, Ints, compiled
 from tilesmith.codegen.trainium.isa.core import FIRST_DMA_QUEUE, QUEUES
-from tilesmith.codegen.trainium.isa.instructions import InstructionStream
-from tilesmith.codegen.trainium.timing.costs import costs
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Issue
+from tilesmith.codegen.trainium.timing.costs import Costs, costs
+
+
+class Grants(NamedTuple):
+    """The nominal machine's state, in ns.
+
+    Attributes:
+        head: the next row of each queue (-1: none); `following`: the next of the same queue.
+        need: the first row of the tensor engine that waits for a row, perhaps through others.
+        free, ready: when each queue is free, and when all its head waits for shows (-1: unknown).
+        dma_free, ports: when DMA engines and shared ports are free.
+        finish: when each row shows its result; `granted`: whether it is known.
+        order: rows, as granted.
+    """
+
+    head: Ints
+    following: Ints
+    need: Ints
+    free: Floats
+    ready: Floats
+    dma_free: Floats
+    ports: Floats
+    finish: Floats
+    granted: Ints
+    order: Ints
 
 
 @compiled
-def _needed(
-    n: int, first_dma: int, queue: Ints, wait_start: Ints, waits: Ints, need: Ints, following: Ints
-) -> int:
-    """Fill `need`: the first row of the tensor engine that waits for a row, perhaps through others
-    (n: none); who waits for a row waits for those before it in its queue (`following`)."""
+def _needed(n: int, issue: Issue, grants: Grants) -> None:
+    """Fill `need` (n: none); who waits for a row waits for those before it in its queue."""
     for i in range(n):
-        need[i] = n
-    for back in range(n):
-        i = n - 1 - back
-        if queue[i] == 0:
-            need[i] = i
-        elif queue[i] >= first_dma and following[i] >= 0:
-            need[i] = min(need[i], need[following[i]])
-        for w in range(wait_start[i], wait_start[i + 1]):
-            need[waits[w]] = min(need[waits[w]], need[i])
-    return n
+        grants.need[i] = n
+    for i in range(n - 1, -1, -1):
+        if issue.queue[i] == 0:
+            grants.need[i] = i
+        elif issue.queue[i] >= FIRST_DMA_QUEUE and grants.following[i] >= 0:
+            grants.need[i] = min(grants.need[i], grants.need[grants.following[i]])
+        for w in range(issue.wait_start[i], issue.wait_start[i + 1]):
+            d = issue.waits[w]
+            grants.need[d] = min(grants.need[d], grants.need[i])
 
 
 @compiled
-def _ready(
-    i: int,
-    across: float,
-    queue: Ints,
-    wait_start: Ints,
-    waits: Ints,
-    granted: Ints,
-    finish: Floats,
-) -> float:
+def _ready(i: int, semaphore: float, issue: Issue, grants: Grants) -> float:
     """When all that row `i` waits for shows to it, or -1 if some of it is not granted yet."""
     time = 0.0
-    for w in range(wait_start[i], wait_start[i + 1]):
-        d = waits[w]
-        if granted[d] == 0:
+    across = semaphore * float(issue.queue[i] < FIRST_DMA_QUEUE)
+    for w in range(issue.wait_start[i], issue.wait_start[i + 1]):
+        d = issue.waits[w]
+        if grants.granted[d] == 0:
             return -1.0
-        when = finish[d]
-        if queue[d] != queue[i]:
+        when = grants.finish[d]
+        if issue.queue[d] != issue.queue[i]:
             when = when + across
         time = max(time, when)
     return time
 
 
 @compiled
-def _on_engine(
-    i: int,
-    time: float,
-    queue: Ints,
-    lock: Ints,
-    issue: Floats,
-    latency: Floats,
-    free: Floats,
-    ports: Floats,
-    finish: Floats,
-) -> int:
+def _on_engine(i: int, time: float, issue: Issue, costs: Costs, grants: Grants) -> None:
     """Grant row `i` its engine and ports from `time` on."""
-    done = time + issue[i]
-    free[queue[i]] = done
-    finish[i] = done + latency[i]
-    if lock[i] % 2 == 1:
-        ports[0] = done
-    if lock[i] >= 2:
-        ports[1] = done
-    return i
+    done = time + costs.issue[i]
+    grants.free[issue.queue[i]] = done
+    grants.finish[i] = done + costs.latency[i]
+    if issue.lock[i] % 2 == 1:
+        grants.ports[0] = done
+    if issue.lock[i] >= 2:
+        grants.ports[1] = done
 
 
 @compiled
 def _on_dma(
-    i: int,
-    time: float,
-    turn: int,
-    engines: int,
-    queue: Ints,
-    latency: Floats,
-    dma_engines: Ints,
-    dma_work: Floats,
-    free: Floats,
-    dma_free: Floats,
-    finish: Floats,
+    i: int, time: float, turn: int, engines: int, issue: Issue, costs: Costs, grants: Grants
 ) -> int:
     """Grant row `i` the next DMA engines from `time` on; whose turn it is then."""
-    free[queue[i]] = time
+    grants.free[issue.queue[i]] = time
     last = 0.0
-    for k in range(dma_engines[i]):
+    for k in range(costs.dma_engines[i]):
         g = (turn + k) % engines
-        dma_free[g] = max(time + latency[i], dma_free[g]) + dma_work[i]
-        last = max(last, dma_free[g])
-    finish[i] = last
-    return int((turn + dma_engines[i]) % engines)
+        begun = max(time + costs.latency[i], grants.dma_free[g])
+        grants.dma_free[g] = begun + costs.dma_work[i]
+        last = max(last, grants.dma_free[g])
+    grants.finish[i] = last
+    return int((turn + costs.dma_engines[i]) % engines)
 
 
 @compiled
-def _shared(i: int, lock: Ints, ports: Floats) -> float:
-    """When the ports that row `i` holds are free."""
-    time = 0.0
-    if lock[i] % 2 == 1:
-        time = ports[0]
-    if lock[i] >= 2:
-        time = max(time, ports[1])
-    return time
+def _start(q: int, turn: int, issue: Issue, costs: Costs, grants: Grants) -> float:
+    """When the head of queue `q`, all it waits for being known, can start."""
+    i = grants.head[q]
+    time = max(grants.ready[q], grants.free[q])
+    if issue.lock[i] % 2 == 1:
+        time = max(time, grants.ports[0])
+    if issue.lock[i] >= 2:
+        time = max(time, grants.ports[1])
+    if q >= FIRST_DMA_QUEUE:
+        time = max(time, grants.dma_free[turn] - costs.latency[i])
+    return float(time)
 
 
 @compiled
-def _goes_before(q: int, best: int, head: Ints, need: Ints, ready: Floats) -> int:
+def _goes_before(q: int, best: int, grants: Grants) -> int:
     """Whether of two transfers that could start together that of queue `q` goes first."""
-    mine = need[head[q]]
-    other = need[head[best]]
-    return int(mine < other or (mine == other and ready[q] < ready[best]))
+    mine = grants.need[grants.head[q]]
+    other = grants.need[grants.head[best]]
+    return int(mine < other or (mine == other and grants.ready[q] < grants.ready[best]))
 
 
 @compiled
 def _grant(
-    n: int,
-    queues: int,
-    first_dma: int,
-    engines: int,
-    semaphore: float,
-    queue: Ints,
-    lock: Ints,
-    wait_start: Ints,
-    waits: Ints,
-    issue: Floats,
-    latency: Floats,
-    dma_engines: Ints,
-    dma_work: Floats,
-    need: Ints,
-    head: Ints,
-    following: Ints,
-    free: Floats,
-    ready: Floats,
-    finish: Floats,
-    granted: Ints,
-    dma_free: Floats,
-    ports: Floats,
-    order: Ints,
+    n: int, engines: int, semaphore: float, issue: Issue, costs: Costs, grants: Grants
 ) -> int:
     """Fill `order` with the rows in grant order; the number granted (n unless waits are cyclic)."""
     turn = 0
     for step in range(n):
         best = -1
         best_time = 0.0
-        for q in range(queues):
-            i = head[q]
-            if i < 0:
+        for q in range(QUEUES):
+            if grants.head[q] < 0:
                 continue
-            if ready[q] < 0.0:
-                across = semaphore * float(q < first_dma)
-                ready[q] = _ready(i, across, queue, wait_start, waits, granted, finish)
-                if ready[q] < 0.0:
+            if grants.ready[q] < 0.0:
+                grants.ready[q] = _ready(grants.head[q], semaphore, issue, grants)
+                if grants.ready[q] < 0.0:
                     continue
-            time = max(ready[q], free[q], _shared(i, lock, ports))
-            if q >= first_dma:
-                time = max(time, dma_free[turn] - latency[i])
-            first = best < 0
-            if best >= first_dma and q >= first_dma and time == best_time:
-                first = _goes_before(q, best, head, need, ready) == 1
-            if first or time < best_time:
+            time = _start(q, turn, issue, costs, grants)
+            first = best < 0 or time < best_time
+            if best >= FIRST_DMA_QUEUE and q >= FIRST_DMA_QUEUE and time == best_time:
+                first = _goes_before(q, best, grants) == 1
+            if first:
                 best = q
                 best_time = time
         if best < 0:
             return step
-        i = head[best]
-        if best < first_dma:
-            _on_engine(i, best_time, queue, lock, issue, latency, free, ports, finish)
+        i = grants.head[best]
+        if best < FIRST_DMA_QUEUE:
+            _on_engine(i, best_time, issue, costs, grants)
         else:
-            turn = _on_dma(
-                i,
-                best_time,
-                turn,
-                engines,
-                queue,
-                latency,
-                dma_engines,
-                dma_work,
-                free,
-                dma_free,
-                finish,
-            )
-        granted[i] = 1
-        order[step] = i
-        head[best] = following[i]
-        ready[best] = -1.0
+            turn = _on_dma(i, best_time, turn, engines, issue, costs, grants)
+        grants.granted[i] = 1
+        grants.order[step] = i
+        grants.head[best] = grants.following[i]
+        grants.ready[best] = -1.0
     return n
 
 
@@ -220,22 +179,16 @@ def ending(stream: InstructionStream) -> float:
 
 def _granted(stream: InstructionStream) -> tuple[Ints, Floats]:
     """(rows in grant order, ns at which each shows its result)."""
-    n = len(stream)
-    cost = costs(stream)
-    queue = stream.rows["queue"]
-    head, following = _successors(queue)
-    need = np.zeros(n, dtype=np.int64)
-    _needed(n, FIRST_DMA_QUEUE, queue, stream.wait_start, stream.waits, need, following)
-    order, finish = np.zeros(n, dtype=np.int64), np.zeros(n)
-    done = _grant(
-        n, QUEUES, FIRST_DMA_QUEUE, stream.core.dma_engines, float(stream.core.semaphore_ns), queue,
-        stream.rows["lock"], stream.wait_start, stream.waits, cost.issue, cost.latency,
-        cost.dma_engines, cost.dma_work, need, head, following, np.zeros(QUEUES),
-        np.full(QUEUES, -1.0), finish, np.zeros(n, dtype=np.int64),
-        np.zeros(stream.core.dma_engines), np.zeros(2), order,
+    n, core, issue = len(stream), stream.core, stream.issue
+    grants = Grants(
+        *_successors(issue.queue), np.zeros(n, dtype=np.int64), np.zeros(QUEUES),
+        np.full(QUEUES, -1.0), np.zeros(core.dma_engines), np.zeros(2), np.zeros(n),
+        np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64),
     )  # fmt: skip
+    _needed(n, issue, grants)
+    done = _grant(n, core.dma_engines, float(core.semaphore_ns), issue, costs(stream), grants)
     assert done == n, "waits name earlier rows only, so some queue can always go on"
-    return order, finish
+    return grants.order, grants.finish
 
 
 def _successors(queue: Ints) -> tuple[Ints, Ints]:
