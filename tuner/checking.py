@@ -71,14 +71,11 @@ class Expected:
 def random_inputs(workload: Workload) -> dict[str, NDArray[Any]]:
     """Inputs and epilogue operands by name, logical layouts; the same for equal workloads.
 
-    A template with `sample_inputs(workload, rng)` draws its own (indices that must stay in range).
     Floats are standard normal; where an epilogue follows, the first input is scaled so that the
     operator's result has a standard deviation of about one, where activations are not saturated.
     """
     template = template_of(workload.operator)
     rng = np.random.default_rng(int(workload.digest, 16))
-    if own := getattr(template, "sample_inputs", None):
-        return dict(own(workload, rng))
     found = {operand.name: _random(operand, rng) for operand in template.operands(workload)}
     first = template.inputs(workload)[0]
     if workload.epilogue and np.issubdtype(to_numpy(first.dtype), np.floating):

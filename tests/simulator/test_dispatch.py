@@ -8,6 +8,7 @@ import pytest
 from tilesmith.codegen.structures import space_of
 from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.scheduler import scheduler_of
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target, load_target
 from tilesmith.search_space.workload import Workload
@@ -54,3 +55,15 @@ def test_what_no_code_comes_of_keeps_its_kind_and_reason(monkeypatch: pytest.Mon
     results = SimulatorRunner(RunnerOptions(TRN1)).measure([(WORKLOAD, c) for c in configs])
     assert [result.status for result in results] == ["ok", "compile", "ok"]
     assert results[1].message == "no instruction does this" and results[1].latency is None
+
+
+def test_what_takes_no_time_is_no_measurement() -> None:
+    """An array of one element counts its first cycle as 0."""
+    settings = {"array.rows": 1, "array.cols": 1, "dataflow": "os"}
+    tiny, workload = (
+        load_target("systolic").with_settings(settings),
+        Workload.parse("matmul m=1 n=1 k=1"),
+    )
+    config = scheduler_of(workload, tiny).default(workload, tiny)
+    (result,) = SimulatorRunner(RunnerOptions(tiny)).measure([(workload, config)])
+    assert result.status == "constraint" and "no time" in result.message

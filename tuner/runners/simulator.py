@@ -10,6 +10,7 @@ from tilesmith.search_space.errors import TilesmithError
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.dispatch import Judgement
 from tilesmith.tuner.cancel import CancelToken
 from tilesmith.tuner.feature_source import Judge
 from tilesmith.tuner.runner import Candidate, DeterministicRunner, Runner, RunnerOptions, runners
@@ -43,14 +44,16 @@ class SimulatorRunner(DeterministicRunner):
                 return [result for c in configs for result in self._judged(workload, [c])]
             return [MeasureResult.failed(error, "simulator")]
         elapsed = (time.perf_counter() - start) / max(1, len(configs))
-        return [
-            replace(judged.failures[row], elapsed=elapsed)
-            if row in judged.failures
-            else MeasureResult("ok", "simulator", (latency,), bound=bound, elapsed=elapsed)
-            for row, (latency, bound) in enumerate(
-                zip(judged.latency.tolist(), judged.bound, strict=True)
-            )
-        ]
+        return [replace(_result(judged, row), elapsed=elapsed) for row in range(len(configs))]
+
+
+def _result(judged: Judgement, row: int) -> MeasureResult:
+    if row in judged.failures:
+        return judged.failures[row]
+    latency = float(judged.latency[row])
+    if latency <= 0:  # nothing learns from it
+        return MeasureResult("constraint", "simulator", message="it takes no time at all")
+    return MeasureResult("ok", "simulator", (latency,), bound=judged.bound[row])
 
 
 def simulator_judge() -> Judge:
