@@ -23,6 +23,20 @@ def test_the_picture_of_the_floors_is_the_contract_import_linter_checks() -> Non
     assert contract["layers"][-len(floors) :] == floors, "the front door is above all of them"
 
 
+def test_the_house_that_is_shown_is_the_one_that_stands() -> None:
+    block = re.search(r"```house\n(.*?)```", PAGE, re.DOTALL)
+    assert block is not None
+    rooms = {line.split()[0] for line in block[1].splitlines()}
+    floors = [path.name for path in (ROOT / "tilesmith").iterdir() if path.is_symlink()]
+    packages = {
+        f"{init.parent.relative_to(ROOT).as_posix()}/"
+        for floor in (*floors, "tilesmith")
+        for init in (ROOT / floor).rglob("__init__.py")
+        if not any(parent.is_symlink() for parent in init.parents)
+    }
+    assert rooms == packages
+
+
 def test_every_file_the_table_of_nouns_names_exists_and_defines_the_noun() -> None:
     rows = re.findall(r"^\| (`.*?) \|.*\| (.*?) \|$", PAGE, re.MULTILINE)
     assert len(rows) > 8
