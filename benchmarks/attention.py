@@ -26,12 +26,12 @@ import tilesmith
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config
 from tilesmith.codegen.native.memory import aligned_empty
 from tilesmith.codegen.structures import default_of
+from tilesmith.display.output import note, table
 from tilesmith.jobs.targets import resolve_target
 from tilesmith.jobs.timing import interleave, pinned
 from tilesmith.search_space.schedules.cpu.attention import pays
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
-from tilesmith.showing.output import note, table
 
 CASES = {
     "encoder 128x128x32, 12": (128, 128, 32, 12),

@@ -23,11 +23,11 @@ from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.kernel import KernelCode, NativeKernel
 from tilesmith.codegen.structures import default_of, lowered
+from tilesmith.display.output import table
 from tilesmith.jobs.timing import interleave, pinned
 from tilesmith.search_space.ir.verifier import verify
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
-from tilesmith.showing.output import table
 
 WORKLOADS = (
     "matmul m=512 n=512 k=512 const=b",

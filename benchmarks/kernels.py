@@ -26,6 +26,7 @@ import tilesmith
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config, concrete_shape
 from tilesmith.codegen.native.memory import aligned_empty
 from tilesmith.codegen.native.peak import peak_kernel
+from tilesmith.display.output import note, table
 from tilesmith.jobs.targets import resolve_target
 from tilesmith.jobs.timing import Timing, interleave, pinned
 from tilesmith.records.database import Database
@@ -34,7 +35,6 @@ from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
-from tilesmith.showing.output import note, table
 
 
 @dataclass(frozen=True)

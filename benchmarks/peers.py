@@ -24,9 +24,9 @@ import onnx
 import operator_models as models
 
 import tilesmith
+from tilesmith.display.output import note, table
 from tilesmith.jobs.comparison import compare
 from tilesmith.jobs.reports import Comparison
-from tilesmith.showing.output import note, table
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from pathlib import Path
 from models import MODELS, write_models
 
 import tilesmith
+from tilesmith.display.output import note
 from tilesmith.jobs.compiling import random_inputs
 from tilesmith.jobs.timing import interleave, pinned
-from tilesmith.showing.output import note
 
 
 def measure(path: Path, folder: Path, seeds: int, minutes: float) -> dict[str, object]:

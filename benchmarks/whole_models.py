@@ -25,10 +25,10 @@ from models import write_models
 from peers import meets, report
 
 import tilesmith
+from tilesmith.display.output import note
 from tilesmith.jobs.comparison import compare
 from tilesmith.jobs.compiling import random_inputs
 from tilesmith.jobs.reports import Comparison
-from tilesmith.showing.output import note
 
 LIMITS: dict[str, float | None] = {
     "resnet50": 0.88,

@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tilesmith
+from tilesmith.display.progress import progress_display
 from tilesmith.jobs.compiling import random_inputs
 from tilesmith.jobs.light_models import light_model_names, save_light_model
 from tilesmith.jobs.peers import load_peer
 from tilesmith.jobs.timing import interleave, pinned
 from tilesmith.search_space.errors import DependencyError
-from tilesmith.showing.progress import progress_display
 
 Arrays = Mapping[str, NDArray[Any]]
 

@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from models import write_models
 
 import tilesmith
+from tilesmith.display.output import note
 from tilesmith.jobs.compiling import random_inputs
-from tilesmith.showing.output import note
 
 TARGET = "trn1"
 LIMITS = {"fp32": 1e-5, "bf16": 2e-2}

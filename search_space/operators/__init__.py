@@ -1,1 +1,1 @@
-"""(see docs/architecture.md)."""
+"""What operators compute, one a file; how they run is in `search_space.schedules`."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tilesmith.showing.arrays import write_arrays
+from tilesmith.display.arrays import write_arrays
 
 
 def test_arrays_of_any_name_are_written(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tilesmith.showing.output import duration, print_json, table
+from tilesmith.display.output import duration, print_json, table
 
 
 def test_numbers_that_are_not_finite_become_null(capsys: pytest.CaptureFixture[str]) -> None:

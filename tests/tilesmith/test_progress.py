@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
+from tilesmith.display.progress import headline, panel, progress_display
 from tilesmith.search_space.workload import Workload
-from tilesmith.showing.progress import headline, panel, progress_display
 from tilesmith.tuner.options import Progress, TaskReport
 
 

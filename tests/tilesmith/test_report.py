@@ -13,15 +13,15 @@ from click.testing import CliRunner
 
 from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.command_line import command_line
+from tilesmith.display.charts import Axis, number, staircase
+from tilesmith.display.job_report import gather
+from tilesmith.display.report_page import page
 from tilesmith.jobs.targets import resolve_target
 from tilesmith.records import Database, Toolchain, TuningRecord
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.measure import MeasureResult, Status
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
-from tilesmith.showing.charts import Axis, number, staircase
-from tilesmith.showing.job_report import gather
-from tilesmith.showing.report_page import page
 
 WORKLOAD = Workload.parse("matmul m=16 n=32 k=8 const=b")
 CPU = resolve_target("cpu")

@@ -16,7 +16,7 @@ from tilesmith.commands.options import (
     shape_option,
     target_option,
 )
-from tilesmith.showing.output import note, print_json, table
+from tilesmith.display.output import note, print_json, table
 
 if TYPE_CHECKING:
     from tilesmith.jobs.reports import Comparison

@@ -18,7 +18,7 @@ from tilesmith.commands.options import (
     target_option,
     threads_option,
 )
-from tilesmith.showing.output import print_json
+from tilesmith.display.output import print_json
 
 if TYPE_CHECKING:
     from tilesmith.jobs.passes import ListedPass

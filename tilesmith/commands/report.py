@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from tilesmith.commands.options import database_option, json_option
+from tilesmith.display.output import note, print_json
 from tilesmith.search_space.files import check_output, written
-from tilesmith.showing.output import note, print_json
 
 
 @click.command()
@@ -27,9 +27,9 @@ def report(database: str, job: int | None, output: Path, as_json: bool) -> None:
     """Write a page about a tuning job: what it found, how it got there, what failed, where the time
     went, and what it all was measured with.
     """
+    from tilesmith.display.job_report import gather
+    from tilesmith.display.report_page import page
     from tilesmith.records.database import Database
-    from tilesmith.showing.job_report import gather
-    from tilesmith.showing.report_page import page
 
     check_output(output, database)
     with Database.open(database, create=False) as opened:

@@ -17,7 +17,7 @@ from tilesmith.commands.options import (
     shape_option,
     target_option,
 )
-from tilesmith.showing.output import note, print_json, table
+from tilesmith.display.output import note, print_json, table
 
 
 @click.command()
@@ -49,9 +49,9 @@ def run(
     **asked: Any,
 ) -> None:
     """Run MODEL once and print (or write) its outputs."""
+    from tilesmith.display.arrays import read_arrays, summary_of, write_arrays
     from tilesmith.jobs.compiling import executable_of, random_inputs
     from tilesmith.search_space.files import check_output
-    from tilesmith.showing.arrays import read_arrays, summary_of, write_arrays
 
     if output is not None:
         read = (model, *(path for _, path in inputs), asked["database"])

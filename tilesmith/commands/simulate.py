@@ -17,7 +17,7 @@ from tilesmith.commands.options import (
     shape_option,
     target_option,
 )
-from tilesmith.showing.output import note, print_json, table
+from tilesmith.display.output import note, print_json, table
 
 if TYPE_CHECKING:
     from tilesmith.simulator import SimulationResult

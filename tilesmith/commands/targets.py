@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.commands.options import json_option, set_option
-from tilesmith.showing.output import print_json, table
+from tilesmith.display.output import print_json, table
 
 if TYPE_CHECKING:
     from tilesmith.search_space.target import Fact, Target

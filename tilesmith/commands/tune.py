@@ -16,7 +16,7 @@ from tilesmith.commands.options import (
     target_option,
     threads_option,
 )
-from tilesmith.showing.output import duration, note, print_json, table
+from tilesmith.display.output import duration, note, print_json, table
 
 if TYPE_CHECKING:
     from tilesmith.jobs.reports import TuneReport
@@ -81,10 +81,10 @@ def tune(
     Every trial is stored in the database as it finishes; a job that is interrupted loses none.
     """
     from tilesmith import api
+    from tilesmith.display.progress import progress_display
     from tilesmith.jobs.subjects import subject_of
     from tilesmith.jobs.tuning import JobStopped
     from tilesmith.search_space.errors import JobError
-    from tilesmith.showing.progress import progress_display
     from tilesmith.stopping import ends_soon, resuming_command
 
     subject = subject_of(model, operators)

@@ -19,8 +19,8 @@ from tilesmith.commands.db.options import (
 )
 from tilesmith.commands.db.upkeep import export_trials, import_trials, merge, prune, verify
 from tilesmith.commands.options import Quantity, database_option, json_option
+from tilesmith.display.output import note, print_json
 from tilesmith.search_space.measure import STATUSES
-from tilesmith.showing.output import note, print_json
 
 _SORTS = ("newest", "oldest", "fastest", "slowest", "workload")
 

@@ -20,9 +20,9 @@ from tilesmith.commands.db.options import (
     with_database_and_json,
 )
 from tilesmith.commands.options import Quantity
+from tilesmith.display.output import note, print_json
 from tilesmith.search_space.errors import DatabaseError, InputError, JobError
 from tilesmith.search_space.files import check_output, written
-from tilesmith.showing.output import note, print_json
 
 _NATURAL = click.IntRange(min=0, max=2**63 - 1)
 

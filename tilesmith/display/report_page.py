@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-from tilesmith.showing.charts import Axis, Tick, number, path, staircase
-from tilesmith.showing.job_report import JobReport, TaskCurve
-from tilesmith.showing.output import duration
+from tilesmith.display.charts import Axis, Tick, number, path, staircase
+from tilesmith.display.job_report import JobReport, TaskCurve
+from tilesmith.display.output import duration
 
 _CURVES = 24
 """Convergence charts drawn; the rest are in the table only."""
@@ -58,7 +58,7 @@ def page(report: JobReport) -> str:
     )
     environment.filters |= {"duration": duration, "number": number}
     text = (
-        files("tilesmith.showing")
+        files("tilesmith.display")
         .joinpath("templates", "job_report.html")
         .read_text(encoding="utf-8")
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tilesmith.showing.output import duration
+from tilesmith.display.output import duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
