@@ -1,4 +1,4 @@
-"""No circles: no module imports itself by way of others.
+"""No circles: no module, and no room (a package inside a floor), imports itself by way of others.
 
 Imports are read from the sources, those inside functions and for type checkers alone included.
 """
@@ -49,6 +49,20 @@ def imports() -> dict[str, set[str]]:
     return {name: {*imported(p.read_text(), known)} - {name} for name, p in known.items()}
 
 
+def rooms(graph: Graph) -> dict[str, set[str]]:
+    """The same between the packages inside floors; a floor's own modules stand for themselves."""
+    known, found = modules(), {}
+
+    def room(module: str) -> str:
+        package = module.rpartition(".")[0]
+        whole = known[module].name == "__init__.py" or package in FLOORS
+        return module if whole else package
+
+    for module, others in graph.items():
+        found.setdefault(room(module), set()).update(map(room, others))
+    return {mine: others - {mine} for mine, others in found.items()}
+
+
 def circle(graph: Graph) -> str:
     """One circle, e.g. 'a -> b -> a'; '' if there is none."""
     try:
@@ -72,3 +86,7 @@ def test_imports_inside_functions_count() -> None:
 
 def test_no_module_imports_itself_through_others() -> None:
     assert circle(imports()) == ""
+
+
+def test_no_room_imports_itself_through_others() -> None:
+    assert circle(rooms(imports())) == ""
