@@ -26,6 +26,8 @@ from tests.conformance.family_checks import check_config
 from tests.family.loom.generation import generate, stream_of
 from tests.family.loom.instructions import Op, Stream, cycles
 from tests.family.loom.simulator import execute
+from tilesmith.jobs.record_code import assembly_text, llvm_text, program_text
+from tilesmith.jobs.tuning import way_of_measuring
 from tilesmith.search_space.errors import (
     CodegenError,
     ConfigError,
@@ -204,6 +206,26 @@ def test_what_it_lacks_runs_on_the_host(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="bf16"):
         ts.compile(model(), target="loom1", precision="bf16")
+
+
+def test_the_front_door_asks_the_family(tmp_path: Path) -> None:
+    """How it is measured, which numbers may be set, what its code can be shown as."""
+    assert way_of_measuring(None, LOOM) == way_of_measuring("simulator", LOOM) == "simulator"
+    with pytest.raises(InputError, match="'loom1' cannot be measured by 'hardware'; one of sim"):
+        way_of_measuring("hardware", LOOM)
+    assert ts.resolve_target("loom1", {"pad.kib": "8"}).integer("pad.kib") == 8
+    with pytest.raises(TargetError, match=r"has no 'isa\.name'"):
+        ts.resolve_target("loom1", {"isa.name": "avx2"})
+    workload = Workload.parse("matmul m=8 n=16 k=4")
+    path = tmp_path / "loom.db"
+    report = ts.tune(workload, "loom1", path, trials=3)
+    assert report.trials == 3 and report.tasks[0].measured_by == "simulator"
+    with ts.Database.open(str(path)) as database:
+        (record, *_) = database.top(workload, LOOM, limit=1)
+    assert "intrinsic macc" in program_text(record, LOOM)
+    for text, language in ((llvm_text, "LLVM IR"), (assembly_text, "assembly")):
+        with pytest.raises(InputError, match=f"of family 'loom' and has no {language}"):
+            text(record, LOOM)
 
 
 # -- as an installed package --------------------------------------------------------------------

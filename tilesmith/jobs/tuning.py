@@ -108,7 +108,7 @@ def tuning_job(request: TuneRequest, started: float) -> TuningJob:
 
 
 def way_of_measuring(asked: str | None, target: Target) -> Measure:
-    """How to measure: what was asked for, else both ways on a CPU and the simulator elsewhere.
+    """How to measure: what was asked for, else every way that the target's family has.
 
     Raises:
         InputError: no such way, or hardware that is not here.
