@@ -119,18 +119,10 @@ class Backend(ABC):
         raise NotImplementedError(f"family '{self.family}' times its models on hardware")
 
     def evaluator(
-        self,
-        kernels: Graph,
-        target: Target,
-        database: Records | None,
-        threads: int,
-        measured_by: MeasuredBy,
+        self, kernels: Graph, target: Target, database: Records | None, threads: int
     ) -> ModelEvaluator | None:
-        """What judges schedules inside a model; None where nothing does.
-
-        Args:
-            kernels: as `compiler.build.scheduled` gives them.
-            measured_by: how the trials of the job are measured.
+        """What judges schedules in a model (`kernels` as `build.scheduled` gives them), timed as
+        models of the family are; None where nothing does.
         """
         return None
 

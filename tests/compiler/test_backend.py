@@ -24,7 +24,7 @@ def test_models_are_timed_in_exactly_one_way(family: str) -> None:
     ways = [way for way in ("hardware", "simulator") if measures_models(target, way)]
     assert ways == [backends[family].measured_by]
     kernels = scheduled(import_model(model_of(MODEL)), target)
-    evaluator = backends[family].evaluator(kernels, target, None, 1, backends[family].measured_by)
+    evaluator = backends[family].evaluator(kernels, target, None, 1)
     assert evaluator is not None and not evaluator.measure([])
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from tilesmith.compiler.backend import backend_of, backends, measures_models
+from tilesmith.compiler.backend import backend_of, measures_models
 from tilesmith.jobs.compiling import Parts, parts_of
 from tilesmith.jobs.in_model import keep
 from tilesmith.jobs.replay import Recorded, recorded_results
@@ -203,12 +203,12 @@ def _tuned(
 
 
 def _evaluator(job: TuningJob, database: Database) -> ModelEvaluator | None:
-    """Judges schedules inside the model, where there is one that runs here or can be simulated."""
+    """Judges schedules inside the model, where it is timed as the trials are."""
     kernels, target = job.parts.kernels, job.target
-    if kernels is None or not job.writes or target.family not in backends:
-        return None
     way: MeasuredBy = "simulator" if job.measure == "simulator" else "hardware"
-    return backend_of(target).evaluator(kernels, target, database, job.threads, way)
+    if kernels is None or not job.writes or not measures_models(target, way):
+        return None
+    return backend_of(target).evaluator(kernels, target, database, job.threads)
 
 
 def _ledger(job: TuningJob, database: Database) -> Ledger:

@@ -44,7 +44,6 @@ from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.instruction_set import instruction_set_of
 from tilesmith.search_space.ir.expression import const
 from tilesmith.search_space.ir.program import Buffer, Program, blocks
-from tilesmith.search_space.measure import MeasuredBy
 from tilesmith.search_space.model_evaluator import ModelEvaluator
 from tilesmith.search_space.schedules.cpu import attention
 from tilesmith.search_space.spaces.config import Config
@@ -113,16 +112,8 @@ class CpuBackend(Backend):
         )
 
     def evaluator(
-        self,
-        kernels: Graph,
-        target: Target,
-        database: Records | None,
-        threads: int,
-        measured_by: MeasuredBy,
-    ) -> ModelEvaluator | None:
-        """Timed here, if the trials are, too."""
-        if measured_by != "hardware":
-            return None
+        self, kernels: Graph, target: Target, database: Records | None, threads: int
+    ) -> ModelEvaluator:
         from tilesmith.compiler.backends.cpu.evaluator import GraphEvaluator
 
         return GraphEvaluator(kernels, target, database, threads)

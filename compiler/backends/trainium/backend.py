@@ -39,7 +39,7 @@ from tilesmith.compiler.recorded import Records
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import CodegenError, ModelError, VerificationError
 from tilesmith.search_space.ir.program import Program as LoopProgram
-from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.model_evaluator import ModelEvaluator
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
@@ -124,14 +124,8 @@ class TrainiumBackend(Backend):
         return simulate_model(recipe, target, trace)
 
     def evaluator(
-        self,
-        kernels: Graph,
-        target: Target,
-        database: Records | None,
-        threads: int,
-        measured_by: MeasuredBy,
+        self, kernels: Graph, target: Target, database: Records | None, threads: int
     ) -> ModelEvaluator:
-        """Simulated, as the trials are."""
         from tilesmith.compiler.backends.trainium.evaluator import DeviceEvaluator
 
         return DeviceEvaluator(kernels, target, database, threads)
