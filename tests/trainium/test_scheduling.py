@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise, product
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.trainium.random_kernels import unfinished
+from tests.trainium.random_kernels import F, P, unfinished
 from tilesmith.codegen.trainium.isa.core import ENGINES, Core
 from tilesmith.codegen.trainium.isa.footprints import footprints
-from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Op, Space
+from tilesmith.codegen.trainium.isa.instructions import OPERANDS, InstructionStream, Op, Space
 from tilesmith.codegen.trainium.isa.verification import verify_synchronisation
-from tilesmith.codegen.trainium.kernel.builder import Kernel
+from tilesmith.codegen.trainium.kernel.builder import Kernel, pipelined
 from tilesmith.codegen.trainium.linking.draft import Draft, Part, Range, concatenate
 from tilesmith.codegen.trainium.linking.spreading import Held, life, spread, stands_alone, units
 from tilesmith.codegen.trainium.timing.dependences import (
+    READS,
     Dependences,
     dependences,
     with_semaphores,
 )
 from tilesmith.codegen.trainium.timing.ordering import ending, in_grant_order
 from tilesmith.codegen.trainium.timing.scheduling import RULES, Rule, scheduled
+from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.target import load_target
 from tilesmith.simulator.trainium.functional import execute
 from tilesmith.simulator.trainium.timeline import timeline
@@ -33,26 +38,50 @@ SEEDS = st.integers(0, 10_000)
 
 
 def touched(stream: InstructionStream, row: int) -> tuple[set[tuple[int, ...]], ...]:
-    """(read, written) by a row: (space, tensor, partition, granule of 16 bytes)."""
+    """(read, written) by a row: (space, tensor, partition, byte), one by one."""
     found: tuple[set[tuple[int, ...]], ...] = (set(), set())
-    instruction = stream[row]
-    for name, access in instruction.operands.items():
-        table, index = stream.accesses, int(stream.rows[name][row])
-        size = 4
-        places = np.zeros(1, dtype=np.int64)
-        first = 0 if access.space == Space.HBM else 1
-        dims = list(zip(table["count"][index], table["stride"][index], strict=True))
-        for count, stride in dims[first:]:
-            places = (places[:, None] + np.arange(count) * stride).reshape(-1)
-        granules = np.unique((access.offset + places * size) // 16)
-        rows = range(1) if first == 0 else range(access.partition, access.partition + dims[0][0])
+    for name, access in stream[row].operands.items():
         side = found[1 if name in ("out", "out2") else 0]
-        side |= {
-            (int(access.space), access.tensor, r, int(g))
-            for r in (rows[0], rows[-1])
-            for g in granules
-        }
+        size = size_of(access.dtype)
+        for index in product(*(range(count) for count, _ in access.dims)):
+            steps = [i * stride for i, (_, stride) in zip(index, access.dims, strict=True)]
+            partition = 0 if access.space == Space.HBM else access.partition + index[0]
+            first = access.offset + size * sum(steps[0 if access.space == Space.HBM else 1 :])
+            side |= {
+                (int(access.space), access.tensor, partition, first + byte) for byte in range(size)
+            }
     return found
+
+
+def boxes(seed: int, steps: int) -> Kernel:
+    """A kernel that moves small boxes of tensors and of tiles, which share bytes."""
+    rng = np.random.default_rng(seed)
+    kernel = Kernel("boxes", CORE)
+    spill, x = kernel.temporary("spill", (12, 10)), kernel.input("x", (12, 10))
+    tiles = [kernel.sbuf((12, 10), address=address) for address in (0, 20, 64)]
+    tiles += [kernel.sbuf((12, 10), "bfloat16", address=100), kernel.psum((12, 10))]
+
+    def box(rows: int, columns: int) -> tuple[slice, slice]:
+        corner = rng.integers(0, (13 - rows, 11 - columns))
+        return tuple(
+            slice(int(c), int(c) + n) for c, n in zip(corner, (rows, columns), strict=True)
+        )  # type: ignore[return-value]
+
+    for _ in range(steps):
+        one, other = (tiles[int(i)] for i in rng.integers(0, len(tiles), 2))
+        size = int(rng.integers(1, 7)), int(rng.integers(1, 6))
+        match int(rng.integers(0, 5)):
+            case 0:
+                kernel.load(tiles[0][box(*size)], x[box(*size)])
+            case 1:
+                kernel.load(tiles[1][box(*size)], spill[box(*size)])
+            case 2:
+                kernel.store(spill[box(*size)], tiles[2][box(*size)])
+            case 3:
+                kernel.memset(one[box(*size)], 0.0)
+            case _:
+                kernel.copy(one[box(*size)], other[box(*size)])
+    return kernel
 
 
 def ordered(stream: InstructionStream, found: Dependences | None = None) -> np.ndarray:
@@ -68,18 +97,98 @@ def ordered(stream: InstructionStream, found: Dependences | None = None) -> np.n
 
 
 @given(SEEDS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_every_conflict_is_found(seed: int) -> None:
-    stream = unfinished(CORE, seed, 12).draft()
+    stream = boxes(seed, 24).draft()
     before = ordered(stream)
-    inputs = {t for t, tensor in enumerate(stream.tensors) if tensor.role == "input"}
     sets = [touched(stream, row) for row in range(len(stream))]
     for later, (reads, writes) in enumerate(sets):
         for earlier in range(later):
             read, written = sets[earlier]
             common = (reads & written) | (writes & read) | (writes & written)
-            common = {c for c in common if c[0] != Space.HBM or c[1] not in inputs}
             assert before[earlier, later] or not common, (earlier, later)
+
+
+@given(SEEDS)
+@settings(max_examples=20, deadline=None)
+def test_what_reads_waits_for_what_it_reads(seed: int) -> None:
+    """A row reads from whoever wrote a byte last, or from one that follows it: memory is looked at
+    in cells and boxes, of which another may have written the rest."""
+    stream = boxes(seed, 24).draft()
+    found = dependences(stream)
+    before = ordered(stream, found) | np.eye(len(stream), dtype=bool)
+    writer: dict[tuple[int, ...], int] = {}
+    for row in range(len(stream)):
+        reads, writes = touched(stream, row)
+        sources = found.earlier[(found.later == row) & (found.flow == READS)]
+        for byte in reads & set(writer):
+            assert before[writer[byte], sources].any()
+        writer.update(dict.fromkeys(writes, row))
+
+
+@given(SEEDS)
+@settings(max_examples=15, deadline=None)
+def test_tiles_in_one_place_stay_apart(seed: int) -> None:
+    stream = unfinished(CORE, seed, 40).draft()
+    before = ordered(stream, dependences(stream, tiles=True))
+    users: dict[int, list[int]] = {}
+    for row in range(len(stream)):
+        for name in OPERANDS:
+            if (access := int(stream.rows[name][row])) >= 0:
+                users.setdefault(int(stream.accesses["allocation"][access]), []).append(row)
+    places: dict[tuple[Space, int], list[int]] = {}
+    for tile in sorted(users.keys() - {-1}):
+        place = stream.allocations[tile]
+        places.setdefault((place.space, place.offset), []).append(tile)
+    for tiles in places.values():
+        for one, two in pairwise(tiles):
+            assert all(before[earlier, later] for earlier in users[one] for later in users[two])
+
+
+@given(SEEDS)
+@settings(max_examples=10, deadline=None)
+def test_a_scheduled_kernel_computes_the_same_and_takes_no_longer(seed: int) -> None:
+    kernel = unfinished(CORE, seed, 60)
+    stream, moved = kernel.finish(), kernel.finish(schedule=True)
+    assert ending(moved) <= ending(stream)
+    x = np.random.default_rng(seed).standard_normal((4 * P, F)).astype(np.float32)
+    (wanted,), (found,) = (execute(one, {"x": x}).values() for one in (stream, moved))
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_kernel_written_item_by_item_is_scheduled_by_one_call() -> None:
+    """Two places for each tile let the next item's load pass the last one's computation."""
+    kernel = Kernel("silu", CORE)
+    x, y = kernel.input("x", (8 * P, F)), kernel.output("y", (8 * P, F))
+    tiles, results = (kernel.buffers(2, (P, F), name=name) for name in ("tile", "result"))
+    for i in range(8):
+        tile, result = tiles.next(), results.next()
+        kernel.load(tile, x[i * P : (i + 1) * P])
+        kernel.activation(result, "sigmoid", tile)
+        kernel.tensor_tensor(result, result, "multiply", tile)
+        kernel.store(y[i * P : (i + 1) * P], result, queue=0)
+    plain, moved = kernel.finish(), kernel.finish(schedule=True)
+    assert timeline(moved).makespan <= timeline(plain).makespan
+    data = np.random.default_rng(0).standard_normal((8 * P, F)).astype(np.float32)
+    for stream in (plain, moved):
+        found = execute(stream, {"x": data})["y"]
+        np.testing.assert_allclose(found, data / (1 + np.exp(-data)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_stages_of_a_pipeline_overlap(newest_first: bool) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def stage(name: str) -> Callable[[int], int]:
+        def run(item: int) -> int:
+            seen.append((name, item))
+            return item
+
+        return run
+
+    pipelined(range(3), stage("a"), stage("b"), newest_first=newest_first)
+    steps = [[("a", 0)], [("b", 0), ("a", 1)], [("b", 1), ("a", 2)], [("b", 2)]]
+    assert seen == [each for step in steps for each in (step[::-1] if newest_first else step)]
 
 
 @given(SEEDS, st.sampled_from(RULES))
