@@ -120,7 +120,9 @@ def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path):
 
 def test_many_processes_may_make_the_same_database(tmp_path):
     path = tmp_path / "new.db"
-    program = "import sys; from records import Database; Database.open(sys.argv[1]).close()"
+    program = (
+        "import sys; from tilesmith.records import Database; Database.open(sys.argv[1]).close()"
+    )
     command = [sys.executable, "-W", "error", "-c", program, str(path)]
     root = Path(__file__).parents[2]
     makers = [

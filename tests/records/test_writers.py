@@ -314,7 +314,7 @@ def test_a_location_may_be_a_url(tmp_path, key, target):
 
 def test_opening_waits_for_no_import_of_the_migrations(empty_file):
     program = (
-        "import sys; from records import Database; Database.open(sys.argv[1]).close();"
+        "import sys; from tilesmith.records import Database; Database.open(sys.argv[1]).close();"
         "sys.exit('alembic' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program, str(empty_file)], cwd=ROOT, check=False)
