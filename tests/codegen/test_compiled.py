@@ -19,6 +19,7 @@ import tilesmith.codegen
 import tilesmith.simulator
 from tilesmith.codegen.compiled import Compiled, Floats, Ints, compiled
 from tilesmith.codegen.compiled.function import translate
+from tilesmith.codegen.native import object_cache
 from tilesmith.search_space.errors import TranslationError
 
 
@@ -351,6 +352,22 @@ def test_arithmetic_is_pythons(
             assume(False)
         assume(abs(wanted) < 2**53)
         assert function(n, m, x, y) == wanted, text
+
+
+def test_objects_are_kept_and_made_anew_where_they_cannot_be(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = body("return n // 2 + 1", head="def f(n: int) -> int:")
+    monkeypatch.setenv(object_cache.ENVIRONMENT, str(tmp_path))
+    assert made(folder, text)(-5) == -2
+    (kept,) = tmp_path.rglob("*.o")
+    content = kept.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(object_cache, "store", pytest.fail)
+        assert made(folder, text)(-5) == -2
+    kept.write_bytes(content[:-1])
+    assert made(folder, text)(-5) == -2
+    assert kept.read_bytes() == content
 
 
 def every_compiled() -> list[Compiled[..., Any]]:

@@ -6,6 +6,8 @@ that exclude each other on a memory hold its port.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from tilesmith.codegen.compiled import Ints, compiled
@@ -15,6 +17,7 @@ from tilesmith.codegen.trainium.isa.instructions import (
     LOCK_SBUF,
     OPERANDS,
     InstructionStream,
+    Issue,
     Space,
 )
 from tilesmith.codegen.trainium.isa.text import instruction_text
@@ -22,41 +25,40 @@ from tilesmith.codegen.trainium.isa.verification.report import column, fail
 from tilesmith.codegen.trainium.timing.dependences import dependences, required_waits
 
 
-@compiled
-def _uncovered(
-    n: int,
-    queues: int,
-    queue: Ints,
-    count: Ints,
-    wait_start: Ints,
-    waits: Ints,
-    need_start: Ints,
-    needs: Ints,
-    clock: Ints,
-    previous: Ints,
-) -> int:
-    """The first place in `needs` that no semaphore covers, or -1.
+class Needs(NamedTuple):
+    """What each row depends on, waits[start[i]:start[i + 1]], the row before it in its queue (-1:
+    none), and its number there, from 1."""
 
-    `clock[i * queues + q]`: how many instructions of queue q are known to be done when i starts.
+    start: Ints
+    waits: Ints
+    previous: Ints
+    number: Ints
+
+
+@compiled
+def _uncovered(n: int, issue: Issue, needs: Needs, clock: Ints) -> int:
+    """The first place in `needs.waits` that no semaphore covers, or -1.
+
+    `clock[i * QUEUES + q]`: how many instructions of queue q are known to be done when i starts.
     """
     for i in range(n):
-        p = previous[i]
-        for q in range(queues):
-            clock[i * queues + q] = 0
+        p = needs.previous[i]
+        for q in range(QUEUES):
+            clock[i * QUEUES + q] = 0
             if p >= 0:
-                clock[i * queues + q] = clock[p * queues + q]
-        for w in range(wait_start[i], wait_start[i + 1]):
-            d = waits[w]
+                clock[i * QUEUES + q] = clock[p * QUEUES + q]
+        for w in range(issue.wait_start[i], issue.wait_start[i + 1]):
+            d = issue.waits[w]
             if d >= i:
-                return int(need_start[i])
-            for q in range(queues):
-                here = i * queues + q
-                clock[here] = max(clock[here], clock[d * queues + q])
-            mine = i * queues + queue[d]
-            clock[mine] = max(clock[mine], count[d])
-        for w in range(need_start[i], need_start[i + 1]):
-            d = needs[w]
-            if clock[i * queues + queue[d]] < count[d]:
+                return int(needs.start[i])
+            for q in range(QUEUES):
+                here = i * QUEUES + q
+                clock[here] = max(clock[here], clock[d * QUEUES + q])
+            mine = i * QUEUES + issue.queue[d]
+            clock[mine] = max(clock[mine], needs.number[d])
+        for w in range(needs.start[i], needs.start[i + 1]):
+            d = needs.waits[w]
+            if clock[i * QUEUES + issue.queue[d]] < needs.number[d]:
                 return w
     return -1
 
@@ -74,10 +76,8 @@ def verify_synchronisation(stream: InstructionStream) -> None:
     for number in np.unique(stream.rows["queue"]):
         mine = np.flatnonzero(stream.rows["queue"] == number)
         previous[mine[1:]] = mine[:-1]
-    bad = _uncovered(
-        n, QUEUES, stream.rows["queue"], stream.semaphores, stream.wait_start, stream.waits,
-        need_start, needs, np.zeros(n * QUEUES, dtype=np.int64), previous,
-    )  # fmt: skip
+    table = Needs(need_start, needs, previous, stream.semaphores)
+    bad = _uncovered(n, stream.issue, table, np.zeros(n * QUEUES, dtype=np.int64))
     if bad >= 0:
         row = int(np.searchsorted(need_start, bad, side="right")) - 1
         other = int(needs[bad])
