@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import ConfigError
-from tilesmith.search_space.spaces.config import Config, KnobValue
+from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.kinship import Kinship
 from tilesmith.search_space.spaces.subspace import Rows, Subspace
 
@@ -63,7 +63,6 @@ class Breeder:
         self._kinship = Kinship(subspaces)
         self._width = max((len(s.knobs) for s in subspaces), default=0)
         self._ordered = [np.array([k.ordered for k in s.knobs], bool) for s in subspaces]
-        self._writers: dict[int, _Writer] = {}
 
     def empty(self) -> Population:
         return Population(np.zeros(0, np.int64), np.zeros((0, self._width), np.int64))
@@ -89,12 +88,8 @@ class Breeder:
 
     def decode(self, population: Population) -> list[Config]:
         """The configurations of a population, in order."""
-        found = []
-        for kind, row in zip(population.kinds.tolist(), population.rows.tolist(), strict=True):
-            if (writer := self._writers.get(kind)) is None:
-                writer = self._writers[kind] = _Writer.of(self._subspaces[kind])
-            found.append(writer.config(row))
-        return found
+        pairs = zip(population.kinds.tolist(), population.rows.tolist(), strict=True)
+        return [self._subspaces[kind].config(row) for kind, row in pairs]
 
     def sample(self, rng: np.random.Generator, count: int, balanced: bool = False) -> Population:
         """`count` legal individuals: uniform over the space, or, `balanced`, over its subspaces.
@@ -253,32 +248,6 @@ class Breeder:
         padded = np.zeros((len(rows), self._width), np.int64)
         padded[:, : rows.shape[1]] = rows
         return padded
-
-
-@dataclass(frozen=True)
-class _Writer:
-    """Writes a subspace's configurations from rows, many at a time, faster than `Subspace.config`.
-
-    Attributes:
-        items: in the order of names, the position of a knob (None: fixed) and its pairs of name and
-            value.
-    """
-
-    items: tuple[tuple[int | None, tuple[tuple[str, KnobValue], ...]], ...]
-
-    @classmethod
-    def of(cls, subspace: Subspace) -> _Writer:
-        fixed = {name: (None, ((name, value),)) for name, value in subspace.fixed}
-        free = {
-            knob.name: (position, tuple((knob.name, value) for value in knob.values))
-            for position, knob in enumerate(subspace.knobs)
-        }
-        return cls(tuple(pair for _, pair in sorted({**fixed, **free}.items())))
-
-    def config(self, row: Sequence[int]) -> Config:
-        return Config(
-            tuple(pairs[0 if place is None else row[place]] for place, pairs in self.items)
-        )
 
 
 def _rejection(subspace: Subspace, rng: np.random.Generator, count: int) -> Rows:

@@ -128,9 +128,20 @@ class Subspace:
         return mask
 
     def config(self, row: Sequence[int] | NDArray[np.int64]) -> Config:
-        """The configuration of one row."""
-        chosen = {k.name: k.values[int(i)] for k, i in zip(self.knobs, row, strict=True)}
-        return Config.of({**dict(self.fixed), **chosen})
+        """The configuration of one row (its columns beyond the knobs are not looked at)."""
+        return Config(
+            tuple(pairs[0 if place is None else row[place]] for place, pairs in self._items)
+        )
+
+    @cached_property
+    def _items(self) -> tuple[tuple[int | None, tuple[tuple[str, KnobValue], ...]], ...]:
+        """In the order of names, the position of a knob (None: fixed) and its (name, value)s."""
+        fixed = {name: (None, ((name, value),)) for name, value in self.fixed}
+        free = {
+            knob.name: (position, tuple((knob.name, value) for value in knob.values))
+            for position, knob in enumerate(self.knobs)
+        }
+        return tuple(pair for _, pair in sorted({**fixed, **free}.items()))
 
     def row(self, config: Config) -> Rows:
         """The row of a configuration, shape (1, knobs); `ConfigError` names what does not fit."""

@@ -89,19 +89,7 @@ class Request:
 
 @dataclass(frozen=True)
 class TuneRequest(Request):
-    """A tuning job as its caller named it.
-
-    Attributes:
-        trials: configurations to try in all; 1000 if neither this nor a time limit is given.
-        time_limit: seconds after which to stop.
-        early_stopping: leave a workload after so many trials without a better one.
-        measure: "simulator", "hardware", "both", or "replay" (look results up in the database and
-            write nothing); None: both on a CPU, else the simulator.
-        seed: of all random choices.
-        resume: go on with the last unfinished job on the same input.
-        strategy, scheduler, cost_model: registered names; cost_model "" chooses by the way of
-            measuring.
-    """
+    """A tuning job as its caller named it; attributes as the arguments of `api.tune`."""
 
     trials: int | None = None
     time_limit: float | None = None

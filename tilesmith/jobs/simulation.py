@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tilesmith.jobs.compiling import build_executable, is_artifact, parts_of
 from tilesmith.jobs.request import Request, Resolved
@@ -23,9 +22,6 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import Fidelity, OperatorCost, SimulationResult, simulate
-
-if TYPE_CHECKING:
-    from tilesmith.compiler.executable import Executable
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ def simulated(request: Request, fidelity: str | None, trace: Path | None) -> Sim
     Raises:
         InputError: subject, target, database or fidelity are wrong.
     """
-    from tilesmith.compiler.backend import measures_models
+    from tilesmith.compiler.backend import backend_of, measures_models
 
     if trace is not None:
         named = (request.subject, request.database)
@@ -56,7 +52,7 @@ def simulated(request: Request, fidelity: str | None, trace: Path | None) -> Sim
     asked = request.resolved(calibrate=True)
     whole_too = fidelity in (None, "timeline")
     if is_model(asked.subject) and whole_too and measures_models(asked.target, "simulator"):
-        return simulate_whole(build_executable(asked), trace)
+        return backend_of(asked.target).simulate(build_executable(asked).recipe, trace=trace)
     whole = parts_of(asked)
     workloads = [item.workload for item in whole.workloads]
     check_schedulable(workloads, asked.target, simulated=True)
@@ -78,19 +74,6 @@ def _best_configs(workloads: Sequence[Workload], asked: Resolved) -> dict[str, C
     return {key: best.record.config for key, best in bests.items()}
 
 
-def simulate_whole(
-    executable: Executable, trace: Path | None = None, target: Target | None = None
-) -> SimulationResult:
-    """A model compiled for an accelerator, on the timeline.
-
-    Args:
-        target: another machine for the same instructions; the one it was compiled for if None.
-    """
-    from tilesmith.compiler.backend import backend_of
-
-    return backend_of(executable.recipe.target).simulate(executable.recipe, target, trace)
-
-
 def simulate_artifact(
     request: Request, fidelity: str | None, trace: Path | None
 ) -> SimulationResult:
@@ -100,15 +83,14 @@ def simulate_artifact(
         ModelError: the artifact cannot be read.
         TargetError: an unknown setting, or a value out of range.
     """
-    from tilesmith.compiler.backend import measures_models
+    from tilesmith.compiler.backend import backend_of, measures_models
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.program import HostStep, KernelStep
 
-    executable = Executable.load(str(request.subject))
-    recipe = executable.recipe
+    recipe = Executable.load(str(request.subject)).recipe
     target = recipe.target.with_settings(request.settings) if request.settings else recipe.target
     if fidelity in (None, "timeline") and measures_models(target, "simulator"):
-        return simulate_whole(executable, trace, target)
+        return backend_of(target).simulate(recipe, target, trace)
     counts = Counter(
         (step.workload, step.config) for step in recipe.steps if isinstance(step, KernelStep)
     )
