@@ -38,6 +38,7 @@ class Expressions:
     Attributes:
         at: where instructions are added.
         arrays, numbers: parameters by name, or by (name, field) of a table.
+        own: names that the function assigns to.
         locals: a place in memory for each; `assigned`: those that surely have a value here.
         written: places (in the signature) of the arrays that are written.
         helpers: compiled functions by name.
@@ -61,6 +62,11 @@ class Expressions:
         self.arrays: dict[tuple[str, str], int] = {}
         self.numbers: dict[tuple[str, str], Any] = {}
         self.tables: dict[str, Parameter] = {}
+        self.own = {
+            node.id
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
         self.locals: dict[str, Any] = {}
         self.assigned: set[str] = set()
         self.written: set[int] = set()
@@ -109,6 +115,8 @@ class Expressions:
             return self.at.load(self.locals[name])
         if (name, "") in self.arrays or name in self.tables:
             raise self.source.refusal(node, f"'{name}' is used as a number")
+        if name in self.own:
+            raise self.source.refusal(node, f"'{name}' may be read before it is assigned")
         constant = self.names.get(name)
         if name in self.helpers or isinstance(constant, bool):
             constant = None
@@ -179,7 +187,10 @@ class Expressions:
                     raise self.source.refusal(node, "'and' and 'or' of numbers give one of them")
                 return self.truth(node)
             case ast.Call():
-                return self.call(node)
+                result = self.call(node)
+                if isinstance(result.type, ir.VoidType):
+                    raise self.source.refusal(node, "a function without a result gives no value")
+                return result
         raise self.source.refusal(
             node, f"'{ast.unparse(node)}' ({type(node).__name__}) is not translated"
         )

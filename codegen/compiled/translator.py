@@ -57,7 +57,7 @@ class Translator(Expressions):
             case ast.Expr(value=ast.Constant(value=str())) | ast.Pass():
                 pass
             case ast.Expr(value=ast.Call() as called):
-                self.value(called)
+                self.call(called)
             case ast.Assign(targets=targets, value=given):
                 value = self.value(given)
                 for target in targets:
@@ -84,8 +84,6 @@ class Translator(Expressions):
                 )
 
     def assign(self, target: ast.expr, value: Any) -> None:
-        if isinstance(value.type, ir.VoidType):
-            raise self.source.refusal(target, "a function without a result gives no value")
         match target:
             case ast.Name(id=name):
                 self.store(target, name, value)

@@ -188,6 +188,8 @@ REFUSED = {
     "twice": (body("return first(a, a)"), "writes is passed twice"),
     "few arguments": (body("return first(a)"), "2 arguments"),
     "no value": (body("n = nothing(n)", "return n"), "gives no value"),
+    "nothing returned": (body("return nothing(n)"), "gives no value"),
+    "own constant": (body("n = WHOLE", "WHOLE = 2", "return n"), "'WHOLE' may be read before"),
     "with": (body("with a:", "    pass", "return n"), "statement With"),
     "assert": (body("assert n", "return n"), "statement Assert"),
     "try": (body("try:", "    pass", "finally:", "    pass", "return n"), "statement Try"),
@@ -352,6 +354,56 @@ def test_arithmetic_is_pythons(
             assume(False)
         assume(abs(wanted) < 2**53)
         assert function(n, m, x, y) == wanted, text
+
+
+CONDITION = st.builds(
+    "{} {} {}".format,
+    st.sampled_from("nmk"),
+    st.sampled_from(["<", "==", ">="]),
+    st.sampled_from(["n", "m", "0", "-7"]),
+)
+
+
+@st.composite
+def statements(draw: st.DrawFn, depth: int) -> list[str]:
+    """Statements about the ints n, m and k, which stay small; loops end."""
+    kinds = ["assign", "add", "if", "for", "while"] if depth else ["assign"]
+    lines: list[str] = []
+    for _ in range(draw(st.integers(1, 3))):
+        kind, name = draw(st.sampled_from(kinds)), draw(st.sampled_from("nmk"))
+        value = draw(expressions(True, 1))
+        inner = [f"    {line}" for line in draw(statements(depth - 1))] if depth else []
+        jump = draw(st.sampled_from(["break", "continue", "return m", "pass"]))
+        condition = draw(CONDITION)
+        match kind:
+            case "assign":
+                lines.append(f"{name} = ({value}) % 1009 - 500")
+            case "add":
+                lines.append(f"{name} += {draw(st.integers(-9, 9))}")
+            case "if":
+                lines += [f"if {condition}:", *inner, "else:", f"    {name} -= 1"]
+            case "for":
+                stop, step = draw(st.integers(-4, 4)), draw(st.sampled_from([-2, -1, 1, 3]))
+                lines += [f"for i{depth} in range({stop * step}, 2, {step}):",
+                          f"    k += i{depth} * 3", f"    if {condition}:", f"        {jump}",
+                          *inner]  # fmt: skip
+            case _:
+                lines += [f"w{depth} = 0", f"while w{depth} < 4 and not {condition}:",
+                          f"    w{depth} += 1", f"    if {condition}:", f"        {jump}",
+                          *inner]  # fmt: skip
+    return lines
+
+
+@given(statements(2), SMALL, SMALL)
+@settings(max_examples=60, deadline=None)
+def test_statements_do_what_pythons_do(folder: Path, lines: list[str], n: int, m: int) -> None:
+    head = "def f(n: int, m: int, x: float, y: float) -> int:"
+    function = made(folder, body("k = 1", *lines, "return n + 3 * m + 5 * k", head=head))
+    try:
+        wanted = function.python(n, m, 0.5, 2.5)
+    except (ZeroDivisionError, OverflowError):
+        assume(False)
+    assert function(n, m, 0.5, 2.5) == wanted, lines
 
 
 def test_objects_are_kept_and_made_anew_where_they_cannot_be(
