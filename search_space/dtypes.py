@@ -47,3 +47,8 @@ def to_numpy(name: str) -> np.dtype:
 def size_of(name: str) -> int:
     """Bytes per element."""
     return int(to_numpy(name).itemsize)
+
+
+def is_floating(name: str) -> bool:
+    """Whether the elements are floating-point numbers; numpy does not know that of bfloat16."""
+    return not np.issubdtype(to_numpy(name), np.integer) and name != "bool"

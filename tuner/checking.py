@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space import epilogue
-from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.dtypes import is_floating, to_numpy
 from tilesmith.search_space.template import Operand, template_of
 from tilesmith.search_space.workload import Workload
 
@@ -78,7 +78,7 @@ def random_inputs(workload: Workload) -> dict[str, NDArray[Any]]:
     rng = np.random.default_rng(int(workload.digest, 16))
     found = {operand.name: _random(operand, rng) for operand in template.operands(workload)}
     first = template.inputs(workload)[0]
-    if workload.epilogue and np.issubdtype(to_numpy(first.dtype), np.floating):
+    if workload.epilogue and is_floating(first.dtype):
         spread = float(np.std(template.reference(workload, _wide(found))))
         if np.isfinite(spread) and spread > 1.0:
             found[first.name] = (found[first.name] / spread).astype(to_numpy(first.dtype))

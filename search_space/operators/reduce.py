@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.search_space.dtypes import is_floating
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents, flatten, product
 from tilesmith.search_space.fusion import epilogue_tensors, epilogue_value
@@ -58,7 +59,7 @@ class Reduce(Template):
                 f"operator 'reduce': axes={workload['axes']} are not distinct axes of the "
                 f"{len(shape)} in shape={workload['shape']}"
             )
-        if workload.text("kind") == "mean" and not workload.dtype.startswith("float"):
+        if workload.text("kind") == "mean" and not is_floating(workload.dtype):
             raise WorkloadError(f"operator 'reduce': no mean of dtype={workload.dtype}")
 
         per_channel = any(step.kind.operand == "channel" for step in workload.epilogue)

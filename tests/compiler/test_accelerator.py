@@ -86,7 +86,15 @@ def built(model: onnx.ModelProto, precision: str = "fp32") -> Executable:
     return build(import_model(model), TRN1, options=BuildOptions(precision=precision))
 
 
-@pytest.mark.parametrize("model", [MLP, CNN, ODD], ids=["mlp", "cnn", "odd"])
+NORM = model_of(
+    "g (float[2, 6, 40] x) => (float[2, 6, 40] y) "
+    "{ s = Mul(x, x) v = ReduceMean<axes = [-1], keepdims = 1>(s) e = Add(v, eps) r = Sqrt(e) "
+    "n = Div(x, r) y = MatMul(n, w) }",
+    eps=np.float32(1e-5), w=random(40, 40),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("model", [MLP, CNN, ODD, NORM], ids=["mlp", "cnn", "odd", "norm"])
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 2e-2)])
 def test_models_compute_what_onnxruntime_does(
     model: onnx.ModelProto, precision: str, tolerance: float

@@ -87,3 +87,11 @@ def test_the_variance_survives_a_large_mean() -> None:
 def test_bad_parameters_are_named(text: str, complaint: str) -> None:
     with pytest.raises(WorkloadError, match=complaint):
         Workload.parse(text)
+
+
+def test_a_mean_is_of_floating_numbers() -> None:
+    for dtype in ("bfloat16", "float16", "float32", "float64", "float8_e4m3"):
+        assert Workload.parse(f"reduce shape=4x6 kind=mean dtype={dtype}").dtype == dtype
+    for dtype in ("int32", "uint8", "bool"):
+        with pytest.raises(WorkloadError, match=f"no mean of dtype={dtype}"):
+            Workload.parse(f"reduce shape=4x6 kind=mean dtype={dtype}")

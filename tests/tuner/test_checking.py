@@ -54,10 +54,11 @@ def test_the_reference_is_computed_once_and_inputs_repeat(tmp_path: Path) -> Non
     assert stored.stat().st_mtime_ns == stamp
 
 
-def test_epilogue_inputs_are_scaled_so_that_activations_do_not_saturate() -> None:
-    workload = Workload.parse("matmul m=32 n=32 k=1024 epilogue=sigmoid")
-    inputs = random_inputs(workload)
-    assert np.std(inputs["a"] @ inputs["b"]) == pytest.approx(1.0, rel=0.01)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_epilogue_inputs_are_scaled_so_that_activations_do_not_saturate(dtype: str) -> None:
+    workload = Workload.parse(f"matmul m=32 n=32 k=1024 dtype={dtype} epilogue=sigmoid")
+    a, b = (array.astype(np.float64) for array in random_inputs(workload).values())
+    assert np.std(a @ b) == pytest.approx(1.0, rel=0.01)
 
 
 def test_the_arena_hands_out_aligned_disjoint_arrays_and_grows() -> None:
