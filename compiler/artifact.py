@@ -9,11 +9,14 @@ A zip archive, stored without compression:
     sha256             digest of the names, sizes and checksums of all of these
 
 Reading trusts nothing: members are read by the names above only (nothing is ever extracted to
-disk), what was changed since it was written is refused by its digest, every size is checked against
-the manifest, every offset against its region, and whatever does not fit is refused with a sentence.
-The digest finds accidents and edits, not forgery: the code inside runs natively, so load artifacts
-only from people you would run a program from. Invariant: `read_artifact(write_artifact(r))` equals
-`r`.
+disk), none may be compressed or overlap another, so that reading never takes more memory than the
+file has bytes; what was changed since it was written is refused by its digest, every size is
+checked against the manifest, every offset against its region, and whatever does not fit is refused
+with a sentence. The digest finds accidents and edits, not forgery: the code inside runs natively,
+so load artifacts only from people you would run a program from.
+
+Invariants: `read_artifact(write_artifact(r))` equals `r`, for every recipe; equal recipes are
+written as equal bytes (no time or host of writing is in them).
 """
 
 from __future__ import annotations
@@ -26,7 +29,6 @@ from typing import Any
 
 from tilesmith.codegen.native.memory import aligned_bytes
 from tilesmith.compiler.graph import TensorInfo
-from tilesmith.compiler.memory import ALIGNMENT
 from tilesmith.compiler.program import (
     CodeObject,
     HostStep,
@@ -49,7 +51,13 @@ FORMAT = 2
 """Version of the layout described above."""
 
 _LIMIT = 1 << 36
-"""Bytes: no member may claim to be larger."""
+"""Bytes: no member may claim to be larger, nor a model to need more of one memory."""
+
+_MANIFEST_LIMIT = 1 << 26
+"""Bytes: the manifest alone is read before its own size is known from anything else."""
+
+_THREADS = 1024
+"""As many as the command line gives; each has a workspace of its own."""
 
 
 def write_artifact(recipe: Recipe, path: Path) -> None:
@@ -65,7 +73,8 @@ def write_artifact(recipe: Recipe, path: Path) -> None:
 
 def _write_members(recipe: Recipe, archive: zipfile.ZipFile) -> None:
     hosts = [step for step in recipe.steps if isinstance(step, HostStep)]
-    archive.writestr("manifest.json", json.dumps(_manifest(recipe), indent=1))
+    manifest = json.dumps(_manifest(recipe), indent=1)
+    archive.writestr(zipfile.ZipInfo("manifest.json"), manifest)  # a bare name has the time in it
     with archive.open(zipfile.ZipInfo("constants.bin"), "w", force_zip64=True) as stream:
         stream.write(recipe.constants.data)
     for number, code in enumerate(recipe.codes):
@@ -137,7 +146,7 @@ def read_artifact(path: Path) -> Recipe:
         raise ModelError(f"artifact '{path}' does not exist")
     try:
         with zipfile.ZipFile(path) as archive:
-            return _Reader(archive, path.name).recipe()
+            return _Reader(archive, path.name, path.stat().st_size).recipe()
     except OSError as error:
         raise ModelError(f"artifact '{path}' cannot be read: {error.strerror}") from error
     except TilesmithError as error:
@@ -154,9 +163,10 @@ def read_artifact(path: Path) -> Recipe:
 class _Reader:
     """One artifact being read; every check that fails says what was wrong."""
 
-    def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
+    def __init__(self, archive: zipfile.ZipFile, name: str, nbytes: int) -> None:
         self.archive = archive
         self.name = name
+        self._check_members(nbytes)
         self.manifest = json.loads(archive.read("manifest.json"))
         version = self.manifest["format"]
         if version != FORMAT:
@@ -184,7 +194,7 @@ class _Reader:
         report = {**found["report"], "host_nodes": tuple(found["report"]["host_nodes"])}
         return Recipe(
             str(found["name"]), Target.from_json(json.dumps(found["target"])),
-            max(1, self._natural(found["threads"], "threads")),
+            max(1, self._natural(found["threads"], "threads", _THREADS)),
             tuple(self._ref(ref) for ref in found["inputs"]),
             tuple(self._ref(ref) for ref in found["outputs"]), steps, codes, self._weights(),
             self.arena, tuple((str(d), int(v)) for d, v in found["opsets"]), Report(**report),
@@ -194,8 +204,20 @@ class _Reader:
     def _damaged(self, what: str) -> ModelError:
         return ModelError(f"artifact '{self.name}' is damaged: {what}; compile the model again")
 
-    def _natural(self, value: Any, what: str) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LIMIT:
+    def _check_members(self, nbytes: int) -> None:
+        """Refuse what would be more in memory than in the file of `nbytes`."""
+        members = self.archive.infolist()
+        if any(m.compress_type != zipfile.ZIP_STORED or m.flag_bits & 1 for m in members):
+            raise self._damaged("it has compressed or encrypted members")
+        if len({m.filename for m in members}) < len(members):
+            raise self._damaged("it has two members of one name")
+        if sum(member.file_size for member in members) > nbytes:
+            raise self._damaged("its members claim to be larger than the file")
+        if self.archive.getinfo("manifest.json").file_size > _MANIFEST_LIMIT:
+            raise self._damaged(f"its manifest has more than {_MANIFEST_LIMIT >> 20} MiB")
+
+    def _natural(self, value: Any, what: str, limit: int = _LIMIT) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= limit:
             raise self._damaged(f"{what} = {value!r} is out of range")
         return value
 
@@ -230,9 +252,12 @@ class _Reader:
         return Place(region, offset)
 
     def _argument(self, raw: Any) -> Place:
-        """The place of a kernel's tensor: none at all, or a cache line of the device's memory."""
+        """The place of a kernel's tensor: none at all, or anywhere in the device's memory.
+
+        Not only on cache lines: parts of a join lie one after the other, whatever their sizes.
+        """
         place = self._place(raw, 0)
-        if place.region == "value" or place.offset % ALIGNMENT:
+        if place.region == "value":
             raise self._damaged(f"a kernel's tensor lies at {place.region} + {place.offset}")
         return place
 

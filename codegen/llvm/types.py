@@ -1,4 +1,4 @@
-"""LLVM types of our dtypes, and the alignment every emitter relies on."""
+"""LLVM types of our dtypes, and the alignment of buffers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _TYPES: dict[str, IntType | FloatType] = {
 }
 
 ALIGNMENT = 64
-"""Bytes: every buffer a kernel is given starts on a cache line (which is one 512-bit vector)."""
+"""Bytes: a kernel's own buffers start on a cache line (which is one 512-bit vector), so that their
+vectors do not cross two. What a kernel is given may lie anywhere its elements are aligned (a part
+of a larger tensor): vectors are loaded and stored at the alignment of one element."""
 
 
 def element_type(dtype: str) -> IntType | FloatType:
