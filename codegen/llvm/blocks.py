@@ -176,8 +176,8 @@ class BlockEmitter:
         if bits is not None:
             identity = literal(value.type, REDUCERS[reducer])
             value = self.builder.select(bits, value, identity)
-        names = {"sum": "fadd", "product": "fmul", "max": "fmax", "min": "fmin"}
-        scalar, flags = _element(value), "nnan nsz"
+        names = {"sum": "fadd", "product": "fmul", "max": "fmaximum", "min": "fminimum"}
+        scalar, flags = _element(value), "nsz"
         arguments: list[Value] = [value]
         if isinstance(scalar, IntType):
             names = {"sum": "add", "product": "mul", "max": "smax", "min": "smin"}

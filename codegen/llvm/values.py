@@ -188,7 +188,7 @@ class ValueEmitter(LoadEmitter):
             case "divide":
                 return builder.fdiv(*values, flags=FLAGS)
             case "maximum" | "minimum":
-                return self.extreme(function, *values)
+                return math.extreme(function, *values)
             case "negate":
                 return builder.fneg(*values)
             case "greater_equal":
@@ -212,11 +212,6 @@ class ValueEmitter(LoadEmitter):
             if isinstance(one, Constant) and one.number == 0:
                 return other
         return self.builder.fadd(left, right, flags=FLAGS)
-
-    def extreme(self, function: str, left: Value, right: Value) -> Value:
-        """maximum / minimum as one instruction: ordered comparison and select."""
-        bits = self.builder.fcmp_ordered(">" if function == "maximum" else "<", left, right)
-        return self.builder.select(bits, left, right, flags="nsz")
 
 
 def same_kind(values: list[Value]) -> list[Value]:

@@ -68,7 +68,7 @@ class VectorMath:
             for one in instructions.intrinsics
         }
 
-    def call(self, name: str, *values: Value) -> Value:
+    def call(self, name: str, *values: Value, flags: str = "") -> Value:
         """An LLVM intrinsic overloaded on the type of its first operand (`llvm.fma.v16f32`)."""
         kind = values[0].type
         scalar = scalar_of(kind)
@@ -76,7 +76,15 @@ class VectorMath:
         width = f"v{kind.count}" if isinstance(kind, VectorType) else ""
         kinds = [value.type for value in values]
         function = self.builder.module.declare(f"{name}.{width}{suffix(scalar)}", kind, kinds)
-        return self.builder.call(function, values)
+        return self.builder.call(function, values, flags)
+
+    def extreme(self, name: str, left: Value, right: Value) -> Value:
+        """`maximum` or `minimum`; NaN where either is. Of two zeros, either.
+
+        On x86, whose own instruction gives the second operand where either is NaN, LLVM writes that
+        instruction alone where one operand is a constant; of two variables it tests one besides.
+        """
+        return self.call(f"llvm.{name}", left, right, flags="nsz")
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         return self.call(self._multiply_add, a, b, c)

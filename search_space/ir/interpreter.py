@@ -33,13 +33,22 @@ from tilesmith.search_space.ir.program import (
 )
 from tilesmith.search_space.ir.scalar import Call, Condition, Const, Load, Scalar, Select
 
+
+def _maximum(a: Any, b: Any) -> Any:
+    return a if a >= b or a != a else b
+
+
+def _minimum(a: Any, b: Any) -> Any:
+    return a if a <= b or a != a else b
+
+
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
     "multiply": lambda a, b: a * b,
     "divide": np.divide,
-    "maximum": max,
-    "minimum": min,
+    "maximum": _maximum,
+    "minimum": _minimum,
     "power": np.power,
     "negate": lambda a: -a,
     "absolute": abs,
@@ -61,8 +70,8 @@ _REDUCERS: Mapping[str | None, Callable[[Any, Any], Any]] = {
     None: lambda _, value: value,
     "sum": lambda old, value: old + value,
     "product": lambda old, value: old * value,
-    "max": max,
-    "min": min,
+    "max": _maximum,
+    "min": _minimum,
 }
 
 

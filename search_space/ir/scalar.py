@@ -23,7 +23,9 @@ FUNCTIONS: Mapping[str, int] = {
     "greater_equal": 2, "where": 3,
 }  # fmt: skip
 """Function names and their number of arguments. `greater_equal` gives 1.0 or 0.0; `where` takes
-such a flag first."""
+such a flag first. What is not a number stays so: `maximum` and `minimum` are NaN where either
+argument is (as numpy's and ONNX's are), and so are the reductions made of them; of two zeros they
+may give either."""
 
 COMPOSITES: Mapping[str, int] = {
     "add_constant": 2, "multiply_constant": 2, "relu": 1, "leaky_relu": 2, "clip": 3,

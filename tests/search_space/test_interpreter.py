@@ -54,6 +54,25 @@ def test_reductions(reducer: str) -> None:
     np.testing.assert_allclose(result(lower(Schedule(compute)), {"x": x}), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_extremes_keep_what_is_not_a_number(name: str) -> None:
+    """In either place, alone and in a reduction, first, last or between."""
+    special = np.array([np.nan, np.inf, -np.inf, 0, 1], dtype=np.float32)
+    x, z = (a.ravel() for a in np.meshgrid(special, special))
+    i, k = axis("i", len(x)), axis("k", 3)
+    both = call(name, load("x", i.var), load("z", i.var))
+    tensors = (Tensor("x", x.shape), Tensor("z", z.shape))
+    compute = ComputeDefinition("two", tensors, (Stage("y", (i,), both),))
+    found = result(lower(Schedule(compute)), {"x": x, "z": z})
+    np.testing.assert_array_equal(found, getattr(np, name)(x, z))
+
+    rows = np.stack([x, z, np.ones_like(x)], axis=1)
+    stage = Stage("y", (i,), load("x", i.var, k.var), (k,), name[:3])
+    compute = ComputeDefinition("rows", (Tensor("x", rows.shape),), (stage,))
+    expected = getattr(np, name[:3])(rows, axis=1)
+    np.testing.assert_array_equal(result(lower(Schedule(compute)), {"x": rows}), expected)
+
+
 def _program(*blocks: Block, temporary: Buffer | None = None) -> Program:
     body = Loop("i", const(4), "serial", sequence(*blocks))
     y = Buffer("y", (const(4),), role="output")

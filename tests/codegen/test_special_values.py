@@ -1,0 +1,117 @@
+"""Native code at special values: NaN, infinities, zeros, denormals, the largest and the smallest.
+
+The oracle is numpy in double precision, rounded to single. Each case runs in vectors of every width
+that this machine has, in scalars, and with a tail under a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.codegen.kernels import HOST, interpreted, narrowed, native, pointwise, vectorized
+from tilesmith.search_space.epilogue import STEPS
+from tilesmith.search_space.fusion import pointwise as step
+from tilesmith.search_space.instruction_set import vector_width
+from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.ir.scalar import REDUCERS, Scalar, call, load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.target import Target
+
+Floats = NDArray[np.float32]
+X = load("x", var("i"))
+Z = load("z", var("i"))
+LIMITS = np.finfo(np.float32)
+SPECIAL = np.array(
+    [0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, -1.0, 0.5, -0.5, 3.0, -3.0, 7.0, 1e-3, -1e-3, 100.0,
+     -100.0, LIMITS.max, LIMITS.min, LIMITS.tiny, -LIMITS.tiny, LIMITS.smallest_subnormal,
+     -LIMITS.smallest_subnormal, 3e-39, -3e-39, 1e30, -1e30],
+    dtype=np.float32,
+)  # fmt: skip
+WIDTHS = ["scalar", "host", "avx10_256", "avx2", "sse"]
+
+
+@pytest.fixture(params=WIDTHS)
+def width(request: pytest.FixtureRequest, needs: Callable[[str], None]) -> str:
+    if request.param not in ("scalar", "host"):
+        needs(request.param)
+    return str(request.param)
+
+
+def compiled(value: Scalar, arrays: dict[str, Floats], width: str) -> Floats:
+    """y[i] = value, with as many elements as x: a tail, unless they fill whole vectors."""
+    schedule = pointwise(len(arrays["x"]), value, dict.fromkeys(arrays, "float32"))
+    if width == "scalar":
+        return native(schedule, arrays)
+    target = _target(width)
+    return native(vectorized(schedule, vector_width(target)), arrays, target)
+
+
+def _target(width: str) -> Target:
+    return HOST if width in ("scalar", "host") else narrowed(width)
+
+
+def pairs() -> dict[str, Floats]:
+    """Every special value with every other."""
+    x, z = np.meshgrid(SPECIAL, SPECIAL)
+    return {"x": x.ravel(), "z": z.ravel()}
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_extremes_of_two_values(name: str, width: str) -> None:
+    arrays = pairs()
+    found = compiled(call(name, X, Z), arrays, width)
+    np.testing.assert_array_equal(found, getattr(np, name)(arrays["x"], arrays["z"]))
+
+
+@pytest.mark.parametrize("number", [0.0, -1.5, float("-inf"), float("inf")])
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_extremes_of_a_value_and_a_number(name: str, number: float, width: str) -> None:
+    expected = getattr(np, name)(SPECIAL, np.float32(number))
+    for value in (call(name, X, number), call(name, call("add", number, 0.0), X)):
+        np.testing.assert_array_equal(compiled(value, {"x": SPECIAL}, width), expected)
+
+
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "clip", "hard_sigmoid", "hard_swish"])
+def test_steps_that_cut(name: str, width: str) -> None:
+    numbers = STEPS[name].arguments
+    found = compiled(step(name, X, *numbers), {"x": SPECIAL}, width)
+    with np.errstate(all="ignore"):
+        expected = STEPS[name].formula(SPECIAL.astype(np.float64), None, *numbers)
+    np.testing.assert_allclose(found, expected.astype(np.float32), rtol=1e-6, atol=1e-30)
+
+
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "sum": np.sum, "product": np.prod, "max": np.max, "min": np.min,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("along", [False, True], ids=["across", "along"])
+@pytest.mark.parametrize("reducer", REDUCERS)
+def test_reductions(reducer: str, along: bool, width: str) -> None:
+    """Rows with one special value each, in any place, and rows of nothing else."""
+    lanes, length = vector_width(_target(width)), 37  # longer than two vectors, and a tail
+    rows = np.tile(np.linspace(-1, 1, length, dtype=np.float32), (3 * len(SPECIAL), 1))
+    for number, special in enumerate(SPECIAL):
+        rows[3 * number, number % length] = special
+        rows[3 * number + 1, [0, -1]] = special, 1.0
+        rows[3 * number + 2, :] = special
+    i, k = axis("i", len(rows)), axis("k", length)
+    stage = Stage("y", (i,), load("x", i.var, k.var), (k,), reducer)
+    compute = ComputeDefinition("reduction", (Tensor("x", rows.shape),), (stage,))
+    schedule = Schedule(compute)
+    if width != "scalar":
+        name = "k" if along else "i"
+        schedule = schedule.split("y", name, lanes, "outer", "lane").vectorize("y", "lane")
+        if not along:
+            schedule = schedule.reorder("y", ("outer", "k", "lane"))
+    found = native(schedule, {"x": rows}, _target(width))
+    with np.errstate(all="ignore"):
+        expected = _REDUCTIONS[reducer](rows.astype(np.float64), axis=1).astype(np.float32)
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
+    np.testing.assert_allclose(interpreted(schedule, {"x": rows}), expected, rtol=1e-6, atol=1e-6)
