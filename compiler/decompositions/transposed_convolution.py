@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.decomposition import Composer, decompositions
 from tilesmith.compiler.graph import Node
-from tilesmith.compiler.host.operators import transposed_crops
+from tilesmith.compiler.host.windows import transposed_crops
 from tilesmith.compiler.onnx.access import spatial
 
 

@@ -19,9 +19,10 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Node, Subgraph, kernel
+from tilesmith.compiler.host.call import Call
 from tilesmith.compiler.host.kernels import run_kernel
 from tilesmith.compiler.host.loops import Loop
-from tilesmith.compiler.host.operators import OPERATORS
+from tilesmith.compiler.host.operators import Operator, own_operator
 from tilesmith.search_space.epilogue import STEPS, EpilogueStep
 from tilesmith.search_space.errors import JobError
 from tilesmith.search_space.workload import Workload
@@ -123,22 +124,28 @@ class HostFunction:
             return {self._writes[0]: _run_reference(proto, arrays)}
         try:
             with np.errstate(all="ignore"):
-                if proto.domain == "" and proto.op_type in OPERATORS:
-                    return self._run_own(arrays)
+                if (own := self._own) is not None:
+                    return self._run_own(own, arrays)
                 results = self._evaluator.run(None, {name: arrays[name] for name in self._reads})
         except Exception as error:
+            where = "the host" if self._own else "the host (onnx.reference)"
             raise JobError(
-                f"{proto.op_type} '{proto.name or self._writes[0]}' failed on the host "
-                f"(onnx.reference): {error}"
+                f"{proto.op_type} '{proto.name or self._writes[0]}' failed on {where}: {error}"
             ) from error
         return {n: _as_array(r) for n, r in zip(self._writes, results, strict=True)}
 
-    def _run_own(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    @property
+    def _own(self) -> Operator | None:
+        proto = self._proto
+        return own_operator(proto.op_type, self._opsets.get("", 1)) if not proto.domain else None
+
+    def _run_own(self, operator: Operator, arrays: Mapping[str, Any]) -> dict[str, Any]:
         proto = self._proto
         attributes = {a.name: helper.get_attribute_value(a) for a in proto.attribute}
         texts = {n: v.decode() for n, v in attributes.items() if isinstance(v, bytes)}
-        inputs = [arrays[name] for name in proto.input if name]
-        results = OPERATORS[proto.op_type]({**attributes, **texts}, inputs)
+        inputs = [arrays[name] if name else None for name in proto.input]
+        opset = self._opsets.get("", 1)
+        results = operator(Call({**attributes, **texts}, inputs, opset, len(self._writes)))
         return {name: r for name, r in zip(proto.output, results, strict=False) if name}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of, view
 from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.onnx.access import uniform
+from tilesmith.compiler.onnx.access import integers, uniform
 from tilesmith.compiler.rewrite import Rewriter
 
 
@@ -62,14 +62,30 @@ def _does_nothing(rewriter: Rewriter, node: Node) -> bool:
         return training is not None and not bool(training)
     if not source.known or source.shape != result.shape or source.dtype != result.dtype:
         return False
-    if node.is_onnx("Cast", "CastLike", "Slice", "Pad", "Expand", "Tile"):
+    if node.is_onnx("Cast", "CastLike", "Expand", "Tile"):
         return True
+    if node.is_onnx("Slice"):
+        return _in_order(rewriter, node)
+    if node.is_onnx("Pad"):
+        sides = integers(node, "pads", 1, rewriter.constant)
+        return sides is not None and not any(sides)  # as much cut off as added shifts
     if node.is_onnx("Concat", "Sum", "Max", "Min", "Mean"):
         return len(node.inputs) == 1
     if node.is_onnx("Mul", "Add"):
         other = _other_constant(rewriter, node)
         return other is not None and other == (1.0 if node.operator == "Mul" else 0.0)
     return False
+
+
+def _in_order(rewriter: Rewriter, node: Node) -> bool:
+    """Whether a Slice of everything keeps its order: steps backwards over an axis reverse it."""
+    steps = integers(node, "", 4, rewriter.constant)
+    axes = integers(node, "axes", 3, rewriter.constant)
+    if steps is None or axes is None:
+        return False
+    dims = rewriter.info(node.inputs[0]).dims
+    order = axes or range(len(steps))
+    return all(s > 0 or dims[axis] == 1 for s, axis in zip(steps, order, strict=False))
 
 
 def _passed_on(rewriter: Rewriter, node: Node) -> str:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
 
-from tests.compiler.model_builder import assert_close, check, expected, model_of, random
+from tests.compiler.model_builder import (
+    assert_close,
+    check,
+    expected,
+    inputs_of,
+    model_of,
+    random,
+)
 from tilesmith.compiler.host.nodes import HostFunction
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
@@ -53,6 +62,151 @@ def test_pooling_with_indices(attributes: str) -> None:
             f"{{ y, i = MaxPool<{KERNEL}{attributes}>(x) }}"
         )
     )
+
+
+@pytest.mark.parametrize("opset", [9, 13, 15])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_batch_normalisation_with_one_output_is_inference(opset: int, dtype: Any) -> None:
+    kind = {np.float32: "float", np.float64: "double"}[dtype]
+    parameters = [np.abs(random(3, seed=i)).astype(dtype) for i in range(4)]
+    model = model_of(
+        f"g ({kind}[2, 3, 4] x) => ({kind}[2, 3, 4] y) "
+        "{ y = BatchNormalization<epsilon=0.01>(x, s, b, m, v) }",
+        opset, **dict(zip("sbmv", parameters, strict=True)),
+    )  # fmt: skip
+    check(model)
+
+
+def test_batch_normalisation_in_half_precision_uses_the_statistics_given() -> None:
+    s, b, m, v = (np.abs(random(3, seed=i)).astype(np.float16) for i in range(4))
+    x = random(2, 3, 4).astype(np.float16)
+    text = "g (float16[2, 3, 4] x) => (float16[2, 3, 4] y) { y = BatchNormalization(x, s, b, m, v)}"
+    found = run_reference(import_model(model_of(text, 11, s=s, b=b, m=m, v=v)), {"x": x})["y"]
+    wide = [p.astype(np.float64)[:, None] for p in (s, b, m, v)]
+    wanted = (x - wide[2]) / np.sqrt(wide[3] + 1e-5) * wide[0] + wide[1]
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, wanted, 2e-3, 2e-3)
+
+
+def test_batch_normalisation_with_five_outputs_trains() -> None:
+    """ONNX BatchNormalization-9: statistics of the batch, and a moving average of them."""
+    x, (s, b, m, v) = random(4, 3, 5), (np.abs(random(3, seed=i)) for i in range(4))
+    model = model_of(
+        "g (float[4, 3, 5] x) => (float[4, 3, 5] y, float[3] rm, float[3] rv) "
+        "{ y, rm, rv, om, ov = BatchNormalization<momentum=0.8>(x, s, b, m, v) }",
+        9, s=s, b=b, m=m, v=v,
+    )  # fmt: skip
+    found = run_reference(import_model(model), {"x": x})
+    mean, variance = x.mean((0, 2)), x.var((0, 2))
+    np.testing.assert_allclose(found["rm"], 0.8 * m + 0.2 * mean, 1e-5)
+    np.testing.assert_allclose(found["rv"], 0.8 * v + 0.2 * variance, 1e-5)
+    normal = (x - mean[:, None]) / np.sqrt(variance + 1e-5)[:, None]
+    np.testing.assert_allclose(found["y"], normal * s[:, None] + b[:, None], 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("opset", [7, 12, 13])
+@pytest.mark.parametrize("axis", ["", "<axis=0>", "<axis=1>", "<axis=2>"])
+def test_hardmax_flattens_before_opset_13(opset: int, axis: str) -> None:
+    text = f"g (float[2, 3, 4] x) => (float[2, 3, 4] y) {{ y = Hardmax{axis}(x) }}"
+    check(model_of(text, opset))
+
+
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("size", [(2, 3, 4, 5), (2, 1, 3, 4, 5)])
+@pytest.mark.parametrize("kind", ["float16", "float", "double"])
+def test_an_affine_grid_keeps_its_dtype(kind: str, size: tuple[int, ...], corners: int) -> None:
+    rank = len(size) - 2
+    model = model_of(
+        f"g ({kind}[2, {rank}, {rank + 1}] x) => ({kind}[{', '.join('ABCDE'[: rank + 2])}] y) "
+        f"{{ y = AffineGrid<align_corners={corners}>(x, size) }}",
+        20, size=np.array(size),
+    )  # fmt: skip
+    inputs = inputs_of(import_model(model))
+    wide = model_of(
+        f"g (float[2, {rank}, {rank + 1}] x) => (float[{', '.join('ABCDE'[: rank + 2])}] y) "
+        f"{{ y = AffineGrid<align_corners={corners}>(x, size) }}",
+        20, size=np.array(size),
+    )  # fmt: skip
+    wanted = expected(wide, {"x": inputs["x"].astype(np.float32)})["y"].astype(inputs["x"].dtype)
+    found = run_reference(import_model(model), inputs)
+    assert_close(found, {"y": wanted}, 2e-3 if kind == "float16" else 2e-5)
+
+
+@pytest.mark.parametrize("operator", ["AveragePool", "LpPool", "MaxPool"])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "ceil_mode=1, strides=[2, 2, 2]",
+        "ceil_mode=1, strides=[1, 2, 3], pads=[0, 1, 1, 1, 0, 1]",
+        "ceil_mode=1, strides=[3, 3, 3], pads=[1, 1, 1, 1, 1, 1], dilations=[1, 2, 1]",
+        'strides=[2, 1, 2], auto_pad="SAME_LOWER"',
+    ],
+)
+@pytest.mark.parametrize("counted", ["", ", count_include_pad=1"])
+def test_pooling_of_volumes(operator: str, attributes: str, counted: str) -> None:
+    if counted and operator != "AveragePool":
+        return
+    check(
+        model_of(
+            "g (float[2, 2, 5, 6, 7] x) => (float[A, B, C, D, E] y) "
+            f"{{ y = {operator}<kernel_shape=[2, 3, 2], {attributes}{counted}>(x) }}",
+            20,
+        )
+    )
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 4), (1, 7, 2, 3), (9, 3, 2, 2, 2)])
+@pytest.mark.parametrize("size", [1, 4, 5])
+def test_local_response_normalisation_is_over_channels(shape: tuple[int, ...], size: int) -> None:
+    """onnx.reference goes over as many channels as the batch has images."""
+    dims = ", ".join(map(str, shape))
+    model = model_of(
+        f"g (double[{dims}] x) => (double[{dims}] y) "
+        f"{{ y = LRN<size={size}, alpha=0.5, beta=0.6, bias=2.0>(x) }}"
+    )
+    x = random(*shape).astype(np.float64)
+    wanted = np.zeros_like(x)
+    for c in range(shape[1]):
+        first, last = max(0, c - (size - 1) // 2), min(shape[1] - 1, c + size // 2)
+        squares = (x[:, first : last + 1] ** 2).sum(axis=1)
+        wanted[:, c] = x[:, c] / (2.0 + 0.5 / size * squares) ** 0.6
+    found = run_reference(import_model(model), {"x": x})["y"]
+    np.testing.assert_allclose(found, wanted, 1e-6)
+
+
+@pytest.mark.parametrize("shape", [(60, 3, 4), (60, 2, 4), (5, 3, 1)])
+def test_elements_are_gathered_along_long_axes(shape: tuple[int, ...]) -> None:
+    """numpy.choose, in onnx.reference, takes 32 entries at most."""
+    indices = np.random.default_rng(0).integers(-50, 50, shape)
+    model = model_of(
+        "g (float[50, 3, 4] x) => (float[A, B, C] y) { y = GatherElements<axis=0>(x, i) }",
+        i=indices,
+    )
+    check(model)
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+@pytest.mark.parametrize("opset", [13, 19])
+def test_negative_pads_cut_off(mode: str, opset: int) -> None:
+    if mode == "wrap" and opset < 19:
+        return
+    x = random(4, 5, 6)
+    for pads in ([0, -1, 2, 0, 3, -2], [-1, 1, -2, 0, -1, 1], [0] * 6):
+        model = model_of(
+            f'g (float[4, 5, 6] x) => (float[A, B, C] y) {{ y = Pad<mode="{mode}">(x, pads) }}',
+            opset, pads=np.array(pads),
+        )  # fmt: skip
+        assert_close(run_reference(import_model(model), {"x": x}), expected(model, {"x": x}))
+
+
+@pytest.mark.parametrize("index", [3, -4])
+def test_gathering_elements_beyond_the_axis_is_an_error(index: int) -> None:
+    model = model_of(
+        "g (float[3, 2] x, int64[1, 2] i) => (float[1, 2] y) { y = GatherElements(x, i) }"
+    )
+    inputs = {"x": random(3, 2), "i": np.array([[0, index]])}
+    with pytest.raises(JobError, match=rf"'y' failed .* index {index} of an axis with 3 entries"):
+        run_reference(import_model(model), inputs)
 
 
 LOOP = """g (float[2, 3] x, int64 n) => (float[2, 3] y, float[A, B, C] rows, float[D] sums) {

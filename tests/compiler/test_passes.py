@@ -109,6 +109,28 @@ def test_canonical_forms(body: str, left: dict[str, int]) -> None:
     assert operators(graph) == left
 
 
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("y = Slice(x, first, last, axis, back)", {"Slice": 1}),
+        ("y = Slice(x, zero, far, axis, one)", {"Relu": 1}),
+        ("y = Slice(x, zero, far, axis)", {"Relu": 1}),
+        ("y = Slice(x, zero, far, axis, three)", {"Slice": 1, "Relu": 1}),
+        ("y = Pad(x, shifted)", {"Pad": 1}),
+        ("y = Pad(x, nothing)", {"Relu": 1}),
+    ],
+)
+def test_only_what_keeps_every_element_in_place_disappears(body: str, left: dict[str, int]) -> None:
+    """The shapes agree in all of these, but for the steps of three."""
+    result = "2, 4, 2, 6" if "three" in body else "2, 4, 5, 6"
+    model = model_of(
+        X4 + f"(float[{result}] z) {{ {body} z = Relu(y) }}",
+        first=[-1], last=[-(2**31)], far=[2**31], axis=[2], back=[-1], zero=[0], one=[1], three=[3],
+        shifted=[0, 0, 1, 0, 0, 0, -1, 0], nothing=[0] * 8,
+    )  # fmt: skip
+    assert operators(check(model, Canonicalise().run)) == {"Relu": 1} | left
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 def test_softmax_before_opset_13_flattens(axis: int) -> None:
     model = model_of(X4 + f"(float[2, 4, 5, 6] y) {{ y = Softmax<axis={axis}>(x) }}", opset=11)

@@ -1,0 +1,66 @@
+"""Normalisations and selections along an axis on the host, in numpy, as old and new opsets say."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilesmith.compiler.host.call import Array, Call, Results
+
+
+def batch_normalization(call: Call) -> Results:
+    """Before opset 14 the number of outputs says what is meant: one is inference.
+
+    Inference is y = (x - mean) / sqrt(variance + epsilon) scale + bias per channel; up to opset 8
+    with `spatial` = 0 per element. With more outputs the statistics are the batch's, and the
+    outputs are y, the running mean and variance, and the batch's own.
+    """
+    x, scale, bias, mean, variance = call.inputs
+    if call.outputs == 1:
+        return (_normalised(call, x, scale, bias, mean, variance),)
+    axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+    wide = x.astype(np.float64)
+    own_mean, own_variance = wide.mean(axes), wide.var(axes)
+    kept = float(call.attributes.get("momentum", 0.9))
+    running = [
+        (old * kept + new * (1 - kept)).astype(old.dtype)
+        for old, new in ((mean, own_mean), (variance, own_variance))
+    ]
+    y = _normalised(call, x, scale, bias, own_mean, own_variance)
+    return (y, *running, own_mean.astype(mean.dtype), own_variance.astype(mean.dtype))
+
+
+def _normalised(call: Call, x: Array, *parameters: Array) -> Array:
+    spread = (-1, *[1] * (x.ndim - 2)) if call.attributes.get("spatial", 1) else x.shape[1:]
+    scale, bias, mean, variance = (p.astype(np.float64).reshape(spread) for p in parameters)
+    factor = scale / np.sqrt(variance + float(call.attributes.get("epsilon", 1e-5)))
+    return ((x - mean) * factor + bias).astype(x.dtype)
+
+
+def flattened_hardmax(call: Call) -> Results:
+    """Before opset 13: over all axes from `axis` (default 1) on, taken as one."""
+    (x,) = call.inputs
+    axis = int(call.attributes.get("axis", 1))
+    axis += x.ndim if axis < 0 else 0
+    flat = x.reshape(math.prod(x.shape[:axis]), -1)
+    y = np.zeros_like(flat)
+    if flat.size:
+        np.put_along_axis(y, flat.argmax(axis=1)[:, None], 1, axis=1)
+    return (y.reshape(x.shape),)
+
+
+def lrn(call: Call) -> Results:
+    """x / (bias + alpha / size * the sum of squares over `size` channels around) ^ beta."""
+    (x,) = call.inputs
+    size = int(call.attributes["size"])
+    wide: Any = np.result_type(x.dtype, np.float32)
+    before = (size - 1) // 2
+    sides = [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)]
+    squares = np.pad(x.astype(wide) ** 2, sides)
+    channels = x.shape[1]
+    total = sum(squares[:, tap : tap + channels] for tap in range(size))
+    share = float(call.attributes.get("alpha", 1e-4)) / size
+    base = float(call.attributes.get("bias", 1.0)) + share * np.asarray(total)
+    return ((x / base ** float(call.attributes.get("beta", 0.75))).astype(x.dtype),)
