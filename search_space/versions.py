@@ -11,7 +11,7 @@ SPACE = "4"
 CODEGEN = "4"
 """Raise when the same program becomes other native code (LLVM's own version is kept apart)."""
 
-SIMULATOR = "8"
+SIMULATOR = "9"
 """Raise when a simulator gives the same program another latency."""
 
 FEATURES = "4"
