@@ -39,7 +39,7 @@ from tilesmith.compiler.program import (
     Step,
     TensorRef,
 )
-from tilesmith.search_space.dtypes import NAMES, size_of
+from tilesmith.search_space.dtypes import STORED, size_of
 from tilesmith.search_space.errors import ModelError, TargetError, TilesmithError
 from tilesmith.search_space.files import written
 from tilesmith.search_space.target import Target
@@ -264,11 +264,11 @@ class _Reader:
     def _ref(self, raw: Any) -> TensorRef:
         shape = raw["shape"]
         dims = None if shape is None else tuple(self._natural(s, "an extent") for s in shape)
-        if raw["dtype"] not in (*NAMES, ""):
+        if raw["dtype"] not in (*STORED, ""):
             raise self._damaged(f"tensor '{raw['name']}' has the dtype {raw['dtype']!r}")
         info = TensorInfo(str(raw["name"]), raw["dtype"], dims)
         stored = raw.get("stored", "")
-        if stored not in (*NAMES, ""):
+        if stored not in (*STORED, ""):
             raise self._damaged(f"tensor '{info.name}' is stored as {stored!r}")
         size = info.elements * size_of(stored or info.dtype) if info.known else 0
         place = self._place(raw["place"], size)

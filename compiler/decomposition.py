@@ -121,6 +121,8 @@ class Decompose(Pass):
                 continue
             if len(node.writes) != 1 or not is_computable(rewriter.info(node.writes[0])):
                 continue
+            if not rewriter.shapes_known(node):
+                continue
             composer = Composer(rewriter, node)
             result = decompositions[node.operator](composer, node)
             if result is not None:

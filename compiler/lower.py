@@ -53,7 +53,7 @@ class LowerToKernels(Pass):
                 continue
             if node.kind != "host" or node.domain not in ("", INTERNAL_DOMAIN):
                 continue
-            if node.operator not in rules or not _has_computable_outputs(rewriter, node):
+            if node.operator not in rules or not _is_computable(rewriter, node):
                 continue
             try:
                 new = rules[node.operator](rewriter, node)
@@ -64,8 +64,10 @@ class LowerToKernels(Pass):
         return rewriter.finish()
 
 
-def _has_computable_outputs(rewriter: Rewriter, node: Node) -> bool:
-    return bool(node.writes) and all(is_computable(rewriter.info(n)) for n in node.writes)
+def _is_computable(rewriter: Rewriter, node: Node) -> bool:
+    """Whether rules are asked: they take every shape as known."""
+    outputs = [rewriter.info(name) for name in node.writes]
+    return bool(outputs) and all(map(is_computable, outputs)) and rewriter.shapes_known(node)
 
 
 def make_kernel(

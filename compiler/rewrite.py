@@ -56,6 +56,12 @@ class Rewriter:
     def info(self, name: str) -> TensorInfo:
         return self.tensors[name]
 
+    def shapes_known(self, node: Node) -> bool:
+        """Whether the shapes of all that a node reads and writes are known before running: a file
+        may declare what comes of tensors whose shapes only a run tells."""
+        names = (*node.reads, *node.writes)
+        return all(self.tensors[name].shape is not None for name in names)
+
     def is_output(self, name: str) -> bool:
         return name in self.graph.output_names
 

@@ -30,18 +30,36 @@ _NUMPY: dict[str, np.dtype] = {
 }
 
 NAMES: tuple[str, ...] = tuple(_NUMPY)
+"""Element types that workloads are made in."""
+
+_NUMPY |= {
+    "int4": np.dtype(ml_dtypes.int4),
+    "uint4": np.dtype(ml_dtypes.uint4),
+    "int2": np.dtype(ml_dtypes.int2),
+    "uint2": np.dtype(ml_dtypes.uint2),
+    "float4_e2m1": np.dtype(ml_dtypes.float4_e2m1fn),
+    "float8_e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
+    "float8_e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
+    "float8_e8m0": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "complex64": np.dtype(np.complex64),
+    "complex128": np.dtype(np.complex128),
+}
+
+STORED: tuple[str, ...] = tuple(_NUMPY)
+"""Element types that tensors of a model may have: each element takes whole bytes of memory, those
+of fewer than eight bits too."""
 
 
 def check_dtype(name: str) -> str:
-    """Return `name` if it is a known dtype; raise `WorkloadError` otherwise."""
-    if name not in _NUMPY:
+    """Return `name` if workloads can be made in it; raise `WorkloadError` otherwise."""
+    if name not in NAMES:
         raise WorkloadError(f"unknown dtype '{name}'; one of {', '.join(NAMES)} is expected")
     return name
 
 
 def to_numpy(name: str) -> np.dtype:
-    """The numpy dtype of a dtype name."""
-    return _NUMPY[check_dtype(name)]
+    """The numpy dtype of a dtype name, one of `STORED`."""
+    return _NUMPY[name if name in _NUMPY else check_dtype(name)]
 
 
 def size_of(name: str) -> int:
@@ -50,5 +68,5 @@ def size_of(name: str) -> int:
 
 
 def is_floating(name: str) -> bool:
-    """Whether the elements are floating-point numbers; numpy does not know that of bfloat16."""
-    return not np.issubdtype(to_numpy(name), np.integer) and name != "bool"
+    """Whether the elements are floating-point numbers, which numpy does not know of bfloat16."""
+    return name.startswith(("float", "bfloat"))

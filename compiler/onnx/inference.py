@@ -18,23 +18,21 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from tilesmith.compiler.graph import Node, Subgraph, TensorInfo
 from tilesmith.compiler.host.nodes import HostFunction, foldable, node_proto
 from tilesmith.compiler.onnx.arrays import one_line
-from tilesmith.search_space.dtypes import NAMES, to_numpy
+from tilesmith.search_space.dtypes import STORED, to_numpy
 from tilesmith.search_space.errors import JobError, ModelError
 from tilesmith.search_space.workload import shape_text
 
 _SMALL = 4096
 """Elements up to which a value computed during import is kept (shapes are short)."""
 
-_CEIL_MODE_RIGHT = 22
-"""Opset from which on ONNX's inference leaves out pooling windows that start behind the input."""
-
 _ONNX_NAMES = {
     "float8_e4m3": "FLOAT8E4M3FN", "float8_e5m2": "FLOAT8E5M2", "float32": "FLOAT",
-    "float64": "DOUBLE",
+    "float64": "DOUBLE", "float4_e2m1": "FLOAT4E2M1", "float8_e4m3fnuz": "FLOAT8E4M3FNUZ",
+    "float8_e5m2fnuz": "FLOAT8E5M2FNUZ", "float8_e8m0": "FLOAT8E8M0",
 }  # fmt: skip
 
 DTYPE_NUMBERS: dict[str, int] = {
-    name: TensorProto.DataType.Value(_ONNX_NAMES.get(name, name.upper())) for name in NAMES
+    name: TensorProto.DataType.Value(_ONNX_NAMES.get(name, name.upper())) for name in STORED
 }
 """Tilesmith's dtype names to ONNX's numbers."""
 
@@ -44,7 +42,7 @@ DTYPE_NAMES: dict[int, str] = {number: name for name, number in DTYPE_NUMBERS.it
 
 def dtype_of(array: NDArray[Any]) -> str:
     """Tilesmith's name of an array's dtype, "" if it has none."""
-    return next((name for name in NAMES if to_numpy(name) == array.dtype), "")
+    return next((name for name in STORED if to_numpy(name) == array.dtype), "")
 
 
 def info_of_type(name: str, proto: onnx.TypeProto, bindings: Mapping[str, int]) -> TensorInfo:
@@ -84,8 +82,6 @@ def infer_outputs(
         ModelError: the inputs do not go together.
     """
     version = opsets.get(node.domain, 1)
-    if node.is_onnx("AveragePool", "LpPool", "MaxPool") and node.attribute("ceil_mode", 0):
-        version = max(version, _CEIL_MODE_RIGHT)
     if not onnx.defs.has(node.operator, version, node.domain):
         return {}
     schema = onnx.defs.get_schema(node.operator, version, node.domain)

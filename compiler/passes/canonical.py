@@ -103,7 +103,7 @@ def _other_constant(rewriter: Rewriter, node: Node) -> float | None:
 def _make_binary(rewriter: Rewriter, node: Node) -> None:
     """Sum(a, b, c) -> Add(Add(a, b), c); a Mean is a scaled sum."""
     result = rewriter.info(node.writes[0])
-    if not result.known or result.dtype != "float32" or len(node.inputs) < 2:
+    if result.dtype != "float32" or len(node.inputs) < 2 or not rewriter.shapes_known(node):
         return
     operator = "Add" if node.operator in ("Sum", "Mean") else node.operator
     shapes = [rewriter.info(name).dims for name in node.inputs]

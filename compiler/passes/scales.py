@@ -51,7 +51,7 @@ def _move(rewriter: Rewriter, node: Node) -> None:
             inputs[position] = split[0]
             total *= factor
             removed.append(scale)
-    if not removed:
+    if not removed or not rewriter.shapes_known(node):
         return
     info = rewriter.info(node.writes[0])
     middle = rewriter.add_tensor(info.name, info.dtype, info.dims)
