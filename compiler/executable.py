@@ -184,7 +184,13 @@ class Executable:
             given = {ref.info.name: self._get(ref, values) for ref in step.inputs}
             results = function.run(given)
             for ref in step.outputs:
-                self._put(ref, results[ref.info.name], values)
+                result = results[ref.info.name]
+                if ref.info.shape is not None and np.shape(result) != ref.info.shape:
+                    raise JobError(
+                        f"{step.name} gives a tensor of shape {shape_text(np.shape(result))}; the "
+                        f"model was compiled for {shape_text(ref.info.shape)}"
+                    )
+                self._put(ref, result, values)
 
         return run
 

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workload import Workload, shape_text
 
 INTERNAL_DOMAIN = "tilesmith"
 """Domain of operators that passes create and ONNX (at the model's opset) may not have."""
@@ -33,6 +33,11 @@ start."""
 JOIN = "Join"
 """Operator of a node whose output is its inputs, one after the other in memory (a Concat along the
 outermost axis longer than one): producers write into their part of it, nothing is copied."""
+
+CHECK = "CheckShape"
+"""Operator of a node that passes its input on, run by the host: its output has the shape and
+element type that the model declares (attributes `shape` and `dtype`, as text), which nothing but
+running the model can confirm; a contradiction is an error."""
 
 KERNEL = "Kernel"
 """Operator of a node that carries a workload."""
@@ -153,6 +158,12 @@ def view(source: str, result: str, name: str = "", offset: int = 0) -> Node:
     return Node(
         VIEW, (source,), (result,), name or result, INTERNAL_DOMAIN, attributes_of(offset=offset)
     )
+
+
+def check_of(source: str, declared: TensorInfo) -> Node:
+    """A node that gives `source` the name, shape and element type of `declared`, or fails."""
+    stated = attributes_of(shape=shape_text(declared.dims), dtype=declared.dtype)
+    return Node(CHECK, (source,), (declared.name,), declared.name, INTERNAL_DOMAIN, stated)
 
 
 def kernel(workload: Workload, inputs: Iterable[str], output: str, name: str) -> Node:

@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, Node, Subgraph, kernel
+from tilesmith.compiler.graph import CHECK, INTERNAL_DOMAIN, Node, Subgraph, kernel
 from tilesmith.compiler.host.call import Call
 from tilesmith.compiler.host.kernels import run_kernel
 from tilesmith.compiler.host.loops import Loop
 from tilesmith.compiler.host.operators import Operator, own_operator
+from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.epilogue import STEPS, EpilogueStep
 from tilesmith.search_space.errors import JobError
-from tilesmith.search_space.workload import Workload
+from tilesmith.search_space.workload import Workload, shape_text
 
 REFERENCE = "Reference"
 """Internal operator: a kernel computed by its template's reference. Attributes: the `workload` and
@@ -122,6 +123,8 @@ class HostFunction:
             return {self._writes[0]: _run_activation(proto, arrays[proto.input[0]])}
         if proto.domain == INTERNAL_DOMAIN and proto.op_type == REFERENCE:
             return {self._writes[0]: _run_reference(proto, arrays)}
+        if proto.domain == INTERNAL_DOMAIN and proto.op_type == CHECK:
+            return {self._writes[0]: _checked(proto, arrays[proto.input[0]])}
         try:
             with np.errstate(all="ignore"):
                 if (own := self._own) is not None:
@@ -151,6 +154,25 @@ class HostFunction:
 
 def _as_array(result: Any) -> Any:
     return np.asarray(result) if isinstance(result, np.generic) else result
+
+
+def _checked(proto: onnx.NodeProto, value: Any) -> NDArray[Any]:
+    """The value, if it is what a `CHECK` node says. Raises `JobError` where it is not.
+
+    Another floating dtype is converted: `onnx.reference` sometimes computes in one that is wider.
+    """
+    stated = {a.name: a.s.decode() for a in proto.attribute}
+    array, dtype = np.asarray(value), to_numpy(stated["dtype"])
+    if array.dtype.kind == dtype.kind == "f":
+        array = array.astype(dtype)
+    shape = shape_text(array.shape)
+    if shape != stated["shape"] or array.dtype != dtype:
+        raise JobError(
+            f"tensor '{proto.output[0]}' is declared to be {stated['shape']} of {stated['dtype']}, "
+            f"but these inputs make it {shape} of {array.dtype}; correct the shape that the model "
+            "declares, or leave it out"
+        )
+    return array
 
 
 def activation_step(node: Node) -> EpilogueStep:

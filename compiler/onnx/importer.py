@@ -7,7 +7,8 @@ from inside the model's folder only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from tilesmith.compiler.graph import Graph, Node, Subgraph, TensorInfo
+from tilesmith.compiler.graph import Graph, Node, Subgraph, TensorInfo, check_of
 from tilesmith.compiler.onnx.access import shortest
 from tilesmith.compiler.onnx.arrays import ArrayReader, constant_value
 from tilesmith.compiler.onnx.file import ModelFile, read_model
@@ -67,12 +68,14 @@ class _Importer:
         self.values: dict[str, NDArray[Any]] = {}
         self.tensors: dict[str, TensorInfo] = {}
         self.declared: dict[str, onnx.TypeProto] = {}
+        self.read: set[str] = set()
+        self.names: set[str] = set()
 
     def graph(self) -> Graph:
         self._read_initializers()
         inputs = self._read_inputs()
         self._read_declared()
-        nodes = [kept for proto in self.proto.graph.node if (kept := self._read_node(proto))]
+        nodes = [node for proto in self.proto.graph.node for node in self._read_node(proto)]
         used = {name for node in nodes for name in node.reads}
         outputs = tuple(self._output(value) for value in self.proto.graph.output)
         if not outputs:
@@ -168,9 +171,12 @@ class _Importer:
         if nested and self.proto.ByteSize() <= _INFERENCE_LIMIT:
             graph = onnx.shape_inference.infer_shapes(self.proto, data_prop=True).graph
         self.declared = {v.name: v.type for v in (*graph.value_info, *graph.output)}
+        for node in self.proto.graph.node:
+            self.read.update((*node.input, *_captures(node)))
+            self.names.update(node.output)
 
-    def _read_node(self, proto: onnx.NodeProto) -> Node | None:
-        """The node, or None where its outputs are known values already."""
+    def _read_node(self, proto: onnx.NodeProto) -> Sequence[Node]:
+        """The node and checks of what it gives; nothing where its outputs are known already."""
         node = Node(
             proto.op_type, tuple(proto.input), tuple(proto.output), proto.name,
             "" if proto.domain == "ai.onnx" else proto.domain,
@@ -179,7 +185,7 @@ class _Importer:
         )  # fmt: skip
         if node.operator == "Constant" and node.domain == "":
             self._set_value(node.writes[0], constant_value(node))
-            return None
+            return ()
         for name in node.reads:
             if name not in self.tensors:
                 raise ModelError(f"{node.describe()} of '{self.name}' reads the unknown '{name}'")
@@ -187,23 +193,37 @@ class _Importer:
         for name, value in found.items():
             self._set_value(name, value)
         if found:
-            return None
+            return ()
         inferred = infer_outputs(node, self.tensors, self.values, self.opsets)
+        checks: dict[str, Node] = {}
         for name in node.writes:
-            self.tensors[name] = self._merge(name, inferred.get(name))
-        return node
+            info = inferred.get(name) or TensorInfo(name, "", None)
+            self.tensors[name] = merged = self._merge(name, info)
+            if merged.known and not info.known and not node.domain:
+                actual = self._unused(f"{name}.computed")
+                self.tensors[actual] = TensorInfo(actual, info.dtype, None)
+                checks[name] = check_of(actual, merged)
+        outputs = tuple(checks[n].inputs[0] if n in checks else n for n in node.outputs)
+        return (replace(node, outputs=outputs), *checks.values())
 
-    def _merge(self, name: str, inferred: TensorInfo | None) -> TensorInfo:
-        """What inference found, completed by what the file declares."""
-        if inferred is not None and inferred.known:
+    def _unused(self, name: str) -> str:
+        while name in self.names or name in self.tensors:
+            name += "."
+        self.names.add(name)
+        return name
+
+    def _merge(self, name: str, inferred: TensorInfo) -> TensorInfo:
+        """What inference found, completed by what the file declares.
+
+        A shape that only the file knows is left out where no node reads the tensor: what comes out
+        is given as it is. Elsewhere it is believed, and checked when the model runs.
+        """
+        if inferred.known or name not in self.declared:
             return inferred
-        if name not in self.declared:
-            return inferred or TensorInfo(name, "", None)
         declared = info_of_type(name, self.declared[name], self.bindings)
-        if inferred is None:
-            return declared
-        shape = inferred.shape if inferred.shape is not None else declared.shape
-        return TensorInfo(name, inferred.dtype or declared.dtype, shape)
+        shape = declared.shape if name in self.read else None
+        found = inferred.shape if inferred.shape is not None else shape
+        return TensorInfo(name, inferred.dtype or declared.dtype, found)
 
     def _attribute(self, proto: onnx.AttributeProto) -> Any:
         try:
