@@ -46,8 +46,14 @@ from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.target import Target
 
-OPERATIONS = {"scale_by_power": ("x", "n")}
-"""What an intrinsic may do and its operands: x 2^n, rounded as is in force, n whole."""
+OPERATIONS = {"scale_by_power": ("x", "n"), "exponent": ("x",), "mantissa": ("x",)}
+"""What an intrinsic may do and its operands.
+
+scale_by_power: x 2^n, rounded as is in force, n whole.
+exponent: the greatest whole n with 2^n <= |x|, of denormals too; -inf of 0, inf of infinities.
+mantissa: x / 2^(exponent + 1), in [1/2, 1); 1 of zeros and of infinity, NaN of what is negative.
+NaN gives NaN in all of them.
+"""
 
 
 @dataclass(frozen=True)

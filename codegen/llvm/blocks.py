@@ -23,7 +23,7 @@ from tilesmith.codegen.llvm.ir import (
 from tilesmith.codegen.llvm.loads import Lane, Memory
 from tilesmith.codegen.llvm.registers import RegisterFile
 from tilesmith.codegen.llvm.types import element_type, is_float, suffix
-from tilesmith.codegen.llvm.values import ValueEmitter, fold_multiply, same_kind
+from tilesmith.codegen.llvm.values import ValueEmitter
 from tilesmith.codegen.llvm.vector_math import FLAGS
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.expression import Expr
@@ -150,13 +150,13 @@ class BlockEmitter:
             return self._combine(block.reducer or "sum", old, self.values.emit(value, lane, mask))
         if block.reducer == "sum" and isinstance(value, Call) and value.function == "multiply":
             left, right = (self.values.emit(a, lane, mask) for a in value.arguments)
+            folded = self.values.fold_product(value, [left, right])
+            if folded is not None:
+                return self._combine("sum", old, folded)
             return self._multiply_add(left, right, old)
         return self._combine(block.reducer or "sum", old, self.values.emit(value, lane, mask))
 
     def _multiply_add(self, left: Value, right: Value, old: Value) -> Value:
-        folded = fold_multiply("multiply", same_kind([left, right]))
-        if folded is not None:
-            return self._combine("sum", old, folded)
         width = max(lanes_of(left), lanes_of(right), lanes_of(old))
         parts = [self.values.splat(v, width) if width else v for v in (left, right, old)]
         return self.values.math.fma(*parts)

@@ -157,6 +157,10 @@ class Builder:
         """zext | sext | trunc | bitcast | uitofp | sitofp | fptosi."""
         return self._value(kind, f"{word} {value.type} {value.text} to {kind}")
 
+    def freeze(self, value: Value) -> Value:
+        """Some value of its type where LLVM leaves it undefined."""
+        return self._value(value.type, f"freeze {value.type} {value.text}")
+
     # -- vectors ------------------------------------------------------------------------------
     def extract_element(self, value: Value, position: Value) -> Value:
         kind = scalar_of(value.type)

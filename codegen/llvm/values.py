@@ -30,7 +30,7 @@ from tilesmith.codegen.llvm.types import is_float
 from tilesmith.codegen.llvm.vector_math import FLAGS, VectorMath
 from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.ir.expression import Expr
-from tilesmith.search_space.ir.scalar import Call, Condition, Const, Load, Scalar, Select
+from tilesmith.search_space.ir.scalar import Call, Condition, Const, Load, Scalar, Select, loads
 
 
 class ValueEmitter(LoadEmitter):
@@ -56,7 +56,9 @@ class ValueEmitter(LoadEmitter):
             case Load():
                 return self.load(value, lane, mask)
             case Call(function, arguments):
-                return self.apply(function, [self.emit(a, lane, mask) for a in arguments])
+                values = [self.emit(a, lane, mask) for a in arguments]
+                folded = self.fold_product(value, values)
+                return folded if folded is not None else self.apply(function, values)
             case Select():
                 return self._select(value, lane, mask)
 
@@ -147,6 +149,19 @@ class ValueEmitter(LoadEmitter):
             self.index.environment[lane.variable] = 0
         return self.builder.icmp_signed(">=", values, literal(kind, 0))
 
+    def fold_product(self, value: Call, factors: list[Value]) -> Value | None:
+        """x*1, and x*0 where the 0 was read: transform matrices and padding are full of them, and
+        mean what they leave out. A 0 that is written is a factor like others: 0 * inf is NaN."""
+        if value.function != "multiply":
+            return None
+        for argument, factor, other in zip(value.arguments, factors, factors[::-1], strict=True):
+            if isinstance(factor, Constant):
+                if factor.number == 1:
+                    return other
+                if factor.number == 0 and any(loads(argument)):
+                    return factor
+        return None
+
     # -- functions ----------------------------------------------------------------------------
     def apply(self, function: str, values: list[Value]) -> Value:
         """A function of `scalar.FUNCTIONS` on values of one width, splatting uniform ones."""
@@ -156,8 +171,7 @@ class ValueEmitter(LoadEmitter):
             values = [self.splat(v, width) for v in values]
         if not is_float(values[0].type):
             return self._apply_integer(function, values)
-        folded = fold_multiply(function, values)
-        return folded if folded is not None else self._apply_float(function, values)
+        return self._apply_float(function, values)
 
     def _apply_integer(self, function: str, values: list[Value]) -> Value:
         builder = self.builder
@@ -197,8 +211,6 @@ class ValueEmitter(LoadEmitter):
             case "where":
                 bits = builder.fcmp_unordered("!=", values[0], literal(values[0].type, 0))
                 return builder.select(bits, values[1], values[2])
-            case "power":
-                return math.exp(builder.fmul(values[1], math.log(values[0]), flags=FLAGS))
             case "absolute" | "sqrt" | "floor" | "ceil" | "round":
                 names = {"absolute": "fabs", "round": "roundeven"}
                 return math.call(f"llvm.{names.get(function, function)}", *values)
@@ -231,16 +243,3 @@ def _retyped(value: Value, scalar: Type) -> Value:
         return literal(scalar, value.number)
     assert isinstance(scalar, IntType | FloatType), f"no vectors of {scalar}"
     return literal(vector(scalar, lanes_of(value)), value.number)
-
-
-def fold_multiply(function: str, values: list[Value]) -> Value | None:
-    """x*0, x*1 and constant products, folded (transform matrices are full of them)."""
-    if function != "multiply":
-        return None
-    for one, other in (values, reversed(values)):
-        if isinstance(one, Constant):
-            if one.number == 0:
-                return one
-            if one.number == 1:
-                return other
-    return None

@@ -4,16 +4,24 @@ Emitted as straight-line code on whatever width the caller has, so that a softma
 vectorised as the loop around it.
 
 - exp: Cody-Waite reduction x = n ln2 + r, |r| <= ln2/2, degree-6 Taylor-minimax polynomial on r
-  (Cephes `expf` coefficients, S. Moshier); relative error below 2e-7; 0 below -104, infinite
-  above 88.8. Scaling by 2^n is an instruction where the target has one, else two multiplications.
-- log: Cephes `logf`: x = m 2^e with m in [sqrt(1/2), sqrt 2); relative error below 3e-7, x > 0.
-- sigmoid: 1 / (1 + exp(-x)).
+  (Cephes `expf` coefficients, S. Moshier); relative error below 2e-7, where the result is denormal
+  half a step of it more; 0 below -104, infinite above 88.8. Scaling by 2^n is an instruction where
+  the target has one, else two multiplications.
+- log: Cephes `logf`: x = m 2^e with m in [sqrt(1/2), sqrt 2); relative error below 3e-7, of
+  denormal x too; -inf of zeros, NaN of negative x. Taking x apart is two instructions where the
+  target has them, which know these cases; elsewhere they cost three comparisons.
+- power: exp(y log |x|), with the signs and exceptions of C's `pow`; relative error below
+  4e-7 (1 + |y log x|).
+- sigmoid: 1 / (1 + exp(-x)); relative error below 4e-7 for x > -88, below which it is 0.
 - tanh and erf: x P(x^2) / Q(x^2), the input kept below the point where float32 has reached 1;
   fitted by linearised, reweighted least squares at Chebyshev points; relative error below 4e-7.
+
+What is not a number stays so in all of them; denormals are numbers like others.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from tilesmith.codegen.llvm.builder import Builder
@@ -40,6 +48,9 @@ _LOG = (
     7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
     -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
 )  # fmt: skip
+_LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860677e-6
+"""Their sum is ln 2; the first has 15 bits, so that its product with an exponent is exact. Both are
+positive, so that an infinite exponent gives an infinite logarithm."""
 _TANH_LIMIT = 9.3
 _TANH = (
     (1.33373991e-8, 2.05967968e-5, 3.49484857e-3, 1.33804052e-1, 9.99999979e-1),
@@ -118,7 +129,7 @@ class VectorMath:
             return self._one_instruction(scale, {"x": y, "n": n})
         # 2^n in two halves: from -150 to 128, n has no representation of its own.
         integers = self._integers(x)
-        whole = builder.convert("fptosi", n, integers)
+        whole = builder.freeze(builder.convert("fptosi", n, integers))  # NaN has no integer
         half = builder.ashr(whole, literal(integers, 1))
         y = builder.fmul(y, self._power_of_two(half, x))
         return builder.fmul(y, self._power_of_two(builder.sub(whole, half), x))
@@ -149,22 +160,74 @@ class VectorMath:
 
     def log(self, x: Value) -> Value:
         builder, number = self.builder, self._number
-        integers = self._integers(x)
-        bits = builder.convert("bitcast", x, integers)
-        exponent = builder.sub(builder.ashr(bits, literal(integers, 23)), literal(integers, 126))
-        mantissa = builder.and_(bits, literal(integers, 0x007FFFFF))
-        mantissa = builder.or_(mantissa, literal(integers, 0x3F000000))
-        mantissa = builder.convert("bitcast", mantissa, x.type)
+        mantissa, e = self._mantissa_and_exponent(x)
         small = builder.fcmp_ordered("<", mantissa, number(x, 0.707106781186547524))
-        e = builder.convert("sitofp", exponent, x.type)
         e = builder.select(small, builder.fsub(e, number(x, 1.0)), e)
         doubled = builder.fadd(mantissa, mantissa)
         m = builder.fsub(builder.select(small, doubled, mantissa), number(x, 1.0))
         square = builder.fmul(m, m)
         y = builder.fmul(builder.fmul(self._horner(m, _LOG), m), square)
-        y = self.fma(e, number(x, -2.12194440e-4), y)
+        y = self.fma(e, number(x, _LN2_LOW), y)
         y = self.fma(square, number(x, -0.5), y)
-        return self.fma(e, number(x, 0.693359375), builder.fadd(m, y))
+        y = self.fma(e, number(x, _LN2_HIGH), builder.fadd(m, y))
+        return y if ("mantissa", x.type) in self.intrinsics else self._where_log_is(x, y)
+
+    def _mantissa_and_exponent(self, x: Value) -> tuple[Value, Value]:
+        """(m, e) with x = m 2^e and m in [1/2, 1), for finite positive x.
+
+        Where instructions give both, they also make a logarithm of (1, +-infinity) for infinity and
+        zeros, and NaN for what is negative or NaN.
+        """
+        builder, number = self.builder, self._number
+        mantissa = self.intrinsics.get(("mantissa", x.type))
+        exponent = self.intrinsics.get(("exponent", x.type))
+        if mantissa is not None and exponent is not None:
+            e = builder.fadd(self._one_instruction(exponent, {"x": x}), number(x, 1.0))
+            return self._one_instruction(mantissa, {"x": x}), e
+        integers = self._integers(x)
+        tiny = builder.fcmp_ordered("<", x, number(x, 2.0**-126))
+        normal = builder.select(tiny, builder.fmul(x, number(x, 2.0**23)), x)
+        bits = builder.convert("bitcast", normal, integers)
+        bias = builder.select(tiny, literal(integers, 126 + 23), literal(integers, 126))
+        e = builder.sub(builder.ashr(bits, literal(integers, 23)), bias)
+        bits = builder.and_(bits, literal(integers, 0x007FFFFF))
+        bits = builder.or_(bits, literal(integers, 0x3F000000))
+        m = builder.convert("bitcast", bits, x.type)
+        return m, builder.convert("sitofp", e, x.type)
+
+    def _where_log_is(self, x: Value, y: Value) -> Value:
+        """y where x is positive and finite; else the logarithm's limit, or NaN."""
+        builder, number = self.builder, self._number
+        finite = builder.fcmp_ordered("<", x, number(x, math.inf))
+        y = builder.select(finite, y, x)
+        zero = builder.fcmp_ordered("==", x, number(x, 0.0))
+        limit = builder.select(zero, number(x, -math.inf), number(x, math.nan))
+        return builder.select(builder.fcmp_ordered(">", x, number(x, 0.0)), y, limit)
+
+    def power(self, x: Value, y: Value) -> Value:
+        """x^y as C's `pow`: exp(y log |x|), its sign and its exceptions."""
+        builder, number = self.builder, self._number
+        logarithm = self.log(self.call("llvm.fabs", x))
+        one = builder.fcmp_ordered("==", logarithm, number(x, 0.0))
+        one = builder.or_(one, builder.fcmp_ordered("==", y, number(x, 0.0)))
+        product = builder.fmul(y, logarithm, flags=FLAGS)
+        found = self.exp(builder.select(one, number(x, 0.0), product))
+        odd, broken = self._parity(y)
+        found = builder.select(odd, self.call("llvm.copysign", found, x), found)
+        negative = builder.fcmp_ordered("<", x, number(x, 0.0))
+        finite = builder.fcmp_ordered(">", x, number(x, -math.inf))
+        undefined = builder.and_(builder.and_(negative, finite), broken)
+        return builder.select(undefined, number(x, math.nan), found)
+
+    def _parity(self, y: Value) -> tuple[Value, Value]:
+        """Whether a number is odd, and whether it is not whole (NaN is not). LLVM folds both of a
+        constant, and what hangs on them."""
+        builder = self.builder
+        half = builder.fmul(y, self._number(y, 0.5))
+        broken = builder.fcmp_unordered("!=", self.call("llvm.floor", y), y)
+        uneven = builder.fcmp_unordered("!=", self.call("llvm.floor", half), half)
+        whole = builder.xor(broken, literal(broken.type, -1))
+        return builder.and_(uneven, whole), broken
 
     def reciprocal(self, x: Value) -> Value:
         return self.builder.fdiv(self._number(x, 1.0), x)

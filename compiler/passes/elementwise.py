@@ -311,8 +311,9 @@ def _softsign(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
 
 
 def _thresholded_relu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
-    threshold = number(node.attribute("alpha", 1.0))
-    return call("where", call("greater_equal", threshold, terms[0]), 0, terms[0])
+    """x where x > alpha, else 0, NaN too: above a number is from the next one on."""
+    above = np.nextafter(np.float32(node.attribute("alpha", 1.0)), np.float32(np.inf))
+    return call("where", call("greater_equal", terms[0], number(above)), terms[0], 0)
 
 
 _FORMULAS: dict[str, _Writer] = {

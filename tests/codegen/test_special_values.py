@@ -6,6 +6,7 @@ that this machine has, in scalars, and with a tail under a mask.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -115,3 +116,89 @@ def test_reductions(reducer: str, along: bool, width: str) -> None:
         expected = _REDUCTIONS[reducer](rows.astype(np.float64), axis=1).astype(np.float32)
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
     np.testing.assert_allclose(interpreted(schedule, {"x": rows}), expected, rtol=1e-6, atol=1e-6)
+
+
+def exact(function: Callable[..., Any], *arrays: Floats) -> Floats:
+    """In double precision, rounded."""
+    with np.errstate(all="ignore"):
+        found = function(*(array.astype(np.float64) for array in arrays))
+        return np.asarray(found).astype(np.float32)
+
+
+def agree(found: Floats, expected: Floats, relative: float) -> None:
+    """Equal but for a relative error, or for a step of the denormals."""
+    np.testing.assert_allclose(found, expected, rtol=relative, atol=2e-45)
+
+
+MAPS: dict[str, tuple[Callable[[Any], Any], float]] = {
+    "exp": (np.exp, 2e-7),
+    "log": (np.log, 3e-7),
+    "sqrt": (np.sqrt, 0.0),
+    "reciprocal": (lambda x: 1.0 / x, 0.0),
+    "tanh": (np.tanh, 4e-7),
+    "erf": (np.vectorize(math.erf, otypes=[np.float64]), 4e-7),
+    "sigmoid": (lambda x: 1.0 / (1.0 + np.exp(-x)), 4e-7),
+    "negate": (np.negative, 0.0),
+    "absolute": (np.abs, 0.0),
+    "floor": (np.floor, 0.0),
+    "ceil": (np.ceil, 0.0),
+    "round": (np.rint, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_functions_of_one_value(name: str, width: str) -> None:
+    function, relative = MAPS[name]
+    expected = exact(function, SPECIAL)
+    if name == "sigmoid":
+        expected[SPECIAL < -88] = 0
+    agree(compiled(call(name, X), {"x": SPECIAL}, width), expected, relative)
+    bits = np.random.default_rng(0).integers(0, 2**32, 9001, dtype=np.uint32)
+    anything = bits.view(np.float32)  # every exponent, either sign, NaNs
+    expected = exact(function, anything)
+    if name == "sigmoid":
+        expected[anything < -88] = 0
+    agree(compiled(call(name, X), {"x": anything}, width), expected, relative)
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide"])
+def test_arithmetic(name: str, width: str) -> None:
+    arrays = pairs()
+    found = compiled(call(name, X, Z), arrays, width)
+    agree(found, exact(getattr(np, name), arrays["x"], arrays["z"]), 0.0)
+
+
+def test_comparisons_and_choices(width: str) -> None:
+    arrays = pairs()
+    x, z = arrays["x"], arrays["z"]
+    found = compiled(call("greater_equal", X, Z), arrays, width)
+    np.testing.assert_array_equal(found, x >= z)
+    found = compiled(call("where", X, Z, 2.0), arrays, width)
+    np.testing.assert_array_equal(found, np.where(x != 0, z, np.float32(2)))
+
+
+def test_powers_of_two_values(width: str) -> None:
+    """Infinite only where the exact power is, or so close to it that its error reaches there."""
+    arrays = pairs()
+    x, y = arrays["x"], arrays["z"]
+    found, expected = compiled(call("power", X, Z), arrays, width), exact(np.power, x, y)
+    same = (found == expected) | (np.isnan(found) & np.isnan(expected))
+    with np.errstate(all="ignore"):
+        relative = 4e-7 * (1 + np.abs(y * np.log(np.abs(x.astype(np.float64)))))
+        error = np.abs(np.clip(found, -LIMITS.max, LIMITS.max) - expected)
+        close = error <= relative * np.abs(expected) + 2e-45
+    wrong = ~same & ~close
+    assert not wrong.any(), (x[wrong], y[wrong], found[wrong], expected[wrong])
+
+
+@pytest.mark.parametrize("number", [0.0, 0.3, -1.7, 9.0, -9.0, 12.0, -12.0, 0.5, np.inf, -np.inf])
+def test_powers_by_a_number(number: float, width: str) -> None:
+    found = compiled(call("power", X, number), {"x": SPECIAL}, width)
+    exponents = np.full_like(SPECIAL, number)
+    agree(found, exact(np.power, SPECIAL, exponents), 3e-5)
+
+
+@pytest.mark.parametrize("number", [0.0, -0.0, 1.0, -1.0])
+def test_products_with_a_number(number: float, width: str) -> None:
+    found = compiled(call("multiply", X, number), {"x": SPECIAL}, width)
+    np.testing.assert_array_equal(found, exact(lambda x: x * number, SPECIAL))
