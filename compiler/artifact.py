@@ -32,6 +32,7 @@ from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.program import (
     CodeObject,
     HostStep,
+    IndexCheck,
     KernelStep,
     Place,
     Recipe,
@@ -126,6 +127,7 @@ def _step_json(step: Step) -> dict[str, Any]:
         return {
             "kernel": step.name, "workload": step.workload, "config": step.config,
             "origin": step.origin, "code": step.code, "arguments": places,
+            **({"checks": [_check_json(c) for c in step.checks]} if step.checks else {}),
         }  # fmt: skip
     return {
         "host": step.name,
@@ -134,6 +136,10 @@ def _step_json(step: Step) -> dict[str, Any]:
         "inputs": [_ref_json(ref) for ref in step.inputs],
         "outputs": [_ref_json(ref) for ref in step.outputs],
     }
+
+
+def _check_json(check: IndexCheck) -> dict[str, Any]:
+    return {"node": check.node, "indices": _ref_json(check.indices), "extent": check.extent}
 
 
 def read_artifact(path: Path) -> Recipe:
@@ -276,6 +282,12 @@ class _Reader:
             raise self._damaged(f"tensor '{info.name}' has no shape")
         return TensorRef(info, place, stored)
 
+    def _check(self, raw: Any) -> IndexCheck:
+        indices = self._ref(raw["indices"])
+        if indices.place.region != "arena":
+            raise self._damaged(f"the indices '{indices.info.name}' lie at {indices.place.region}")
+        return IndexCheck(str(raw["node"]), indices, self._natural(raw["extent"], "an extent"))
+
     def _step(self, raw: Any, numbers: Any, codes: int) -> Step:
         if "kernel" in raw:
             code = self._natural(raw["code"], "a code number")
@@ -283,7 +295,8 @@ class _Reader:
                 raise self._damaged(f"it names the code object {code} of {codes}")
             places = tuple(self._argument(place) for place in raw["arguments"])
             name, workload, config = (str(raw[key]) for key in ("kernel", "workload", "config"))
-            return KernelStep(name, workload, config, str(raw["origin"]), code, places)
+            checks = tuple(self._check(check) for check in raw.get("checks", ()))
+            return KernelStep(name, workload, config, str(raw["origin"]), code, places, checks)
         proto = self._member(f"host/{next(numbers)}.onnx", self._natural(raw["bytes"], "a size"))
         return HostStep(
             str(raw["host"]), str(raw["operator"]), proto,

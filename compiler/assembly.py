@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,14 @@ from tilesmith.codegen.native.memory import aligned_bytes
 from tilesmith.compiler.backend import Compiled, backend_of
 from tilesmith.compiler.graph import Graph, Node, TensorInfo
 from tilesmith.compiler.host.nodes import REFERENCE, node_proto
+from tilesmith.compiler.indices import index_fault
 from tilesmith.compiler.memory import ALIGNMENT
 from tilesmith.compiler.placement import Placement, device_tensors, place
 from tilesmith.compiler.program import (
     NOWHERE,
     CodeObject,
     HostStep,
+    IndexCheck,
     KernelStep,
     Place,
     Recipe,
@@ -34,6 +37,7 @@ from tilesmith.compiler.program import (
 from tilesmith.compiler.settling.layouts import PLAIN, pack, physical_bytes
 from tilesmith.compiler.settling.options import Option
 from tilesmith.compiler.settling.settlement import TRANSFORM, Settled
+from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
@@ -104,11 +108,23 @@ class _Assembler:
     def recipe(self, target: Target, threads: int) -> Recipe:
         graph = self.graph
         steps: list[Step] = []
+        run: dict[str, int] = {}
+        """What the kernels since the last host step write, and which step does."""
         for node in graph.nodes:
             if node.kind == "kernel":
+                checks = self._checks(node)
                 steps.append(self._kernel(node, self.settled.options[node]))
+                for name, check in checks.items():
+                    # As early as can be: kernels that no check parts are one native call.
+                    made = not run.keys().isdisjoint(self._sources(name))
+                    first = len(steps) - 1 if made or not run else next(iter(run.values()))
+                    step = steps[first]
+                    assert isinstance(step, KernelStep)
+                    steps[first] = replace(step, checks=(*step.checks, check))
+                run |= dict.fromkeys(node.outputs, len(steps) - 1)
             elif node.kind == "host":
                 steps.append(self._host(node))
+                run = {}
         done = tuple(steps)
         inputs = tuple(self._ref(info) for info in graph.inputs)
         outputs = tuple(self._ref(info) for info in graph.outputs)
@@ -116,6 +132,34 @@ class _Assembler:
             graph.name, target, threads, inputs, outputs, done, tuple(self.code_list),
             self.constants.joined(), self.placement.nbytes, graph.opsets, self._report(done),
         )  # fmt: skip
+
+    def _checks(self, node: Node) -> dict[str, IndexCheck]:
+        """What has to be made sure of before a kernel runs, by the tensor looked at.
+
+        Raises:
+            ModelError: constant indices are out of range.
+        """
+        workload = node.workload
+        assert workload is not None
+        template = template_of(workload.operator)
+        extents = template.index_extents(workload)
+        found: dict[str, IndexCheck] = {}
+        for operand, name in zip(template.operands(workload), node.inputs, strict=True):
+            if operand.name not in extents:
+                continue
+            where, extent = f"{workload.operator} '{node.name}'", extents[operand.name]
+            if name not in self.graph.constants:
+                found[name] = IndexCheck(where, self._ref(self.graph.info(name)), extent)
+            elif fault := index_fault(self.graph.constants[name], extent):
+                raise ModelError(f"{where} {fault}")
+        return found
+
+    def _sources(self, name: str) -> set[str]:
+        """The tensor and those that its bytes are parts or wholes of."""
+        node = self.graph.producers.get(name)
+        if node is None or node.kind not in ("view", "join"):
+            return {name}
+        return {name}.union(*(self._sources(source) for source in node.inputs))
 
     def _kernel(self, node: Node, option: Option) -> KernelStep:
         workload, config = option.workload, option.config

@@ -10,7 +10,7 @@ another.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,16 @@ from tilesmith.codegen.native.memory import aligned_bytes, aligned_copy
 from tilesmith.compiler.artifact import read_artifact, write_artifact
 from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.graph import TensorInfo
-from tilesmith.compiler.program import HostStep, KernelStep, Recipe, Report, TensorRef, view_of
+from tilesmith.compiler.indices import index_fault
+from tilesmith.compiler.program import (
+    HostStep,
+    IndexCheck,
+    KernelStep,
+    Recipe,
+    Report,
+    TensorRef,
+    view_of,
+)
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import JobError, ModelError
 from tilesmith.search_space.workload import shape_text
@@ -33,6 +42,16 @@ _Run = Callable[[dict[str, Any]], None]
 
 def _ignoring_values(call: Callable[[], None]) -> _Run:
     return lambda values: call()
+
+
+def _unbroken(kernels: Iterable[KernelStep]) -> list[list[KernelStep]]:
+    """The kernels in runs, at whose start alone something has to be checked."""
+    runs: list[list[KernelStep]] = []
+    for step in kernels:
+        if step.checks or not runs:
+            runs.append([])
+        runs[-1].append(step)
+    return runs
 
 
 class Executable:
@@ -62,9 +81,11 @@ class Executable:
         self._segments: list[_Run] = []
         for is_kernel, steps in groupby(recipe.steps, lambda s: isinstance(s, KernelStep)):
             if is_kernel:
-                kernels = [step for step in steps if isinstance(step, KernelStep)]
-                call = backend.link(recipe, kernels, self._arena, self._constants)
-                self._segments.append(_ignoring_values(call))
+                for run in _unbroken(s for s in steps if isinstance(s, KernelStep)):
+                    if run[0].checks:
+                        self._segments.append(self._check_segment(run[0].checks))
+                    call = backend.link(recipe, run, self._arena, self._constants)
+                    self._segments.append(_ignoring_values(call))
             else:
                 hosts = (step for step in steps if isinstance(step, HostStep))
                 self._segments += [self._host_segment(step) for step in hosts]
@@ -107,7 +128,7 @@ class Executable:
 
         Raises:
             ModelError: an input is missing, unknown, or of the wrong shape or dtype.
-            JobError: a host node failed on these inputs.
+            JobError: a host node failed on these inputs, or an index is out of range.
         """
         self._check(inputs)
         with self._lock:
@@ -169,6 +190,14 @@ class Executable:
             return values[ref.info.name]
         found = self._memory(ref)
         return found.astype(to_numpy(ref.info.dtype)) if ref.stored else found
+
+    def _check_segment(self, checks: Sequence[IndexCheck]) -> _Run:
+        def run(values: dict[str, Any]) -> None:
+            for check in checks:
+                if fault := index_fault(self._get(check.indices, values), check.extent):
+                    raise JobError(f"{check.node} {fault}")
+
+        return run
 
     def _host_segment(self, step: HostStep) -> _Run:
         import onnx

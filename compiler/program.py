@@ -59,6 +59,21 @@ class CodeObject:
 
 
 @dataclass(frozen=True)
+class IndexCheck:
+    """Indices that have to be in range before a kernel uses them.
+
+    Attributes:
+        node: describes the node that uses them.
+        indices: where they are.
+        extent: entries of the axis they are of; they run from -extent to extent - 1.
+    """
+
+    node: str
+    indices: TensorRef
+    extent: int
+
+
+@dataclass(frozen=True)
 class KernelStep:
     """Runs code on places.
 
@@ -68,6 +83,7 @@ class KernelStep:
         origin: where the schedule came from (`options.Origin`).
         code: number of its `CodeObject`.
         arguments: in the code's parameter order.
+        checks: what is made sure of before it runs, for itself or for kernels after it.
     """
 
     name: str
@@ -76,6 +92,7 @@ class KernelStep:
     origin: str
     code: int
     arguments: tuple[Place, ...]
+    checks: tuple[IndexCheck, ...] = ()
 
 
 @dataclass(frozen=True)

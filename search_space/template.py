@@ -81,6 +81,13 @@ class Template(ABC):
                 found.append(Operand(name, shape, workload.dtype, "epilogue"))
         return tuple(found)
 
+    def index_extents(self, workload: Workload) -> Mapping[str, int]:
+        """For operands whose values are indices: how many entries the axis has that they are of.
+
+        What calls the operator checks them; its code only promises to read nothing outside.
+        """
+        return {}
+
     @abstractmethod
     def flops(self, workload: Workload) -> int:
         """Floating-point operations of the direct form (a multiply-add counts two)."""

@@ -13,12 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Node
+from tilesmith.compiler.indices import index_fault
 from tilesmith.search_space import epilogue
+from tilesmith.search_space.errors import JobError
 from tilesmith.search_space.template import template_of
 
 
 def run_kernel(node: Node, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """A kernel's result in its template's logical shape."""
+    """A kernel's result in its template's logical shape.
+
+    Raises:
+        JobError: an index is out of range.
+    """
     workload = node.workload
     assert workload is not None
     template = template_of(workload.operator)
@@ -26,6 +32,9 @@ def run_kernel(node: Node, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         operand.name: np.asarray(values[name]).reshape(operand.shape)
         for operand, name in zip(template.operands(workload), node.inputs, strict=True)
     }
+    for name, extent in template.index_extents(workload).items():
+        if fault := index_fault(operands[name], extent):
+            raise JobError(f"{workload.operator} '{node.name}' {fault}")
     with np.errstate(all="ignore"):
         value = template.reference(workload, operands)
         value = epilogue.reference(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Node
+from tilesmith.compiler.indices import index_fault
 from tilesmith.compiler.lower import is_computable, make_kernel, rules
 from tilesmith.compiler.onnx.access import integers, scalar
 from tilesmith.compiler.rewrite import Rewriter
@@ -136,15 +137,9 @@ def lower_gather(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
 
 
 def _check_indices(indices: NDArray[Any] | None, extent: int, node: Node) -> None:
-    """Raise `ModelError` for constant indices beyond the extent; those of a run are clamped."""
-    if indices is None or not indices.size:
-        return
-    for index in (int(indices.min()), int(indices.max())):
-        if not -extent <= index < extent:
-            raise ModelError(
-                f"{node.describe()} takes index {index} of an axis with {extent} entries; "
-                f"indices run from {-extent} to {extent - 1}"
-            )
+    """Raise `ModelError` for constant indices out of range; a run checks its own."""
+    if indices is not None and (fault := index_fault(indices, extent)):
+        raise ModelError(f"{node.describe()} {fault}")
 
 
 @rules.register("Upsample")

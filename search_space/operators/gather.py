@@ -3,8 +3,8 @@
     y[o, i, t] = x[o, indices[i], t]                with o before the axis and t behind it
 
 Indices are integers known at run time. Negative ones count from the end, others out of range are
-clipped to it, so that no index reads outside x. Rows t are copied in vectors; with a single element
-a row the vectors run along the indices.
+clipped to it, so that no index reads outside x; a compiled model refuses them before it gets here.
+Rows t are copied in vectors; with a single element a row the vectors run along the indices.
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ class Gather(Template):
         shape, position = workload.shape("shape"), workload.integer("axis")
         picked = (*shape[:position], *workload.shape("indices"), *shape[position + 1 :])
         return Operand("y", picked, workload.dtype, "output")
+
+    def index_extents(self, workload: Workload) -> Mapping[str, int]:
+        return {"indices": workload.shape("shape")[workload.integer("axis")]}
 
     def flops(self, workload: Workload) -> int:
         return 0

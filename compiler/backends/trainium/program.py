@@ -66,7 +66,7 @@ class Program:
     compulsory: int
 
 
-_programs: WeakKeyDictionary[Recipe, dict[tuple[int, Effort], Program]] = WeakKeyDictionary()
+_programs: WeakKeyDictionary[Recipe, dict[tuple[int, int, Effort], Program]] = WeakKeyDictionary()
 
 
 def segments(recipe: Recipe, effort: Effort = THOROUGH) -> list[Program | HostStep]:
@@ -88,7 +88,7 @@ def linked(recipe: Recipe, steps: Sequence[KernelStep], effort: Effort = THOROUG
         ModelError: the recipe's code does not fit its arguments (a damaged artifact).
     """
     known = _programs.setdefault(recipe, {})
-    key = id(steps[0]), effort
+    key = id(steps[0]), len(steps), effort
     if key not in known:
         known[key] = _link(recipe, tuple(steps), effort)
     return known[key]

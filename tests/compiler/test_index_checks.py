@@ -1,0 +1,98 @@
+"""Indices out of range are errors when a model runs, wherever they come from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compiler.model_builder import assert_close, expected, model_of, random
+from tilesmith.codegen.host import host_target
+from tilesmith.compiler.build import build, prepared
+from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.host.reference import run_reference
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.program import KernelStep
+from tilesmith.search_space.errors import JobError, ModelError
+from tilesmith.search_space.target import Target, load_target
+
+GATHER = "g (float[5, 3] x, int64[2] i) => (float[2, 3] y) { t = Relu(x) y = Gather(t, i) }"
+
+
+def _inputs(*indices: int) -> dict[str, Any]:
+    return {"x": random(5, 3), "i": np.array(indices)}
+
+
+@pytest.mark.parametrize("target", [host_target(), load_target("trn1")], ids=["cpu", "trn1"])
+@pytest.mark.parametrize("index", [5, -6, 2**40])
+def test_an_index_of_a_run_is_checked_before_its_kernel(target: Target, index: int) -> None:
+    model = model_of(GATHER)
+    executable = build(import_model(model), target)
+    assert executable.report.host == 0
+    inputs = _inputs(4, -5)
+    assert_close(executable.run(inputs), expected(model, inputs))
+    with pytest.raises(
+        JobError, match=rf"gather 'y' takes index {index} of an axis with 5 entries; indices run "
+        "from -5 to 4"
+    ):  # fmt: skip
+        executable.run(_inputs(0, index))
+    assert_close(executable.run(inputs), expected(model, inputs))
+
+
+def test_a_saved_model_checks_as_well(tmp_path: Path) -> None:
+    build(import_model(model_of(GATHER)), host_target()).save(tmp_path / "m.tsm")
+    executable = Executable.load(tmp_path / "m.tsm")
+    with pytest.raises(JobError, match="index 7 of an axis with 5"):
+        executable.run(_inputs(7, 0))
+
+
+def test_kernels_of_one_run_stay_one_call() -> None:
+    """The check of what is known before the first of them comes first."""
+    executable = build(import_model(model_of(GATHER)), host_target())
+    steps = [step for step in executable.recipe.steps if isinstance(step, KernelStep)]
+    assert [len(step.checks) for step in steps] == [1] + [0] * (len(steps) - 1)
+
+
+def test_a_check_may_part_a_run_of_kernels() -> None:
+    """As it would for indices that a kernel of the same run computes."""
+    model = model_of(GATHER.replace("Relu(x)", "Softmax(x)"))
+    recipe = build(import_model(model), host_target()).recipe
+    first, *others = recipe.steps
+    assert isinstance(first, KernelStep) and isinstance(others[-1], KernelStep)
+    last = replace(others[-1], checks=first.checks)
+    parted = (replace(first, checks=()), *others[:-1], last)
+    executable, inputs = Executable(replace(recipe, steps=parted)), _inputs(1, -1)
+    assert_close(executable.run(inputs), expected(model, inputs))
+    with pytest.raises(JobError, match="index 5 of an axis"):
+        executable.run(_inputs(5, 0))
+
+
+def test_an_index_that_the_host_computes_is_checked() -> None:
+    text = """g (float[5, 3] x, float[2, 9] s) => (float[2, 3] y) {
+        i = ArgMax<axis=1, keepdims=0>(s) t = Relu(x) y = Gather(t, i) }"""
+    executable = build(import_model(model_of(text)), host_target())
+    scores = np.zeros((2, 9), np.float32)
+    scores[:, 4] = 1
+    x = random(5, 3)
+    np.testing.assert_array_equal(
+        executable.run({"x": x, "s": scores})["y"], np.maximum(x, 0)[[4, 4]]
+    )
+    scores[1, 8] = 2
+    with pytest.raises(JobError, match="index 8 of an axis with 5"):
+        executable.run({"x": x, "s": scores})
+
+
+def test_the_reference_checks_as_well() -> None:
+    graph = import_model(model_of(GATHER))
+    for stage in (graph, prepared(graph)):
+        with pytest.raises(JobError, match=r"'y' .*5"):
+            run_reference(stage, _inputs(0, 5))
+
+
+def test_an_index_folded_late_is_checked_by_the_compiler() -> None:
+    text = """g (float[5, 3] x) => (float[1, 3] y) { n = Neg(six) y = Gather(x, n) }"""
+    with pytest.raises(ModelError, match="index -6 of an axis with 5"):
+        build(import_model(model_of(text, six=np.array([6]))), host_target())
