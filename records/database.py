@@ -57,14 +57,9 @@ class Database(Store):
             jobs.finish(connection, job, status, message)
 
     def job_state(self, job: int) -> str | None:
-        """The state last written with `add` or `set_job_state`; None if there is none."""
+        """The state last written with `add`; None if there is none."""
         with self.reading() as connection:
             return jobs.state(connection, job)
-
-    def set_job_state(self, job: int, state: str | None) -> None:
-        """Replace a job's state by itself (with results, use `add`)."""
-        with self.writing() as connection:
-            jobs.change(connection, job, state=state)
 
     def jobs(self, *, command: str | None = None, status: JobStatus | None = None) -> list[Job]:
         """Jobs, the newest first, with that command or status if given."""
