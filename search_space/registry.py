@@ -46,7 +46,7 @@ class Registry(Generic[T]):
             known = self._entries.setdefault(name, entry)
             if known is not entry:
                 raise self._error(
-                    f"the name '{name}' of a {self._kind} is taken by {_origin(known)}; "
+                    f"the {self._kind} name '{name}' is taken by {_origin(known)}; "
                     f"choose another for {_origin(entry)}"
                 )
             return entry

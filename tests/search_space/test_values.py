@@ -59,7 +59,7 @@ def test_a_file_in_the_folder_is_an_entry(tmp_path: Path, monkeypatch: pytest.Mo
     assert "one" in entries and "three" not in entries
     with pytest.raises(InputError, match="unknown toy 'three'; one of one, two is expected"):
         entries["three"]
-    with pytest.raises(InputError, match="the name 'one' of a toy is taken by builtins"):
+    with pytest.raises(InputError, match="the toy name 'one' is taken by builtins"):
         entries.register("one")("another")
     for name in [n for n in sys.modules if n.startswith("toy_entries")]:
         del sys.modules[name]
