@@ -66,11 +66,23 @@ def _narrowed(graph: Graph, dtype: str) -> Graph:
 
 
 def _converted(node: Node, dtype: str) -> Node:
-    if node.workload is None or node.workload.dtype != "float32":
+    if node.workload is None:
         return node
-    return replace(node, workload=in_precision(node.workload, dtype))
+    workload = in_precision(node.workload, dtype)
+    return node if workload == node.workload else replace(node, workload=workload)
 
 
 def in_precision(workload: Workload, dtype: str) -> Workload:
-    """The same operator in another element type, sums in fp32."""
-    return replace(workload, dtype=dtype)
+    """The same operator, its floating tensors in another element type, sums in fp32."""
+    parameters = tuple(
+        (name, _types(str(value), dtype) if name == "types" else value)
+        for name, value in workload.parameters
+    )
+    own = _types(workload.dtype, dtype)
+    return replace(workload, dtype=own, parameters=parameters)
+
+
+def _types(names: str, dtype: str) -> str:
+    """Element types, those among the precisions' replaced."""
+    known = PRECISIONS.values()
+    return ",".join(dtype if name in known else name for name in names.split(","))

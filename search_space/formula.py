@@ -17,17 +17,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.epilogue import STEPS
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.fusion import pointwise
 from tilesmith.search_space.ir.scalar import (
     COMPOSITES,
+    CONVERSIONS,
+    FLAGS,
     FUNCTIONS,
     Call,
     Const,
@@ -41,17 +44,52 @@ from tilesmith.search_space.ir.scalar import (
 
 _TOKEN = re.compile(r"x\d+(?![\w.])|[A-Za-z_]\w*|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[(),]")
 
+_EXACT = 2**53
+"""Up to here every whole number is a floating one."""
+
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
+
+def _converted(kind: np.dtype[Any], value: Any) -> NDArray[Any]:
+    """Values in another dtype; numbers that do not fit become the nearest, not-a-number 0."""
+    array = np.asarray(value)
+    if kind.kind != "i" or array.dtype.kind != "f":
+        return array.astype(kind)
+    limits = np.iinfo(kind)
+    fits = np.abs(array) < 2.0 ** (limits.bits - 1)
+    beyond = np.where(array > 0, limits.max, limits.min)
+    whole = np.where(fits, array, 0).astype(kind)
+    return np.where(fits, whole, np.where(np.isnan(array), 0, beyond)).astype(kind)
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    """Of whole numbers, cut towards zero, 0 where the divisor is 0."""
+    if np.result_type(a, b).kind not in "iu":
+        return np.divide(a, b)
+    down = np.floor_divide(a, b)
+    up = np.not_equal(np.multiply(down, b), a) & (np.less(a, 0) != np.less(b, 0))
+    return down + (up & np.not_equal(b, 0))
+
+
+def _numbers_of(name: str, values: Sequence[Any]) -> Sequence[Any]:
+    """Flags that arithmetic takes are 1.0 or 0.0."""
+    if name in FLAGS or name in CONVERSIONS or name == "where":
+        return values
+    return [v.astype(np.float32) if np.result_type(v).kind == "b" else v for v in values]
+
+
 _NUMPY: Mapping[str, Callable[..., Any]] = {
-    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": _quotient,
     "maximum": np.maximum, "minimum": np.minimum, "power": np.power, "negate": np.negative,
     "absolute": np.abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
     "reciprocal": lambda x: 1.0 / x, "tanh": np.tanh, "erf": _erf,
     "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)), "floor": np.floor, "ceil": np.ceil,
     "round": np.round,
-    "greater_equal": lambda a, b: np.where(a >= b, 1.0, 0.0),
-    "where": lambda flag, a, b: np.where(flag != 0, a, b),
+    "greater_equal": np.greater_equal, "greater": np.greater, "equal": np.equal,
+    "less": np.less, "less_equal": np.less_equal, "is_nan": np.isnan, "is_inf": np.isinf,
+    "and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor, "not": np.logical_not,
+    "where": lambda flag, a, b: np.where(np.not_equal(flag, 0), a, b), "modulo": np.mod,
+    **{name: partial(_converted, to_numpy(dtype)) for name, dtype in CONVERSIONS.items()},
 }  # fmt: skip
 
 
@@ -156,13 +194,6 @@ def _index(found: Load) -> int:
     return int(found.buffer[1:])
 
 
-def functions(formula: Scalar) -> frozenset[str]:
-    """Names of the functions it calls."""
-    if not isinstance(formula, Call):
-        return frozenset()
-    return frozenset((formula.function,)).union(*(functions(a) for a in formula.arguments))
-
-
 def substituted(formula: Scalar, operands: Mapping[int, Scalar]) -> Scalar:
     """The formula with a formula in the place of each operand, by number."""
     return rewrite(formula, lambda index: index, lambda found: operands[_index(found)])
@@ -172,7 +203,8 @@ def expanded(formula: Scalar, operands: Sequence[Scalar]) -> Scalar:
     """The formula over loads and without composites, for a compute stage."""
     match formula:
         case Const(value):
-            return Const(float(value))
+            exact = isinstance(value, int) and abs(value) > _EXACT
+            return formula if exact else Const(float(value))
         case Load():
             return operands[_index(formula)]
         case Call(name, arguments) if name in COMPOSITES:
@@ -191,12 +223,14 @@ def evaluate(formula: Scalar, operands: Sequence[NDArray[Any]]) -> Any:
     """The formula over (broadcast) arrays, in numpy."""
     match formula:
         case Const(value):
-            return float(value)
+            return value
         case Load():
             return operands[_index(formula)]
         case Call(name, arguments) if name in COMPOSITES:
-            return STEPS[name].formula(evaluate(arguments[0], operands), None, *_numbers(formula))
+            (value,) = _numbers_of(name, [evaluate(arguments[0], operands)])
+            return STEPS[name].formula(value, None, *_numbers(formula))
         case Call(name, arguments):
-            return _NUMPY[name](*(evaluate(argument, operands) for argument in arguments))
+            values = [evaluate(argument, operands) for argument in arguments]
+            return _NUMPY[name](*_numbers_of(name, values))
         case Select():
             raise AssertionError("a formula chooses by where(), not by conditions on indices")

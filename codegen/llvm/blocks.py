@@ -7,6 +7,7 @@ loads what is there and combines, over the lanes too where the element does not 
 from __future__ import annotations
 
 from tilesmith.codegen.llvm.builder import Builder
+from tilesmith.codegen.llvm.flags import from_flag
 from tilesmith.codegen.llvm.indexing import IndexEmitter
 from tilesmith.codegen.llvm.ir import (
     INDEX,
@@ -76,7 +77,7 @@ class BlockEmitter:
         elif block.reducer is not None:
             value = self._reduce(block, lane, mask)
         else:
-            value = self.values.emit(block.value, lane, mask)
+            value = self._emit(block, lane, mask)
         value = self._convert(value, block.buffer)
         if scattered and lane is not None:
             self._scatter(block, lane, mask, value)
@@ -88,6 +89,11 @@ class BlockEmitter:
             return
         address = self.values.pointer(block.buffer, number, runtime)
         self.store(block.buffer, address, value, lane if along else None, mask)
+
+    def _emit(self, block: Block, lane: Lane | None, mask: Value | None) -> Value:
+        """The block's value; a flag as a number of the buffer's type."""
+        kind = element_type(self.memory.buffers[block.buffer].dtype)
+        return from_flag(self.values.builder, self.values.emit(block.value, lane, mask), kind)
 
     def _convert(self, value: Value, buffer: str) -> Value:
         """Literals are float32 until they meet a buffer of another type."""
@@ -147,14 +153,14 @@ class BlockEmitter:
         old = self.values.load(block.write, lane, mask)
         value = block.value
         if not is_float(old.type):
-            return self._combine(block.reducer or "sum", old, self.values.emit(value, lane, mask))
+            return self._combine(block.reducer or "sum", old, self._emit(block, lane, mask))
         if block.reducer == "sum" and isinstance(value, Call) and value.function == "multiply":
             left, right = (self.values.emit(a, lane, mask) for a in value.arguments)
             folded = self.values.fold_product(value, [left, right])
             if folded is not None:
                 return self._combine("sum", old, folded)
             return self._multiply_add(left, right, old)
-        return self._combine(block.reducer or "sum", old, self.values.emit(value, lane, mask))
+        return self._combine(block.reducer or "sum", old, self._emit(block, lane, mask))
 
     def _multiply_add(self, left: Value, right: Value, old: Value) -> Value:
         width = max(lanes_of(left), lanes_of(right), lanes_of(old))
@@ -171,7 +177,7 @@ class BlockEmitter:
     def _horizontal(self, block: Block, lane: Lane, mask: Value | None) -> Value:
         """Reduce over the lanes, then into the element."""
         reducer = block.reducer or "sum"
-        value = self.values.splat(self.values.emit(block.value, lane, mask), lane.width)
+        value = self.values.splat(self._emit(block, lane, mask), lane.width)
         bits = self.values.mask(lane, mask)
         if bits is not None:
             identity = literal(value.type, REDUCERS[reducer])

@@ -51,10 +51,12 @@ class FloatType(Type):
         self.width = width
 
     def __call__(self, number: float) -> Constant:
-        """The number as a constant of this type, rounded to it."""
+        """The number as a constant of this type, rounded to it; the constant keeps the number, so
+        that it may become one of another type."""
+        rounded = number
         if self.width == 32:
-            (number,) = struct.unpack("f", struct.pack("f", number))
-        (bits,) = struct.unpack("<Q", struct.pack("<d", number))
+            (rounded,) = struct.unpack("f", struct.pack("f", number))
+        (bits,) = struct.unpack("<Q", struct.pack("<d", rounded))
         return Constant(self, number, f"0x{bits:016X}")
 
 
@@ -139,10 +141,12 @@ def _literal(kind: Type, number: float) -> Constant:
         text = "zeroinitializer" if zero else f"splat ({kind.element} {lane.text})"
         return Constant(kind, lane.number, text)
     if isinstance(kind, IntType):
+        if kind.width == 1:
+            return kind(int(number != 0))
         limit = 1 << (kind.width - 1)
         return kind(int(min(max(number, -limit), limit - 1)))
     assert isinstance(kind, FloatType), f"no literal of type {kind}"
-    return kind(float(number))
+    return kind(number)
 
 
 def lanes(kind: VectorType, numbers: Sequence[int]) -> Constant:

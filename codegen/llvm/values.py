@@ -8,8 +8,17 @@ condition that depends on the lane becomes a mask computed at run time.
 from __future__ import annotations
 
 from tilesmith.codegen.llvm.builder import Builder
+from tilesmith.codegen.llvm.flags import (
+    as_flag,
+    combine,
+    compare,
+    converted,
+    from_flag,
+    whole,
+)
 from tilesmith.codegen.llvm.indexing import IndexEmitter
 from tilesmith.codegen.llvm.ir import (
+    BOOL,
     FLOAT,
     INDEX,
     INT32,
@@ -28,9 +37,18 @@ from tilesmith.codegen.llvm.loads import Lane, LoadEmitter, Memory
 from tilesmith.codegen.llvm.registers import RegisterFile
 from tilesmith.codegen.llvm.types import is_float
 from tilesmith.codegen.llvm.vector_math import FLAGS, VectorMath
-from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.ir.expression import Expr
-from tilesmith.search_space.ir.scalar import Call, Condition, Const, Load, Scalar, Select, loads
+from tilesmith.search_space.ir.scalar import (
+    CONVERSIONS,
+    Call,
+    Condition,
+    Const,
+    Load,
+    Scalar,
+    Select,
+    loads,
+)
+from tilesmith.search_space.ir.scalar import FLAGS as SCALAR_FLAGS
 
 
 class ValueEmitter(LoadEmitter):
@@ -165,30 +183,40 @@ class ValueEmitter(LoadEmitter):
     # -- functions ----------------------------------------------------------------------------
     def apply(self, function: str, values: list[Value]) -> Value:
         """A function of `scalar.FUNCTIONS` on values of one width, splatting uniform ones."""
-        values = same_kind(values)
         width = max(lanes_of(v) for v in values)
+        if function in CONVERSIONS:
+            return converted(self.builder, values[0], CONVERSIONS[function])
+        if function in ("where", "and", "or", "xor", "not"):
+            return self._choose(function, values, width)
+        values = self._alike(values, flags=function in SCALAR_FLAGS)
         if width:
             values = [self.splat(v, width) for v in values]
+        if function in SCALAR_FLAGS:
+            return compare(self.builder, function, values)
         if not is_float(values[0].type):
-            return self._apply_integer(function, values)
+            return whole(self.builder, function, values)
         return self._apply_float(function, values)
 
-    def _apply_integer(self, function: str, values: list[Value]) -> Value:
-        builder = self.builder
-        match function:
-            case "add":
-                return builder.add(*values)
-            case "subtract":
-                return builder.sub(*values)
-            case "multiply":
-                return builder.mul(*values)
-            case "maximum" | "minimum":
-                sign = ">" if function == "maximum" else "<"
-                return builder.select(builder.icmp_signed(sign, *values), *values)
-            case "negate":
-                return builder.sub(literal(values[0].type, 0), *values)
-            case _:
-                raise CodegenError(f"function '{function}' has no integer code")
+    def _choose(self, function: str, values: list[Value], width: int) -> Value:
+        """A choice by a flag, or logic of flags."""
+        count = 1 if function == "where" else len(values)
+        flags = [as_flag(self.builder, value) for value in values[:count]]
+        sides = self._alike(values[count:], flags=True) if function == "where" else []
+        if width:
+            flags, sides = ([self.splat(v, width) for v in part] for part in (flags, sides))
+        if function == "where":
+            return self.builder.select(flags[0], *sides)
+        return combine(self.builder, function, flags)
+
+    def _alike(self, values: list[Value], flags: bool = False) -> list[Value]:
+        """Values of one element type: flags and literals take that of the others; alone they are
+        float32, or stay flags where those will do."""
+        kinds = [scalar_of(v.type) for v in values if not isinstance(v, Constant)]
+        others = [kind for kind in kinds if kind is not BOOL]
+        if kinds and (others or not flags):
+            scalar = others[0] if others else FLOAT
+            values = [from_flag(self.builder, value, scalar) for value in values]
+        return same_kind(values)
 
     def _apply_float(self, function: str, values: list[Value]) -> Value:
         builder, math = self.builder, self.math
@@ -205,12 +233,6 @@ class ValueEmitter(LoadEmitter):
                 return math.extreme(function, *values)
             case "negate":
                 return builder.fneg(*values)
-            case "greater_equal":
-                bits = builder.fcmp_ordered(">=", *values)
-                return builder.convert("uitofp", bits, values[0].type)
-            case "where":
-                bits = builder.fcmp_unordered("!=", values[0], literal(values[0].type, 0))
-                return builder.select(bits, values[1], values[2])
             case "absolute" | "sqrt" | "floor" | "ceil" | "round":
                 names = {"absolute": "fabs", "round": "roundeven"}
                 return math.call(f"llvm.{names.get(function, function)}", *values)

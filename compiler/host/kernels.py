@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tilesmith.compiler.graph import Node
 from tilesmith.compiler.indices import index_fault
 from tilesmith.search_space import epilogue
+from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import JobError
 from tilesmith.search_space.template import template_of
 
@@ -40,4 +41,4 @@ def run_kernel(node: Node, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         value = epilogue.reference(
             workload.epilogue, value, operands, template.channel_axis(workload)
         )
-    return np.asarray(value, dtype=values[node.inputs[0]].dtype)
+    return np.asarray(value, dtype=to_numpy(template.output(workload).dtype))

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, kernel
+from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, TensorInfo, kernel
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.host.nodes import activation_step
-from tilesmith.compiler.lower import is_computable
 from tilesmith.compiler.onnx.access import clip_bounds, uniform
+from tilesmith.compiler.passes.typed_formulas import DTYPES, TYPED, clip_whole, whole_number
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.epilogue import STEPS
 from tilesmith.search_space.errors import WorkloadError
@@ -25,6 +25,7 @@ from tilesmith.search_space.formula import (
     substituted,
     uses,
 )
+from tilesmith.search_space.formula_types import NUMBER, settled, type_of
 from tilesmith.search_space.ir.scalar import Scalar, call
 from tilesmith.search_space.workload import Workload, shape_text
 
@@ -42,8 +43,8 @@ class LowerElementwise(Pass):
     on the way and no more operands come together than the template takes. Axes are merged as far as
     the operands allow, so that equal work has one key whatever its shape.
 
-    Contract: a lowered graph in, epilogues fused; float32 tensors of known shape; values equal up
-    to roundings.
+    Contract: a lowered graph in, epilogues fused; tensors of known shape, of element types that
+    kernels have (`typed_formulas.DTYPES`); values equal up to roundings.
     """
 
     name = "lower-elementwise"
@@ -59,7 +60,7 @@ class LowerElementwise(Pass):
 def _lower(rewriter: Rewriter, node: Node) -> None:
     result = rewriter.info(node.writes[0])
     node, masked = _with_numeric_mask(rewriter, node), node
-    if not is_computable(result) or not all(is_computable(rewriter.info(n)) for n in node.reads):
+    if not all(_is_computable(rewriter.info(n)) for n in (*node.reads, *node.writes)):
         return
     found = formula_of(rewriter, node)
     if found is None:
@@ -70,12 +71,16 @@ def _lower(rewriter: Rewriter, node: Node) -> None:
     ):
         return
     try:
-        workload = _workload(rewriter, formula, operands, result.dims)
+        workload = _workload(rewriter, formula, operands, result)
     except WorkloadError:
         return
     own = kernel(workload, operands, result.name, node.name)
     rewriter.replace(masked, own)
     _absorb(rewriter, own)
+
+
+def _is_computable(info: TensorInfo) -> bool:
+    return info.known and info.dtype in DTYPES and info.elements > 0
 
 
 def _with_numeric_mask(rewriter: Rewriter, node: Node) -> Node:
@@ -119,16 +124,16 @@ def _merged(rewriter: Rewriter, before: Node, node: Node) -> Node | None:
     """One kernel that computes `before` inside `node`."""
     assert before.workload is not None and node.workload is not None
     name = before.outputs[0]
-    shape = rewriter.info(node.writes[0]).dims
+    result = rewriter.info(node.writes[0])
     outer, position = formula_in(node.workload), node.inputs.index(name)
-    if rewriter.info(name).dims != shape or uses(outer, position) != 1:
+    if rewriter.info(name).dims != result.dims or uses(outer, position) != 1:
         return None
     others = [other for other in node.inputs if other != name]
     operands = tuple(dict.fromkeys((*before.inputs, *others)))
     inner = substituted(formula_in(before.workload), _numbered(before.inputs, operands))
     whole = substituted(outer, {**_numbered(node.inputs, operands), position: inner})
     try:
-        workload = _workload(rewriter, whole, operands, shape)
+        workload = _workload(rewriter, whole, operands, result)
     except WorkloadError:
         return None
     return kernel(workload, operands, node.writes[0], node.name)
@@ -146,17 +151,25 @@ def _broadcasts(shape: Shape, full: Shape) -> bool:
 
 
 def _workload(
-    rewriter: Rewriter, formula: Scalar, operands: Sequence[str], shape: Shape
+    rewriter: Rewriter, formula: Scalar, operands: Sequence[str], result: TensorInfo
 ) -> Workload:
-    return elementwise_workload(formula, [rewriter.info(name).dims for name in operands], shape)
+    infos = [rewriter.info(name) for name in operands]
+    types = (result.dtype, *(info.dtype for info in infos))
+    return elementwise_workload(formula, [info.dims for info in infos], result.dims, types)
 
 
-def elementwise_workload(formula: Scalar, operands: Sequence[Shape], shape: Shape) -> Workload:
+def elementwise_workload(
+    formula: Scalar, operands: Sequence[Shape], shape: Shape, dtypes: Sequence[str]
+) -> Workload:
     """The elementwise workload of a formula, axes merged.
 
     Args:
         operands: shapes of x0, x1, ..., broadcast to `shape`.
+        dtypes: of the result, and of x0, x1, ...
     """
+    dtype, *types = dtypes
+    if type_of(formula, types) == NUMBER:
+        formula = settled(formula, dtype)
     flat = flatten(shape, operands)
     parameters: dict[str, int | str] = {
         "shape": shape_text(flat.shape),
@@ -168,7 +181,9 @@ def elementwise_workload(formula: Scalar, operands: Sequence[Shape], shape: Shap
             own.pop(0)
         if tuple(own) != flat.shape:
             parameters[f"x{position}"] = shape_text(own)
-    return Workload.of("elementwise", parameters)
+    if any(own != dtype for own in types):
+        parameters["types"] = ",".join(types)
+    return Workload.of("elementwise", parameters, dtype=dtype)
 
 
 # -- formulas -----------------------------------------------------------------------------------
@@ -187,9 +202,12 @@ def formula_of(rewriter: Rewriter, node: Node) -> Formula | None:
         return None
     terms: list[Scalar] = []
     operands: list[str] = []
-    for name in node.inputs:
+    for position, name in enumerate(node.inputs):
         value = uniform(rewriter.constant, name) if name else None
-        if value is not None and math.isfinite(value):
+        known = whole_number(rewriter, name) if name else None
+        if known is not None and not (position == 0 and node.is_onnx("Cast", "CastLike")):
+            terms.append(known)
+        elif value is not None and math.isfinite(value):
             terms.append(number(value))
         elif name:
             if name not in operands:
@@ -242,6 +260,8 @@ def _repeated(x: Scalar, times: int) -> Scalar:
 
 
 def _clip(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
+    if rewriter.info(node.writes[0]).dtype != "float32":
+        return clip_whole(rewriter, node, terms[0])
     bounds = clip_bounds(node, rewriter.constant)
     if bounds is None:
         return None
@@ -327,5 +347,5 @@ _FORMULAS: dict[str, _Writer] = {
     "Pow": _power, "Clip": _clip, "LeakyRelu": _with_numbers("leaky_relu", alpha=0.01),
     "HardSigmoid": _with_numbers("hard_sigmoid", alpha=0.2, beta=0.5), "Elu": _elu,
     "PRelu": _prelu, "Selu": _selu, "Celu": _celu, "Softplus": _softplus, "Mish": _mish,
-    "ThresholdedRelu": _thresholded_relu, "Where": _function("where"),
+    "ThresholdedRelu": _thresholded_relu, **TYPED,
 }  # fmt: skip

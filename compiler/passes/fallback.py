@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.host.nodes import REFERENCE
+from tilesmith.compiler.precision import in_precision
 from tilesmith.search_space.errors import ConfigError, ModelError
 from tilesmith.search_space.scheduler import is_scheduled
 from tilesmith.search_space.target import Target
@@ -68,6 +69,6 @@ class FallBack(Pass):
 
 def _reference(graph: Graph, node: Node) -> Node:
     assert node.workload is not None
-    wide = replace(node.workload, dtype="float32")
+    wide = in_precision(node.workload, "float32")
     what = attributes_of(workload=wide.key, shape=graph.info(node.outputs[0]).dims)
     return Node(REFERENCE, node.inputs, node.outputs, node.name, INTERNAL_DOMAIN, what)

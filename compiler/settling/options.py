@@ -150,5 +150,8 @@ def blocked_elementwise(
             layouts.append(PLAIN)
         else:
             return None
-    changed = elementwise_workload(formula_in(workload), shapes, physical_shape(layout, dims))
+    operands = template_of(workload.operator).operands(workload)
+    dtypes = (workload.dtype, *(operand.dtype for operand in operands))
+    physical = physical_shape(layout, dims)
+    changed = elementwise_workload(formula_in(workload), shapes, physical, dtypes)
     return replace(changed, constants=workload.constants), tuple(layouts)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,15 @@ from tilesmith.search_space.ir.program import (
     Sequence,
     Statement,
 )
-from tilesmith.search_space.ir.scalar import Call, Condition, Const, Load, Scalar, Select
+from tilesmith.search_space.ir.scalar import (
+    CONVERSIONS,
+    Call,
+    Condition,
+    Const,
+    Load,
+    Scalar,
+    Select,
+)
 
 
 def _maximum(a: Any, b: Any) -> Any:
@@ -42,11 +51,32 @@ def _minimum(a: Any, b: Any) -> Any:
     return a if a <= b or a != a else b
 
 
+def _convert(dtype: str, value: Any) -> Any:
+    """A number as one of another element type."""
+    if dtype == "bool":
+        return float(value != 0)
+    if not dtype.startswith("int"):
+        return float(np.float32(value))
+    bits = int(dtype[3:])
+    least, most = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    if isinstance(value, float):
+        return 0 if math.isnan(value) else int(min(max(value, least), most))
+    return (int(value) - least) % (1 << bits) + least
+
+
+def _divide(a: Any, b: Any) -> Any:
+    """Whole numbers are cut towards zero, and 0 where the divisor is."""
+    if not any(isinstance(v, int) and not isinstance(v, bool) for v in (a, b)):
+        return np.divide(a, b)
+    a, b = int(a), int(b)
+    return 0 if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
     "multiply": lambda a, b: a * b,
-    "divide": np.divide,
+    "divide": _divide,
     "maximum": _maximum,
     "minimum": _minimum,
     "power": np.power,
@@ -62,7 +92,19 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "floor": np.floor,
     "ceil": np.ceil,
     "round": np.rint,
-    "greater_equal": lambda a, b: 1.0 if a >= b else 0.0,
+    "greater_equal": lambda a, b: float(a >= b),
+    "greater": lambda a, b: float(a > b),
+    "less": lambda a, b: float(a < b),
+    "less_equal": lambda a, b: float(a <= b),
+    "equal": lambda a, b: float(a == b),
+    "is_nan": lambda a: float(a != a),
+    "is_inf": lambda a: float(math.isinf(a)),
+    "and": lambda a, b: float(a != 0 and b != 0),
+    "or": lambda a, b: float(a != 0 or b != 0),
+    "xor": lambda a, b: float((a != 0) != (b != 0)),
+    "not": lambda a: float(a == 0),
+    "modulo": lambda a, b: a % b if b else 0,
+    **{name: partial(_convert, dtype) for name, dtype in CONVERSIONS.items()},
     "where": lambda flag, a, b: a if flag != 0 else b,
 }
 

@@ -20,12 +20,19 @@ FUNCTIONS: Mapping[str, int] = {
     "add": 2, "subtract": 2, "multiply": 2, "divide": 2, "maximum": 2, "minimum": 2, "power": 2,
     "negate": 1, "absolute": 1, "exp": 1, "log": 1, "sqrt": 1, "reciprocal": 1, "tanh": 1, "erf": 1,
     "sigmoid": 1, "floor": 1, "ceil": 1, "round": 1,
-    "greater_equal": 2, "where": 3,
+    "greater_equal": 2, "where": 3, "modulo": 2,
+    "equal": 2, "greater": 2, "less": 2, "less_equal": 2, "is_nan": 1, "is_inf": 1,
+    "and": 2, "or": 2, "xor": 2, "not": 1,
+    "to_float32": 1, "to_int64": 1, "to_int32": 1, "to_bool": 1,
 }  # fmt: skip
-"""Function names and their number of arguments. `greater_equal` gives 1.0 or 0.0; `where` takes
-such a flag first. What is not a number stays so: `maximum` and `minimum` are NaN where either
+"""Function names and their number of arguments.
+
+Comparisons, tests and logic give a flag, which is 1 or 0 as a number; `where` takes a flag, or what
+is not zero, first. What is not a number stays so: `maximum` and `minimum` are NaN where either
 argument is (as numpy's and ONNX's are), and so are the reductions made of them; of two zeros they
-may give either."""
+may give either. Whole numbers wrap around; their quotient is cut towards zero, `modulo` has the
+sign of its second argument, both are 0 where that is 0. Converting to whole numbers cuts towards
+zero; what is too large becomes the nearest there is, not-a-number becomes 0."""
 
 COMPOSITES: Mapping[str, int] = {
     "add_constant": 2, "multiply_constant": 2, "relu": 1, "leaky_relu": 2, "clip": 3,
@@ -35,6 +42,17 @@ COMPOSITES: Mapping[str, int] = {
 their number of arguments: formulas call them, stages and programs do not."""
 
 _ARITIES = {**FUNCTIONS, **COMPOSITES}
+
+FLAGS = frozenset(
+    {
+        "equal", "greater", "greater_equal", "less", "less_equal", "is_nan", "is_inf", "and", "or",
+        "xor", "not", "to_bool",
+    }
+)  # fmt: skip
+"""Functions that give flags."""
+
+CONVERSIONS: Mapping[str, str] = {n: n[3:] for n in FUNCTIONS if n.startswith("to_")}
+"""Element types by the functions that convert to them."""
 
 REDUCERS: Mapping[str, float] = {
     "sum": 0.0,
@@ -160,6 +178,17 @@ def rewrite(
 def substitute(value: Scalar, values: Mapping[str, ExprLike]) -> Scalar:
     """Replace index variables."""
     return rewrite(value, lambda index: index.substitute(values))
+
+
+def functions(value: Scalar) -> frozenset[str]:
+    """Names of the functions it calls."""
+    match value:
+        case Call(function, arguments):
+            return frozenset((function,)).union(*map(functions, arguments))
+        case Select(then=then, otherwise=otherwise):
+            return functions(then) | functions(otherwise)
+        case _:
+            return frozenset()
 
 
 def operations(value: Scalar) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.dtypes import check_dtype, is_floating, to_numpy
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import (
     Flattened,
@@ -26,18 +26,16 @@ from tilesmith.search_space.flattening import (
 from tilesmith.search_space.formula import (
     evaluate,
     expanded,
-    functions,
     operand_count,
     parse_formula,
 )
+from tilesmith.search_space.formula_types import NUMBER, type_of
 from tilesmith.search_space.ir.scalar import Scalar, load, operations
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workload import Workload
 
 MAXIMUM_OPERANDS = 8
-INTEGER_FUNCTIONS = frozenset({"add", "subtract", "multiply", "maximum", "minimum", "negate"})
-"""What is computed on integers too."""
 
 
 @templates.register("elementwise")
@@ -53,6 +51,7 @@ class Elementwise(Template):
             Parameter(f"x{i}", f"shape of operand x{i} (default: the output's)", "")
             for i in range(MAXIMUM_OPERANDS)
         ),
+        Parameter("types", "of the operands, e.g. bool,float32 (default: all dtype)", ""),
     )
     examples = (
         "elementwise shape=2x3x5x7 expression=relu(add(x0,x1))",
@@ -62,6 +61,14 @@ class Elementwise(Template):
         "elementwise shape=2x7x33 expression=multiply(add(x0,x1),x2) x1=7x1 x2=33",
         "elementwise shape=3x1x19 expression=where(greater_equal(x0,x1),x0,x1) x0=3x1x1 x1=19",
         "elementwise shape=2x130 expression=add(multiply(x0,x1),2) dtype=int64",
+        "elementwise shape=5x19 expression=where(x0,x1,x2) x0=19 x2=1 types=bool,float32,float32",
+        "elementwise shape=3x37 expression=or(less(x0,x1),is_nan(x0)) x1=37 types=float32,float32 "
+        "dtype=bool",
+        "elementwise shape=67 expression=and(x0,not(equal(x1,3))) types=bool,int64 dtype=bool",
+        "elementwise shape=41 expression=divide(modulo(x0,x1),to_int32(x2)) "
+        "types=int32,int32,float32 dtype=int32",
+        "elementwise shape=7x9 expression=to_int64(multiply(to_float32(x0),x1)) x0=7x1 "
+        "types=bool,float32 dtype=int64",
     )
 
     def check(self, workload: Workload) -> None:
@@ -73,17 +80,37 @@ class Elementwise(Template):
                 f"operator 'elementwise': expression={workload.text('expression')} reads {count} "
                 f"operands; 1 to {MAXIMUM_OPERANDS} are possible"
             )
-        if not workload.dtype.startswith(("float", "bfloat")):
-            named = functions(self._formula(workload))
-            if unknown := sorted(named - INTEGER_FUNCTIONS):
-                raise WorkloadError(
-                    f"operator 'elementwise': '{unknown[0]}' is not for dtype={workload.dtype}; "
-                    f"{', '.join(sorted(INTEGER_FUNCTIONS))} are"
-                )
+        self._check_types(workload)
         for i in range(MAXIMUM_OPERANDS):
             given = self._operand_shape(workload, i)
             check_extents(self.operator, f"x{i}", given)
             check_broadcast(self.operator, f"x{i}", given, shape)
+
+    def _check_types(self, workload: Workload) -> None:
+        """The formula's type has to be the output's; a flag may be a floating number."""
+        formula, wanted = self._formula(workload), workload.dtype
+        dtypes = self.dtypes(workload)
+        if len(dtypes) != operand_count(formula):
+            raise WorkloadError(
+                f"operator 'elementwise': types={workload.text('types')} names {len(dtypes)} "
+                f"operands; expression={workload.text('expression')} reads {operand_count(formula)}"
+            )
+        try:
+            found = type_of(formula, [check_dtype(dtype) for dtype in dtypes])
+        except WorkloadError as error:
+            raise WorkloadError(f"operator 'elementwise': {error}") from error
+        if found != wanted and not (found in (NUMBER, "bool") and is_floating(wanted)):
+            raise WorkloadError(
+                f"operator 'elementwise': expression={workload.text('expression')} gives "
+                f"{found or 'float32'}, not dtype={wanted}; convert it with to_{wanted}(...)"
+            )
+
+    def dtypes(self, workload: Workload) -> tuple[str, ...]:
+        """Element types of x0, x1, ..."""
+        given = workload.text("types")
+        if given:
+            return tuple(given.split(","))
+        return (workload.dtype,) * operand_count(self._formula(workload))
 
     def _formula(self, workload: Workload) -> Scalar:
         return parse_formula(workload.text("expression"))
@@ -93,8 +120,8 @@ class Elementwise(Template):
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
         return tuple(
-            Operand(f"x{i}", self._operand_shape(workload, i), workload.dtype)
-            for i in range(operand_count(self._formula(workload)))
+            Operand(f"x{i}", self._operand_shape(workload, i), dtype)
+            for i, dtype in enumerate(self.dtypes(workload))
         )
 
     def output(self, workload: Workload) -> Operand:

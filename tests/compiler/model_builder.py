@@ -60,6 +60,9 @@ def assert_close(found: Arrays, wanted: Arrays, tolerance: float = 2e-5) -> None
     for name, value in wanted.items():
         assert found[name].shape == value.shape, name
         assert found[name].dtype == value.dtype, name
+        if value.dtype.kind in "iub":
+            np.testing.assert_array_equal(found[name], value, err_msg=name)
+            continue
         scale = max(1e-6, float(np.abs(value).max())) if value.size else 1.0
         error = float(np.abs(found[name].astype(np.float64) - value).max()) if value.size else 0.0
         assert error <= tolerance * scale, f"{name}: {error} of {scale}"

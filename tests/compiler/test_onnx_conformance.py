@@ -52,6 +52,8 @@ def test_operators_compute_what_the_standard_says(constants: bool, least: int) -
         inputs, outputs = case.data_sets[0]
         if constants and len(inputs) == 1:
             continue  # nothing would be another
+        if "bernoulli" in case.name:
+            continue  # draws other numbers
         model = _with_constants(case.model, inputs) if constants else case.model
         try:
             graph = import_model(model)

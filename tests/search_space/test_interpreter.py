@@ -24,7 +24,11 @@ _NUMPY = {
     "reciprocal": np.reciprocal, "tanh": np.tanh, "erf": np.vectorize(math.erf),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "floor": np.floor, "ceil": np.ceil,
     "round": np.rint, "greater_equal": lambda a, b: (a >= b).astype(float),
-    "where": lambda flag, a, b: np.where(flag != 0, a, b),
+    "where": lambda flag, a, b: np.where(flag != 0, a, b), "modulo": np.mod,
+    "equal": np.equal, "greater": np.greater, "less": np.less, "less_equal": np.less_equal,
+    "is_nan": np.isnan, "is_inf": np.isinf, "and": np.logical_and, "or": np.logical_or,
+    "xor": np.logical_xor, "not": np.logical_not, "to_float32": np.float32, "to_int64": np.int64,
+    "to_int32": np.int32, "to_bool": np.bool_,
 }  # fmt: skip
 
 

@@ -1,0 +1,167 @@
+"""Flags, conversions and whole numbers in LLVM.
+
+A flag is one bit until it is stored or computed with: then it is 1 or 0 of the type it meets. In
+memory a bool is a byte, and any byte but 0 is true. Values of several operands have one width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tilesmith.codegen.llvm.builder import Builder
+from tilesmith.codegen.llvm.ir import (
+    BOOL,
+    Constant,
+    FloatType,
+    IntType,
+    Type,
+    Value,
+    VectorType,
+    literal,
+    scalar_of,
+    vector,
+)
+from tilesmith.codegen.llvm.types import element_type, is_float, suffix
+from tilesmith.search_space.errors import CodegenError
+
+_SIGNS = {"equal": "==", "greater": ">", "greater_equal": ">=", "less": "<", "less_equal": "<="}
+
+
+def is_flag(value: Value) -> bool:
+    """Whether a value is one bit, or a vector of bits."""
+    return scalar_of(value.type) is BOOL
+
+
+def like(kind: Type, scalar: IntType | FloatType) -> Type:
+    """A type with other elements: `<8 x scalar>` of `<8 x i1>`."""
+    return vector(scalar, kind.count) if isinstance(kind, VectorType) else scalar
+
+
+def as_flag(builder: Builder, value: Value) -> Value:
+    """Whether a value is not zero; not-a-number is not."""
+    if is_flag(value):
+        return value
+    if isinstance(value, Constant) and value.number is not None:
+        return literal(like(value.type, BOOL), value.number != 0)
+    zero = literal(value.type, 0)
+    if is_float(value.type):
+        return builder.fcmp_unordered("!=", value, zero)
+    return builder.icmp_signed("!=", value, zero)
+
+
+def from_flag(builder: Builder, value: Value, scalar: Type) -> Value:
+    """1 or 0 of an element type, of a flag; anything else as it is."""
+    if not is_flag(value) or scalar is BOOL:
+        return value
+    assert isinstance(scalar, IntType | FloatType), f"no numbers of {scalar}"
+    word = "uitofp" if isinstance(scalar, FloatType) else "zext"
+    return builder.convert(word, value, like(value.type, scalar))
+
+
+def compare(builder: Builder, function: str, values: Sequence[Value]) -> Value:
+    """A comparison or a test of values of one type; of what is not a number only `is_nan` holds."""
+    first = values[0]
+    if function == "is_nan":
+        return builder.fcmp_unordered("!=", first, first)
+    if function == "is_inf":
+        above = builder.fcmp_ordered("==", first, literal(first.type, math.inf))
+        below = builder.fcmp_ordered("==", first, literal(first.type, -math.inf))
+        return builder.or_(above, below)
+    if is_float(first.type):
+        return builder.fcmp_ordered(_SIGNS[function], *values)
+    return builder.icmp_signed(_SIGNS[function], *values)
+
+
+def combine(builder: Builder, function: str, values: Sequence[Value]) -> Value:
+    """And, or, exclusive or, not, of flags."""
+    match function:
+        case "and":
+            return builder.and_(*values)
+        case "or":
+            return builder.or_(*values)
+        case "xor":
+            return builder.xor(*values)
+        case _:
+            return builder.xor(values[0], literal(values[0].type, 1))
+
+
+def converted(builder: Builder, value: Value, dtype: str) -> Value:
+    """A value in another element type, as `scalar.FUNCTIONS` says."""
+    if dtype == "bool":
+        return as_flag(builder, value)
+    scalar, before = element_type(dtype), scalar_of(value.type)
+    kind = like(value.type, scalar)
+    if is_flag(value):
+        return from_flag(builder, value, scalar)
+    if isinstance(value, Constant) and value.number is not None:
+        return literal(kind, value.number)
+    if before is scalar:
+        return value
+    assert isinstance(before, IntType | FloatType), f"no conversion of {before}"
+    if isinstance(before, FloatType):
+        if isinstance(scalar, IntType):
+            return _cut(builder, value, before, scalar)
+        return builder.convert("fptrunc" if before.width > scalar.width else "fpext", value, kind)
+    if isinstance(scalar, FloatType):
+        return builder.convert("sitofp", value, kind)
+    return builder.convert("trunc" if before.width > scalar.width else "sext", value, kind)
+
+
+def _cut(builder: Builder, value: Value, before: FloatType, after: IntType) -> Value:
+    """Towards zero, to the nearest there is."""
+    kind = like(value.type, after)
+    width = f"v{kind.count}" if isinstance(kind, VectorType) else ""
+    name = f"llvm.fptosi.sat.{width}{suffix(after)}.{width}{suffix(before)}"
+    return builder.call(builder.module.declare(name, kind, [value.type]), [value])
+
+
+def whole(builder: Builder, function: str, values: Sequence[Value]) -> Value:
+    """Arithmetic of whole numbers, which wrap around."""
+    first = values[0]
+    zero = literal(first.type, 0)
+    match function:
+        case "add":
+            return builder.add(*values)
+        case "subtract":
+            return builder.sub(*values)
+        case "multiply":
+            return builder.mul(*values)
+        case "maximum" | "minimum":
+            sign = ">" if function == "maximum" else "<"
+            return builder.select(builder.icmp_signed(sign, *values), *values)
+        case "negate":
+            return builder.sub(zero, first)
+        case "absolute":
+            negative = builder.icmp_signed("<", first, zero)
+            return builder.select(negative, builder.sub(zero, first), first)
+        case "divide":
+            return _divided(builder, *values)
+        case "modulo":
+            return _modulo(builder, *values)
+        case _:
+            raise CodegenError(f"function '{function}' has no integer code")
+
+
+def _divided(builder: Builder, a: Value, b: Value) -> Value:
+    """Processors trap on division by zero, and on the least number divided by -1."""
+    if isinstance(b, Constant) and b.number not in (None, 0, -1):
+        return builder.sdiv(a, b)
+    zero = literal(a.type, 0)
+    by_zero = builder.icmp_signed("==", b, zero)
+    negated = builder.icmp_signed("==", b, literal(a.type, -1))
+    safe = builder.select(builder.or_(by_zero, negated), literal(a.type, 1), b)
+    quotient = builder.select(negated, builder.sub(zero, a), builder.sdiv(a, safe))
+    return builder.select(by_zero, zero, quotient)
+
+
+def _modulo(builder: Builder, a: Value, b: Value) -> Value:
+    """With the sign of the divisor; 0 where that is 0."""
+    zero = literal(a.type, 0)
+    unsafe = builder.or_(
+        builder.icmp_signed("==", b, zero), builder.icmp_signed("==", b, literal(a.type, -1))
+    )
+    rest = builder.srem(a, builder.select(unsafe, literal(a.type, 1), b))
+    opposite = builder.icmp_signed("<", builder.xor(rest, b), zero)
+    moved = builder.and_(opposite, builder.icmp_signed("!=", rest, zero))
+    return builder.select(moved, builder.add(rest, b), rest)

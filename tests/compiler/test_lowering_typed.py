@@ -1,0 +1,49 @@
+"""Comparisons, logic, choices, casts and whole numbers as kernels, against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.compiler.lowering_checks import check_both
+from tests.compiler.model_builder import model_of, random
+
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -1.5], np.float32)
+
+TYPED = {
+    "choice": ("c = Greater(x, z) y = Where(c, x, z)", "float", 1),
+    "choice of numbers": ("c = Less(x, v) y = Where(c, one, x)", "float", 1),
+    "two numbers": ("c = Less(x, v) y = Where(c, three, four)", "int64", 1),
+    "comparisons": ("a = LessOrEqual(x, z) b = GreaterOrEqual(x, v) y = Xor(a, b)", "bool", 1),
+    "logic": ("a = Greater(x, z) b = Equal(x, x) c = Or(a, b) d = Not(c) y = And(d, a)", "bool", 2),
+    "tests": ("a = IsNaN(x) b = IsInf(s) c = And(a, b) y = Not(c)", "bool", 1),
+    "infinities": ("y = IsInf<detect_negative=0>(s)", "bool", None),
+    "casts": (
+        "a = Cast<to=7>(z) b = Cast<to=1>(a) c = Cast<to=9>(b) y = Cast<to=6>(c)", "int32", 1,
+    ),
+    "whole numbers": (
+        "a = Cast<to=7>(x) b = Mul(a, big) c = Add(b, three) d = Neg(c) e = Sub(d, odd) "
+        "y = Sub(e, a)", "int64", None,
+    ),
+    "quotients": ("h = Mul(x, hundred) a = Cast<to=7>(h) y = Div(a, three)", "int64", 1),
+    "remainders": ("h = Mul(x, hundred) a = Cast<to=6>(h) y = Mod(a, minus)", "int32", 1),
+    "bounds": ("h = Mul(x, hundred) a = Cast<to=7>(h) y = Clip(a, three, big)", "int64", 1),
+    "extremes": ("a = Cast<to=7>(x) b = Cast<to=7>(z) c = Max(a, b) y = Abs(c)", "int64", None),
+    "a mask": ("k = Equal(r, q) m = Where(k, zero, low) y = Add(x, m)", "float", None),
+    "signs": ("y = Sign(x)", "float", 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_typed_chains(name: str) -> None:
+    body, dtype, count = TYPED[name]
+    model = model_of(
+        "g (float[2, 3, 5, 4] x, float[2, 3, 5, 4] z, int64[4] r) => "
+        f"({dtype}[2, 3, 5, 4] y) {{ {body} }}",
+        v=random(3, 1, 1), one=np.float32(1), three=np.int64(3), four=np.int64(4),
+        big=np.int64(2**53 + 1), odd=np.int64(2**24 + 1), hundred=np.float32(100),
+        minus=np.int32(-7), zero=np.float32(0), low=np.float32(-1e9),
+        q=np.arange(5)[:, None], s=np.resize(SPECIAL, (2, 3, 5, 4)),
+    )  # fmt: skip
+    graph = check_both(model)
+    assert count is None or len(graph.nodes) == count
