@@ -1,34 +1,52 @@
-"""ONNX's Loop on the host, for `onnx.reference`, whose own is wrong in three ways.
+"""ONNX's Loop and Scan on the host, for `onnx.reference`, whose own are wrong or not whole.
 
-It stacks scan outputs along an existing axis instead of a new first one, never enters a loop whose
-condition is left out, and joins what states come to by name, not by place, if no iteration is run.
-Invariant: a body sees the tensors around it; its own names hide them.
+Its Loop stacks scan outputs along an existing axis instead of a new first one, never enters a loop
+whose condition is left out, and joins what states come to by name, not by place, if no iteration is
+run. Its Scan knows neither axes, nor directions, nor the batches of opset 8, nor scans of nothing.
+Invariants: a body sees the tensors around it; its own names hide them; what is stacked of no
+iteration has the type that the body declares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper
 from onnx.reference.op_run import OpRun
 
 
-class Loop(OpRun):
-    """The last states, then what the body gave besides in each iteration, stacked.
-
-    for i in range(trips) while condition:
-        condition, *states, *rows = body(i, condition, *states)
-    """
+class _WithBody(OpRun):
+    """What Loop and Scan share."""
 
     op_domain = ""
     body: Any
     """The subgraph, ready to be run."""
+    run_params: dict[str, Any]
     _run_body: Callable[..., list[Any]]
 
     def need_context(self) -> bool:
         """The body may read any tensor around it."""
         return True
+
+    def _nothing(self, output: int) -> NDArray[Any]:
+        """What the body's output `output` comes to, stacked, if the body is never run."""
+        declared = self.body.output_types[output].tensor_type
+        dtype = np.dtype(np.float32)
+        if declared.elem_type != onnx.TensorProto.UNDEFINED:
+            dtype = helper.tensor_dtype_to_np_dtype(declared.elem_type)
+        return np.empty((0, *(dim.dim_value for dim in declared.shape.dim)), dtype)
+
+
+class Loop(_WithBody):
+    """The last states, then what the body gave besides in each iteration, stacked.
+
+    for i in range(trips) while condition:
+        condition, *states, *rows = body(i, condition, *states)
+    """
 
     def _run(
         self,
@@ -41,16 +59,106 @@ class Loop(OpRun):
         bindings: Any = None,
     ) -> tuple[Any, ...]:
         names, values = self.body.input_names, list(states)
-        rows: list[list[Any]] = [[] for _ in self.body.output_names[1 + len(values) :]]
+        first = 1 + len(values)
+        rows: list[list[Any]] = [[] for _ in self.body.output_names[first:]]
         going = True if condition is None else bool(condition)
         step = 0
         while going and (trips is None or step < int(trips)):
             given = [np.array(step, np.int64), np.array(going), *values]
             around = {**(context or {}), **dict(zip(names, given, strict=False))}
             found = self._run_body(around, attributes=attributes, bindings=bindings)
-            going, values = bool(found[0]), list(found[1 : 1 + len(values)])
-            for row, value in zip(rows, found[1 + len(values) :], strict=True):
+            going, values = bool(found[0]), list(found[1:first])
+            for row, value in zip(rows, found[first:], strict=True):
                 row.append(value)
             step += 1
-        stacked = [np.stack(row) if row else np.empty((0,), np.float32) for row in rows]
+        stacked = [np.stack(r) if r else self._nothing(first + i) for i, r in enumerate(rows)]
         return (*values, *stacked)
+
+
+class Scan(_WithBody):
+    """The last states, then what the body gave besides for each slice of the scanned, stacked.
+
+    for slices in zip(*scanned):
+        *states, *rows = body(*states, *slices)
+
+    Opset 8 does so for every element of a batch, the first axis of all, and may be told how long
+    each one's sequence is; outputs are zero behind its end.
+    """
+
+    def _run(
+        self,
+        *arguments: Any,
+        context: Mapping[str, Any] | None = None,
+        attributes: Any = None,
+        bindings: Any = None,
+        **stated: Any,
+    ) -> tuple[Any, ...]:
+        def body(given: Sequence[Any]) -> list[Any]:
+            around = {**(context or {}), **dict(zip(self.body.input_names, given, strict=False))}
+            return self._run_body(around, attributes=attributes, bindings=bindings)
+
+        scanned = int(stated["num_scan_inputs"])
+        if self.run_params["opsets"].get("", 1) > 8:
+            states, rows = self._scan(body, arguments, scanned, stated)
+            return (*states, *rows)
+        lengths, *given = arguments
+        longest = given[-1].shape[1]
+        counts = [longest] * len(given[0]) if lengths is None else lengths
+        found = []
+        for entry, count in enumerate(counts):
+            states = [value[entry] for value in given[:-scanned]]
+            slices = [value[entry, :count] for value in given[-scanned:]]
+            flipped = {"scan_input_directions": stated.get("directions")}
+            states, rows = self._scan(body, (*states, *slices), scanned, flipped)
+            found.append((*states, *(_longer(row, longest) for row in rows)))
+        return tuple(np.stack(values) for values in zip(*found, strict=True))
+
+    def _scan(
+        self,
+        body: Callable[[Sequence[Any]], list[Any]],
+        arguments: Sequence[Any],
+        scanned: int,
+        stated: Mapping[str, Any],
+    ) -> tuple[list[Any], list[Any]]:
+        """States and stacked rows of one scan."""
+        states = list(arguments[:-scanned])
+        held = len(states)
+        moved = [
+            _turned(np.moveaxis(np.asarray(value), axis, 0), backwards)
+            for value, axis, backwards in zip(
+                arguments[-scanned:],
+                _each(stated.get("scan_input_axes"), scanned),
+                _each(stated.get("scan_input_directions"), scanned),
+                strict=True,
+            )
+        ]
+        if len({len(value) for value in moved}) != 1:
+            lengths = ", ".join(str(len(value)) for value in moved)
+            raise ValueError(f"the scanned inputs are not of one length, but of {lengths}")
+        results: list[list[Any]] = [[] for _ in self.body.output_names[held:]]
+        for slices in zip(*moved, strict=True):
+            found = body([*states, *slices])
+            states = list(found[:held])
+            for row, value in zip(results, found[held:], strict=True):
+                row.append(value)
+        rows = [np.stack(r) if r else self._nothing(held + i) for i, r in enumerate(results)]
+        axes = _each(stated.get("scan_output_axes"), len(rows))
+        directions = _each(stated.get("scan_output_directions"), len(rows))
+        return states, [
+            np.moveaxis(_turned(row, backwards), 0, axis)
+            for row, axis, backwards in zip(rows, axes, directions, strict=True)
+        ]
+
+
+def _each(values: Sequence[int] | None, count: int) -> Sequence[int]:
+    """An attribute with a number for each input or output; all zero where it is left out."""
+    return values or [0] * count
+
+
+def _turned(value: NDArray[Any], backwards: int) -> NDArray[Any]:
+    return value[::-1] if backwards else value
+
+
+def _longer(row: NDArray[Any], length: int) -> NDArray[Any]:
+    """Zeros put behind rows of a sequence that ended early."""
+    return np.pad(row, [(0, length - len(row)), *[(0, 0)] * (row.ndim - 1)])

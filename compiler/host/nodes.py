@@ -9,7 +9,6 @@ formulas of epilogue steps and the others are ONNX's at its newest opset.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,8 @@ from onnx.reference import ReferenceEvaluator
 
 from tilesmith.compiler.graph import CHECK, INTERNAL_DOMAIN, Node, Subgraph, kernel
 from tilesmith.compiler.host.call import Call
+from tilesmith.compiler.host.inner import own_classes
 from tilesmith.compiler.host.kernels import run_kernel
-from tilesmith.compiler.host.loops import Loop
 from tilesmith.compiler.host.operators import Operator, own_operator
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.epilogue import STEPS, EpilogueStep
@@ -91,26 +90,38 @@ class HostFunction:
         self._reads = tuple(dict.fromkeys(reads))
         self._writes = tuple(name for name in proto.output if name)
         self._opsets = dict(opsets)
+        self._evaluators: dict[tuple[int, ...], ReferenceEvaluator] = {}
 
     @classmethod
     def of(cls, node: Node, opsets: Sequence[tuple[str, int]]) -> HostFunction:
         return cls(node_proto(node, dict(opsets)), node.reads, opsets)
 
-    @cached_property
-    def _evaluator(self) -> ReferenceEvaluator:
+    def _evaluator(self, arrays: Mapping[str, Any]) -> ReferenceEvaluator:
+        """What runs the node on values of these types: some operators are other functions of
+        other types."""
+        types = tuple(_type_of(arrays[name]) for name in self._reads)
+        if types not in self._evaluators:
+            self._evaluators[types] = self._evaluator_of(types)
+        return self._evaluators[types]
+
+    def _evaluator_of(self, types: tuple[int, ...]) -> ReferenceEvaluator:
         proto, known = self._proto, self._opsets
         if proto.domain == INTERNAL_DOMAIN:
             proto, known = onnx.NodeProto(), {"": onnx.defs.onnx_opset_version()}
             proto.CopyFrom(self._proto)
             proto.domain = ""
-        unknown = onnx.TypeProto()
-        inputs = [helper.make_value_info(name, unknown) for name in self._reads]
-        outputs = [helper.make_value_info(name, unknown) for name in self._writes]
+        inputs = [
+            helper.make_tensor_value_info(name, number, None)
+            if number
+            else helper.make_value_info(name, onnx.TypeProto())
+            for name, number in zip(self._reads, types, strict=True)
+        ]
+        outputs = [helper.make_value_info(name, onnx.TypeProto()) for name in self._writes]
         graph = helper.make_graph([proto], "host", inputs, outputs)
         domains = {"": 1, **known}
         opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
         model = helper.make_model(graph, opset_imports=opsets)
-        return ReferenceEvaluator(model, new_ops=[Loop])
+        return ReferenceEvaluator(model, new_ops=own_classes(domains[""]))
 
     def run(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """Outputs by tensor name, from inputs by tensor name.
@@ -129,7 +140,8 @@ class HostFunction:
             with np.errstate(all="ignore"):
                 if (own := self._own) is not None:
                     return self._run_own(own, arrays)
-                results = self._evaluator.run(None, {name: arrays[name] for name in self._reads})
+                given = {name: arrays[name] for name in self._reads}
+                results = self._evaluator(given).run(None, given)
         except Exception as error:
             where = "the host" if self._own else "the host (onnx.reference)"
             raise JobError(
@@ -150,6 +162,16 @@ class HostFunction:
         opset = self._opsets.get("", 1)
         results = operator(Call({**attributes, **texts}, inputs, opset, len(self._writes)))
         return {name: r for name, r in zip(proto.output, results, strict=False) if name}
+
+
+def _type_of(value: Any) -> int:
+    """ONNX's number of an array's element type; 0 of what is no array of numbers."""
+    if not isinstance(value, np.ndarray) or value.dtype == object:
+        return 0
+    try:
+        return int(helper.np_dtype_to_tensor_dtype(value.dtype))
+    except (KeyError, ValueError):
+        return 0
 
 
 def _as_array(result: Any) -> Any:

@@ -1,0 +1,49 @@
+"""The host's own operators as classes of `onnx.reference`, which runs the bodies of If, Loop, Scan.
+
+Without them an operator that the host computes itself, because `onnx.reference` is wrong, would be
+wrong inside a body. Invariant: what runs is the same function, inside a body and outside.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from onnx import helper
+from onnx.reference.op_run import OpRun
+
+from tilesmith.compiler.host.call import Call, Results
+from tilesmith.compiler.host.loops import Loop, Scan
+from tilesmith.compiler.host.operators import EARLIER, OPERATORS, Operator, own_operator
+
+
+class _Own(OpRun):
+    """An operator by the function that computes it on the host."""
+
+    op_domain = ""
+    operator: Operator
+    onnx_node: Any
+    run_params: dict[str, Any]
+
+    def _run(self, *arrays: Any, **stated: Any) -> Results:
+        attributes = {
+            a.name: _text(stated.get(a.name, helper.get_attribute_value(a)))
+            for a in self.onnx_node.attribute
+        }
+        written = sum(bool(name) for name in self.onnx_node.output)
+        opset = self.run_params["opsets"].get("", 1)
+        return type(self).operator(Call(attributes, arrays, opset, written))
+
+
+def _text(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+@cache
+def own_classes(opset: int) -> list[type[OpRun]]:
+    """Classes for the `new_ops` of a `ReferenceEvaluator` of a model of this opset."""
+    found: list[type[OpRun]] = [Loop, Scan]
+    for name in sorted({*OPERATORS, *EARLIER}):
+        if (function := own_operator(name, opset)) is not None:
+            found.append(type(name, (_Own,), {"operator": staticmethod(function)}))
+    return found
