@@ -46,12 +46,15 @@ from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.target import Target
 
-OPERATIONS = {"scale_by_power": ("x", "n"), "exponent": ("x",), "mantissa": ("x",)}
+OPERATIONS = {
+    "scale_by_power": ("x", "n"), "exponent": ("x",), "mantissa": ("x",), "keep_nan": ("x", "y"),
+}  # fmt: skip
 """What an intrinsic may do and its operands.
 
 scale_by_power: x 2^n, rounded as is in force, n whole.
 exponent: the greatest whole n with 2^n <= |x|, of denormals too; -inf of 0, inf of infinities.
 mantissa: x / 2^(exponent + 1), in [1/2, 1); 1 of zeros and of infinity, NaN of what is negative.
+keep_nan: NaN where y is, else x.
 NaN gives NaN in all of them.
 """
 
@@ -234,7 +237,7 @@ def _intrinsic(table: _Table) -> TargetIntrinsic:
     )
     operands = OPERATIONS[operation]
     for argument in found.arguments:
-        if argument not in operands and not re.fullmatch(r"i\d+ \d+", argument):
+        if argument not in operands and not re.fullmatch(r"(\d+ x )?i\d+ \d+", argument):
             raise table.error("arguments", argument, f"{', '.join(operands)} or 'i32 4'")
     table.finish()
     return found

@@ -182,22 +182,21 @@ class BlockEmitter:
         if bits is not None:
             identity = literal(value.type, REDUCERS[reducer])
             value = self.builder.select(bits, value, identity)
-        names = {"sum": "fadd", "product": "fmul", "max": "fmaximum", "min": "fminimum"}
-        scalar, flags = _element(value), "nsz"
-        arguments: list[Value] = [value]
-        if isinstance(scalar, IntType):
-            names = {"sum": "add", "product": "mul", "max": "smax", "min": "smin"}
-            flags = ""
-        elif reducer in ("sum", "product"):
-            arguments.insert(0, literal(scalar, REDUCERS[reducer]))
-            flags = f"reassoc {FLAGS}"
-        name = f"llvm.vector.reduce.{names[reducer]}.v{lane.width}{suffix(scalar)}"
-        kinds = [argument.type for argument in arguments]
-        total = self.builder.call(
-            self.builder.module.declare(name, scalar, kinds), arguments, flags
-        )
+        total = self._across(reducer, value)
         old = self._first(self.values.load(block.write, None))
         return self._combine(reducer, old, total)
+
+    def _across(self, reducer: str, value: Value) -> Value:
+        """All lanes of a vector as one element."""
+        math = self.values.math
+        if not is_float(value.type):
+            names = {"sum": "add", "product": "mul", "max": "smax", "min": "smin"}
+            return math.across(names[reducer], value)
+        if reducer in ("max", "min"):
+            return math.extreme_across({"max": "maximum", "min": "minimum"}[reducer], value)
+        start = literal(_element(value), REDUCERS[reducer])
+        name = {"sum": "fadd", "product": "fmul"}[reducer]
+        return math.across(name, value, start, flags=f"reassoc {FLAGS}")
 
 
 def _element(value: Value) -> IntType | FloatType:

@@ -93,9 +93,33 @@ class VectorMath:
         """`maximum` or `minimum`; NaN where either is. Of two zeros, either.
 
         On x86, whose own instruction gives the second operand where either is NaN, LLVM writes that
-        instruction alone where one operand is a constant; of two variables it tests one besides.
+        instruction alone where one operand is a constant. Of two variables it keeps the second
+        one's NaN, and the first one's comes back by an instruction where the target has one for
+        that; elsewhere LLVM writes a comparison and a choice.
         """
-        return self.call(f"llvm.{name}", left, right, flags="nsz")
+        keep = self.intrinsics.get(("keep_nan", left.type))
+        if keep is None or isinstance(left, Constant) or isinstance(right, Constant):
+            return self.call(f"llvm.{name}", left, right, flags="nsz")
+        bits = self.builder.fcmp_ordered(">" if name == "maximum" else "<", left, right)
+        found = self.builder.select(bits, left, right, flags="nsz")
+        return self._one_instruction(keep, {"x": found, "y": left})
+
+    def extreme_across(self, name: str, values: Value) -> Value:
+        """The `maximum` or `minimum` of a vector's lanes; NaN where any is. Looking for NaN once
+        lets every step be one instruction."""
+        broken = self.across("or", self.builder.fcmp_unordered("!=", values, values))
+        names = {"maximum": "fmax", "minimum": "fmin"}
+        found = self.across(names[name], values, flags="nnan nsz")
+        return self.builder.select(broken, literal(found.type, math.nan), found)
+
+    def across(self, name: str, values: Value, *start: Value, flags: str = "") -> Value:
+        """The lanes of a vector as one, from `start` on: `llvm.vector.reduce.fadd.v16f32`."""
+        kind = values.type
+        assert isinstance(kind, VectorType)
+        full = f"llvm.vector.reduce.{name}.v{kind.count}{suffix(kind.element)}"
+        kinds = [value.type for value in (*start, values)]
+        function = self.builder.module.declare(full, kind.element, kinds)
+        return self.builder.call(function, [*start, values], flags)
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         return self.call(self._multiply_add, a, b, c)
@@ -142,12 +166,17 @@ class VectorMath:
         return x
 
     def _one_instruction(self, chosen: TargetIntrinsic, operands: Mapping[str, Value]) -> Value:
-        """A target's own intrinsic; arguments that are no operands are constants: "i16 65535"."""
-        arguments = []
+        """A target's own intrinsic; arguments that are no operands are constants: "i16 65535", or
+        "16 x i32 34" with that many lanes."""
+        arguments: list[Value] = []
         for name in chosen.arguments:
-            kind, _, number = name.partition(" ")
-            constant = number and integer(int(kind[1:]))(int(number))
-            arguments.append(constant or operands[name])
+            if name in operands:
+                arguments.append(operands[name])
+                continue
+            *count, kind, number = name.replace(" x ", " ").split()
+            scalar = integer(int(kind[1:]))
+            lanes = vector(scalar, int(count[0])) if count else None
+            arguments.append(literal(lanes, int(number)) if lanes else scalar(int(number)))
         kinds = [value.type for value in arguments]
         result = next(iter(operands.values())).type
         function = self.builder.module.declare(chosen.name, result, kinds)
