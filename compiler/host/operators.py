@@ -14,13 +14,14 @@ from tilesmith.compiler.host.indexing import gather_elements
 from tilesmith.compiler.host.normalisations import batch_normalization, flattened_hardmax, lrn
 from tilesmith.compiler.host.padding import pad
 from tilesmith.compiler.host.quantisation import dequantize_linear, quantize_linear
-from tilesmith.compiler.host.windows import average_pool, conv_transpose, lp_pool, max_pool
+from tilesmith.compiler.host.windows import average_pool, conv, conv_transpose, lp_pool, max_pool
 
 Operator = Callable[[Call], Results]
 
 OPERATORS: dict[str, Operator] = {
     "AffineGrid": affine_grid,
     "AveragePool": average_pool,
+    "Conv": conv,
     "ConvTranspose": conv_transpose,
     "DequantizeLinear": dequantize_linear,
     "GatherElements": gather_elements,

@@ -1,7 +1,8 @@
 """Operators of sliding windows on the host, in numpy: any number of spatial axes.
 
-`onnx.reference` fails at grouped ConvTranspose, gives other indices of MaxPool than the standard
-describes, and forgets which windows `ceil_mode` adds. Invariant: a window that starts in the
+`onnx.reference` fails at grouped ConvTranspose, forgets dilations where a convolution's padding is
+automatic, gives other indices of MaxPool than the standard describes, and forgets which windows
+`ceil_mode` adds. Invariant: a window that starts in the
 padding behind an axis is no window (ONNX, Pool operators since opset 1); what `ceil_mode` reaches
 behind the padding is not counted in an average.
 """
@@ -9,6 +10,7 @@ behind the padding is not counted in an average.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -89,6 +91,22 @@ def transposed_crops(
     return before, after
 
 
+def conv(call: Call) -> Results:
+    """y[n, o, i] = sum of x[n, c, i s + k d - p] w[o, c, k] over c and k, group by group."""
+    x, w = call.inputs[0], call.inputs[1]
+    groups, rank = int(call.attributes.get("group", 1)), x.ndim - 2
+    windows = _Windows.of(call, w.shape[2:])
+    y = np.zeros((x.shape[0], groups, w.shape[0] // groups, math.prod(windows.counts)), _wide(x))
+    split = w.reshape(groups, -1, *w.shape[1:]).astype(y.dtype)
+    for tap, (places, inside) in zip(np.ndindex(*w.shape[2:]), windows.taps(), strict=True):
+        part = np.where(inside, _taken(x, places), 0).astype(y.dtype)
+        y += split[_last(tap)] @ part.reshape(x.shape[0], groups, w.shape[1], -1)
+    result = y.reshape(x.shape[0], w.shape[0], *windows.counts)
+    if call.input(2) is not None:
+        result = result + call.input(2).reshape(-1, *[1] * rank)
+    return (result.astype(x.dtype),)
+
+
 def max_pool(call: Call) -> Results:
     """The maximum of each window and its index in the flattened input."""
     (x,) = call.inputs
@@ -145,7 +163,7 @@ def _taken(x: Array, places: Sequence[Array]) -> Array:
 
 @dataclass(frozen=True)
 class _Windows:
-    """Where the windows of a pooling lie, per spatial axis."""
+    """Where windows lie, per spatial axis."""
 
     extents: tuple[int, ...]
     kernel: tuple[int, ...]
@@ -158,10 +176,10 @@ class _Windows:
     counts: tuple[int, ...]
 
     @classmethod
-    def of(cls, call: Call) -> _Windows:
-        """Of a pooling's first input and attributes."""
+    def of(cls, call: Call, kernel: tuple[int, ...] = ()) -> _Windows:
+        """Of an operator's first input and attributes; `kernel`, where those do not tell it."""
         attributes, extents = call.attributes, call.inputs[0].shape[2:]
-        kernel = tuple(attributes["kernel_shape"])
+        kernel = kernel or tuple(attributes["kernel_shape"])
         strides, dilations = (tuple(steps) for steps in _steps(attributes, len(kernel)))
         reaches = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
         before, after = _pads(attributes, extents, reaches, strides)

@@ -25,6 +25,9 @@ from tilesmith.search_space.workload import shape_text
 _SMALL = 4096
 """Elements up to which a value computed during import is kept (shapes are short)."""
 
+_CEIL_MODE_RIGHT = 22
+"""Opset from which on ONNX's inference leaves out pooling windows that start behind the input."""
+
 _ONNX_NAMES = {
     "float8_e4m3": "FLOAT8E4M3FN", "float8_e5m2": "FLOAT8E5M2", "float32": "FLOAT",
     "float64": "DOUBLE", "float4_e2m1": "FLOAT4E2M1", "float8_e4m3fnuz": "FLOAT8E4M3FNUZ",
@@ -82,6 +85,8 @@ def infer_outputs(
         ModelError: the inputs do not go together.
     """
     version = opsets.get(node.domain, 1)
+    if node.is_onnx("AveragePool", "LpPool", "MaxPool") and node.attribute("ceil_mode", 0):
+        version = max(version, _CEIL_MODE_RIGHT)
     if not onnx.defs.has(node.operator, version, node.domain):
         return {}
     schema = onnx.defs.get_schema(node.operator, version, node.domain)

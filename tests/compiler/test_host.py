@@ -16,10 +16,53 @@ from tests.compiler.model_builder import (
     model_of,
     random,
 )
+from tilesmith.compiler.build import prepared
 from tilesmith.compiler.host.nodes import HostFunction
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.search_space.errors import JobError
+
+
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "",
+        ", strides=[2, 3], pads=[1, 0, 0, 1]",
+        ", dilations=[2, 1], pads=[0, 2, 1, 0]",
+        ', strides=[2, 2], auto_pad="SAME_UPPER"',
+        ', strides=[1, 2], auto_pad="SAME_LOWER"',
+        ', auto_pad="VALID"',
+    ],
+)
+def test_convolution(attributes: str, group: int) -> None:
+    model = model_of(
+        "g (double[2, 4, 5, 6] x) => (double[A, B, C, D] y) "
+        f"{{ y = Conv<{KERNEL}, group={group}{attributes}>(x, w, b) }}",
+        w=random(6, 4 // group, 3, 2).astype(np.float64), b=random(6).astype(np.float64),
+    )  # fmt: skip
+    narrow = model_of(
+        "g (float[2, 4, 5, 6] x) => (float[A, B, C, D] y) "
+        f"{{ y = Conv<{KERNEL}, group={group}{attributes}>(x, w, b) }}",
+        w=random(6, 4 // group, 3, 2), b=random(6),
+    )  # fmt: skip
+    x = random(2, 4, 5, 6)
+    found = run_reference(import_model(model), {"x": x.astype(np.float64)})
+    wanted = expected(narrow, {"x": x})["y"].astype(np.float64)
+    assert_close(found, {"y": wanted})
+
+
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("transform", [lambda graph: graph, prepared])
+def test_automatic_padding_counts_dilations(mode: str, transform: Any) -> None:
+    """ONNX: as much padding as gives ceil(extent / stride) windows; onnxruntime refuses these."""
+    x, w = random(1, 2, 7, 7), random(3, 2, 3, 2)
+    text = "g (float[1, 2, 7, 7] x) => (float[A, B, C, D] y) { y = Conv<dilations=[2, 3], "
+    graph = import_model(model_of(text + f'strides=[1, 2], auto_pad="{mode}">(x, w) }}', w=w))
+    pads = [2, 1, 2, 2] if mode == "SAME_UPPER" else [2, 2, 2, 1]
+    explicit = model_of(text + f"strides=[1, 2], pads={pads}>(x, w) }}", w=w)
+    assert_close(run_reference(transform(graph), {"x": x}), expected(explicit, {"x": x}))
+
 
 KERNEL = "kernel_shape=[3, 2]"
 
@@ -153,6 +196,30 @@ def test_pooling_of_volumes(operator: str, attributes: str, counted: str) -> Non
             20,
         )
     )
+
+
+@pytest.mark.parametrize("operator", ["AveragePool", "MaxPool"])
+@pytest.mark.parametrize("opset", [11, 19, 22])
+@pytest.mark.parametrize(
+    ("extent", "kernel", "stride", "pads"),
+    [(2, 1, 2, (0, 0)), (4, 2, 3, (1, 1)), (5, 2, 4, (0, 1))],
+)
+def test_no_window_starts_behind_the_input(
+    operator: str, opset: int, extent: int, kernel: int, stride: int, pads: tuple[int, int]
+) -> None:
+    """With `ceil_mode`; what ONNX infers before opset 22 is one too large."""
+    for rank in (1, 2, 3):
+        result = ", ".join("ABCDE"[: rank + 2])
+        model = model_of(
+            f"g (float[1, 2{f', {extent}' * rank}] x) => (float[{result}] y) {{ y = {operator}"
+            f"<ceil_mode=1, kernel_shape={[kernel] * rank}, "
+            f"strides={[stride] * rank}, pads={[pads[0]] * rank + [pads[1]] * rank}>(x) }}",
+            opset,
+        )
+        check(model)
+        graph = import_model(model)
+        inputs = inputs_of(graph)
+        assert_close(run_reference(prepared(graph), inputs), expected(model, inputs))
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 4), (1, 7, 2, 3), (9, 3, 2, 2, 2)])
