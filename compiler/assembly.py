@@ -170,7 +170,7 @@ class _Assembler:
                 strict=True)
         )  # fmt: skip
         layouts = dict(zip(operands, option.operands, strict=True))
-        prepared = self._prepared(node, workload, compiled, operands)
+        prepared = self._prepared(workload, compiled, operands)
         places = []
         for parameter in compiled.parameters:
             if parameter == compiled.output:
@@ -193,7 +193,7 @@ class _Assembler:
         )  # fmt: skip
 
     def _prepared(
-        self, node: Node, workload: Workload, compiled: Compiled, operands: Mapping[str, str]
+        self, workload: Workload, compiled: Compiled, operands: Mapping[str, str]
     ) -> Mapping[str, NDArray[Any]]:
         known = {
             operand: self.graph.constants[name].reshape(_shape(workload, operand))

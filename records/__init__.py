@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tilesmith.records.record import Best, Job, TuningRecord, config_digest
-from tilesmith.records.toolchain import Toolchain, calibration_of
+from tilesmith.records.toolchain import Toolchain
 
 if TYPE_CHECKING:
     from tilesmith.records.database import Database
@@ -14,7 +14,6 @@ __all__ = [
     "Job",
     "Toolchain",
     "TuningRecord",
-    "calibration_of",
     "config_digest",
 ]
 

@@ -118,7 +118,7 @@ def block_cost(
     for loop in block.serial:
         rounds = rounds * facts.trips[loop]
     executions = facts.taken[number] * rounds
-    model = _BlockModel(skeleton, facts, machine, block, rows, innermost)
+    model = _BlockModel(facts, machine, block, rows, innermost)
     shape = executions.shape
     total, parts = np.zeros(shape), np.zeros((len(RESOURCES), *shape))
     counts = np.zeros((len(COUNTED), *shape))
@@ -165,7 +165,6 @@ class _BlockModel:
 
     def __init__(
         self,
-        skeleton: Skeleton,
         facts: Facts,
         machine: Machine,
         block: BlockSite,

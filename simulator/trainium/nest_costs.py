@@ -206,7 +206,7 @@ class NestCost(TransferCost):
             return [(SCALAR, 1.0)]
         found: list[tuple[int, float]] = []
         occurrences = calls(value)
-        gone = absorbed(value, self.column, self.full, occurrences)
+        gone = absorbed(self.column, self.full, occurrences)
         for part in occurrences:
             simple = simplify(part)
             assert simple is not None

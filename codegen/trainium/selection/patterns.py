@@ -139,7 +139,6 @@ def _operation(value: Scalar) -> tuple[str, tuple[Scalar, ...]] | None:
 
 
 def absorbed(
-    value: Scalar,
     is_column: Callable[[Scalar], bool],
     is_full: Callable[[Scalar], bool],
     occurrences: Mapping[Scalar, int],

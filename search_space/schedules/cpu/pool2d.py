@@ -86,7 +86,7 @@ class CpuPool2d(Scheduler):
         schedule = schedule.set_layout(compute.output.name, layout)
         blocked = structure.text("algorithm") == "channels"
         if workload.integer("global"):
-            return self._global(schedule, workload, lanes, blocked)
+            return self._global(schedule, lanes, blocked)
         return self._windows(schedule, structure, lanes, blocked)
 
     def _windows(
@@ -110,9 +110,7 @@ class CpuPool2d(Scheduler):
             schedule = schedule.reverse_compute_at("y", "window", "jt")
         return schedule.parallel("window", *outer[:3])
 
-    def _global(
-        self, schedule: Schedule, workload: Workload, lanes: int, blocked: bool
-    ) -> Schedule:
+    def _global(self, schedule: Schedule, lanes: int, blocked: bool) -> Schedule:
         """One window a channel; the image is one row."""
         loop = "c"
         if blocked:

@@ -217,7 +217,7 @@ class PermutationSpace:
         turns = self.turns()
         assert turns is not None
         s, t = (a.name for a in turns)
-        schedule = self._stages(s, t)
+        schedule = self._stages()
         (stage,) = self.movement.stages
         others = tuple(a.name for a in stage.axes if a.name not in (s, t))
         schedule = schedule.split("y", s, self.cols, "st", "si")
@@ -243,7 +243,7 @@ class PermutationSpace:
         schedule = schedule.interleave("y", (*others, "sb")[0])
         return schedule.pipeline("y", "sm", copies).pipeline("y", "tb", copies)
 
-    def _stages(self, s: str, t: str) -> Schedule:
+    def _stages(self) -> Schedule:
         """strip, turned, row and y, each a copy of the one before."""
         (stage,) = self.movement.stages
         stages: list[Stage] = []
