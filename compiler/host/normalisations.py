@@ -39,6 +39,23 @@ def _normalised(call: Call, x: Array, *parameters: Array) -> Array:
     return ((x - mean) * factor + bias).astype(x.dtype)
 
 
+def group_normalization(call: Call) -> Results:
+    """Channels of a group share mean and variance; scale and bias are one a channel.
+
+    Before opset 21 they are one a group (which `onnx.reference` does not know at all).
+    """
+    x, *parameters = call.inputs
+    groups, channels = int(call.attributes["num_groups"]), x.shape[1]
+    wide = x.reshape(x.shape[0], groups, -1).astype(np.result_type(x.dtype, np.float32))
+    spread = np.sqrt(wide.var(-1, keepdims=True) + float(call.attributes.get("epsilon", 1e-5)))
+    normal = ((wide - wide.mean(-1, keepdims=True)) / spread).reshape(x.shape)
+    scale, bias = (
+        np.repeat(p, channels // p.size).reshape(-1, *[1] * (x.ndim - 2)).astype(wide.dtype)
+        for p in parameters
+    )
+    return ((normal * scale + bias).astype(x.dtype),)
+
+
 def flattened_hardmax(call: Call) -> Results:
     """Before opset 13: over all axes from `axis` (default 1) on, taken as one."""
     (x,) = call.inputs

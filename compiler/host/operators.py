@@ -10,8 +10,13 @@ from collections.abc import Callable
 
 from tilesmith.compiler.host.call import Call, Results
 from tilesmith.compiler.host.grids import affine_grid
-from tilesmith.compiler.host.indexing import gather_elements
-from tilesmith.compiler.host.normalisations import batch_normalization, flattened_hardmax, lrn
+from tilesmith.compiler.host.indexing import gather_elements, one_hot, scatter_elements
+from tilesmith.compiler.host.normalisations import (
+    batch_normalization,
+    flattened_hardmax,
+    group_normalization,
+    lrn,
+)
 from tilesmith.compiler.host.padding import pad
 from tilesmith.compiler.host.quantisation import dequantize_linear, quantize_linear
 from tilesmith.compiler.host.windows import average_pool, conv, conv_transpose, lp_pool, max_pool
@@ -25,11 +30,15 @@ OPERATORS: dict[str, Operator] = {
     "ConvTranspose": conv_transpose,
     "DequantizeLinear": dequantize_linear,
     "GatherElements": gather_elements,
+    "GroupNormalization": group_normalization,
     "LRN": lrn,
     "LpPool": lp_pool,
     "MaxPool": max_pool,
+    "OneHot": one_hot,
     "Pad": pad,
     "QuantizeLinear": quantize_linear,
+    "Scatter": scatter_elements,
+    "ScatterElements": scatter_elements,
 }
 """What is computed here instead of by `onnx.reference`, by ONNX operator."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tilesmith.compiler.graph import Node, view
 from tilesmith.compiler.lower import is_computable, make_kernel, rules
@@ -58,10 +59,24 @@ def lower_instance_norm(rewriter: Rewriter, node: Node) -> Sequence[Node] | None
 
 @rules.register("GroupNormalization")
 def lower_group_norm(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
-    dims = rewriter.info(node.inputs[0]).dims
-    if rewriter.info(node.inputs[1]).elements != dims[1]:  # before opset 21: one scale a group
+    dims, groups = rewriter.info(node.inputs[0]).dims, int(node.attribute("num_groups"))
+    if rewriter.info(node.inputs[1]).elements == dims[1]:
+        return _channels(rewriter, node, dims[0] * groups)
+    return _groups(rewriter, node, groups)
+
+
+def _groups(rewriter: Rewriter, node: Node, groups: int) -> Sequence[Node] | None:
+    """Before opset 21 there is one scale a group: an instance normalisation of groups."""
+    x, *parameters = node.inputs
+    dims = rewriter.info(x).dims
+    if any(rewriter.info(name).elements != groups for name in parameters):
         return None
-    return _channels(rewriter, node, dims[0] * int(node.attribute("num_groups")))
+    shape = (dims[0], groups, math.prod(dims[1:]) // groups)
+    source = rewriter.add_tensor(x, "float32", shape)
+    result = rewriter.add_tensor(node.writes[0], "float32", shape)
+    inner = replace(node, inputs=(source, *parameters), outputs=(result,))
+    new = _channels(rewriter, inner, dims[0] * groups)
+    return new and [view(x, source), *new, view(result, node.writes[0])]
 
 
 def _channels(rewriter: Rewriter, node: Node, rows: int) -> Sequence[Node] | None:

@@ -87,9 +87,26 @@ def _check(proto: onnx.ModelProto, folder: Path | None, name: str) -> None:
         _check_operators(proto, name)
         bare = _without_weights(proto)
         ArrayReader(folder, name).embed(bare.graph)
+        _check_deprecated(bare)
         onnx.checker.check_model(bare)
     except (onnx.checker.ValidationError, ValueError, TypeError) as error:
         raise ModelError(f"'{name}' is not a valid ONNX model: {one_line(error)}") from error
+
+
+def _check_deprecated(bare: onnx.ModelProto) -> None:
+    """Check GroupNormalization of opsets 18 to 20 by itself, and put what is no fault in its place.
+
+    It is deprecated, for its scale of one number a group, and the checker takes that for unknown;
+    exporters write it, and its attributes and inputs are those of opset 21.
+    """
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version, context.opset_imports = bare.ir_version, {"": 21}
+    if max((e.version for e in bare.opset_import if e.domain in ("", "ai.onnx")), default=0) >= 21:
+        return
+    for node in bare.graph.node:
+        if node.op_type == "GroupNormalization" and node.domain in ("", "ai.onnx"):
+            onnx.checker.check_node(node, context)
+            node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output, node.name))
 
 
 def _check_operators(proto: onnx.ModelProto, name: str) -> None:

@@ -8,6 +8,7 @@ known as soon as the input shapes are. Invariant: never guesses: what is not sur
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,16 @@ from tilesmith.search_space.workload import shape_text
 _SMALL = 4096
 """Elements up to which a value computed during import is kept (shapes are short)."""
 
-_CEIL_MODE_RIGHT = 22
-"""Opset from which on ONNX's inference leaves out pooling windows that start behind the input."""
+_RIGHT_FROM = {
+    "AveragePool": 22, "LpPool": 22, "MaxPool": 22, "GreaterOrEqual": 16, "LessOrEqual": 16,
+}  # fmt: skip
+"""Opsets whose inference is taken for models of earlier ones, too.
+
+Before them ONNX counts pooling windows that start behind the input (with `ceil_mode`), or infers
+nothing."""
+
+_LIKE_INPUT = ("GroupNormalization", "MeanVarianceNormalization")
+"""Operators that ONNX defines by functions and infers nothing for: they keep shape and dtype."""
 
 _ONNX_NAMES = {
     "float8_e4m3": "FLOAT8E4M3FN", "float8_e5m2": "FLOAT8E5M2", "float32": "FLOAT",
@@ -84,9 +93,12 @@ def infer_outputs(
     Raises:
         ModelError: the inputs do not go together.
     """
+    if node.is_onnx(*_LIKE_INPUT):
+        _check_groups(node, tensors)
+        return {name: replace(tensors[node.inputs[0]], name=name) for name in node.writes[:1]}
     version = opsets.get(node.domain, 1)
-    if node.is_onnx("AveragePool", "LpPool", "MaxPool") and node.attribute("ceil_mode", 0):
-        version = max(version, _CEIL_MODE_RIGHT)
+    if not node.domain:
+        version = max(version, _RIGHT_FROM.get(node.operator, 1))
     if not onnx.defs.has(node.operator, version, node.domain):
         return {}
     schema = onnx.defs.get_schema(node.operator, version, node.domain)
@@ -114,6 +126,26 @@ def infer_outputs(
     except (onnx.checker.ValidationError, RuntimeError):
         return {}
     return {name: info_of_type(name, proto, {}) for name, proto in found.items()}
+
+
+def _check_groups(node: Node, tensors: Mapping[str, TensorInfo]) -> None:
+    """Raise `ModelError` where a GroupNormalization's channels cannot be cut as it says."""
+    dims = tensors[node.inputs[0]].shape
+    if node.operator != "GroupNormalization" or dims is None:
+        return
+    groups = int(node.attribute("num_groups"))
+    if len(dims) < 2 or groups < 1 or dims[1] % groups:
+        raise ModelError(
+            f"{node.describe()} has num_groups={groups}, and its input is {shape_text(dims)}; the "
+            "second axis has to be a multiple of it"
+        )
+    for name in node.inputs[1:]:
+        shape = tensors[name].shape
+        if shape is not None and shape not in ((groups,), (dims[1],)):
+            raise ModelError(
+                f"{node.describe()} takes '{name}' of shape {shape_text(shape)}; one number for "
+                f"each of {groups} groups (before opset 21) or {dims[1]} channels is needed"
+            )
 
 
 def known_values(

@@ -311,3 +311,76 @@ def test_a_node_that_fails_is_named() -> None:
     function = HostFunction.of(graph.nodes[0], graph.opsets)
     with pytest.raises(JobError, match=r"Reshape 'y' failed on the host \(onnx.reference\)"):
         function.run({"x": np.zeros((2, 3), np.float32), "s": np.array([7, 7])})
+
+
+@pytest.mark.parametrize("operator", ["Scatter", "ScatterElements"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_elements_are_scattered(operator: str, axis: int) -> None:
+    """Fewer than the data has, negative indices among them."""
+    extent = (5, 4, 3)[axis]
+    indices = np.random.default_rng(0).permuted(
+        np.arange(extent) - 2 + np.zeros((2, 2, extent), int), axis=-1
+    )[..., :2]
+    model = model_of(
+        "g (float[5, 4, 3] x, float[2, 2, 2] u) => (float[5, 4, 3] y) "
+        f"{{ y = {operator}<axis={axis}>(x, i, u) }}",
+        10 if operator == "Scatter" else 17, i=np.moveaxis(indices, -1, axis),
+    )  # fmt: skip
+    check(model)
+
+
+@pytest.mark.parametrize("reduction", ["add", "mul", "max", "min"])
+def test_scattered_elements_are_combined(reduction: str) -> None:
+    model = model_of(
+        "g (float[5, 3] x, float[7, 2] u) => (float[5, 3] y) "
+        f'{{ y = ScatterElements<reduction="{reduction}">(x, i, u) }}',
+        18, i=np.random.default_rng(0).integers(-5, 5, (7, 2)),
+    )  # fmt: skip
+    check(model)
+
+
+def test_scattering_beyond_the_axis_is_an_error() -> None:
+    model = model_of(
+        "g (float[3] x, float[1] u) => (float[3] y) { y = ScatterElements(x, i, u) }",
+        i=np.array([3]),
+    )
+    with pytest.raises(JobError, match="index 3 of an axis with 3 entries"):
+        run_reference(import_model(model), {"x": random(3), "u": random(1)})
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+@pytest.mark.parametrize("depth", [np.array(4), np.array([4])])
+def test_one_hot_takes_a_depth_of_one_element(depth: Any, axis: int) -> None:
+    model = model_of(
+        f"g (int64[2, 3] x) => (float[A, B, C] y) {{ y = OneHot<axis={axis}>(x, depth, values) }}",
+        depth=depth, values=np.array([2.5, -1], np.float32),
+    )  # fmt: skip
+    inputs = {"x": np.array([[0, 3, -1], [4, -5, 1]])}
+    assert_close(run_reference(import_model(model), inputs), expected(model, inputs))
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize("opset", [18, 20, 21, 22])
+@pytest.mark.parametrize("shape", [(2, 6, 5), (1, 6, 3, 4)])
+def test_group_normalisation_of_every_opset(shape: tuple[int, ...], opset: int, kind: str) -> None:
+    """Scale and bias are one a group before opset 21, one a channel from then on."""
+    x = random(*shape).astype({"float": np.float32, "double": np.float64}[kind])
+    size = 3 if opset < 21 else 6
+    scale, bias = random(size).astype(x.dtype), random(size, seed=1).astype(x.dtype)
+    dims = ", ".join(map(str, shape))
+    model = model_of(
+        f"g ({kind}[{dims}] x) => ({kind}[{dims}] y) "
+        "{ y = GroupNormalization<num_groups=3, epsilon=0.01>(x, s, b) }",
+        opset, s=scale, b=bias,
+    )  # fmt: skip
+    groups = x.reshape(shape[0], 3, -1).astype(np.float64)
+    mean, variance = groups.mean(-1, keepdims=True), groups.var(-1, keepdims=True)
+    normal = ((groups - mean) / np.sqrt(variance + 0.01)).reshape(shape)
+    wide = [np.repeat(p, 6 // size).reshape(-1, *[1] * (len(shape) - 2)) for p in (scale, bias)]
+    graph = import_model(model)
+    lowered = prepared(graph)
+    assert (kind == "float") == any(node.kind == "kernel" for node in lowered.nodes)
+    for stage in (graph, lowered):
+        found = run_reference(stage, {"x": x})["y"]
+        assert found.dtype == x.dtype
+        np.testing.assert_allclose(found, normal * wide[0] + wide[1], 1e-4, 1e-5)

@@ -294,3 +294,35 @@ def test_unnamed_dtypes_inside_a_model_are_left_to_the_host() -> None:
     text = "g (float[3] x) => (float[3] y) { t = Cast<to=8>(x) y = Cast<to=1>(t) }"
     graph = import_model(model_of(text))
     assert graph.info("t").dtype == ""
+
+
+def test_groups_that_do_not_cut_channels_are_refused() -> None:
+    text = "g (float[2, 6, 5] x) => (float[A, B, C] y) {{ y = GroupNormalization<{}>(x, s, b) }}"
+    for given, size, opset, sentence in (
+        ("num_groups=4", 6, 21, "num_groups=4, and its input is 2x6x5"),
+        ("num_groups=0", 6, 18, "num_groups=0, and its input is 2x6x5"),
+        ("num_groups=3", 5, 18, "takes 's' of shape 5; one number for each of 3 groups"),
+        ("epsilon=0.1", 6, 18, "Required attribute 'num_groups' is missing"),
+    ):
+        model = model_of(text.format(given), opset, s=random(size), b=random(size))
+        with pytest.raises(ModelError, match=sentence):
+            import_model(model)
+
+
+@pytest.mark.parametrize(
+    ("body", "opset"),
+    [
+        ("y = GroupNormalization<num_groups=2>(x, s, s)", 18),
+        ("y = GroupNormalization<num_groups=2>(x, w, w)", 21),
+        ("y = MeanVarianceNormalization(x)", 13),
+        ("y = GreaterOrEqual(x, x)", 12),
+        ("y = LessOrEqual(x, x)", 13),
+    ],
+)
+def test_shapes_are_inferred_where_onnx_infers_none(body: str, opset: int) -> None:
+    weights = {"s": random(2), "w": random(4)}
+    used = {name: value for name, value in weights.items() if f", {name}" in body}
+    kind = "bool" if "Equal" in body else "float"
+    text = f"g (float[2, 4, 3, 5] x) => ({kind}[A, B, C, D] y) {{ {body} }}"
+    (output,) = import_model(model_of(text, opset, **used)).outputs
+    assert (output.dtype, output.shape) == ("bool" if kind == "bool" else "float32", (2, 4, 3, 5))
