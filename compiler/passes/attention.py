@@ -18,9 +18,12 @@ from tilesmith.compiler.passes.attention_masks import (
     mask_of,
     spread,
 )
+from tilesmith.compiler.passes.elementwise import formula_in, is_elementwise
 from tilesmith.compiler.passes.views import is_view
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.formula import operand
+from tilesmith.search_space.ir.scalar import call
 from tilesmith.search_space.workload import ParameterValue, Workload, shape_text
 
 
@@ -31,9 +34,10 @@ class FuseAttention(Pass):
         s = matmul(q, k') * c + mask; p = softmax(s); y = matmul(p, v)      before
         y = attention(q, k, v, mask)                                        after
 
-    Keys that were transposed for the product are taken as they were before; a transposition that
-    is still needed is merged with the one there was; a mask may be spread over sequences, heads
-    and queries (`attention_masks`).
+    So does attention whose weights are guarded, `where(is_nan(p), 0, p)`, as exporters write it
+    for queries that every key is masked from. Keys that were transposed for the product are taken
+    as they were before; a transposition that is still needed is merged with the one there was; a
+    mask may be spread over sequences, heads and queries (`attention_masks`).
 
     Contract: a lowered graph in; the parts are fused where nothing else reads what lies between
     and `accepts` takes the workload; same values up to roundings.
@@ -66,12 +70,16 @@ def _fuse(rewriter: Rewriter, node: Node, accepts: Callable[[Workload], bool]) -
         return
     between: list[Node] = []
     weights = _sole_producer(rewriter, node.inputs[0], between)
+    guarded = weights is not None and _is_guard(weights)
+    if guarded and weights is not None:
+        between.append(weights)
+        weights = _sole_producer(rewriter, weights.inputs[0], between)
     if weights is None or weights.workload is None or weights.workload.operator != "softmax":
         return
     scores, mask = _masked_scores(rewriter, weights.inputs[0], between)
     if scores is None or scores.workload is None or not _are_scores(scores, weights, mix):
         return
-    found = _workload(scores.workload, mix, mask)
+    found = _workload(scores.workload, mix, mask, guarded)
     if found is None or not accepts(found):
         return
     keys, made = scores.inputs[1], list[Node]()
@@ -82,6 +90,15 @@ def _fuse(rewriter: Rewriter, node: Node, accepts: Callable[[Workload], bool]) -
     fused = kernel(found, operands, node.outputs[0], node.name)
     rewriter.replace((scores, weights, *between, node), *made, fused)
     _drop_unread(rewriter, scores.inputs[1])
+
+
+def _is_guard(node: Node) -> bool:
+    """Whether a kernel makes what is no number 0."""
+    found = node.workload
+    return found is not None and is_elementwise(node) and formula_in(found) == _GUARD
+
+
+_GUARD = call("where", call("is_nan", operand(0)), 0.0, operand(0))
 
 
 def _masked_scores(
@@ -157,9 +174,10 @@ def _are_scores(scores: Node, weights: Node, mix: Workload) -> bool:
     )
 
 
-def _workload(scores: Workload, mix: Workload, mask: Mask | None) -> Workload | None:
+def _workload(scores: Workload, mix: Workload, mask: Mask | None, guarded: bool) -> Workload | None:
     parameters: dict[str, ParameterValue] = {name: scores.integer(name) for name in "mnk"}
     parameters["heads"] = scores.integer("batch")
+    parameters["guard"] = int(guarded)
     if mask is not None:
         parameters |= {"mask": mask.kind, "batch": mask.batch, "heads": mask.heads}
     if mix.integer("n") != scores.integer("k"):

@@ -7,6 +7,9 @@ A mask is added to the scores: for each sequence one row for all queries (`row`)
 (`full`); or rows for all sequences alike (`shared`), for each head (`heads`), for each head of each
 sequence (`each`). On Trainium-like cores scores never leave the chip; on CPUs those of a block of
 queries stay in the caches of the thread that made them.
+
+A query whose every key is left out (a mask of minus infinities) has no softmax: its results are not
+numbers, or, with a guard, zero, as if its weights were.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ class Attention(Template):
         Parameter("batch", "independent sequences", 1),
         Parameter("mask", "added to the scores", "none", choices=("none", *MASKS)),
         Parameter("scale", "factor of the scores (default: 1 / sqrt(k))", ""),
+        Parameter("guard", "1: results of queries without a softmax are 0", 0, minimum=0),
     )
     examples = (
         "attention m=19 n=33 k=7 heads=2",
@@ -54,6 +58,7 @@ class Attention(Template):
         "attention m=24 n=33 k=8 batch=2 heads=3 mask=heads",
         "attention m=24 n=33 k=8 batch=2 heads=2 mask=each dtype=bfloat16",
         "attention m=40 n=128 k=130 heads=2 scale=0.25",
+        "attention m=21 n=35 k=8 heads=2 mask=shared guard=1",
         "attention m=128 n=128 k=64 heads=3 dtype=bfloat16",
         "attention m=65 n=600 k=64 heads=2 v=40 mask=row dtype=bfloat16",
     )
@@ -62,6 +67,10 @@ class Attention(Template):
         if workload.dtype not in DTYPES:
             raise WorkloadError(
                 f"operator 'attention': dtype={workload.dtype}; one of {', '.join(DTYPES)}"
+            )
+        if workload.integer("guard") > 1:
+            raise WorkloadError(
+                f"operator 'attention': guard={workload.integer('guard')}; 0 or 1 is expected"
             )
         text = workload.text("scale")
         try:
@@ -112,6 +121,8 @@ class Attention(Template):
             scores = scores + np.expand_dims(inputs["mask"], missing)
         powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights = powers / powers.sum(axis=-1, keepdims=True)
+        if workload.integer("guard"):
+            weights = np.where(np.isnan(weights), 0, weights)
         return np.asarray(weights @ inputs["v"])
 
     def compute(self, workload: Workload, turn: str = "keys") -> ComputeDefinition:
@@ -144,6 +155,7 @@ class Attention(Template):
             masked = call("add", masked, Load("mask", tuple(where[name] for name in MASKS[kind])))
         power = call("exp", call("subtract", at("z", *pair), at("top", i)))
         mixed = call("multiply", at("p", *pair), at("v", j, e))
+        result = guarded(workload, at("t", i), call("multiply", at("o", i, e), at("t", i)))
         stages = (
             Stage(turned, (b, h, along, k), scaled),
             Stage("s", (b, h, *pair), product, (k,), "sum"),
@@ -153,10 +165,18 @@ class Attention(Template):
             Stage("total", (b, h, i), at("p", *pair), (j,), "sum"),
             Stage("t", (b, h, i), call("reciprocal", at("total", i))),
             Stage("o", (b, h, i, e), mixed, (j,), "sum"),
-            Stage("y", (b, h, i, e), call("multiply", at("o", i, e), at("t", i))),
+            Stage("y", (b, h, i, e), result),
         )
         tensors = tuple(
             Tensor(o.name, o.shape, o.dtype, workload.is_constant(o.name))
             for o in self.inputs(workload)
         )
         return ComputeDefinition("attention", tensors, stages)
+
+
+def guarded(workload: Workload, total: Scalar, result: Scalar) -> Scalar:
+    """A result of a query whose powers (or their sum) are `total`: 0 where that is not a number and
+    there is a guard."""
+    if not workload.integer("guard"):
+        return result
+    return call("where", call("equal", total, total), result, 0.0)

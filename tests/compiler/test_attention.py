@@ -29,8 +29,11 @@ HEADS = """g (float[2, 20, 24] x{more}) => (float[2, 20, 24] y) {{
   q0 = MatMul(x, wq) q1 = Reshape(q0, split) q = Transpose<perm = [0, 2, 1, 3]>(q1)
   k0 = MatMul(x, wk) k1 = Reshape(k0, split) k = Transpose<perm = [0, 2, 3, 1]>(k1)
   v0 = MatMul(x, wv) v1 = Reshape(v0, split) v = Transpose<perm = [0, 2, 1, 3]>(v1)
-  {scores} p = Softmax<axis = -1>(s) c1 = MatMul(p, v) c2 = Transpose<perm = [0, 2, 1, 3]>(c1)
+  {scores} {weights} c1 = MatMul(p, v) c2 = Transpose<perm = [0, 2, 1, 3]>(c1)
   y = Reshape(c2, whole) }}"""
+
+GUARDED = "w = Softmax<axis = -1>(s) bad = IsNaN(w) p = Where(bad, zero, w)"
+"""As PyTorch's exporter writes scaled_dot_product_attention with a mask of truth values."""
 
 SCALED = "s0 = MatMul(q, k) s1 = Mul(s0, third) "
 
@@ -48,6 +51,8 @@ MASKED = {
                "s = Where(drop, infinite, s1)"),
     "chosen": ("full", ", bool[2, 1, 20, 20] keep",
                "mask = Where(keep, zero, infinite) " + SCALED + "s = Add(s1, mask)"),
+    "guarded": ("full", ", bool[2, 1, 20, 20] keep", "mask = Where(keep, zero, infinite) "
+                "q2 = Mul(q, root) k2 = Mul(k, root) s1 = MatMul(q2, k2) s = Add(s1, mask)"),
     "tokens": ("row", ", int64[2, 20] tokens",
                "m0 = Unsqueeze(tokens, ones) m1 = Cast<to = 1>(m0) m2 = Sub(one, m1) "
                "mask = Mul(m2, low) " + SCALED + "s = Add(s1, mask)"),
@@ -57,12 +62,13 @@ MASKED = {
 
 def attention(name: str) -> onnx.ModelProto:
     _, more, scores = MASKED[name]
+    weights = GUARDED if name == "guarded" else "p = Softmax<axis = -1>(s)"
     return model_of(
-        HEADS.format(more=more, scores=scores), wq=random(24, 24) / 4,
+        HEADS.format(more=more, scores=scores, weights=weights), wq=random(24, 24) / 4,
         wk=random(24, 24, seed=1) / 4, wv=random(24, 24, seed=2) / 4, third=np.float32(1 / 3),
         three=np.float32(3), split=np.array([2, 20, 3, 8]), whole=np.array([2, 20, 24]),
         bias=random(1, 3, 20, 20, seed=4), low=np.float32(-1e9), infinite=np.float32(-np.inf),
-        zero=np.float32(0), one=np.float32(1), ones=np.array([1, 2]),
+        root=np.float32(3**-0.5), zero=np.float32(0), one=np.float32(1), ones=np.array([1, 2]),
         causal=np.tril(np.ones((1, 1, 20, 20))) > 0,
     )  # fmt: skip
 
@@ -92,7 +98,20 @@ def test_masked_attention_is_one_kernel(name: str, target: Target) -> None:
     assert_close(executable.run(inputs), expected(model, inputs), 1e-5)
 
 
-@pytest.mark.parametrize("name", ["row", "causal", "chosen"])
+@pytest.mark.parametrize("target", [TRN1, HOST], ids=lambda target: target.name)
+def test_a_guard_makes_what_every_key_is_masked_from_zero(target: Target) -> None:
+    model = attention("guarded")
+    executable, inputs = build(import_model(model), target), given(model)
+    inputs["keep"][1, 0, 3:7] = False
+    found = executable.run(inputs)
+    assert_close(found, expected(model, inputs), 1e-5)
+    assert not found["y"][1, 3:7].any() and found["y"][1, 7].all()
+    kernels = [step.workload for step in executable.recipe.steps if getattr(step, "workload", "")]
+    (fused,) = [text for text in kernels if text.startswith("attention")]
+    assert fused.endswith("guard=1")
+
+
+@pytest.mark.parametrize("name", ["row", "causal", "chosen", "guarded"])
 def test_masked_attention_in_bf16(name: str) -> None:
     model = attention(name)
     options = BuildOptions(precision="bf16")

@@ -20,6 +20,7 @@ from tilesmith.codegen.trainium.kernel.builder import Kernel
 from tilesmith.codegen.trainium.selection.nests import Environment, Nest, NestAccess
 from tilesmith.codegen.trainium.selection.patterns import (
     BINARY,
+    MIRRORED,
     REVERSED,
     UNARY,
     affine_argument,
@@ -316,9 +317,8 @@ class Emission:
         if isinstance(a, Tile) and scalar_b:
             self.kernel.tensor_scalar(out, self.fit(a, out), op, b, engine=self.copier)
         elif isinstance(b, Tile) and scalar_a:
-            if op == "is_ge":  # a >= b is 1 - (b > a)
-                wide = self.fit(b, out)
-                self.kernel.tensor_scalar(out, wide, "is_gt", a, "reverse_subtract", 1.0)
+            if op in MIRRORED:
+                self.kernel.tensor_scalar(out, self.fit(b, out), MIRRORED[op], a)
                 return
             if op not in REVERSED:
                 raise CodegenError(f"'{op}' of a number and a tile has no instruction")

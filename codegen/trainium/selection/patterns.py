@@ -20,10 +20,18 @@ from tilesmith.search_space.ir.scalar import Call, Const, Scalar
 BINARY = {
     "add": "add", "subtract": "subtract", "multiply": "multiply", "divide": "divide",
     "maximum": "max", "minimum": "min", "power": "pow", "greater_equal": "is_ge",
+    "greater": "is_gt", "less": "is_lt", "less_equal": "is_le", "equal": "is_equal",
 }  # fmt: skip
 REVERSED = {
-    "add": "add", "multiply": "multiply", "max": "max", "min": "min",
-    "subtract": "reverse_subtract", "divide": "reverse_divide",
+    "add": "add",
+    "multiply": "multiply",
+    "max": "max",
+    "min": "min",
+    "subtract": "reverse_subtract",
+    "divide": "reverse_divide",
+}
+MIRRORED = {
+    "is_ge": "is_le", "is_le": "is_ge", "is_gt": "is_lt", "is_lt": "is_gt", "is_equal": "is_equal",
 }  # fmt: skip
 UNARY = {
     "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "tanh": "tanh", "erf": "erf",

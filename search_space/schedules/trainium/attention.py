@@ -56,6 +56,8 @@ class AttentionSpace(AttentionSchedule):
         powers = (("powers", "psum"), ("powers", "sbuf"))
         if self.mask != "none":
             return powers if self.mask == "row" else powers[1:]
+        if self.workload.integer("guard"):  # the diagonal spreads what is not a number
+            return powers
         whole = self.m <= self.cols or self.m % self.cols == 0
         many = self.n > 2 * self.cols
         first, other = ("sbuf", "psum") if self.shared and many else ("psum", "sbuf")

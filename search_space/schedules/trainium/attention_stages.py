@@ -33,6 +33,7 @@ from tilesmith.search_space.attention_masks import MASKS
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.expression import const, minimum
 from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, call
+from tilesmith.search_space.operators.attention import guarded
 from tilesmith.search_space.schedules.trainium.machine import memories
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.spaces.config import Config
@@ -115,7 +116,8 @@ class AttentionStages:
         mixed = call("multiply", at("pt", h, m, n), at("v.ones", h, n, one))
         stages.total("o", (m, one), mixed, n, "sum")
         sums = Load("o", (b.var, h.var, m.var, const(self.width)))
-        stages.map("row", (h, m, e), call("divide", at("o", h, m, e), sums))
+        result = guarded(self.workload, sums, call("divide", at("o", h, m, e), sums))
+        stages.map("row", (h, m, e), result)
         stages.map("y", (h, m, e), at("row", h, m, e))
         return ComputeDefinition("attention", self._tensors(), tuple(stages.found))
 
