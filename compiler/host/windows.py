@@ -239,10 +239,11 @@ def _pads(
 
 
 def _count(extent: int, sides: Sequence[int], reach: int, stride: int, ceil: bool) -> int:
-    """Number of windows along an axis with explicit padding."""
+    """Number of windows along an axis with explicit padding, as ONNX infers it: one, too, where
+    the window exceeds the padded axis by less than a step."""
     before, after = sides
     room = extent + before + after - reach
-    count = (room + (stride - 1 if ceil else 0)) // stride + 1
+    count = max(0, math.trunc((room + (stride - 1 if ceil else 0)) / stride) + 1)
     while ceil and count > 1 and (count - 1) * stride >= extent + before:
         count -= 1
     return count

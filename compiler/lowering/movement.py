@@ -101,21 +101,36 @@ def lower_pad(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     axes = integers(node, "", 3, rewriter.constant)
     if not is_computable(source) or sides is None or value is None or axes is None:
         return None
-    if mode not in ("constant", "edge", "reflect") or min(sides) < 0:
+    if mode not in ("constant", "edge", "reflect"):
         return None
     rank = len(source.dims)
     before, after = [0] * rank, [0] * rank
     count = len(sides) // 2
     for position, axis in enumerate(axes or range(rank)):
         before[axis], after[axis] = sides[position], sides[count + position]
+    sides_of = zip(source.dims, before, after, strict=True)
+    kept = tuple(extent + min(0, b) + min(0, a) for extent, b, a in sides_of)
+    if min(kept, default=1) < 1:
+        return None
+    cut = _cut(rewriter, node, kept, before) if kept != source.dims else node
     parameters: dict[str, ParameterValue] = {
-        "shape": shape_text(source.dims),
-        "before": shape_text(before),
-        "after": shape_text(after),
+        "shape": shape_text(kept),
+        "before": shape_text(max(0, b) for b in before),
+        "after": shape_text(max(0, a) for a in after),
         "mode": mode,
-        "value": f"{value:g}" if mode == "constant" else "0",
+        "value": f"{value:.9g}" if mode == "constant" else "0",
     }
-    return [make_kernel(rewriter, "pad", parameters, (node.inputs[0],), node)]
+    if cut is node:
+        return [make_kernel(rewriter, "pad", parameters, (source.name,), node)]
+    return [cut, make_kernel(rewriter, "pad", parameters, cut.outputs, node)]
+
+
+def _cut(rewriter: Rewriter, node: Node, kept: Dims, before: Sequence[int]) -> Node:
+    """What negative pads leave of a Pad's input, before anything is put around it."""
+    source = rewriter.info(node.inputs[0])
+    data = rewriter.add_tensor(source.name, source.dtype, kept)
+    box = (tuple(max(0, -b) for b in before), kept, (1,) * len(kept))
+    return _slice(rewriter, node, source.dims, box, data)
 
 
 @rules.register("Gather")

@@ -1,16 +1,18 @@
 """MaxPool, AveragePool and the global ones -> `pool2d`.
 
-A window as large as an unpadded image is the global form. One spatial axis is taken as an image of
-height one, between views; MaxPool with indices stays on the host.
+A window as large as an unpadded image, or larger, is the global form. One spatial axis is taken as
+an image of height one, between views; MaxPool with indices stays on the host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tilesmith.compiler.graph import Node
 from tilesmith.compiler.lower import as_image, from_image, is_computable, make_kernel, rules
 from tilesmith.compiler.lowering.convolution import window
+from tilesmith.compiler.onnx.access import pads, spatial
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.workload import ParameterValue
 
@@ -29,6 +31,7 @@ def _pool(rewriter: Rewriter, node: Node, kind: str) -> Sequence[Node] | None:
     info = rewriter.info(node.inputs[0])
     if not is_computable(info) or len(info.dims) not in (3, 4):
         return None
+    node = _fitted(node, info.dims[2:], rewriter.info(node.writes[0]).dims[2:])
     geometry = window(node, info.dims[2:], tuple(node.attribute("kernel_shape")))
     whole = (geometry["h"], geometry["w"]) == (geometry["kh"], geometry["kw"])
     if whole and geometry["pad"] == "0" and geometry["dilation"] == "1":
@@ -43,6 +46,32 @@ def _pool(rewriter: Rewriter, node: Node, kind: str) -> Sequence[Node] | None:
     if kind == "average":
         parameters["count_include_pad"] = int(node.attribute("count_include_pad", 0))
     return _image_kernel(rewriter, node, parameters)
+
+
+def _fitted(node: Node, extents: tuple[int, ...], counts: tuple[int, ...]) -> Node:
+    """The same pooling with no window larger than what it slides over, padding included.
+
+    Along an axis with a single window, the cells that lie behind the padding are left out of it,
+    and the step is so long that there is no other; ONNX infers one such window where it exceeds
+    the padded axis by less than a step.
+    """
+    rank = len(extents)
+    kernel = list(node.attribute("kernel_shape"))
+    sides, strides = pads(node, extents, tuple(kernel)), list(spatial(node, "strides", rank))
+    dilations = spatial(node, "dilations", rank)
+    exceeding = False
+    for axis, (extent, (before, after)) in enumerate(zip(extents, sides, strict=True)):
+        room = extent + before + after
+        if counts[axis] == 1 and (kernel[axis] - 1) * dilations[axis] + 1 > room > 0:
+            exceeding = True
+            kernel[axis] = (room - 1) // dilations[axis] + 1
+            strides[axis] = max(strides[axis], room)
+    if not exceeding:
+        return node
+    kept = dict(node.attributes) | {"kernel_shape": tuple(kernel), "strides": tuple(strides)}
+    kept["pads"] = (*(before for before, _ in sides), *(after for _, after in sides))
+    kept["auto_pad"] = "NOTSET"
+    return replace(node, attributes=tuple(sorted(kept.items())))
 
 
 @rules.register("GlobalAveragePool")
