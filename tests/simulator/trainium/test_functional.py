@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_kernels import random_kernel
 
+from tests.codegen.trainium.random_kernels import random_kernel
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.kernel.builder import Kernel
 from tilesmith.search_space.errors import InputError

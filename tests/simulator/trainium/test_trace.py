@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from random_kernels import random_kernel
 
+from tests.codegen.trainium.random_kernels import random_kernel
 from tilesmith.codegen.trainium.isa.instructions import Space
 from tilesmith.search_space.errors import InputError
 from tilesmith.simulator.trainium.picture import page, write_picture

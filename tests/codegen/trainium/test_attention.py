@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_kernels import F, P, unfinished
 
+from tests.codegen.trainium.random_kernels import F, P, unfinished
 from tests.conformance.accelerator_checks import TARGET, check, run
 from tests.conformance.template_checks import random_inputs
 from tilesmith.codegen.structures import default_of, space_of

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_kernels import random_kernel
 
+from tests.codegen.trainium.random_kernels import random_kernel
 from tilesmith.codegen.trainium.isa.core import DMA_QUEUES, ENGINES, Core
 from tilesmith.codegen.trainium.isa.instructions import Op
 from tilesmith.codegen.trainium.isa.verification import verify_synchronisation

@@ -11,10 +11,7 @@ import pytest
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.search_space.target import load_target
 
-sys.path[:0] = [
-    str(Path(__file__).parents[2] / "benchmarks" / "accelerator"),
-    str(Path(__file__).parent),
-]
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks" / "accelerator"))
 
 
 @pytest.fixture(scope="session")

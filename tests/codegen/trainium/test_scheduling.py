@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.trainium.random_kernels import F, P, unfinished
+from tests.codegen.trainium.random_kernels import F, P, unfinished
 from tilesmith.codegen.trainium.isa.core import ENGINES, Core
 from tilesmith.codegen.trainium.isa.footprints import footprints
 from tilesmith.codegen.trainium.isa.instructions import OPERANDS, InstructionStream, Op, Space

@@ -81,7 +81,7 @@ def test_only_calibratable_constants_are_fitted():
 
 
 def test_the_kernel_of_the_documentation_runs():
-    text = (Path(__file__).parents[2] / "docs" / "accelerators.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "accelerators.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
     names: dict[str, object] = {}
     exec(code, names)
@@ -93,7 +93,7 @@ def test_the_kernel_of_the_documentation_runs():
 def test_the_example_runs_and_more_copies_are_faster(capsys, tmp_path, monkeypatch):
     page = tmp_path / "page.html"
     monkeypatch.setattr(sys, "argv", ["accelerator_kernel.py", str(page)])
-    path = Path(__file__).parents[2] / "examples" / "accelerator_kernel.py"
+    path = Path(__file__).parents[3] / "examples" / "accelerator_kernel.py"
     runpy.run_path(str(path), run_name="__main__")
     text = capsys.readouterr().out
     times = [float(t) for t in re.findall(r"copies of each tile: ([\d.]+) us", text)]
