@@ -32,6 +32,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx.backend.test import BackendTest
 from onnx.backend.test.loader import load_model_tests
@@ -90,6 +91,19 @@ class Outcome:
         return not self.reason
 
 
+class _Suite(BackendTest):
+    """ONNX's runner, which fails at scalars in sequences: it asks how many elements they have."""
+
+    @classmethod
+    def assert_similar_outputs(
+        cls, ref_outputs: Any, outputs: Any, *tolerances: Any, **more: Any
+    ) -> None:
+        """Raise `AssertionError` where outputs differ."""
+        if isinstance(outputs, np.ndarray) and outputs.ndim == 0:
+            ref_outputs, outputs = [ref_outputs], [outputs]
+        super().assert_similar_outputs(ref_outputs, outputs, *tolerances, **more)
+
+
 class _Watched(TilesmithBackend):
     """The backend, remembering the last model it prepared."""
 
@@ -106,7 +120,7 @@ class _Watched(TilesmithBackend):
 def _runner() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return BackendTest(_Watched, __name__)
+        return _Suite(_Watched, __name__)
 
 
 @cache

@@ -40,6 +40,7 @@ from tilesmith.compiler.program import (
     Step,
     TensorRef,
 )
+from tilesmith.compiler.value_types import is_value_type
 from tilesmith.search_space.dtypes import STORED, size_of
 from tilesmith.search_space.errors import ModelError, TargetError, TilesmithError
 from tilesmith.search_space.files import written
@@ -270,7 +271,7 @@ class _Reader:
     def _ref(self, raw: Any) -> TensorRef:
         shape = raw["shape"]
         dims = None if shape is None else tuple(self._natural(s, "an extent") for s in shape)
-        if raw["dtype"] not in (*STORED, ""):
+        if raw["dtype"] not in (*STORED, "") and not is_value_type(str(raw["dtype"])):
             raise self._damaged(f"tensor '{raw['name']}' has the dtype {raw['dtype']!r}")
         info = TensorInfo(str(raw["name"]), raw["dtype"], dims)
         stored = raw.get("stored", "")

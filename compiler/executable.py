@@ -32,6 +32,7 @@ from tilesmith.compiler.program import (
     TensorRef,
     view_of,
 )
+from tilesmith.compiler.value_types import fits, own, texts
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import JobError, ModelError
 from tilesmith.search_space.workload import shape_text
@@ -77,7 +78,6 @@ class Executable:
         self._constants = aligned_copy(recipe.constants)
         self._views: dict[str, NDArray[Any]] = {}
         self._known = {ref.info.name: ref.info for ref in recipe.inputs}
-        self._dtypes = {name: to_numpy(info.dtype) for name, info in self._known.items()}
         self._segments: list[_Run] = []
         for is_kernel, steps in groupby(recipe.steps, lambda s: isinstance(s, KernelStep)):
             if is_kernel:
@@ -137,7 +137,7 @@ class Executable:
                 self._put(ref, inputs[ref.info.name], values)
             for segment in self._segments:
                 segment(values)
-            return {r.info.name: np.array(self._get(r, values)) for r in self.recipe.outputs}
+            return {r.info.name: own(self._get(r, values)) for r in self.recipe.outputs}
 
     def bind(self, inputs: Arrays) -> BoundRun:
         """Put inputs in place once, for runs that copy nothing; errors as `run`.
@@ -158,16 +158,17 @@ class Executable:
             if name not in inputs:
                 names = ", ".join(self._known)
                 raise ModelError(f"input '{name}' of '{self.name}' is missing; it takes {names}")
-            array = np.asarray(inputs[name])
-            if array.shape != info.shape:
+            value = inputs[name]
+            if info.shape is not None and np.shape(value) != info.shape:
                 raise ModelError(
-                    f"input '{name}' of '{self.name}' has the shape {shape_text(array.shape)}; "
-                    f"{shape_text(info.dims)} is expected"
+                    f"input '{name}' of '{self.name}' has the shape {shape_text(np.shape(value))}; "
+                    f"{shape_text(info.shape)} is expected"
                 )
-            if array.dtype != self._dtypes[name]:
+            if not fits(value, info.dtype):
+                held = isinstance(value, list | tuple) or value is None
+                kind = type(value).__name__ if held else f"dtype {np.asarray(value).dtype}"
                 raise ModelError(
-                    f"input '{name}' of '{self.name}' is of dtype {array.dtype}; "
-                    f"{info.dtype} is expected"
+                    f"input '{name}' of '{self.name}' is of {kind}; {info.dtype} is expected"
                 )
 
     def _memory(self, ref: TensorRef) -> NDArray[Any]:
@@ -183,7 +184,7 @@ class Executable:
         if ref.place.region == "arena":
             self._memory(ref)[...] = array
         else:
-            values[ref.info.name] = array
+            values[ref.info.name] = texts(array) if isinstance(array, np.ndarray) else array
 
     def _get(self, ref: TensorRef, values: Mapping[str, Any]) -> Any:
         if ref.place.region == "value":
@@ -261,4 +262,4 @@ class BoundRun:
 
     def outputs(self) -> dict[str, NDArray[Any]]:
         """Copies of what the last run gave, by name."""
-        return {ref.info.name: np.array(self._read(ref, self._values)) for ref in self._outputs}
+        return {ref.info.name: own(self._read(ref, self._values)) for ref in self._outputs}

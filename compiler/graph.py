@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.dtypes import STORED, size_of
 from tilesmith.search_space.workload import Workload, shape_text
 
 INTERNAL_DOMAIN = "tilesmith"
@@ -46,7 +46,7 @@ KERNEL = "Kernel"
 @dataclass(frozen=True)
 class TensorInfo:
     """A tensor's name, element type ("" if Tilesmith has no name for it) and shape (None:
-    unknown)."""
+    unknown). Values of the host's alone have a type of `value_types`."""
 
     name: str
     dtype: str
@@ -54,8 +54,8 @@ class TensorInfo:
 
     @property
     def known(self) -> bool:
-        """Whether shape and element type are both known before running."""
-        return self.shape is not None and self.dtype != ""
+        """Whether shape and element type are both known before running: it may lie in memory."""
+        return self.shape is not None and self.dtype in STORED
 
     @property
     def dims(self) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ import numpy as np
 from tilesmith.compiler.graph import Graph, Node, TensorInfo
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.onnx.inference import infer_outputs
+from tilesmith.compiler.value_types import is_value_type
 from tilesmith.search_space.dtypes import STORED, to_numpy
 from tilesmith.search_space.errors import ModelError, VerificationError
 from tilesmith.search_space.template import template_of
@@ -127,7 +128,7 @@ def _order(graph: Graph) -> Iterator[Fault]:
 def _types(graph: Graph) -> Iterator[Fault]:
     """Element types are those Tilesmith knows, or unknown; extents are not negative."""
     for info in graph.tensors.values():
-        if info.dtype not in ("", *STORED):
+        if info.dtype not in ("", *STORED) and not is_value_type(info.dtype):
             yield None, f"'{info.name}' has the unknown element type '{info.dtype}'"
         if info.shape is not None and any(extent < 0 for extent in info.shape):
             yield None, f"'{info.name}' has the shape {shape_text(info.shape)}"

@@ -15,6 +15,7 @@ from onnx.reference.op_run import OpRun
 from tilesmith.compiler.host.call import Call, Results
 from tilesmith.compiler.host.loops import Loop, Scan
 from tilesmith.compiler.host.operators import EARLIER, OPERATORS, Operator, own_operator
+from tilesmith.compiler.host.optional import Optional
 
 
 class _Own(OpRun):
@@ -42,7 +43,7 @@ def _text(value: Any) -> Any:
 @cache
 def own_classes(opset: int) -> list[type[OpRun]]:
     """Classes for the `new_ops` of a `ReferenceEvaluator` of a model of this opset."""
-    found: list[type[OpRun]] = [Loop, Scan]
+    found: list[type[OpRun]] = [Loop, Optional, Scan]
     for name in sorted({*OPERATORS, *EARLIER}):
         if (function := own_operator(name, opset)) is not None:
             found.append(type(name, (_Own,), {"operator": staticmethod(function)}))

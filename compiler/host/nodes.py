@@ -22,6 +22,7 @@ from tilesmith.compiler.host.call import Call
 from tilesmith.compiler.host.inner import own_classes
 from tilesmith.compiler.host.kernels import run_kernel
 from tilesmith.compiler.host.operators import Operator, own_operator
+from tilesmith.compiler.value_types import texts
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.epilogue import STEPS, EpilogueStep
 from tilesmith.search_space.errors import JobError
@@ -175,7 +176,8 @@ def _type_of(value: Any) -> int:
 
 
 def _as_array(result: Any) -> Any:
-    return np.asarray(result) if isinstance(result, np.generic) else result
+    found = np.asarray(result) if isinstance(result, np.generic | str) else result
+    return texts(found) if isinstance(found, np.ndarray) else found
 
 
 def _checked(proto: onnx.NodeProto, value: Any) -> NDArray[Any]:

@@ -16,7 +16,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from tilesmith.compiler.graph import Graph, Node, Subgraph, TensorInfo, check_of
+from tilesmith.compiler.graph import Graph, Node, Subgraph, TensorInfo, attributes_of, check_of
 from tilesmith.compiler.onnx.access import shortest
 from tilesmith.compiler.onnx.arrays import ArrayReader, constant_value
 from tilesmith.compiler.onnx.file import ModelFile, read_model
@@ -27,6 +27,7 @@ from tilesmith.compiler.onnx.inference import (
     info_of_type,
     known_values,
 )
+from tilesmith.compiler.value_types import is_value_type, texts
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.workload import shape_text
 
@@ -82,6 +83,8 @@ class _Importer:
             raise ModelError(f"'{self.name}' has no outputs; export it with what it should compute")
         used |= {info.name for info in outputs}
         constants = {name: value for name, value in self.values.items() if name in used}
+        written = [name for name, value in constants.items() if value.dtype == object]
+        nodes = [*(_constant(name, constants.pop(name)) for name in written), *nodes]
         for value in constants.values():
             value.setflags(write=False)
         named = used | set(constants) | {i.name for i in inputs}
@@ -100,6 +103,7 @@ class _Importer:
             self._set_value(sparse.values.name, self.arrays.dense(sparse))
 
     def _set_value(self, name: str, array: NDArray[Any]) -> None:
+        array = texts(array)
         self.values[name] = array
         self.tensors[name] = TensorInfo(name, dtype_of(array), tuple(array.shape))
 
@@ -140,9 +144,8 @@ class _Importer:
         name = value.name
         tensor = value.type.tensor_type
         if not value.type.HasField("tensor_type"):
-            raise ModelError(
-                f"input '{name}' of '{self.name}' is not a tensor, which is unsupported"
-            )
+            self.tensors[name] = self._held(value, "input")
+            return self.tensors[name]
         if tensor.elem_type not in DTYPE_NAMES:
             known = {number: kind for kind, number in onnx.TensorProto.DataType.items()}
             kind = known.get(tensor.elem_type, f"number {tensor.elem_type}").lower()
@@ -252,19 +255,27 @@ class _Importer:
             case float():
                 return shortest(value)
             case onnx.TypeProto():
-                raise ModelError(f"'{self.name}' uses an attribute that holds a type; unsupported")
+                return value
             case _:
                 return tuple(_plain(v) for v in value)
 
     def _output(self, value: onnx.ValueInfoProto) -> TensorInfo:
-        name, kind = value.name, value.type.WhichOneof("value")
+        name = value.name
         if name not in self.tensors:
             raise ModelError(f"output '{name}' of '{self.name}' is not computed by any node")
-        if kind not in (None, "tensor_type"):
-            raise ModelError(
-                f"output '{name}' of '{self.name}' is not a tensor, which is unsupported"
-            )
+        if value.type.WhichOneof("value") not in (None, "tensor_type"):
+            self._held(value, "output")
         return self.tensors[name]
+
+    def _held(self, value: onnx.ValueInfoProto, what: str) -> TensorInfo:
+        """A sequence or an optional value, which only the host touches."""
+        info = info_of_type(value.name, value.type, self.bindings)
+        if not is_value_type(info.dtype):
+            raise ModelError(
+                f"{what} '{value.name}' of '{self.name}' is neither a tensor, a sequence nor an "
+                "optional value of those; export the model without it"
+            )
+        return info
 
 
 def _unbound(model: str, value: onnx.ValueInfoProto, bindings: Mapping[str, int]) -> str:
@@ -284,6 +295,11 @@ def _unbound(model: str, value: onnx.ValueInfoProto, bindings: Mapping[str, int]
         f"input '{value.name}' of '{model}' has the symbolic dimension '{missing}'; "
         f"give it a value, for example --shape {value.name}={form}"
     )
+
+
+def _constant(name: str, value: NDArray[Any]) -> Node:
+    """A node that gives texts: only numbers lie among the weights."""
+    return Node("Constant", (), (name,), name, attributes=attributes_of(value=value))
 
 
 def _plain(value: Any) -> Any:

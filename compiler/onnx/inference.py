@@ -19,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from tilesmith.compiler.graph import Node, Subgraph, TensorInfo
 from tilesmith.compiler.host.nodes import HostFunction, foldable, node_proto
 from tilesmith.compiler.onnx.arrays import one_line
+from tilesmith.compiler.value_types import STRING, onnx_type, value_type
 from tilesmith.search_space.dtypes import STORED, to_numpy
 from tilesmith.search_space.errors import JobError, ModelError
 from tilesmith.search_space.workload import shape_text
@@ -44,7 +45,8 @@ _ONNX_NAMES = {
 }  # fmt: skip
 
 DTYPE_NUMBERS: dict[str, int] = {
-    name: TensorProto.DataType.Value(_ONNX_NAMES.get(name, name.upper())) for name in STORED
+    name: TensorProto.DataType.Value(_ONNX_NAMES.get(name, name.upper()))
+    for name in (*STORED, STRING)
 }
 """Tilesmith's dtype names to ONNX's numbers."""
 
@@ -54,16 +56,15 @@ DTYPE_NAMES: dict[int, str] = {number: name for name, number in DTYPE_NUMBERS.it
 
 def dtype_of(array: NDArray[Any]) -> str:
     """Tilesmith's name of an array's dtype, "" if it has none."""
+    if array.dtype == object:
+        return STRING
     return next((name for name in STORED if to_numpy(name) == array.dtype), "")
 
 
 def info_of_type(name: str, proto: onnx.TypeProto, bindings: Mapping[str, int]) -> TensorInfo:
     """A tensor's info from its ONNX type; symbolic dimensions are looked up in `bindings`."""
-    if not proto.HasField("tensor_type"):
-        return TensorInfo(name, "", None)
-    tensor = proto.tensor_type
-    dtype = DTYPE_NAMES.get(tensor.elem_type, "")
-    if not tensor.HasField("shape"):
+    tensor, dtype = proto.tensor_type, value_type(proto, DTYPE_NAMES)
+    if not proto.HasField("tensor_type") or not tensor.HasField("shape"):
         return TensorInfo(name, dtype, None)
     dims: list[int] = []
     for dim in tensor.shape.dim:
@@ -78,8 +79,7 @@ def info_of_type(name: str, proto: onnx.TypeProto, bindings: Mapping[str, int]) 
 
 def type_of_info(info: TensorInfo) -> onnx.TypeProto:
     """The ONNX type of a tensor's info."""
-    number = DTYPE_NUMBERS.get(info.dtype, 0)
-    return helper.make_tensor_type_proto(number, info.shape)
+    return onnx_type(info.dtype, DTYPE_NUMBERS, info.shape)
 
 
 def infer_outputs(

@@ -170,6 +170,11 @@ def random_inputs(executable: Executable, seed: int = 0) -> dict[str, NDArray[An
     rng = np.random.default_rng(seed)
     found: dict[str, NDArray[Any]] = {}
     for info in executable.inputs:
+        if not info.known:
+            raise InputError(
+                f"input '{info.name}' of '{executable.name}' is of {info.dtype}, for which no "
+                "random values are made; give it in a program: tilesmith.load(...).run(...)"
+            )
         dtype = to_numpy(info.dtype)
         if np.issubdtype(dtype, np.integer) or dtype == np.bool_:
             found[info.name] = rng.integers(0, 2, info.dims).astype(dtype)
