@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from tilesmith.codegen.llvm.angles import sine
 from tilesmith.codegen.llvm.builder import Builder
 from tilesmith.codegen.llvm.ir import (
     INT32,
@@ -264,6 +265,12 @@ class VectorMath:
     def sigmoid(self, x: Value) -> Value:
         power = self.exp(self.builder.fneg(x))
         return self.reciprocal(self.builder.fadd(power, self._number(x, 1.0)))
+
+    def sin(self, x: Value) -> Value:
+        return sine(self.builder, self.call, x, 0)
+
+    def cos(self, x: Value) -> Value:
+        return sine(self.builder, self.call, x, 1)
 
     def tanh(self, x: Value) -> Value:
         return self._odd(x, _TANH_LIMIT, *_TANH)

@@ -76,6 +76,10 @@ def clip_whole(rewriter: Rewriter, node: Node, x: Scalar) -> Scalar | None:
     return x if isinstance(x, Call) else None
 
 
+def _tan(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
+    return call("divide", call("sin", terms[0]), call("cos", terms[0]))
+
+
 def _sign(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
     """Not-a-number stays."""
     x = terms[0]
@@ -88,6 +92,7 @@ TYPED: dict[str, Writer] = {
     "LessOrEqual": _function("less_equal", 2), "Greater": _function("greater", 2),
     "GreaterOrEqual": _function("greater_equal", 2), "And": _function("and", 2),
     "Or": _function("or", 2), "Xor": _function("xor", 2), "Not": _function("not", 1),
-    "Mod": _modulo, "Sign": _sign,
+    "Mod": _modulo, "Sign": _sign, "Sin": _function("sin", 1), "Cos": _function("cos", 1),
+    "Tan": _tan,
 }  # fmt: skip
 """Writers by ONNX operator."""

@@ -87,6 +87,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "sqrt": np.sqrt,
     "reciprocal": lambda a: np.divide(1.0, a),
     "tanh": np.tanh,
+    "sin": np.sin,
+    "cos": np.cos,
     "erf": lambda a: math.erf(float(a)),
     "sigmoid": lambda a: 1.0 / (1.0 + np.exp(-a)),
     "floor": np.floor,

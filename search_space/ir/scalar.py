@@ -21,6 +21,7 @@ FUNCTIONS: Mapping[str, int] = {
     "negate": 1, "absolute": 1, "exp": 1, "log": 1, "sqrt": 1, "reciprocal": 1, "tanh": 1, "erf": 1,
     "sigmoid": 1, "floor": 1, "ceil": 1, "round": 1,
     "greater_equal": 2, "where": 3, "modulo": 2,
+    "sin": 1, "cos": 1,
     "equal": 2, "greater": 2, "less": 2, "less_equal": 2, "is_nan": 1, "is_inf": 1,
     "and": 2, "or": 2, "xor": 2, "not": 1,
     "to_float32": 1, "to_int64": 1, "to_int32": 1, "to_bool": 1,

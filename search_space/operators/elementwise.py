@@ -64,6 +64,7 @@ class Elementwise(Template):
         "elementwise shape=5x19 expression=where(x0,x1,x2) x0=19 x2=1 types=bool,float32,float32",
         "elementwise shape=3x37 expression=or(less(x0,x1),is_nan(x0)) x1=37 types=float32,float32 "
         "dtype=bool",
+        "elementwise shape=2x53 expression=add(sin(x0),cos(multiply(x0,x1))) x1=53",
         "elementwise shape=67 expression=and(x0,not(equal(x1,3))) types=bool,int64 dtype=bool",
         "elementwise shape=41 expression=divide(modulo(x0,x1),to_int32(x2)) "
         "types=int32,int32,float32 dtype=int32",

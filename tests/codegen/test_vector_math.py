@@ -1,4 +1,4 @@
-"""exp, log, tanh, erf and sigmoid against double precision, within the errors their docs state."""
+"""Polynomials (exp, log, tanh, erf, sigmoid, sin, cos) within the errors that their docs state."""
 
 from __future__ import annotations
 
@@ -48,6 +48,8 @@ CASES: dict[str, tuple[Callable[[Any], Any], Floats, float]] = {
     "tanh": (np.tanh, np.concatenate([-magnitudes(1e-6, 12), magnitudes(1e-6, 12)]), 4e-7),
     "erf": (ERF, np.concatenate([-magnitudes(1e-6, 6), magnitudes(1e-6, 6)]), 4e-7),
     "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), grid(-80, 80), 4e-7),
+    "sin": (np.sin, np.concatenate([grid(-9, 9, 20010), grid(-1e4, 1e4, 20010)]), 2e-7),
+    "cos": (np.cos, np.concatenate([grid(-9, 9), grid(-1e4, 1e4)]), 2e-7),
 }  # fmt: skip
 
 
@@ -89,3 +91,14 @@ def test_exact_functions_are_exact(function: str) -> None:
     names = {"round": np.rint, "absolute": np.abs, "reciprocal": lambda v: np.float32(1) / v}
     expected = names.get(function, getattr(np, function, None))(x)
     np.testing.assert_array_equal(compiled(function, x, True), expected)
+
+
+@pytest.mark.parametrize("vector", [False, True], ids=["scalar", "vector"])
+@pytest.mark.parametrize("function", ["sin", "cos"])
+def test_large_angles_are_angles(function: str, vector: bool) -> None:
+    x = np.concatenate([magnitudes(1e4, 1e9), -magnitudes(1e4, 1e9)])
+    exact = getattr(np, function)(x.astype(np.float64))
+    assert np.abs(compiled(function, x, vector) - exact).max() < 2e-7
+    x = np.array([np.inf, -np.inf, np.nan], np.float32)
+    assert np.isnan(compiled(function, x, vector)).all()
+    assert np.abs(compiled(function, magnitudes(1e9, 3e38), vector)).max() <= 1

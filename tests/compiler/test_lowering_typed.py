@@ -30,6 +30,7 @@ TYPED = {
     "bounds": ("h = Mul(x, hundred) a = Cast<to=7>(h) y = Clip(a, three, big)", "int64", 1),
     "extremes": ("a = Cast<to=7>(x) b = Cast<to=7>(z) c = Max(a, b) y = Abs(c)", "int64", None),
     "a mask": ("k = Equal(r, q) m = Where(k, zero, low) y = Add(x, m)", "float", None),
+    "angles": ("a = Sin(x) b = Cos(z) c = Tan(v) d = Mul(a, b) y = Add(d, c)", "float", 1),
     "signs": ("y = Sign(x)", "float", 1),
 }  # fmt: skip
 

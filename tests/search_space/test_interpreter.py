@@ -22,6 +22,7 @@ _NUMPY = {
     "maximum": np.maximum, "minimum": np.minimum, "power": np.power, "negate": np.negative,
     "absolute": np.abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
     "reciprocal": np.reciprocal, "tanh": np.tanh, "erf": np.vectorize(math.erf),
+    "sin": np.sin, "cos": np.cos,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "floor": np.floor, "ceil": np.ceil,
     "round": np.rint, "greater_equal": lambda a, b: (a >= b).astype(float),
     "where": lambda flag, a, b: np.where(flag != 0, a, b), "modulo": np.mod,

@@ -204,7 +204,7 @@ def _staged(compute: ComputeDefinition) -> ComputeDefinition:
     return replace(compute, stages=(*copies.values(), *stages))
 
 
-_NOT_COMPUTED = (FLAGS | frozenset(CONVERSIONS) | {"modulo"}) - {"greater_equal"}
+_NOT_COMPUTED = (FLAGS | frozenset(CONVERSIONS) | {"modulo", "sin", "cos"}) - {"greater_equal"}
 
 
 def _not_computed(compute: ComputeDefinition, target: Target) -> str | None:
