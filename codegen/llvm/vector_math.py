@@ -238,10 +238,12 @@ class VectorMath:
         """x^y as C's `pow`: exp(y log |x|), its sign and its exceptions."""
         builder, number = self.builder, self._number
         logarithm = self.log(self.call("llvm.fabs", x))
-        one = builder.fcmp_ordered("==", logarithm, number(x, 0.0))
-        one = builder.or_(one, builder.fcmp_ordered("==", y, number(x, 0.0)))
         product = builder.fmul(y, logarithm, flags=FLAGS)
-        found = self.exp(builder.select(one, number(x, 0.0), product))
+        if not (isinstance(y, Constant) and y.number and math.isfinite(y.number)):
+            one = builder.fcmp_ordered("==", logarithm, number(x, 0.0))
+            one = builder.or_(one, builder.fcmp_ordered("==", y, number(x, 0.0)))
+            product = builder.select(one, number(x, 0.0), product)  # also beside inf and NaN
+        found = self.exp(product)
         odd, broken = self._parity(y)
         found = builder.select(odd, self.call("llvm.copysign", found, x), found)
         negative = builder.fcmp_ordered("<", x, number(x, 0.0))
