@@ -142,7 +142,13 @@ backends: Registry[Backend] = Registry("target family", "tilesmith.compiler.back
 
 def backend_of(target: Target) -> Backend:
     """The backend of a target's family; `TargetError` if models cannot run on it."""
-    return backends[target.family]
+    found = backends.find(target.family)
+    if found is None:
+        raise TargetError(
+            f"models do not run on target '{target.name}': its family '{target.family}' is for "
+            f"single operators; those that run models are {', '.join(backends)}"
+        )
+    return found
 
 
 def measures_models(target: Target, way: MeasuredBy) -> bool:

@@ -311,5 +311,5 @@ def test_a_record_that_is_no_longer_legal_is_passed_over(database: Database) -> 
 
 def test_a_target_without_a_backend_is_named() -> None:
     odd = dataclasses.replace(host_target(), family="quantum")
-    with pytest.raises(TargetError, match="unknown target family 'quantum'"):
+    with pytest.raises(TargetError, match="its family 'quantum' is for single operators"):
         build(import_model(MODEL), odd)

@@ -27,6 +27,11 @@ def test_a_keyword_that_nothing_knows_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_kernel_has_a_thread() -> None:
+    with pytest.raises(ts.InputError, match="threads = 0 is out of range; at least 1"):
+        Request(WORKLOAD, threads=0).resolved()
+
+
 def test_a_request_is_frozen_and_resolved_whole(tmp_path: Path) -> None:
     request = Request(WORKLOAD, "systolic", tmp_path / "a.db", settings={"array.rows": 16})
     with pytest.raises(FrozenInstanceError):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.target import HOST, FactValue, Target
 
 if TYPE_CHECKING:
@@ -78,12 +79,15 @@ class Request:
 
         Raises:
             TargetError: unknown name, bad file, unknown setting, or a value out of range.
+            InputError: fewer threads than one.
         """
         from tilesmith.jobs.targets import resolve_target
 
         target = resolve_target(self.target, self.settings, calibrate=calibrate)
         database = None if self.database is None else str(self.database)
         threads = 1 if self.threads is None else self.threads
+        if threads < 1:
+            raise InputError(f"threads = {threads} is out of range; at least 1")
         return Resolved(self.subject, target, database, self.shapes or {}, threads, self.precision)
 
 
