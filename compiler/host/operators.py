@@ -19,7 +19,14 @@ from tilesmith.compiler.host.normalisations import (
 )
 from tilesmith.compiler.host.padding import pad
 from tilesmith.compiler.host.quantisation import dequantize_linear, quantize_linear
-from tilesmith.compiler.host.windows import average_pool, conv, conv_transpose, lp_pool, max_pool
+from tilesmith.compiler.host.windows import (
+    average_pool,
+    conv,
+    conv_transpose,
+    global_average_pool,
+    lp_pool,
+    max_pool,
+)
 
 Operator = Callable[[Call], Results]
 
@@ -31,6 +38,7 @@ OPERATORS: dict[str, Operator] = {
     "DequantizeLinear": dequantize_linear,
     "GatherElements": gather_elements,
     "GroupNormalization": group_normalization,
+    "GlobalAveragePool": global_average_pool,
     "LRN": lrn,
     "LpPool": lp_pool,
     "MaxPool": max_pool,

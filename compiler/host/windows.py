@@ -29,7 +29,7 @@ def conv_transpose(call: Call) -> Results:
     full = _full(x.shape[2:], kernel, strides, dilations)
     before, after = transposed_crops(attributes, x.shape[2:], kernel)
     room = [size + max(0, -b) for size, b in zip(full, after, strict=True)]
-    split_x = x.reshape(x.shape[0], groups, -1, *x.shape[2:])
+    split_x = x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
     split_w = w.reshape(groups, -1, *w.shape[1:])
     y = np.zeros((x.shape[0], groups, w.shape[1], *room), dtype=x.dtype)
     for tap in np.ndindex(*kernel):
@@ -39,7 +39,7 @@ def conv_transpose(call: Call) -> Results:
             for t, d, n, s in zip(tap, dilations, x.shape[2:], strides, strict=True)
         )
         y[_last(places)] += part
-    y = y.reshape(x.shape[0], -1, *room)
+    y = y.reshape(x.shape[0], groups * w.shape[1], *room)
     ends = [size - a for size, a in zip(full, after, strict=True)]
     y = y[_last(tuple(slice(b, e) for b, e in zip(before, ends, strict=True)))]
     if len(inputs) > 2:
@@ -100,11 +100,18 @@ def conv(call: Call) -> Results:
     split = w.reshape(groups, -1, *w.shape[1:]).astype(y.dtype)
     for tap, (places, inside) in zip(np.ndindex(*w.shape[2:]), windows.taps(), strict=True):
         part = np.where(inside, _taken(x, places), 0).astype(y.dtype)
-        y += split[_last(tap)] @ part.reshape(x.shape[0], groups, w.shape[1], -1)
+        y += split[_last(tap)] @ part.reshape(x.shape[0], groups, w.shape[1], y.shape[-1])
     result = y.reshape(x.shape[0], w.shape[0], *windows.counts)
     if call.input(2) is not None:
         result = result + call.input(2).reshape(-1, *[1] * rank)
     return (result.astype(x.dtype),)
+
+
+def global_average_pool(call: Call) -> Results:
+    """The mean over all spatial axes."""
+    (x,) = call.inputs
+    axes = tuple(range(2, x.ndim))
+    return (x.mean(axis=axes, keepdims=True, dtype=_wide(x)).astype(x.dtype),)
 
 
 def max_pool(call: Call) -> Results:

@@ -49,7 +49,7 @@ def import_model(model: str | Path | onnx.ModelProto, shapes: Shapes | None = No
 
     Raises:
         ModelError: the file is missing, truncated, not ONNX or invalid; an input has an unsupported
-            dtype, a dimension of zero or a symbolic dimension without a value; `shapes` names an
+            dtype or a symbolic dimension without a value; `shapes` names an
             unknown input or contradicts a fixed dimension.
     """
     return _Importer(read_model(model), dict(shapes or {})).graph()
@@ -158,10 +158,10 @@ class _Importer:
             info = TensorInfo(name, info.dtype, tuple(self.shapes[name]))
         if info.shape is None:
             raise ModelError(_unbound(self.name, value, self.bindings))
-        if any(size <= 0 for size in info.shape):
+        if any(size < 0 for size in info.shape):
             raise ModelError(
                 f"input '{name}' of '{self.name}' has the shape {shape_text(info.shape)}; "
-                "every dimension has to be at least 1"
+                "no dimension may be negative"
             )
         self.tensors[name] = info
         return info

@@ -41,7 +41,6 @@ BAD_FILES: dict[str, tuple[Spoil, str]] = {
     "future opset": (lambda path: save_model(path, opset=999), "opset 999"),
     "contradiction": (lambda path: save_model(path, (4, 9)), "4x9, 8x6"),
     "no shape": (lambda path: save_model(path, None), "--shape x=1x3x224x224"),
-    "zero dimension": (lambda path: save_model(path, (0, 8)), "0x8"),
     "symbolic dimension": (lambda path: save_model(path, ("batch", 8)), "--shape"),
 }
 

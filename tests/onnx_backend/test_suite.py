@@ -10,17 +10,11 @@ import pytest
 from benchmarks import onnx_suite
 from benchmarks.onnx_suite import Case, Outcome, Result, cases, run_case, sample
 
-PENDING = "dimension has to be at least 1|Scatter '"
-"""What some cases are refused with as long as it is."""
-
 
 @pytest.mark.parametrize("case", sample(), ids=lambda case: str(case.name))
 @pytest.mark.filterwarnings("ignore")
 def test_cases_of_onnx_pass(case: Case) -> None:
-    reason = run_case(case.name).reason
-    if onnx_suite.re.search(PENDING, reason):
-        pytest.xfail(reason)
-    assert not reason
+    assert not run_case(case.name).reason
 
 
 def test_every_operator_is_in_the_sample() -> None:
