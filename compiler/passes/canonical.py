@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of, view
+from tilesmith.compiler.graph import CHECK, INTERNAL_DOMAIN, Graph, Node, attributes_of, view
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.onnx.access import integers, uniform
 from tilesmith.compiler.rewrite import Rewriter
@@ -62,6 +62,8 @@ def _does_nothing(rewriter: Rewriter, node: Node) -> bool:
         return training is not None and not bool(training)
     if not source.known or source.shape != result.shape or source.dtype != result.dtype:
         return False
+    if node.operator == CHECK and node.domain == INTERNAL_DOMAIN:
+        return True  # another pass has found out what was only declared
     if node.is_onnx("Cast", "CastLike", "Expand", "Tile"):
         return True
     if node.is_onnx("Slice"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tilesmith.codegen.host import host_target
 from tilesmith.compiler.build import build, prepared
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.passes.canonical import Canonicalise
 from tilesmith.search_space.errors import JobError
 
 CASES = [
@@ -98,3 +100,15 @@ def test_what_reads_a_tensor_of_unknown_shape_may_declare_its_own() -> None:
     assert_close(run_reference(graph, data), expected(model, data))
     with pytest.raises(JobError, match=r"tensor 'u' is declared to be 2x3 .* make it 1x3"):
         executable.run({**data, "c": np.array([True, False, False, False])})
+
+
+def test_a_check_disappears_once_the_shape_is_known() -> None:
+    text = """g (float[2, 3] x, int64[2] s) => (float[A, B] z) <float[3, 2] y> {
+        y = Reshape(x, s) z = Tanh(y) }"""
+    graph = import_model(model_of(text))
+    assert [node.operator for node in graph.nodes] == ["Reshape", "CheckShape", "Tanh"]
+    computed = graph.nodes[0].writes[0]
+    known = replace(graph.info(computed), shape=(3, 2))
+    found = Canonicalise().run(graph.with_(tensors={**graph.tensors, computed: known}))
+    assert [node.operator for node in found.nodes] == ["Reshape", "Tanh"]
+    assert Canonicalise().run(graph) is graph
