@@ -81,3 +81,15 @@ def lrn(call: Call) -> Results:
     share = float(call.attributes.get("alpha", 1e-4)) / size
     base = float(call.attributes.get("bias", 1.0)) + share * np.asarray(total)
     return ((x / base ** float(call.attributes.get("beta", 0.75))).astype(x.dtype),)
+
+
+def lp_normalization(call: Call) -> Results:
+    """x over its p-norm (p = 1 or 2) along `axis`; zero where the norm is.
+
+    `onnx.reference` sums the numbers themselves where p is one.
+    """
+    (x,) = call.inputs
+    axis, p = int(call.attributes.get("axis", -1)), int(call.attributes.get("p", 2))
+    wide = x.astype(np.result_type(x.dtype, np.float32))
+    norm = (np.abs(wide) ** p).sum(axis=axis, keepdims=True) ** (1 / p)
+    return (np.where(norm == 0, 0, wide / norm).astype(x.dtype),)

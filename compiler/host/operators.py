@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilesmith.compiler.host.call import Call, Results
+from tilesmith.compiler.host.earlier import (
+    flattened_log_softmax,
+    flattened_softmax,
+    grid_sample,
+    roi_align,
+    scaled,
+)
 from tilesmith.compiler.host.grids import affine_grid
 from tilesmith.compiler.host.indexing import gather_elements, one_hot, scatter_elements
 from tilesmith.compiler.host.normalisations import (
     batch_normalization,
     flattened_hardmax,
     group_normalization,
+    lp_normalization,
     lrn,
 )
 from tilesmith.compiler.host.padding import pad
@@ -40,6 +48,7 @@ OPERATORS: dict[str, Operator] = {
     "GroupNormalization": group_normalization,
     "GlobalAveragePool": global_average_pool,
     "LRN": lrn,
+    "LpNormalization": lp_normalization,
     "LpPool": lp_pool,
     "MaxPool": max_pool,
     "OneHot": one_hot,
@@ -52,7 +61,13 @@ OPERATORS: dict[str, Operator] = {
 
 EARLIER: dict[str, tuple[int, Operator]] = {
     "BatchNormalization": (14, batch_normalization),
+    "GridSample": (20, grid_sample),
     "Hardmax": (13, flattened_hardmax),
+    "LogSoftmax": (13, flattened_log_softmax),
+    "Resize": (11, scaled),
+    "RoiAlign": (16, roi_align),
+    "Softmax": (13, flattened_softmax),
+    "Upsample": (10, scaled),
 }
 """The same for models of an opset before the one given."""
 

@@ -164,8 +164,11 @@ def lower_upsample(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
 
 @rules.register("Resize")
 def lower_resize(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
-    if rewriter.graph.opset < 11:
-        return _nearest(rewriter, node, 1, "asymmetric", "floor")
+    if rewriter.graph.opset < 11:  # to the next place, where there are fewer than before
+        before, after = (rewriter.info(n).dims for n in (node.inputs[0], node.writes[0]))
+        fewer = {a < b for b, a in zip(before, after, strict=True) if a != b}
+        rounding = "ceil" if True in fewer else "floor"
+        return _nearest(rewriter, node, 1, "asymmetric", rounding) if len(fewer) < 2 else None
     coordinates = node.attribute("coordinate_transformation_mode", "half_pixel")
     rounding = node.attribute("nearest_mode", "round_prefer_floor")
     if node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
