@@ -25,7 +25,7 @@ from tilesmith.search_space.schedules.trainium.common import partitioned, with_s
 from tilesmith.search_space.schedules.trainium.machine import memories
 from tilesmith.search_space.schedules.trainium.sums import leading, with_residual
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage
-from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
+from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import Constraint, tile
@@ -175,13 +175,13 @@ class ConvSpace:
         schedule = schedule.reorder("result", (*outer, "yo", "oi", "yi", "x"))
         copies = structure.integer("copies")
         schedule = schedule.compute_at("row", "result", "yo", "sbuf")
-        schedule = schedule.set_layout("row", _layout(1, 0, 2, 3))
+        schedule = schedule.set_layout("row", Layout.permuted((1, 0, 2, 3)))
         schedule = schedule.split("row", "y", var("rows"), "yt", "yr")
         schedule = schedule.split("row", "x", self.columns, "xt", "xr")
         schedule = schedule.reorder("row", ("n", "yt", "xt", "o", "yr", "xr"))
         schedule = schedule.assign_engine("row", structure.text("evacuate"))
         schedule = schedule.compute_at("conv", "row", "xt", "psum").pipeline("row", "xt", 4)
-        schedule = schedule.set_layout("conv", _layout(1, 0, 2, 3))
+        schedule = schedule.set_layout("conv", Layout.permuted((1, 0, 2, 3)))
         schedule = self._reduction(schedule).assign_engine("conv", "tensor")
         schedule = self._seeded(schedule) if seeded else schedule
         where = "yo" if structure.text("keep") == "rows" else "n"
@@ -198,7 +198,7 @@ class ConvSpace:
         schedule = schedule.compute_at(strip, "result", "yo", "sbuf")
         schedule = schedule.set_layout(strip, partitioned(4, 1, self.rows, 0, 2, 3))
         schedule = schedule.compute_at("seed", "row", "xt", "psum")
-        schedule = schedule.set_layout("seed", _layout(1, 0, 2, 3))
+        schedule = schedule.set_layout("seed", Layout.permuted((1, 0, 2, 3)))
         schedule = schedule.reorder("seed", ("u", "n", "o", "y", "x"))
         return schedule.assign_engine("seed", "tensor")
 
@@ -227,17 +227,13 @@ class ConvSpace:
         if self.workload.is_constant("weight"):
             source = "weight.packed"
             schedule = schedule.cache_read("weight", block, source)
-            schedule = schedule.set_layout(source, _layout(*range(lead), c, r, s, o))
+            schedule = schedule.set_layout(source, Layout.permuted((*range(lead), c, r, s, o)))
             schedule = schedule.compile_time(source)
         schedule = schedule.set_layout(
             block, partitioned(4 + lead, c, self.rows, *range(lead), r, s, o)
         )
         schedule = schedule.compute_at(block, *place, "sbuf")
         return schedule.split(block, f"{block}.{c}", self.rows, f"{block}.ct", f"{block}.cc")
-
-
-def _layout(*axes: int) -> Layout:
-    return Layout(tuple(LayoutDimension(axis) for axis in axes))
 
 
 def _converted(compute: ComputeDefinition, dtype: str) -> ComputeDefinition:

@@ -19,7 +19,7 @@ from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.ir.expression import Expr, ceildiv, const, minimum, var
 from tilesmith.search_space.schedules.trainium.common import in_parts
 from tilesmith.search_space.schedules.trainium.conv import EVACUATION, ROW_TILES, ConvSpace
-from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
+from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import Constraint, tile
@@ -111,21 +111,18 @@ class PartsSpace(ConvSpace):
         schedule = schedule.split("result", "y", block, "yo", "yi")
         schedule = schedule.reorder("result", ("n", "oo", "yo", "oi", "yi", "x"))
         schedule = schedule.compute_at("row", "result", "yo", "sbuf")
-        schedule = schedule.set_layout("row", _layout(1, 0, 2, 3)).assign_engine("row", engine)
+        schedule = schedule.set_layout("row", Layout.permuted((1, 0, 2, 3)))
+        schedule = schedule.assign_engine("row", engine)
         schedule = schedule.compute_at("conv", "result", "yo", "sbuf")
-        schedule = schedule.set_layout("conv", _layout(1, 0, 2, 3))
+        schedule = schedule.set_layout("conv", Layout.permuted((1, 0, 2, 3)))
         schedule = schedule.split("conv", "y", var("rows"), "yt", "yr")
         schedule = schedule.split("conv", "x", self.columns, "xt", "xr")
         schedule = schedule.reorder("conv", ("g", "yt", "xt", "n", "o", "yr", "xr"))
         schedule = schedule.compute_at("part", "conv", "xt", "psum").pipeline("conv", "xt", 4)
-        schedule = schedule.set_layout("part", _layout(2, 0, 1, 3, 4))
+        schedule = schedule.set_layout("part", Layout.permuted((2, 0, 1, 3, 4)))
         schedule = schedule.split("part", "ci", self.rows, "ct", "cc")
         schedule = schedule.reorder("part", ("ct", "r", "s", "cc", "g", "n", "o", "y", "x"))
         schedule = schedule.assign_engine("part", "tensor")
         schedule = self._image(schedule, "part", ("conv", "g"))
         schedule = self._weights(schedule, "part", ("conv", "g"))
         return schedule.pipeline("conv", "g", copies).pipeline("result", "yo", copies)
-
-
-def _layout(*axes: int) -> Layout:
-    return Layout(tuple(LayoutDimension(axis) for axis in axes))

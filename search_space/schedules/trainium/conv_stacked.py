@@ -29,7 +29,7 @@ from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, call, 
 from tilesmith.search_space.schedules.trainium.conv import EVACUATION, ROW_TILES, ConvSpace
 from tilesmith.search_space.schedules.trainium.conv_stacked_forms import Form, forms
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, axis
-from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
+from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import Constraint, tile
@@ -215,23 +215,23 @@ class StackedSpace(ConvSpace):
         schedule = schedule.split("result", "yh", block, "yo", "yi")
         schedule = schedule.reorder("result", ("n", "oo", "yo", "oi", "yi", "yl", "x"))
         schedule = schedule.compute_at("row", "result", "yo", "sbuf")
-        schedule = schedule.set_layout("row", _layout(1, 0, 2, 3, 4))
+        schedule = schedule.set_layout("row", Layout.permuted((1, 0, 2, 3, 4)))
         schedule = schedule.split("row", "y", var("rows"), "yt", "yr")
         schedule = schedule.split("row", "x", self.columns, "xt", "xr")
         schedule = schedule.reorder("row", ("n", "yt", "xt", "d", "o", "yr", "xr"))
         schedule = schedule.assign_engine("row", structure.text("evacuate"))
         schedule = schedule.compute_at("conv", "row", "xt", "psum").pipeline("row", "xt", 4)
-        schedule = schedule.set_layout("conv", _layout(1, 0, 2, 3))
+        schedule = schedule.set_layout("conv", Layout.permuted((1, 0, 2, 3)))
         schedule = schedule.reorder("conv", ("b", "s", "q", "n", "m", "y", "x"))
         schedule = schedule.assign_engine("conv", "tensor")
         schedule = self._stack(schedule, form, keep)
         if structure.text("stacker") != "dma":
             schedule = schedule.assign_engine("stacked", structure.text("stacker"))
         schedule = schedule.compile_time("weight.packed")
-        schedule = schedule.set_layout("weight.packed", _layout(0, 2, 1, 3))
+        schedule = schedule.set_layout("weight.packed", Layout.permuted((0, 2, 1, 3)))
         schedule = schedule.cache_read("weight.packed", "conv", "weight.block", "sbuf")
         schedule = schedule.compute_at("weight.block", "result", "oo", "sbuf")
-        schedule = schedule.set_layout("weight.block", _layout(2, 0, 1, 3))
+        schedule = schedule.set_layout("weight.block", Layout.permuted((2, 0, 1, 3)))
         schedule = schedule.unroll("weight.block", "weight.block.0")
         copies = structure.integer("copies")
         schedule = schedule.pipeline("result", "yo", copies)
@@ -241,7 +241,7 @@ class StackedSpace(ConvSpace):
         """The stacked image: kernel rows outside channels on partitions, loaded in parts."""
         loop = "yo" if keep == "rows" else "n"
         schedule = schedule.compute_at("stacked", "result", loop, "sbuf")
-        schedule = schedule.set_layout("stacked", _layout(1, 0, 2, 3))
+        schedule = schedule.set_layout("stacked", Layout.permuted((1, 0, 2, 3)))
         channels, taps, loops = self.g.channels, "pq", ["stacked.r"]
         if form.taps > 1:
             rows = form.stack * channels
@@ -328,7 +328,3 @@ def _product(compute: ComputeDefinition, form: Form) -> Stage:
         load("weight.packed", b.var, s.var, q.var, m.var),
     )
     return Stage("conv", (n, m, y, x), product, (b, s, q), "sum")
-
-
-def _layout(*axes: int) -> Layout:
-    return Layout(tuple(LayoutDimension(axis) for axis in axes))
