@@ -24,9 +24,7 @@ from tilesmith.search_space.scheduling.compute import Stage
 from tilesmith.search_space.scheduling.emission import Emitter
 from tilesmith.search_space.scheduling.nest import Nest
 from tilesmith.search_space.scheduling.plan import Plan
-from tilesmith.search_space.scheduling.schedule import (
-    Schedule,
-)
+from tilesmith.search_space.scheduling.schedule import Schedule, StagePrimitive
 
 
 def lower(schedule: Schedule) -> Program:
@@ -64,7 +62,7 @@ def _make_nest(plan: Plan, stage: Stage, schedule: Schedule, taken: set[str]) ->
             _mirror(plan, stage.name, schedule)
         return
     for primitive in schedule.primitives:
-        if getattr(primitive, "stage", None) == stage.name:
+        if isinstance(primitive, StagePrimitive) and primitive.stage == stage.name:
             nest.apply(primitive)
 
 
@@ -144,7 +142,7 @@ def _mirror(plan: Plan, name: str, schedule: Schedule) -> None:
     inner = source.loops[source.position(attached.loop) + 1 :]
     nest.loops = [replace(loop, intrinsic="", initial="") for loop in inner if not loop.reduce]
     for primitive in schedule.primitives:
-        if getattr(primitive, "stage", None) == name:
+        if isinstance(primitive, StagePrimitive) and primitive.stage == name:
             nest.apply(primitive)
     for axis, ours in zip(source.stage.axes, nest.stage.axes, strict=True):
         nest.axis_values[ours.name] = source.axis_values[axis.name]

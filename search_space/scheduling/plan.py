@@ -26,6 +26,7 @@ from tilesmith.search_space.scheduling.schedule import (
     Schedule,
     SetLayout,
     SetScope,
+    StagePrimitive,
 )
 
 
@@ -88,12 +89,15 @@ class Plan:
     def check_stage(self, primitive: Primitive) -> None:
         """Raise `ScheduleError` for a stage that does not exist (an inlined one is gone)."""
         order = [stage.name for stage in self.compute.stages]
-        named = getattr(primitive, "stage", None)
-        if named is None or isinstance(primitive, Inline):
+        if not isinstance(primitive, StagePrimitive) or isinstance(primitive, Inline):
             return
-        other = getattr(primitive, "consumer", None) or getattr(primitive, "producer", None)
-        for name in (named, other):
-            if name is not None and name not in order:
+        named = [primitive.stage]
+        if isinstance(primitive, ComputeAt):
+            named.append(primitive.consumer)
+        elif isinstance(primitive, ReverseComputeAt):
+            named.append(primitive.producer)
+        for name in named:
+            if name not in order:
                 known = ", ".join(order)
                 raise ScheduleError(f"'{self.compute.name}' has no stage '{name}'; it has {known}")
 

@@ -21,10 +21,16 @@ from tilesmith.search_space.scheduling.layout import Layout
 
 
 @dataclass(frozen=True)
-class Split:
-    """for i in n: s  -->  for outer in ceil(n/f): for inner in min(f, n - outer*f): s"""
+class StagePrimitive:
+    """A primitive that names the stage it is applied to."""
 
     stage: str
+
+
+@dataclass(frozen=True)
+class Split(StagePrimitive):
+    """for i in n: s  -->  for outer in ceil(n/f): for inner in min(f, n - outer*f): s"""
+
     loop: str
     factor: Expr
     outer: str
@@ -32,86 +38,78 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Reorder:
+class Reorder(StagePrimitive):
     """for i: for j: for k: s  --(k, i)-->  for k: for j: for i: s   (those named change places)"""
 
-    stage: str
     loops: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Annotate:
+class Annotate(StagePrimitive):
     """for i: s  -->  parallel | vector | unroll | interleaved i: s
 
     Interleaved: an accelerator's engines take the instructions of several iterations in the order
     in which they become ready.
     """
 
-    stage: str
     loop: str
     kind: LoopKind
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class Pipeline(StagePrimitive):
     """for i: load; compute  -->  the load of iteration i+depth-1 runs beside the compute of i"""
 
-    stage: str
     loop: str
     depth: int
 
 
 @dataclass(frozen=True)
-class Rotate:
+class Rotate(StagePrimitive):
     """for i: t = ..; use t  -->  t has `places` places that iterations take in turn
 
     Without it, a tile has as many as the pipeline depth of the loop it is made in.
     """
 
-    stage: str
     places: int
 
 
 @dataclass(frozen=True)
-class AssignEngine:
+class AssignEngine(StagePrimitive):
     """p[i] = x  -->  p[i] = x  @engine   (which engine of an accelerator executes the stage)
 
     Several, as "scalar|gpsimd", in an interleaved loop: whichever is free.
     """
 
-    stage: str
     engine: str
 
 
 @dataclass(frozen=True)
-class ComputeAt:
+class ComputeAt(StagePrimitive):
     """produce p; for i: for j: use p[i..]  -->  for i: produce what i needs of p; for j: use"""
 
-    stage: str
     consumer: str
     loop: str
     scope: str = "local"
 
 
 @dataclass(frozen=True)
-class ReverseComputeAt:
+class ReverseComputeAt(StagePrimitive):
     """for i: for j: c = ..; for i: for j: e = f(c)  -->  for i: {for j: c = ..; for j: e = f(c)}
 
     Primitives on such an epilogue name its producer's loops.
     """
 
-    stage: str
     producer: str
     loop: str
     scope: str = "local"
 
 
 @dataclass(frozen=True)
-class CacheWrite:
+class CacheWrite(StagePrimitive):
     """for i: for k: for j: c[i,j] += x
     -->  for i: allocate t[j] in scope; t = 0; for k: for j: t[j] += x; for j: c[i,j] = t[j]"""
 
-    stage: str
     scope: str
     loop: str
 
@@ -127,25 +125,21 @@ class CacheRead:
 
 
 @dataclass(frozen=True)
-class CacheResult:
+class CacheResult(StagePrimitive):
     """p[i] = f(i)  -->  name[i] = f(i); p[i] = name[i]   (name: a stage in p's place)"""
 
-    stage: str
     name: str
 
 
 @dataclass(frozen=True)
-class Inline:
+class Inline(StagePrimitive):
     """p[i] = f(i); c[i] = g(p[i])  -->  c[i] = g(f(i))"""
-
-    stage: str
 
 
 @dataclass(frozen=True)
-class Rfactor:
+class Rfactor(StagePrimitive):
     """s = sum_k x(k)  -->  r[v] = sum_o x(o*f + v); s = sum_v r[v]   (v: spatial, extent f)"""
 
-    stage: str
     axis: str
     factor: Expr
     name: str
@@ -168,20 +162,17 @@ class SetScope:
 
 
 @dataclass(frozen=True)
-class CompileTime:
+class CompileTime(StagePrimitive):
     """run: p = f(weights); use p  -->  once, at compile time: p = f(weights);  run: use p"""
-
-    stage: str
 
 
 @dataclass(frozen=True)
-class Tensorize:
+class Tensorize(StagePrimitive):
     """for i: for j: for k: s  -->  intrinsic: for i: for j: for k: s   (one target instruction)
 
     `initial` is the instruction that initialises an accumulator tile, where the stage has one.
     """
 
-    stage: str
     loop: str
     intrinsic: str
     initial: str = ""
