@@ -2,11 +2,12 @@
 
     greater(x0, x1)              bool, of two operands of one type
     where(x0, x1, x2)            the type of x1 and x2, chosen by a bool (or by what is not zero)
-    to_float32(x0)               float32, of any type
+    to_int64(x0)                 int64, of any type
     add(x0, 3)                   the type of x0
 
-A number has the type of what stands beside it. `NUMBER` is the type of what consists of numbers
-(and flags as 1.0 or 0.0) alone: any floating one. Invariant: what has a type here is what code
+A number has the type of what stands beside it. `NUMBER` is the type of what consists of numbers,
+flags as 1.0 or 0.0, and `to_float32` alone: any floating one (so that a kernel in a lower precision
+is the same formula). Invariant: what has a type here is what code
 generators and the interpreter compute in it.
 """
 
@@ -55,7 +56,7 @@ def type_of(formula: Scalar, dtypes: Sequence[str]) -> str:
 def _of_call(name: str, arguments: Sequence[Scalar], dtypes: Sequence[str]) -> str:
     found = [type_of(argument, dtypes) for argument in arguments]
     if name in CONVERSIONS:
-        return CONVERSIONS[name]
+        return NUMBER if is_floating(CONVERSIONS[name]) else CONVERSIONS[name]
     if name in _LOGIC:
         if wrong := [dtype for dtype in found if dtype not in ("bool", NUMBER)]:
             raise WorkloadError(f"'{name}' is not for dtype={wrong[0]}; it takes bool")

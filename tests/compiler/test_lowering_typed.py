@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from tests.compiler.lowering_checks import check_both
-from tests.compiler.model_builder import model_of, random
+from tests.compiler.model_builder import expected, inputs_of, model_of, random
+from tilesmith.compiler.build import BuildOptions, build
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.search_space.target import load_target
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -1.5], np.float32)
 
@@ -33,6 +36,26 @@ TYPED = {
     "angles": ("a = Sin(x) b = Cos(z) c = Tan(v) d = Mul(a, b) y = Add(d, c)", "float", 1),
     "signs": ("y = Sign(x)", "float", 1),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_flags_stay_on_an_accelerator(precision: str) -> None:
+    """As exporters make masks: tests, logic, comparisons, choices and casts."""
+    model = model_of(
+        "g (float[4, 40] x, bool[4, 40] k) => (float[4, 40] y, bool[4, 40] f) "
+        "{ a = Greater(x, half) b = IsNaN(x) c = Not(b) d = And(a, c) e = Xor(d, k) "
+        "f = Or(e, d) n = Cast<to=1>(f) m = Where(f, n, low) y = Add(x, m) }",
+        half=np.float32(0.5), low=np.float32(-8),
+    )  # fmt: skip
+    target = load_target("trn1")
+    executable = build(import_model(model), target, options=BuildOptions(precision=precision))
+    assert executable.report.host == 0
+    inputs = inputs_of(import_model(model))
+    inputs["x"] = np.round(inputs["x"] * 8) / 8  # exact in bf16
+    inputs["x"][0, 3] = np.nan
+    found, wanted = executable.run(inputs), expected(model, inputs)
+    np.testing.assert_array_equal(found["f"], wanted["f"])
+    np.testing.assert_array_equal(found["y"], wanted["y"])
 
 
 @pytest.mark.parametrize("name", TYPED)

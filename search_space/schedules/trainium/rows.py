@@ -14,10 +14,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.search_space.ir.expression import const, minimum, var
-from tilesmith.search_space.ir.scalar import CONVERSIONS, FLAGS, Load, functions, loads, rewrite
+from tilesmith.search_space.ir.scalar import Load, loads, rewrite
 from tilesmith.search_space.operators.layer_norm import LayerNorm
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.trainium.common import CoreScheduler, with_store
+from tilesmith.search_space.schedules.trainium.flags import arithmetic, not_computed
 from tilesmith.search_space.schedules.trainium.machine import memories
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -52,7 +53,8 @@ class RowsSpace:
     def __init__(self, compute: ComputeDefinition, dtype: str, target: Target) -> None:
         if len(compute.output.axes) == 1 and not any(s.reduce_axes for s in compute.stages):
             compute = folded(compute, target)
-        self.compute = with_store(_staged(compute), dtype)
+        stages = tuple(replace(s, value=arithmetic(s.value)) for s in compute.stages)
+        self.compute = with_store(_staged(replace(compute, stages=stages)), dtype)
         self.target = target
         last = self.compute.output
         names = {s.name for s in self.compute.stages}
@@ -204,30 +206,6 @@ def _staged(compute: ComputeDefinition) -> ComputeDefinition:
     return replace(compute, stages=(*copies.values(), *stages))
 
 
-_NOT_COMPUTED = (FLAGS | frozenset(CONVERSIONS) | {"modulo", "sin", "cos"}) - {"greater_equal"}
-
-
-def _not_computed(compute: ComputeDefinition, target: Target) -> str | None:
-    """Why engines cannot compute something: they do so in fp32, by the functions they have."""
-    for stage in compute.stages:
-        named = functions(stage.value)
-        if unknown := sorted(named & _NOT_COMPUTED):
-            return (
-                f"'{unknown[0]}' of operator '{compute.name}' has no instruction on target "
-                f"'{target.name}'"
-            )
-        if named and stage.dtype in _WHOLE:
-            return (
-                f"operator '{compute.name}' has no arithmetic for dtype '{stage.dtype}' on target "
-                f"'{target.name}': engines compute in fp32"
-            )
-    return None
-
-
-_WHOLE = ("int64", "int32")
-"""Whole numbers that fp32 does not hold."""
-
-
 @schedules("elementwise", "softmax", on="trainium")
 class RowsOnCore(CoreScheduler):
     """See the module's docstring."""
@@ -235,7 +213,7 @@ class RowsOnCore(CoreScheduler):
     def refusal(self, workload: Workload, target: Target) -> str | None:
         return (
             super().refusal(workload, target)
-            or _not_computed(compute_of(workload), target)
+            or not_computed(compute_of(workload), target)
             or self.prepare(workload, target).refusal
         )
 

@@ -1,0 +1,89 @@
+"""Flags on Trainium-like cores, whose engines compute in fp32: 1.0 or 0.0, by arithmetic.
+
+    is_nan(x)       1 - (x == x)            and(a, b)    a * b
+    is_inf(x)       |x| > the greatest      or(a, b)     max(a, b)
+    to_bool(x)      1 - (x == 0)            xor(a, b)    1 - (a == b)
+    to_float32(x)   x                       not(a)       1 - a
+
+Invariant: flags stay exactly 1.0 or 0.0; elements of bool are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from tilesmith.search_space.dtypes import is_floating
+from tilesmith.search_space.ir.scalar import (
+    CONVERSIONS,
+    FLAGS,
+    Call,
+    Const,
+    Scalar,
+    call,
+    functions,
+    loads,
+)
+from tilesmith.search_space.scheduling.compute import ComputeDefinition
+from tilesmith.search_space.target import Target
+
+_GREATEST = float(np.finfo(np.float32).max)
+
+
+def _not(flag: Scalar) -> Scalar:
+    return call("subtract", 1.0, flag)
+
+
+_ARITHMETIC: Mapping[str, Callable[..., Scalar]] = {
+    "is_nan": lambda x: _not(call("equal", x, x)),
+    "is_inf": lambda x: call("greater", call("absolute", x), _GREATEST),
+    "to_bool": lambda x: _not(call("equal", x, 0.0)),
+    "and": lambda a, b: call("multiply", a, b),
+    "or": lambda a, b: call("maximum", a, b),
+    "xor": lambda a, b: _not(call("equal", a, b)),
+    "not": _not,
+    "to_float32": lambda x: x,
+}
+
+_COMPARISONS = frozenset({"equal", "greater", "greater_equal", "less", "less_equal"})
+_ADDED = FLAGS | frozenset(CONVERSIONS) | {"modulo", "sin", "cos"}
+_MISSING = _ADDED - _COMPARISONS - frozenset(_ARITHMETIC)
+"""Functions that no instruction computes."""
+
+
+def arithmetic(value: Scalar) -> Scalar:
+    """A value whose flags are made by functions that engines have."""
+    match value:
+        case Call("where", (Call("is_nan", (x,)), a, b)):
+            x, a, b = (arithmetic(part) for part in (x, a, b))
+            return call("where", call("equal", x, x), b, a)
+        case Call("where", (Call("not", (flag,)), a, b)):
+            flag, a, b = (arithmetic(part) for part in (flag, a, b))
+            return call("where", flag, b, a)
+        case Call(name, arguments):
+            inner = tuple(arithmetic(argument) for argument in arguments)
+            return _ARITHMETIC[name](*inner) if name in _ARITHMETIC else call(name, *inner)
+        case _:
+            return value
+
+
+def not_computed(compute: ComputeDefinition, target: Target) -> str | None:
+    """Why engines cannot compute something: they do so in fp32, by the functions they have."""
+    for stage in compute.stages:
+        named = functions(stage.value)
+        if unknown := sorted(named & _MISSING):
+            return (
+                f"'{unknown[0]}' of operator '{compute.name}' has no instruction on target "
+                f"'{target.name}'"
+            )
+        dtypes = {stage.dtype, *(compute.dtype(found.buffer) for found in loads(stage.value))}
+        whole = sorted(d for d in dtypes if not is_floating(d) and d != "bool")
+        if named and whole:
+            return (
+                f"operator '{compute.name}' has no arithmetic for dtype '{whole[0]}' on target "
+                f"'{target.name}': engines compute in fp32"
+            )
+        if isinstance(arithmetic(stage.value), Const):
+            return f"operator '{compute.name}' computes a number on target '{target.name}'"
+    return None
