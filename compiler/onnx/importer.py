@@ -42,7 +42,8 @@ def import_model(model: str | Path | onnx.ModelProto, shapes: Shapes | None = No
 
     Args:
         model: a path, or a model in memory.
-        shapes: shapes of inputs by name; they give symbolic dimensions their values.
+        shapes: shapes of inputs by name; they give symbolic dimensions their values. An input with
+            an initialiser is a constant unless it is named here.
 
     Returns:
         the graph; every tensor's shape is known unless only running the model can tell it.
@@ -97,8 +98,10 @@ class _Importer:
 
     # -- constants ----------------------------------------------------------------------------
     def _read_initializers(self) -> None:
+        given = {value.name for value in self.proto.graph.input} & self.shapes.keys()
         for tensor in self.proto.graph.initializer:
-            self._set_value(tensor.name, self.arrays.array(tensor))
+            if tensor.name not in given:  # else the caller feeds it
+                self._set_value(tensor.name, self.arrays.array(tensor))
         for sparse in self.proto.graph.sparse_initializer:
             self._set_value(sparse.values.name, self.arrays.dense(sparse))
 
