@@ -29,6 +29,9 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 class TilesmithRep(BackendRep):
     """A model, compiled or to be compiled as soon as its shapes are known.
 
+    What is given for an input with an initialiser is named to the compiler, too: it takes the place
+    of the initialiser.
+
     Args:
         model: as given to `prepare`.
         options: keyword arguments of `tilesmith.compile`.
@@ -44,7 +47,7 @@ class TilesmithRep(BackendRep):
         initialised |= {sparse.values.name for sparse in model.graph.sparse_initializer}
         self._all_inputs = tuple(value.name for value in model.graph.input)
         self._inputs = tuple(name for name in self._all_inputs if name not in initialised)
-        self._open = frozenset(value.name for value in model.graph.input if _is_open(value))
+        self._open = initialised | {v.name for v in model.graph.input if _is_open(v)}
         self._outputs = tuple(value.name for value in model.graph.output)
         self._compiled: dict[Shapes, Executable] = {}
         if not self._open & set(self._inputs):

@@ -86,3 +86,14 @@ def test_what_is_inferred_has_to_be_enough() -> None:
     node = helper.make_node("OptionalGetElement", ["x"], ["y"])
     (y,) = onnx_backend.run_node(node, [X])
     np.testing.assert_array_equal(y, X)
+
+
+def test_what_is_given_takes_the_place_of_an_initialiser() -> None:
+    model = relu(1, 3)
+    model.graph.node[0].CopyFrom(helper.make_node("Add", ["x", "w"], ["y"]))
+    model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, (1, 3)))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(X, "w"))
+    prepared = onnx_backend.prepare(model)
+    np.testing.assert_array_equal(prepared.run([X])[0], X + X)
+    np.testing.assert_array_equal(prepared.run([X, 3 * X])[0], X + 3 * X)
+    np.testing.assert_array_equal(prepared.run([X])[0], X + X)
