@@ -7,7 +7,7 @@ from inside the model's folder only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from onnx import helper
 from tilesmith.compiler.graph import Graph, Node, Subgraph, TensorInfo, attributes_of, check_of
 from tilesmith.compiler.onnx.access import shortest
 from tilesmith.compiler.onnx.arrays import ArrayReader, constant_value
+from tilesmith.compiler.onnx.branches import chosen, opened
 from tilesmith.compiler.onnx.file import ModelFile, read_model
 from tilesmith.compiler.onnx.inference import (
     DTYPE_NAMES,
@@ -74,10 +75,10 @@ class _Importer:
         self.names: set[str] = set()
 
     def graph(self) -> Graph:
-        self._read_initializers()
+        self._read_initializers(self.proto.graph)
         inputs = self._read_inputs()
         self._read_declared()
-        nodes = [node for proto in self.proto.graph.node for node in self._read_node(proto)]
+        nodes = list(self._read_nodes(self.proto.graph.node))
         used = {name for node in nodes for name in node.reads}
         outputs = tuple(self._output(value) for value in self.proto.graph.output)
         if not outputs:
@@ -97,12 +98,12 @@ class _Importer:
         )  # fmt: skip
 
     # -- constants ----------------------------------------------------------------------------
-    def _read_initializers(self) -> None:
+    def _read_initializers(self, graph: onnx.GraphProto) -> None:
         given = {value.name for value in self.proto.graph.input} & self.shapes.keys()
-        for tensor in self.proto.graph.initializer:
+        for tensor in graph.initializer:
             if tensor.name not in given:  # else the caller feeds it
                 self._set_value(tensor.name, self.arrays.array(tensor))
-        for sparse in self.proto.graph.sparse_initializer:
+        for sparse in graph.sparse_initializer:
             self._set_value(sparse.values.name, self.arrays.dense(sparse))
 
     def _set_value(self, name: str, array: NDArray[Any]) -> None:
@@ -180,6 +181,19 @@ class _Importer:
         for node in self.proto.graph.node:
             self.read.update((*node.input, *_captures(node)))
             self.names.update(node.output)
+
+    def _read_nodes(self, protos: Iterable[onnx.NodeProto]) -> Iterator[Node]:
+        """The nodes of a graph, those of a branch that is known to be taken among them."""
+        for proto in protos:
+            branch = chosen(proto, self.values)
+            if branch is None:
+                yield from self._read_node(proto)
+                continue
+            graph = opened(proto, branch, self._unused)
+            for node in graph.node:
+                self.read.update((*node.input, *_captures(node)))
+            self._read_initializers(graph)
+            yield from self._read_nodes(graph.node)
 
     def _read_node(self, proto: onnx.NodeProto) -> Sequence[Node]:
         """The node and checks of what it gives; nothing where its outputs are known already."""
