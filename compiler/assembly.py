@@ -37,7 +37,7 @@ from tilesmith.compiler.program import (
 from tilesmith.compiler.settling.layouts import PLAIN, pack, physical_bytes
 from tilesmith.compiler.settling.options import Option
 from tilesmith.compiler.settling.settlement import TRANSFORM, Settled
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.errors import ModelError, VerificationError
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
@@ -206,7 +206,8 @@ class _Assembler:
         layout = self.settled.layouts.get(name, PLAIN)
         info = self.graph.info(name)
         size = physical_bytes(layout, info.dims, info.dtype)
-        assert size == nbytes, f"'{name}' has {size} bytes; its kernel expects {nbytes}"
+        if size != nbytes:  # an error, not an assertion: it guards memory
+            raise VerificationError(f"'{name}' has {size} bytes; its kernel expects {nbytes}")
         return Place("arena", self.placement.offsets[name])
 
     def _code(self, code: CodeObject) -> int:

@@ -18,7 +18,9 @@ from tilesmith.compiler.graph import Graph, Node, attributes_of, view
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.lower import is_computable
 from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.errors import VerificationError
 from tilesmith.search_space.registry import Registry
+from tilesmith.search_space.workload import shape_text
 
 
 class Composer:
@@ -92,7 +94,12 @@ class Composer:
     def parts(self, result: str) -> list[Node]:
         """All parts; the one that made `result` writes the node's output instead."""
         assert self._parts[-1].outputs == (result,)
-        assert self.dims(result) == self.dims(self._node.writes[0])
+        found, declared = self.dims(result), self.dims(self._node.writes[0])
+        if found != declared:
+            raise VerificationError(
+                f"{self._node.describe()} comes out as {shape_text(found)}, and "
+                f"{shape_text(declared)} is known of it"
+            )
         return [*self._parts[:-1], replace(self._parts[-1], outputs=self._node.outputs)]
 
 

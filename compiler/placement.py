@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.memory import Arena, Groups, Interval, peak_alive, plan_arena
 from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.errors import VerificationError
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,11 @@ def place(graph: Graph, nbytes: Mapping[str, int], reuse: bool = True) -> Placem
         if node.kind == "view" and node.inputs[0] not in graph.constants:
             info = graph.info(node.inputs[0])
             offset = int(node.attribute("offset", 0)) * size_of(info.dtype)
-            assert groups.tie(node.outputs[0], node.inputs[0], offset)
+            _tie(groups, node.outputs[0], node.inputs[0], offset)
         elif node.kind == "join":
             offset = 0
             for name in node.inputs:
-                assert groups.tie(name, node.outputs[0], offset), f"'{name}' is joined twice"
+                _tie(groups, name, node.outputs[0], offset)
                 offset += nbytes[name]
     intervals = _intervals(graph, groups)
     lives = intervals if reuse else [replace(i, first=0, last=0) for i in intervals]
@@ -55,6 +56,11 @@ def place(graph: Graph, nbytes: Mapping[str, int], reuse: bool = True) -> Placem
         root, _ = groups.find(name)
         offsets[name] = arena.offsets[root] - groups.span(name)[0]
     return Placement(offsets, arena.nbytes, peak_alive(intervals))
+
+
+def _tie(groups: Groups, name: str, base: str, offset: int) -> None:
+    if not groups.tie(name, base, offset):  # an error, not an assertion: it guards memory
+        raise VerificationError(f"'{name}' lies elsewhere than {offset} bytes after '{base}'")
 
 
 def device_tensors(graph: Graph) -> set[str]:

@@ -33,6 +33,10 @@ def attention(composer: Composer, node: Node) -> str | None:
         return None
     if not {name for name, _ in node.attributes} <= _ATTRIBUTES:
         return None
+    if any(composer.dtype(name) != "float32" for name in node.inputs[:3]):
+        return None
+    if node.input(3) and composer.dtype(node.input(3)) not in ("float32", "bool"):
+        return None
     query_heads, key_heads = (int(node.attribute(f"{n}_num_heads", 0)) for n in ("q", "kv"))
     query = _heads(composer, node.inputs[0], query_heads)
     key, value = (_heads(composer, name, key_heads) for name in node.inputs[1:3])

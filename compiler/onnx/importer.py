@@ -20,6 +20,12 @@ from tilesmith.compiler.graph import Graph, Node, Subgraph, TensorInfo, attribut
 from tilesmith.compiler.onnx.access import shortest
 from tilesmith.compiler.onnx.arrays import ArrayReader, constant_value
 from tilesmith.compiler.onnx.branches import chosen, opened
+from tilesmith.compiler.onnx.checks import (
+    check_attributes_of,
+    check_declared,
+    check_operands,
+    check_size,
+)
 from tilesmith.compiler.onnx.file import ModelFile, read_model
 from tilesmith.compiler.onnx.inference import (
     DTYPE_NAMES,
@@ -167,6 +173,7 @@ class _Importer:
                 f"input '{name}' of '{self.name}' has the shape {shape_text(info.shape)}; "
                 "no dimension may be negative"
             )
+        check_size(info, f"input '{name}' of '{self.name}'")
         self.tensors[name] = info
         return info
 
@@ -174,6 +181,7 @@ class _Importer:
     def _read_declared(self) -> None:
         """Types written in the file, and those whole-model inference adds for control flow."""
         graph = self.proto.graph
+        check_attributes_of(graph, self.opsets, self.name)
         nested = any(a.HasField("g") for node in graph.node for a in node.attribute)
         if nested and self.proto.ByteSize() <= _INFERENCE_LIMIT:
             graph = onnx.shape_inference.infer_shapes(self.proto, data_prop=True).graph
@@ -209,22 +217,35 @@ class _Importer:
         for name in node.reads:
             if name not in self.tensors:
                 raise ModelError(f"{node.describe()} of '{self.name}' reads the unknown '{name}'")
-        found = known_values(node, self.tensors, self.values, self.opsets)
+        check_operands(node, self.tensors, self.opsets)
+        inferred = self._inferred(node)
+        for info in inferred.values():
+            check_size(info, f"'{info.name}', which {node.describe()} of '{self.name}' computes,")
+        found = known_values(node, self.tensors, self.values, self.opsets, inferred)
         for name, value in found.items():
             self._set_value(name, value)
         if found:
             return ()
-        inferred = infer_outputs(node, self.tensors, self.values, self.opsets)
         checks: dict[str, Node] = {}
         for name in node.writes:
             info = inferred.get(name) or TensorInfo(name, "", None)
             self.tensors[name] = merged = self._merge(name, info)
+            check_declared(node, merged, self.tensors)
             if merged.known and not info.known and not node.domain:
                 actual = self._unused(f"{name}.computed")
                 self.tensors[actual] = TensorInfo(actual, info.dtype, None)
                 checks[name] = check_of(actual, merged)
         outputs = tuple(checks[n].inputs[0] if n in checks else n for n in node.outputs)
         return (replace(node, outputs=outputs), *checks.values())
+
+    def _inferred(self, node: Node) -> dict[str, TensorInfo]:
+        """What inference says; nothing where it refuses what the host can compute all the same."""
+        try:
+            return infer_outputs(node, self.tensors, self.values, self.opsets)
+        except ModelError:
+            if known_values(node, self.tensors, self.values, self.opsets, {}):
+                return {}
+            raise
 
     def _unused(self, name: str) -> str:
         while name in self.names or name in self.tensors:

@@ -153,8 +153,13 @@ def known_values(
     tensors: Mapping[str, TensorInfo],
     values: Mapping[str, NDArray[Any]],
     opsets: Mapping[str, int],
+    inferred: Mapping[str, TensorInfo],
 ) -> dict[str, NDArray[Any]]:
-    """Small outputs that are already certain: shapes of known tensors, and sums over them."""
+    """Small outputs that are already certain: shapes of known tensors, and sums over them.
+
+    Args:
+        inferred: what `infer_outputs` says of the node; what is large is not computed.
+    """
     if node.is_onnx("Shape", "Size"):
         shape = tensors[node.inputs[0]].shape
         if shape is None:
@@ -166,6 +171,8 @@ def known_values(
     if not foldable(node) or node.operator == "ConstantOfShape":
         return {}
     if not all(name in values and values[name].size <= _SMALL for name in node.reads):
+        return {}
+    if any(info.shape is not None and info.elements > _SMALL for info in inferred.values()):
         return {}
     try:
         results = HostFunction.of(node, tuple(opsets.items())).run(values)

@@ -298,7 +298,7 @@ def test_groups_that_do_not_cut_channels_are_refused() -> None:
     text = "g (float[2, 6, 5] x) => (float[A, B, C] y) {{ y = GroupNormalization<{}>(x, s, b) }}"
     for given, size, opset, sentence in (
         ("num_groups=4", 6, 21, "num_groups=4, and its input is 2x6x5"),
-        ("num_groups=0", 6, 18, "num_groups=0, and its input is 2x6x5"),
+        ("num_groups=0", 6, 18, "'num_groups' is 0; it has to be at least 1"),
         ("num_groups=3", 5, 18, "takes 's' of shape 5; one number for each of 3 groups"),
         ("epsilon=0.1", 6, 18, "Required attribute 'num_groups' is missing"),
     ):

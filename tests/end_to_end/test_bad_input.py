@@ -158,8 +158,17 @@ def test_shapes_an_artifact_does_not_have_are_refused(model: Path, tmp_path: Pat
     assert "--shape x=5x8" in refuse("run", artifact, "--shape", "x=5x8")
 
 
-def test_a_model_larger_than_memory_ends_with_a_sentence(tmp_path: Path) -> None:
+def test_a_model_larger_than_memory_ends_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = save_model(tmp_path / "large.onnx", (1 << 50, 8))
+    assert "1 TiB" in refuse("run", path)
+
+    def none_left(size: int) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("tilesmith.compiler.executable.aligned_bytes", none_left)
+    path = save_model(tmp_path / "smaller.onnx", (1 << 30, 8))
     assert "GiB" in refuse("run", path, code=1)
 
 
