@@ -85,7 +85,7 @@ def test_an_installed_package_is_found_in_every_registry(tmp_path: Path) -> None
             "from tilesmith.search_space.ir.family import Family, families\n"
             "list(families)\n"
             "families.register('cpu')(Family('cpu', ()))",
-            "the name 'cpu' of a family of targets is taken",
+            "the family of targets name 'cpu' is taken",
         ),
     ],
 )

@@ -97,6 +97,20 @@ def test_a_frame_is_filled_once_for_a_place(kernel):
     kernel.finish()
 
 
+def test_a_frame_that_is_filled_anew_after_another_tile_had_its_place(kernel):
+    """Kernels of one program may have tiles of one name in one place, others' between them."""
+    y, places = kernel.output("y", (5, 128, 8)), kernel.buffers(1, (128, 8), name="frame")
+    for i in range(4):
+        tile = places.next()
+        if i % 2 == 0:
+            kernel.memset(tile, 0.0)
+        kernel.memset(tile[:, 2:6], float(i))
+        kernel.store(y[i], tile)
+        if i == 1:
+            kernel.store(y[4], filled(kernel, (128, 8), address=tile.offset))
+    kernel.finish()
+
+
 def test_a_frame_that_another_tile_overwrites(kernel):
     y, places = kernel.output("y", (3, 128, 8)), kernel.buffers(1, (128, 8), name="frame")
     for i in range(2):

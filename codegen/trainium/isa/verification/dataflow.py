@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from tilesmith.codegen.trainium.isa.instructions import (
     DTYPE_BYTES,
     DTYPES,
+    Allocation,
     InstructionStream,
     Ints,
     Op,
@@ -215,20 +216,34 @@ def _kept(stream: InstructionStream, whole: Areas, events: _Events, area: int) -
     mine = np.flatnonzero(np.isin(events.area, family))
     mine = mine[np.lexsort((events.kind[mine], events.row[mine]))]
     unit = int(np.gcd.reduce(np.append(whole.unit(events.access[mine]), whole.size[area])))
-    mask = np.zeros(int(whole.size[area]) // unit, dtype=bool)
-    event, byte = _play(whole, events, mine.tolist(), mask, unit)
-    if byte < 0:
-        first, last = lifetimes(stream)
-        start, stop = int(first[family].min()), int(last[family].max())
-        for other in np.flatnonzero((first > start) & (first < stop)).tolist():
-            if other not in family and share(place, stream.allocations[other]):
-                raise breach(
-                    stream,
-                    int(first[other]),
-                    f"takes the place of tile '{place.name}', which is read later for what was "
-                    "written there once",
-                )
-    return event, byte
+    taken = _taken(stream, place, family)
+    ends = np.searchsorted(events.row[mine], taken)
+    for number, part in enumerate(np.split(mine, ends)):
+        mask = np.zeros(int(whole.size[area]) // unit, dtype=bool)
+        event, byte = _play(whole, events, part.tolist(), mask, unit)
+        if byte >= 0 and number > 0:
+            raise breach(
+                stream,
+                int(taken[number - 1]),
+                f"takes the place of tile '{place.name}', which is read later for what was "
+                "written there once",
+            )
+        if byte >= 0:
+            return event, byte
+    return -1, -1
+
+
+def _taken(stream: InstructionStream, place: Allocation, family: list[int]) -> Ints:
+    """The rows at which tiles beside a family begin to use bytes of its place, while it lives."""
+    first, last = lifetimes(stream)
+    start, stop = int(first[family].min()), int(last[family].max())
+    others = np.flatnonzero((first > start) & (first < stop)).tolist()
+    rows = [
+        int(first[other])
+        for other in others
+        if other not in family and share(place, stream.allocations[other])
+    ]
+    return np.array(sorted(set(rows)), dtype=np.int64)
 
 
 def _blocks(table: NDArray[Any], whole: Areas, access: int, unit: int) -> NDArray[Any]:
