@@ -66,7 +66,8 @@ def _quotient(a: Any, b: Any) -> Any:
     """Of whole numbers, cut towards zero, 0 where the divisor is 0."""
     if np.result_type(a, b).kind not in "iu":
         return np.divide(a, b)
-    down = np.floor_divide(a, b)
+    with np.errstate(divide="ignore", over="ignore"):
+        down = np.floor_divide(a, b)
     up = np.not_equal(np.multiply(down, b), a) & (np.less(a, 0) != np.less(b, 0))
     return down + (up & np.not_equal(b, 0))
 

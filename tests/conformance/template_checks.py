@@ -24,13 +24,15 @@ from tilesmith.search_space.workload import Workload
 
 
 def random_inputs(workload: Workload, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-    """Operands by name, logical layouts; integers where the dtype says so."""
+    """Operands by name, logical layouts; integers where the dtype says so, indices in range."""
     template = template_of(workload.operator)
+    extents = template.index_extents(workload)
     found = {}
     for operand in template.operands(workload):
         kind = to_numpy(operand.dtype)
         if np.issubdtype(kind, np.integer):
-            found[operand.name] = rng.integers(-50, 50, operand.shape).astype(kind)
+            most = extents.get(operand.name, 50)
+            found[operand.name] = rng.integers(-most, most, operand.shape).astype(kind)
         else:
             found[operand.name] = rng.standard_normal(operand.shape).astype(kind)
     return found

@@ -40,5 +40,5 @@ def test_what_is_absent_is_none_or_an_error_that_names_what_there_is(shelf: str)
     assert "ball" in registry and "cube" not in registry
     with pytest.raises(TargetError, match="unknown thing 'cube'; one of ball is expected"):
         registry["cube"]
-    with pytest.raises(TargetError, match="'ball' of a thing is taken"):
+    with pytest.raises(TargetError, match="the thing name 'ball' is taken"):
         registry.register("ball")("square")

@@ -111,6 +111,22 @@ def test_a_frame_that_is_filled_anew_after_another_tile_had_its_place(kernel):
     kernel.finish()
 
 
+def test_a_frame_of_which_another_tile_takes_what_is_read_no_more(kernel):
+    """A list scheduler moves uses of one tile past those of other bytes in its place."""
+    y, places = kernel.output("y", (3, 128, 8)), kernel.buffers(1, (128, 8), name="frame")
+    for i in range(2):
+        tile = places.next()
+        if i == 0:
+            kernel.memset(tile, 0.0)
+        kernel.memset(tile[:, 2:6], float(i))
+        kernel.store(y[i][:, i:], tile[:, i:])
+        if i == 0:
+            other = filled(kernel, (128, 1), address=tile.offset)
+            kernel.store(y[1][:, :1], other)
+    kernel.store(y[2], filled(kernel, (128, 8)))
+    kernel.finish()
+
+
 def test_a_frame_that_another_tile_overwrites(kernel):
     y, places = kernel.output("y", (3, 128, 8)), kernel.buffers(1, (128, 8), name="frame")
     for i in range(2):

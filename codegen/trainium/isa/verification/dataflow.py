@@ -34,7 +34,7 @@ from tilesmith.codegen.trainium.isa.instructions import (
 )
 from tilesmith.codegen.trainium.isa.verification.areas import Areas, areas
 from tilesmith.codegen.trainium.isa.verification.report import Mask, breach, fail
-from tilesmith.codegen.trainium.isa.verification.tiles import lifetimes, share
+from tilesmith.codegen.trainium.isa.verification.tiles import share
 from tilesmith.search_space.errors import VerificationError
 
 READ, SUM, WRITE = range(3)
@@ -206,44 +206,72 @@ def _play(
 
 def _kept(stream: InstructionStream, whole: Areas, events: _Events, area: int) -> tuple[int, int]:
     """As `_play`, for all tiles that rotate over the place of tile `area`: one may count on what
-    those before it wrote (a frame filled once), unless other tiles were there since.
+    those before it wrote (a frame filled once), but for the bytes that other tiles wrote since.
 
     Raises:
-        VerificationError: others were.
+        VerificationError: others wrote what is read.
     """
     place = stream.allocations[area]
+    shared = [share(place, other) for other in stream.allocations]
     family = [tile for tile, other in enumerate(stream.allocations) if other == place]
-    mine = np.flatnonzero(np.isin(events.area, family))
-    mine = mine[np.lexsort((events.kind[mine], events.row[mine]))]
-    unit = int(np.gcd.reduce(np.append(whole.unit(events.access[mine]), whole.size[area])))
-    taken = _taken(stream, place, family)
-    ends = np.searchsorted(events.row[mine], taken)
-    for number, part in enumerate(np.split(mine, ends)):
-        mask = np.zeros(int(whole.size[area]) // unit, dtype=bool)
-        event, byte = _play(whole, events, part.tolist(), mask, unit)
-        if byte >= 0 and number > 0:
+    own = np.isin(events.area, family)
+    foreign = np.isin(events.area, np.flatnonzero(shared)) & (events.kind == WRITE) & ~own
+    these = np.flatnonzero(own | foreign)
+    these = these[np.lexsort((events.kind[these], events.row[these]))]
+    others = [stream.allocations[tile] for tile in np.unique(events.area[these]).tolist()]
+    edges = [edge for other in others for edge in (other.bytes, abs(other.offset - place.offset))]
+    unit = int(np.gcd.reduce(np.append(whole.unit(events.access[these]), edges)))
+    mask = np.zeros(int(whole.size[area]) // unit, dtype=bool)
+    taken = np.full(len(mask), -1, dtype=np.int64)
+    for event in these.tolist():
+        if foreign[event]:
+            _overwrite(stream, whole, events, event, place, mask, taken, unit)
+            continue
+        found, byte = _play(whole, events, (event,), mask, unit)
+        if byte >= 0 and taken[byte // unit] >= 0:
             raise breach(
                 stream,
-                int(taken[number - 1]),
+                int(taken[byte // unit]),
                 f"takes the place of tile '{place.name}', which is read later for what was "
                 "written there once",
             )
         if byte >= 0:
-            return event, byte
+            return found, byte
     return -1, -1
 
 
-def _taken(stream: InstructionStream, place: Allocation, family: list[int]) -> Ints:
-    """The rows at which tiles beside a family begin to use bytes of its place, while it lives."""
-    first, last = lifetimes(stream)
-    start, stop = int(first[family].min()), int(last[family].max())
-    others = np.flatnonzero((first > start) & (first < stop)).tolist()
-    rows = [
-        int(first[other])
-        for other in others
-        if other not in family and share(place, stream.allocations[other])
-    ]
-    return np.array(sorted(set(rows)), dtype=np.int64)
+def _overwrite(
+    stream: InstructionStream,
+    whole: Areas,
+    events: _Events,
+    event: int,
+    place: Allocation,
+    mask: Mask,
+    taken: Ints,
+    unit: int,
+) -> None:
+    """Take the bytes that an event of another tile writes out of the mask of a place; `taken` is
+    the row that did it last."""
+    tile = int(events.area[event])
+    other = stream.allocations[tile]
+    written = np.zeros(int(whole.size[tile]) // unit, dtype=bool)
+    _blocks(written, whole, int(events.access[event]), unit)[...] = True
+    rows = slice(
+        max(place.partition, other.partition),
+        min(place.partition + place.partitions, other.partition + other.partitions),
+    )
+    columns = slice(max(place.offset, other.offset),
+                    min(place.offset + place.bytes, other.offset + other.bytes))  # fmt: skip
+
+    def window(table: NDArray[Any], tile: Allocation) -> NDArray[Any]:
+        return table.reshape(tile.partitions, tile.bytes // unit)[
+            rows.start - tile.partition : rows.stop - tile.partition,
+            (columns.start - tile.offset) // unit : (columns.stop - tile.offset) // unit,
+        ]
+
+    gone = window(written, other) & window(mask, place)
+    window(mask, place)[gone] = False
+    window(taken, place)[gone] = int(events.row[event])
 
 
 def _blocks(table: NDArray[Any], whole: Areas, access: int, unit: int) -> NDArray[Any]:
