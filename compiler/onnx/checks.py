@@ -317,8 +317,20 @@ def _transpose_faults(node: Node, shapes: Shapes) -> Iterator[str]:
         yield f"attribute 'perm' is {list(order)}, not all axes of its input, 0 to {axes - 1}"
 
 
+def _convolution_faults(_: Node, shapes: Shapes) -> Iterator[str]:
+    """Input and weight have as many axes (ONNX operators, Conv and ConvTranspose)."""
+    given, weight = shapes[:2]
+    if given is not None and weight is not None and len(given) != len(weight):
+        yield (
+            f"its input has the shape {shape_text(given)} and its weight {shape_text(weight)}; "
+            "both have to have the same number of axes"
+        )
+
+
 _SHAPES: dict[str, Callable[[Node, Shapes], Iterator[str]]] = {
     "Attention": _attention_faults,
+    "Conv": _convolution_faults,
+    "ConvTranspose": _convolution_faults,
     "Transpose": _transpose_faults,
 }
 """Operators whose operands' shapes ONNX's inference does not compare."""

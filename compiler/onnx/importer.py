@@ -8,6 +8,7 @@ from inside the model's folder only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -184,7 +185,10 @@ class _Importer:
         check_attributes_of(graph, self.opsets, self.name)
         nested = any(a.HasField("g") for node in graph.node for a in node.attribute)
         if nested and self.proto.ByteSize() <= _INFERENCE_LIMIT:
-            graph = onnx.shape_inference.infer_shapes(self.proto, data_prop=True).graph
+            with suppress(
+                onnx.shape_inference.InferenceError
+            ):  # a node's own will say what is wrong
+                graph = onnx.shape_inference.infer_shapes(self.proto, data_prop=True).graph
         self.declared = {v.name: v.type for v in (*graph.value_info, *graph.output)}
         for node in self.proto.graph.node:
             self.read.update((*node.input, *_captures(node)))

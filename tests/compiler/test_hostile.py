@@ -146,6 +146,10 @@ CASES: dict[str, tuple[onnx.ModelProto, str]] = {
         model_of("g (float[4] x) => (float y) { y, y = Split(x) }", opset=13),
         "'y' has been used as output names multiple times",
     ),
+    "a weight of fewer axes": (
+        graph_of("Conv(x, w)", "float[1, 2, 4, 4] x, float[3, 2, 1] w"),
+        "shape 1x2x4x4 and its weight 3x2x1; both have to have the same number of axes",
+    ),
     "an input of exabytes": (
         graph_of("Erf(x)", "float[1, 32, 4611686018427387904] x"), "input 'x' .* more than 1 TiB",
     ),
