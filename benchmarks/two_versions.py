@@ -6,8 +6,8 @@
 Each operator of `peers.py` is tuned by the earlier version; both then compile the model from copies
 of one database and run it in turns, pinned to one core, a process each. The figure is the median
 over all turns of this version's time over the earlier one's; a turn is the fastest of a few runs,
-so that what disturbs the machine for moments does not count. Where this version takes other schedules of the
-same records (some may be stale to it), the row says so and does not count.
+so that what disturbs the machine for moments does not count. Where this version takes other
+schedules of the same records (some may be stale to it), the row says so and does not count.
 """
 
 from __future__ import annotations

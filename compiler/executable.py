@@ -32,7 +32,7 @@ from tilesmith.compiler.program import (
     TensorRef,
     view_of,
 )
-from tilesmith.compiler.value_types import fits, own, texts
+from tilesmith.compiler.value_types import fits, is_value_type, own, texts
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import JobError, ModelError
 from tilesmith.search_space.workload import shape_text
@@ -78,6 +78,11 @@ class Executable:
         self._constants = aligned_copy(recipe.constants)
         self._views: dict[str, NDArray[Any]] = {}
         self._known = {ref.info.name: ref.info for ref in recipe.inputs}
+        self._usual = {
+            name: (info.shape, to_numpy(info.dtype))
+            for name, info in self._known.items()
+            if info.shape is not None and not is_value_type(info.dtype)
+        }
         self._segments: list[_Run] = []
         for is_kernel, steps in groupby(recipe.steps, lambda s: isinstance(s, KernelStep)):
             if is_kernel:
@@ -159,6 +164,10 @@ class Executable:
                 names = ", ".join(self._known)
                 raise ModelError(f"input '{name}' of '{self.name}' is missing; it takes {names}")
             value = inputs[name]
+            if isinstance(value, np.ndarray) and (value.shape, value.dtype) == self._usual.get(
+                name
+            ):
+                continue  # the others are looked at more closely, which takes a microsecond
             if info.shape is not None and np.shape(value) != info.shape:
                 raise ModelError(
                     f"input '{name}' of '{self.name}' has the shape {shape_text(np.shape(value))}; "
