@@ -7,7 +7,7 @@ loads what is there and combines, over the lanes too where the element does not 
 from __future__ import annotations
 
 from tilesmith.codegen.llvm.builder import Builder
-from tilesmith.codegen.llvm.flags import from_flag
+from tilesmith.codegen.llvm.flags import from_flag, is_unsigned
 from tilesmith.codegen.llvm.indexing import IndexEmitter
 from tilesmith.codegen.llvm.ir import (
     INDEX,
@@ -190,7 +190,8 @@ class BlockEmitter:
         """All lanes of a vector as one element."""
         math = self.values.math
         if not is_float(value.type):
-            names = {"sum": "add", "product": "mul", "max": "smax", "min": "smin"}
+            sign = "u" if is_unsigned(value.type) else "s"
+            names = {"sum": "add", "product": "mul", "max": f"{sign}max", "min": f"{sign}min"}
             return math.across(names[reducer], value)
         if reducer in ("max", "min"):
             return math.extreme_across({"max": "maximum", "min": "minimum"}[reducer], value)

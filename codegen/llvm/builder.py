@@ -23,6 +23,9 @@ from tilesmith.codegen.llvm.ir import (
 )
 
 _SIGNED = {"==": "eq", "!=": "ne", "<": "slt", "<=": "sle", ">": "sgt", ">=": "sge"}
+_UNSIGNED = {sign: word.replace("s", "u", 1) for sign, word in _SIGNED.items()} | {
+    "==": "eq", "!=": "ne"
+}  # fmt: skip
 _FLOAT = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
@@ -91,6 +94,9 @@ class Builder:
     def sdiv(self, left: Value, right: Value) -> Value:
         return self._binary("sdiv", left, right)
 
+    def udiv(self, left: Value, right: Value) -> Value:
+        return self._binary("udiv", left, right)
+
     def srem(self, left: Value, right: Value) -> Value:
         return self._binary("srem", left, right)
 
@@ -131,6 +137,9 @@ class Builder:
     # -- comparisons and choices --------------------------------------------------------------
     def icmp_signed(self, sign: str, left: Value, right: Value) -> Value:
         return self._compare(f"icmp {_SIGNED[sign]}", left, right)
+
+    def icmp_unsigned(self, sign: str, left: Value, right: Value) -> Value:
+        return self._compare(f"icmp {_UNSIGNED[sign]}", left, right)
 
     def fcmp_ordered(self, sign: str, left: Value, right: Value) -> Value:
         return self._compare(f"fcmp o{_FLOAT[sign]}", left, right)

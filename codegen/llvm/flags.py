@@ -33,6 +33,28 @@ def is_flag(value: Value) -> bool:
     return scalar_of(value.type) is BOOL
 
 
+def is_unsigned(kind: Type) -> bool:
+    """Whether whole numbers of a type have no sign.
+
+    Raises:
+        CodegenError: they are only bits to be moved.
+    """
+    scalar = scalar_of(kind)
+    assert isinstance(scalar, IntType), f"no whole numbers of {kind}"
+    if scalar.sign == "bits":
+        raise CodegenError(
+            f"elements of {scalar.width} bits that are no whole numbers are moved only; there is "
+            "no arithmetic on float16 and bfloat16 on CPUs, convert them first"
+        )
+    return scalar.sign == "unsigned"
+
+
+def _ordered(builder: Builder, sign: str, left: Value, right: Value) -> Value:
+    """A comparison of whole numbers."""
+    compare = builder.icmp_unsigned if is_unsigned(left.type) else builder.icmp_signed
+    return compare(sign, left, right)
+
+
 def like(kind: Type, scalar: IntType | FloatType) -> Type:
     """A type with other elements: `<8 x scalar>` of `<8 x i1>`."""
     return vector(scalar, kind.count) if isinstance(kind, VectorType) else scalar
@@ -70,7 +92,7 @@ def compare(builder: Builder, function: str, values: Sequence[Value]) -> Value:
         return builder.or_(above, below)
     if is_float(first.type):
         return builder.fcmp_ordered(_SIGNS[function], *values)
-    return builder.icmp_signed(_SIGNS[function], *values)
+    return _ordered(builder, _SIGNS[function], *values)
 
 
 def combine(builder: Builder, function: str, values: Sequence[Value]) -> Value:
@@ -103,23 +125,28 @@ def converted(builder: Builder, value: Value, dtype: str) -> Value:
         if isinstance(scalar, IntType):
             return _cut(builder, value, before, scalar)
         return builder.convert("fptrunc" if before.width > scalar.width else "fpext", value, kind)
+    unsigned = is_unsigned(before)
     if isinstance(scalar, FloatType):
-        return builder.convert("sitofp", value, kind)
-    return builder.convert("trunc" if before.width > scalar.width else "sext", value, kind)
+        return builder.convert("uitofp" if unsigned else "sitofp", value, kind)
+    if before.width == scalar.width:
+        return builder.convert("bitcast", value, kind)
+    wider = "zext" if unsigned else "sext"
+    return builder.convert("trunc" if before.width > scalar.width else wider, value, kind)
 
 
 def _cut(builder: Builder, value: Value, before: FloatType, after: IntType) -> Value:
     """Towards zero, to the nearest there is."""
     kind = like(value.type, after)
     width = f"v{kind.count}" if isinstance(kind, VectorType) else ""
-    name = f"llvm.fptosi.sat.{width}{suffix(after)}.{width}{suffix(before)}"
+    word = "fptoui" if after.sign == "unsigned" else "fptosi"
+    name = f"llvm.{word}.sat.{width}{suffix(after)}.{width}{suffix(before)}"
     return builder.call(builder.module.declare(name, kind, [value.type]), [value])
 
 
 def whole(builder: Builder, function: str, values: Sequence[Value]) -> Value:
     """Arithmetic of whole numbers, which wrap around."""
     first = values[0]
-    zero = literal(first.type, 0)
+    zero, unsigned = literal(first.type, 0), is_unsigned(first.type)
     match function:
         case "add":
             return builder.add(*values)
@@ -129,9 +156,11 @@ def whole(builder: Builder, function: str, values: Sequence[Value]) -> Value:
             return builder.mul(*values)
         case "maximum" | "minimum":
             sign = ">" if function == "maximum" else "<"
-            return builder.select(builder.icmp_signed(sign, *values), *values)
+            return builder.select(_ordered(builder, sign, *values), *values)
         case "negate":
             return builder.sub(zero, first)
+        case "absolute" if unsigned:
+            return first
         case "absolute":
             negative = builder.icmp_signed("<", first, zero)
             return builder.select(negative, builder.sub(zero, first), first)
@@ -145,10 +174,13 @@ def whole(builder: Builder, function: str, values: Sequence[Value]) -> Value:
 
 def _divided(builder: Builder, a: Value, b: Value) -> Value:
     """Processors trap on division by zero, and on the least number divided by -1."""
+    zero, unsigned = literal(a.type, 0), is_unsigned(a.type)
     if isinstance(b, Constant) and b.number not in (None, 0, -1):
-        return builder.sdiv(a, b)
-    zero = literal(a.type, 0)
+        return builder.udiv(a, b) if unsigned else builder.sdiv(a, b)
     by_zero = builder.icmp_signed("==", b, zero)
+    if unsigned:
+        quotient = builder.udiv(a, builder.select(by_zero, literal(a.type, 1), b))
+        return builder.select(by_zero, zero, quotient)
     negated = builder.icmp_signed("==", b, literal(a.type, -1))
     safe = builder.select(builder.or_(by_zero, negated), literal(a.type, 1), b)
     quotient = builder.select(negated, builder.sub(zero, a), builder.sdiv(a, safe))
@@ -158,6 +190,10 @@ def _divided(builder: Builder, a: Value, b: Value) -> Value:
 def _modulo(builder: Builder, a: Value, b: Value) -> Value:
     """With the sign of the divisor; 0 where that is 0."""
     zero = literal(a.type, 0)
+    if is_unsigned(a.type):
+        by_zero = builder.icmp_signed("==", b, zero)
+        rest = builder.urem(a, builder.select(by_zero, literal(a.type, 1), b))
+        return builder.select(by_zero, zero, rest)
     unsafe = builder.or_(
         builder.icmp_signed("==", b, zero), builder.icmp_signed("==", b, literal(a.type, -1))
     )

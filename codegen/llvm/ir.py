@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import cache
+from typing import Literal
 
 
 class Type:
@@ -27,12 +28,20 @@ class Type:
         return self.text
 
 
-class IntType(Type):
-    """An integer of `width` bits."""
+Sign = Literal["signed", "unsigned", "bits"]
 
-    def __init__(self, width: int) -> None:
+
+class IntType(Type):
+    """An integer of `width` bits.
+
+    LLVM's integers have no sign, its instructions have: `sign` says which ones are meant. "bits"
+    are moved as they are, and nothing is computed with them.
+    """
+
+    def __init__(self, width: int, sign: Sign = "signed") -> None:
         super().__init__(f"i{width}")
         self.width = width
+        self.sign = sign
         self._numbers: dict[int, Constant] = {}
 
     def __call__(self, number: int) -> Constant:
@@ -70,9 +79,9 @@ class VectorType(Type):
 
 
 @cache
-def integer(width: int) -> IntType:
+def integer(width: int, sign: Sign = "signed") -> IntType:
     """The integer type of `width` bits."""
-    return IntType(width)
+    return IntType(width, sign)
 
 
 @cache
@@ -143,8 +152,9 @@ def _literal(kind: Type, number: float) -> Constant:
     if isinstance(kind, IntType):
         if kind.width == 1:
             return kind(int(number != 0))
-        limit = 1 << (kind.width - 1)
-        return kind(int(min(max(number, -limit), limit - 1)))
+        least = -(1 << (kind.width - 1)) if kind.sign == "signed" else 0
+        most = least + (1 << kind.width) - 1
+        return kind(int(min(max(number, least), most)))
     assert isinstance(kind, FloatType), f"no literal of type {kind}"
     return kind(number)
 

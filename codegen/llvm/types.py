@@ -10,10 +10,17 @@ _TYPES: dict[str, IntType | FloatType] = {
     "float64": DOUBLE,
     "int64": integer(64),
     "int32": integer(32),
+    "int16": integer(16),
     "int8": integer(8),
-    "uint8": integer(8),
+    "uint64": integer(64, "unsigned"),
+    "uint32": integer(32, "unsigned"),
+    "uint16": integer(16, "unsigned"),
+    "uint8": integer(8, "unsigned"),
     "bool": integer(8),
+    "float16": integer(16, "bits"),
+    "bfloat16": integer(16, "bits"),
 }
+"""What has no arithmetic here is moved as bits."""
 
 ALIGNMENT = 64
 """Bytes: a kernel's own buffers start on a cache line (which is one 512-bit vector), so that their

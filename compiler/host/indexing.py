@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -67,3 +68,30 @@ def one_hot(call: Call) -> Results:
     wanted = np.expand_dims(np.where(indices < 0, indices + extent, indices), axis)
     entries = np.arange(extent).reshape(-1, *[1] * (indices.ndim - axis))
     return (np.where(wanted == entries, values[1], values[0]).astype(values.dtype),)
+
+
+MOST_ELEMENTS = 1 << 31
+"""Of a progression; more would be gigabytes before anything is done with them."""
+
+
+def progression(call: Call) -> Results:
+    """start, start + delta, ... below `limit` (above it for a negative delta), of start's type.
+
+    ONNX Range, opset 11: max(ceil((limit - start) / delta), 0) numbers. `onnx.reference` knows
+    neither numbers that are not finite nor a delta of 0, and counts them one by one.
+    """
+    start, limit, delta = call.inputs
+    numbers = [value.reshape(-1)[0].item() for value in (start, limit, delta)]
+    names = ("start", "limit", "delta")
+    for name, number in zip(names, numbers, strict=True):
+        if not math.isfinite(number):
+            raise JobError(f"its {name} is {number}; start, limit and delta have to be finite")
+    first, last, step = numbers
+    if step == 0:
+        raise JobError("its delta is 0; another number is expected")
+    real = isinstance(first, float)
+    count = max(math.ceil((last - first) / step) if real else -((first - last) // step), 0)
+    if count > MOST_ELEMENTS:
+        raise JobError(f"it gives {count} elements; {MOST_ELEMENTS} are possible")
+    places = np.arange(count, dtype=np.float64 if real else np.int64)
+    return ((first + places * step).astype(start.dtype),)

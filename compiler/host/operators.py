@@ -17,7 +17,7 @@ from tilesmith.compiler.host.earlier import (
     scaled,
 )
 from tilesmith.compiler.host.grids import affine_grid
-from tilesmith.compiler.host.indexing import gather_elements, one_hot, scatter_elements
+from tilesmith.compiler.host.indexing import gather_elements, one_hot, progression, scatter_elements
 from tilesmith.compiler.host.normalisations import (
     batch_normalization,
     flattened_hardmax,
@@ -54,6 +54,7 @@ OPERATORS: dict[str, Operator] = {
     "OneHot": one_hot,
     "Pad": pad,
     "QuantizeLinear": quantize_linear,
+    "Range": progression,
     "Scatter": scatter_elements,
     "ScatterElements": scatter_elements,
 }

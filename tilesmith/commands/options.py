@@ -37,10 +37,7 @@ class NamedShape(click.ParamType["tuple[str, Shape]"]):
         parts = text.lower().split("x")
         if not equals or not name or not all(part.isascii() and part.isdigit() for part in parts):
             self.fail(f"'{value}' is not of the form NAME=1x3x224x224", param, ctx)
-        shape = tuple(int(part) for part in parts)
-        if 0 in shape:
-            self.fail(f"'{value}' has a dimension of zero; each must be at least 1", param, ctx)
-        return name, shape
+        return name, tuple(int(part) for part in parts)
 
 
 class Setting(click.ParamType["tuple[str, str]"]):

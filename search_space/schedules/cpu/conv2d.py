@@ -8,8 +8,9 @@ data and output, NCHW or blocked by the vector width.
 from __future__ import annotations
 
 from tilesmith.search_space.convolution.geometry import Geometry
-from tilesmith.search_space.scheduler import Scheduler, schedules
+from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.cpu import conv_direct, conv_im2col, conv_winograd
+from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
@@ -18,7 +19,7 @@ from tilesmith.search_space.workload import Workload
 
 
 @schedules("conv2d", on="cpu")
-class CpuConv2d(Scheduler):
+class CpuConv2d(CpuScheduler):
     """See the module's docstring."""
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:

@@ -15,7 +15,8 @@ from __future__ import annotations
 from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import as_expr, var
-from tilesmith.search_space.scheduler import Scheduler, schedules
+from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -35,7 +36,7 @@ from tilesmith.search_space.workload import Workload
 
 
 @schedules("depthwise_conv2d", on="cpu")
-class CpuDepthwise(Scheduler):
+class CpuDepthwise(CpuScheduler):
     """See the module's docstring."""
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:

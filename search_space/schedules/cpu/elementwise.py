@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
-from tilesmith.search_space.scheduler import Scheduler, schedules
+from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import tile
@@ -19,7 +20,7 @@ from tilesmith.search_space.workload import Workload
 
 
 @schedules("elementwise", on="cpu")
-class CpuElementwise(Scheduler):
+class CpuElementwise(CpuScheduler):
     """See the module's docstring."""
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:

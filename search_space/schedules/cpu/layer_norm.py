@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
-from tilesmith.search_space.scheduler import Scheduler, schedules
+from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
 from tilesmith.search_space.schedules.cpu.row_reduction import (
     accumulator_counts,
     reduce_row,
@@ -29,7 +30,7 @@ def _rows(workload: Workload) -> tuple[int, int]:
 
 
 @schedules("layer_norm", on="cpu")
-class CpuLayerNorm(Scheduler):
+class CpuLayerNorm(CpuScheduler):
     """See the module's docstring."""
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:

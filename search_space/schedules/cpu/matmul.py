@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import Expr, var
-from tilesmith.search_space.scheduler import Scheduler, schedules
+from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -28,7 +29,7 @@ from tilesmith.search_space.workload import Workload
 
 
 @schedules("matmul", on="cpu")
-class BlockedMatmul(Scheduler):
+class BlockedMatmul(CpuScheduler):
     """See the module's docstring."""
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
-from tilesmith.search_space.scheduler import Scheduler, schedules
+from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import tile
@@ -26,7 +27,7 @@ def _vectors(workload: Workload, target: Target) -> int:
 
 
 @schedules("concat", "gather", "pad", "slice", on="cpu")
-class CpuCopies(Scheduler):
+class CpuCopies(CpuScheduler):
     """See the module's docstring."""
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:

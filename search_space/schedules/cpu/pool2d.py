@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
-from tilesmith.search_space.scheduler import Scheduler, schedules
+from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
 from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -25,7 +26,7 @@ UNROLLED_WINDOW = 16
 
 
 @schedules("pool2d", on="cpu")
-class CpuPool2d(Scheduler):
+class CpuPool2d(CpuScheduler):
     """See the module's docstring."""
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:

@@ -10,7 +10,8 @@ from math import gcd
 
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
-from tilesmith.search_space.scheduler import Scheduler, schedules
+from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -22,7 +23,7 @@ from tilesmith.search_space.workload import Workload
 
 
 @schedules("resize", on="cpu")
-class CpuResize(Scheduler):
+class CpuResize(CpuScheduler):
     """See the module's docstring."""
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
-from tilesmith.search_space.scheduler import Scheduler, schedules
+from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
 from tilesmith.search_space.schedules.cpu.row_reduction import (
     accumulator_counts,
     reduce_row,
@@ -32,7 +33,7 @@ def _split(workload: Workload) -> tuple[int, int, int]:
 
 
 @schedules("softmax", on="cpu")
-class CpuSoftmax(Scheduler):
+class CpuSoftmax(CpuScheduler):
     """See the module's docstring."""
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:

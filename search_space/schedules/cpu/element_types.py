@@ -1,0 +1,87 @@
+"""Which element types CPU kernels compute in; any type of theirs is moved.
+
+Transcendental functions and multiply-adds are written for float32; the other arithmetic there is
+for float64 and whole numbers too. `CpuScheduler` refuses what has no code in a sentence, so that an
+operator of a model goes to the host and a command ends before it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilesmith.search_space.dtypes import is_floating
+from tilesmith.search_space.formula_types import INTEGER_FUNCTIONS
+from tilesmith.search_space.ir.scalar import (
+    CONVERSIONS,
+    FLAGS,
+    Const,
+    Scalar,
+    Select,
+    functions,
+    loads,
+)
+from tilesmith.search_space.scheduler import Scheduler
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import compute_of, template_of
+from tilesmith.search_space.workload import Workload
+
+_CONVERTING = FLAGS | CONVERSIONS.keys() | {"where"}
+"""Functions whose operands and results may be of several types."""
+
+_DOUBLE = (INTEGER_FUNCTIONS - {"modulo"}) | _CONVERTING | {
+    "sqrt", "reciprocal", "floor", "ceil", "round",
+}  # fmt: skip
+"""Functions that there is code for in float64."""
+
+_WHOLE = INTEGER_FUNCTIONS | _CONVERTING
+
+_BITS = ("float16", "bfloat16")
+
+
+class CpuScheduler(Scheduler):
+    """A scheduler on CPUs, for the element types that there is code for."""
+
+    def refusal(self, workload: Workload, target: Target) -> str | None:
+        template = template_of(workload.operator)
+        operands = (*template.operands(workload), template.output(workload))
+        if all(operand.dtype == "float32" for operand in operands):
+            return None
+        compute = compute_of(workload)
+        for stage in compute.stages:
+            for what in _uncomputed(compute, stage):
+                return (
+                    f"operator '{workload.operator}' has no code for {what} on target "
+                    f"'{target.name}'; use dtype=float32"
+                )
+        return None
+
+
+def _uncomputed(compute: ComputeDefinition, stage: Stage) -> Iterator[str]:
+    """What a stage asks for that there is no code for."""
+    called = functions(stage.value)
+    dtypes = {compute.dtype(found.buffer) for found in loads(stage.value)}
+    moves = not called and stage.reducer is None
+    if moves and stage.dtype in _BITS and any(_numbers(stage.value)):
+        yield f"numbers of dtype={stage.dtype}"
+    dtypes.add(stage.dtype)
+    if not moves:
+        yield from (f"arithmetic in dtype={dtype}" for dtype in _BITS if dtype in dtypes)
+    if len(dtypes) > 1 and not called & _CONVERTING:
+        yield f"dtype={' beside dtype='.join(sorted(dtypes))}"
+    for dtype in dtypes - {"float32"}:
+        known = _DOUBLE if is_floating(dtype) else _WHOLE
+        if len(dtypes) == 1 and called - known:
+            yield f"'{min(called - known)}' in dtype={dtype}"
+
+
+def _numbers(value: Scalar) -> Iterator[float]:
+    """Numbers that a value may be, but zero, whose bits are zero in every type."""
+    match value:
+        case Const(number) if number:
+            yield number
+        case Select(then=then, otherwise=otherwise):
+            yield from _numbers(then)
+            yield from _numbers(otherwise)
+        case _:
+            pass
