@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tilesmith.jobs.in_model import Choices, pinned
 from tilesmith.jobs.reports import CompileReport
 from tilesmith.jobs.request import Request, Resolved
-from tilesmith.jobs.subjects import WeightedWorkload, is_model, workloads_of
+from tilesmith.jobs.subjects import WeightedWorkload, graph_of, is_model, workloads_of
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import InputError, ModelError
 from tilesmith.search_space.files import check_output
@@ -61,9 +61,8 @@ def parts_of(asked: Resolved) -> Parts:
         return Parts(workloads_of(asked.subject))  # type: ignore[arg-type]
     from tilesmith.compiler.backend import backends
     from tilesmith.compiler.build import prepared, scheduled
-    from tilesmith.compiler.onnx.importer import import_model
 
-    graph = import_model(asked.model, asked.shapes)
+    graph = graph_of(asked.model, asked.shapes)
     if asked.target.family in backends or asked.precision != "fp32":
         graph = scheduled(graph, asked.target, asked.precision)
     else:
@@ -88,9 +87,8 @@ def host_operator(node: Node) -> str:
 def build_executable(asked: Resolved, require_tuned: bool = False) -> Executable:
     """Compile a model with a database's schedules (without one: with defaults only)."""
     from tilesmith.compiler.build import BuildOptions, build
-    from tilesmith.compiler.onnx.importer import import_model
 
-    graph = import_model(asked.model, asked.shapes)
+    graph = graph_of(asked.model, asked.shapes)
     source = source_text(Path(asked.model)) if isinstance(asked.model, str | Path) else ""
     options = BuildOptions(asked.threads, asked.precision, require_tuned, source)
     if asked.database is None:

@@ -1,8 +1,8 @@
-"""What a job is about: an ONNX model, or single operators given as workloads."""
+"""What a job is about: a model (of ONNX or of a front end), or operators given as workloads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,10 @@ from tilesmith.search_space.workload import Workload
 if TYPE_CHECKING:
     import onnx
 
-    Model = str | Path | onnx.ModelProto
+    from tilesmith.compiler.front_end import FrontEndModel
+    from tilesmith.compiler.graph import Graph
+
+    Model = str | Path | onnx.ModelProto | FrontEndModel
     Subject = Model | Workload | Sequence[Workload]
 
 
@@ -65,4 +68,17 @@ def subject_words(subject: Subject) -> tuple[str, ...]:
         return ("--op", subject.key)
     if isinstance(subject, list | tuple):
         return tuple(word for workload in subject for word in ("--op", workload.key))
-    return (subject.graph.name or "model",)  # type: ignore[union-attr]
+    from tilesmith.compiler.front_end import FrontEndModel
+
+    named = subject if isinstance(subject, FrontEndModel) else subject.graph  # type: ignore[union-attr]
+    return (named.name or "model",)
+
+
+def graph_of(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
+    """The graph of a model, whichever front end reads it; errors as `import_model`."""
+    from tilesmith.compiler.front_end import FrontEndModel
+    from tilesmith.compiler.onnx.importer import import_model
+
+    if isinstance(model, FrontEndModel):
+        return model.graph(shapes)
+    return import_model(model, shapes)
