@@ -17,6 +17,7 @@ from tilesmith.compiler.passes.affine import FoldAffine
 from tilesmith.compiler.passes.batch_norm import ExpandBatchNorm
 from tilesmith.compiler.passes.canonical import Canonicalise
 from tilesmith.compiler.passes.constant_folding import FoldConstants
+from tilesmith.compiler.passes.constant_indices import PlainIndexing
 from tilesmith.compiler.passes.dead_code import RemoveDeadCode
 from tilesmith.compiler.passes.elementwise import LowerElementwise
 from tilesmith.compiler.passes.epilogues import FuseEpilogues
@@ -25,6 +26,7 @@ from tilesmith.compiler.passes.normalisation import RecogniseNormalisations
 from tilesmith.compiler.passes.padding import FoldPadding
 from tilesmith.compiler.passes.scales import MoveScales
 from tilesmith.compiler.passes.selections import AddSelections
+from tilesmith.compiler.passes.transposed_joins import TransposeInside
 from tilesmith.compiler.passes.views import MakeViews
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.settlement import SettleLayouts
@@ -33,8 +35,10 @@ from tilesmith.search_space.target import Target
 SIMPLIFICATIONS: tuple[Pass, ...] = (
     RemoveDeadCode(),
     FoldConstants(),
+    PlainIndexing(),
     Decompose(),
     Canonicalise(),
+    TransposeInside(),
     MakeViews(),
     FoldPadding(),
     RecogniseActivations(),

@@ -48,7 +48,8 @@ def test_a_pass_states_what_it_does(step: Pass) -> None:
 def test_a_target_has_its_own_passes() -> None:
     cpu = [step.name for step in passes_for(host_target())]
     trn1 = [step.name for step in passes_for(TRN1, "bf16")]
-    assert cpu[:14] == trn1[:14] == [step.name for step in SIMPLIFICATIONS]
+    shared = [step.name for step in SIMPLIFICATIONS]
+    assert cpu[: len(shared)] == trn1[: len(shared)] == shared
     assert cpu[-1] == "fuse-attention" and trn1[-1] == "fall-back"
     (precision,) = (step for step in passes_for(TRN1, "bf16") if step.options)
     assert precision.options == {"precision": "bf16"}
@@ -82,7 +83,7 @@ def test_graphs_are_dumped_as_text(tmp_path: Path, golden: Callable[[str, str], 
         with observed(Dump(folder)):
             build(import_model(MODEL), TRN1, options=BuildOptions(precision="bf16"))
     files = sorted(folder.iterdir())
-    assert files[0].name == "00-import.txt" and files[-1].name == "25-mark-known.txt"
+    assert files[0].name == "00-import.txt" and files[-1].name.endswith("-mark-known.txt")
     assert [path.name for path in files] == sorted(path.name for path in files)
     golden("passes.txt", "\n".join(path.read_text() for path in files))
 
