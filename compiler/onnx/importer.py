@@ -17,6 +17,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
+from tilesmith.compiler.expansion import Expandable, Expansion, expansion_of
 from tilesmith.compiler.graph import Graph, Node, Subgraph, TensorInfo, attributes_of, check_of
 from tilesmith.compiler.onnx.access import shortest
 from tilesmith.compiler.onnx.arrays import ArrayReader, constant_value
@@ -80,6 +81,7 @@ class _Importer:
         self.declared: dict[str, onnx.TypeProto] = {}
         self.read: set[str] = set()
         self.names: set[str] = set()
+        self.written: list[Node] = []
 
     def graph(self) -> Graph:
         self._read_initializers(self.proto.graph)
@@ -109,11 +111,12 @@ class _Importer:
         given = {value.name for value in self.proto.graph.input} & self.shapes.keys()
         for tensor in graph.initializer:
             if tensor.name not in given:  # else the caller feeds it
-                self._set_value(tensor.name, self.arrays.array(tensor))
+                self.set_value(tensor.name, self.arrays.array(tensor))
         for sparse in graph.sparse_initializer:
-            self._set_value(sparse.values.name, self.arrays.dense(sparse))
+            self.set_value(sparse.values.name, self.arrays.dense(sparse))
 
-    def _set_value(self, name: str, array: NDArray[Any]) -> None:
+    def set_value(self, name: str, array: NDArray[Any]) -> None:
+        """Declare a constant."""
         array = texts(array)
         self.values[name] = array
         self.tensors[name] = TensorInfo(name, dtype_of(array), tuple(array.shape))
@@ -199,35 +202,48 @@ class _Importer:
         for proto in protos:
             branch = chosen(proto, self.values)
             if branch is None:
-                yield from self._read_node(proto)
+                yield from self._read_node(self._node(proto))
                 continue
-            graph = opened(proto, branch, self._unused)
+            graph = opened(proto, branch, self.unused)
             for node in graph.node:
                 self.read.update((*node.input, *_captures(node)))
             self._read_initializers(graph)
             yield from self._read_nodes(graph.node)
 
-    def _read_node(self, proto: onnx.NodeProto) -> Sequence[Node]:
-        """The node and checks of what it gives; nothing where its outputs are known already."""
-        node = Node(
+    def _node(self, proto: onnx.NodeProto) -> Node:
+        return Node(
             proto.op_type, tuple(proto.input), tuple(proto.output), proto.name,
             "" if proto.domain == "ai.onnx" else proto.domain,
             tuple(sorted((a.name, self._attribute(a)) for a in proto.attribute)),
             _captures(proto),
         )  # fmt: skip
+
+    def _expanded(self, node: Node, entry: Expandable) -> Sequence[Node]:
+        """What a node is put together from."""
+        outer, self.written = self.written, []
+        Expansion(node, entry, self, self.opsets).write()
+        parts, self.written = self.written, outer
+        return parts
+
+    def _read_node(self, node: Node) -> Sequence[Node]:
+        """The node, or what it is put together from, and checks of what it gives; nothing where its
+        outputs are known already."""
         if node.operator == "Constant" and node.domain == "":
-            self._set_value(node.writes[0], constant_value(node))
+            self.set_value(node.writes[0], constant_value(node))
             return ()
         for name in node.reads:
             if name not in self.tensors:
                 raise ModelError(f"{node.describe()} of '{self.name}' reads the unknown '{name}'")
+        entry = expansion_of(node.operator, node.domain, self.opsets.get("", 1))
+        if entry is not None:
+            return self._expanded(node, entry)
         check_operands(node, self.tensors, self.opsets)
         inferred = self._inferred(node)
         for info in inferred.values():
             check_size(info, f"'{info.name}', which {node.describe()} of '{self.name}' computes,")
         found = known_values(node, self.tensors, self.values, self.opsets, inferred)
         for name, value in found.items():
-            self._set_value(name, value)
+            self.set_value(name, value)
         if found:
             return ()
         checks: dict[str, Node] = {}
@@ -236,7 +252,7 @@ class _Importer:
             self.tensors[name] = merged = self._merge(name, info)
             check_declared(node, merged, self.tensors)
             if merged.known and not info.known and not node.domain:
-                actual = self._unused(f"{name}.computed")
+                actual = self.unused(f"{name}.computed")
                 self.tensors[actual] = TensorInfo(actual, info.dtype, None)
                 checks[name] = check_of(actual, merged)
         outputs = tuple(checks[n].inputs[0] if n in checks else n for n in node.outputs)
@@ -251,7 +267,19 @@ class _Importer:
                 return {}
             raise
 
-    def _unused(self, name: str) -> str:
+    def take(self, node: Node) -> None:
+        """Read a node of an expansion."""
+        self.read.update(node.reads)
+        self.written.extend(self._read_node(node))
+
+    def declared_shape(self, name: str) -> tuple[int, ...] | None:
+        """The shape that the file states for a tensor, None where it does not."""
+        if name not in self.declared:
+            return None
+        return info_of_type(name, self.declared[name], self.bindings).shape
+
+    def unused(self, name: str) -> str:
+        """A name that nothing has."""
         while name in self.names or name in self.tensors:
             name += "."
         self.names.add(name)

@@ -16,11 +16,12 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-from tilesmith.compiler.graph import Node, Subgraph, TensorInfo
+from tilesmith.compiler.graph import INTERNAL_DOMAIN, Node, Subgraph, TensorInfo
 from tilesmith.compiler.host.nodes import HostFunction, foldable, node_proto
 from tilesmith.compiler.onnx.arrays import one_line
 from tilesmith.compiler.value_types import STRING, onnx_type, value_type
 from tilesmith.search_space.dtypes import STORED, to_numpy
+from tilesmith.search_space.epilogue import STEPS
 from tilesmith.search_space.errors import JobError, ModelError
 from tilesmith.search_space.workload import shape_text
 
@@ -93,15 +94,19 @@ def infer_outputs(
     Raises:
         ModelError: the inputs do not go together.
     """
-    if node.is_onnx(*_LIKE_INPUT):
+    if node.operator in _LIKE_INPUT and node.domain in ("", INTERNAL_DOMAIN):
         _check_groups(node, tensors)
         return {name: replace(tensors[node.inputs[0]], name=name) for name in node.writes[:1]}
-    version = opsets.get(node.domain, 1)
-    if not node.domain:
+    if node.domain == INTERNAL_DOMAIN and node.operator in STEPS:
+        return {node.writes[0]: replace(tensors[node.inputs[0]], name=node.writes[0])}
+    own = node.domain == INTERNAL_DOMAIN
+    domain, opsets = ("", {"": onnx.defs.onnx_opset_version()}) if own else (node.domain, opsets)
+    version = opsets.get(domain, 1)
+    if not domain:
         version = max(version, _RIGHT_FROM.get(node.operator, 1))
-    if not onnx.defs.has(node.operator, version, node.domain):
+    if not onnx.defs.has(node.operator, version, domain):
         return {}
-    schema = onnx.defs.get_schema(node.operator, version, node.domain)
+    schema = onnx.defs.get_schema(node.operator, version, domain)
     if not all(tensors[name].dtype for name in node.inputs if name):
         return {}
     types = {name: type_of_info(tensors[name]) for name in node.reads if tensors[name].dtype}
@@ -113,7 +118,7 @@ def infer_outputs(
     ids = [helper.make_opsetid(domain, number) for domain, number in opsets.items()]
     try:
         found = shape_inference.infer_node_outputs(
-            schema, node_proto(node, opsets), types, data, opset_imports=ids
+            schema, node_proto(replace(node, domain=domain), opsets), types, data, opset_imports=ids
         )
     except shape_inference.InferenceError as error:
         if any(isinstance(value, Subgraph) for _, value in node.attributes):

@@ -193,12 +193,10 @@ Formula = tuple[Scalar, tuple[str, ...]]
 
 def formula_of(rewriter: Rewriter, node: Node) -> Formula | None:
     """The formula of an elementwise node; None if it is none, or not expressible."""
-    if node.domain == INTERNAL_DOMAIN:
-        if node.operator not in STEPS:
-            return None
+    if node.domain == INTERNAL_DOMAIN and node.operator in STEPS:
         step = activation_step(node)
         return call(step.name, operand(0), *map(number, step.arguments)), node.inputs
-    if node.domain != "" or node.operator not in _FORMULAS:
+    if node.domain not in ("", INTERNAL_DOMAIN) or node.operator not in _FORMULAS:
         return None
     terms: list[Scalar] = []
     operands: list[str] = []

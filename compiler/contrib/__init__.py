@@ -1,0 +1,1 @@
+"""One file a family of operators that optimisers add to ONNX's; see `compiler.expansion`."""

@@ -1,0 +1,154 @@
+"""Operators of com.microsoft against onnxruntime, natively; what it lacks on CPUs against numpy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.compiler.model_builder import random
+from tests.compiler.node_checks import check_node, node_model
+from tilesmith.codegen.host import host_target
+from tilesmith.compiler.build import build
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.search_space.errors import ModelError
+
+X, BIAS = random(2, 5, 8), random(8, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "attributes"),
+    [
+        ("Gelu", {"x": X}, {}),
+        ("BiasGelu", {"x": X, "b": BIAS}, {}),
+        ("FastGelu", {"x": X}, {}),
+        ("FastGelu", {"x": X, "b": BIAS}, {}),
+        ("QuickGelu", {"x": X}, {}),
+        ("QuickGelu", {"x": X}, {"alpha": 1.0}),
+        ("FusedMatMul", {"a": X, "b": random(8, 3)}, {"alpha": 0.5}),
+        ("FusedMatMul", {"a": random(2, 8, 5), "b": random(2, 3, 8)}, {"transA": 1, "transB": 1}),
+        ("FusedMatMul", {"a": random(5, 2, 8), "b": random(2, 8, 3)}, {"transBatchA": 1}),
+        ("TransposeMatMul", {"a": X, "b": random(2, 3, 8)}, {"transB": 1}),
+        ("FusedGemm", {"a": random(5, 8), "b": random(8, 3), "c": random(3)},
+         {"activation": "LeakyRelu", "activation_alpha": 0.2}),
+        ("FusedGemm", {"a": random(5, 8), "b": random(3, 8)}, {"activation": "Relu", "transB": 1}),
+        ("FusedConv", {"x": random(1, 4, 6, 6), "w": random(3, 4, 3, 3), "b": random(3)},
+         {"activation": "Relu", "pads": [1, 1, 1, 1]}),
+        ("FusedConv", {"x": random(1, 4, 6, 6), "w": random(3, 4, 3, 3), "b": random(3),
+                       "z": random(1, 3, 4, 4)}, {"activation": "Relu"}),
+        ("FusedConv", {"x": random(1, 4, 6, 6), "w": random(3, 4, 1, 1)},
+         {"activation": "Clip", "activation_params": [-0.5, 0.5]}),
+        ("CDist", {"a": random(5, 8), "b": random(7, 8)}, {"metric": "euclidean"}),
+        ("Trilu", {"x": random(5, 6)}, {"upper": 0}),
+    ],
+)  # fmt: skip
+def test_maps_and_products(
+    operator: str, inputs: dict[str, Any], attributes: dict[str, Any]
+) -> None:
+    host = 1 if operator == "Trilu" else 0
+    constants = [name for name in ("w",) if name in inputs]
+    check_node(operator, inputs, constants=constants, host=host, **attributes)
+
+
+def test_layers_that_are_normalised_with_what_is_added_before() -> None:
+    gamma, beta = random(8, seed=1), random(8, seed=2)
+    inputs = {"x": X, "s": random(2, 5, 8, seed=4), "g": gamma, "b": beta, "c": BIAS}
+    sums = ("y", "", "", "t")
+    check_node("SkipLayerNormalization", inputs, outputs=sums)
+    few = {**inputs, "s": random(5, 8), "b": None}
+    check_node("SkipLayerNormalization", few, constants=["g", "c"], epsilon=1e-3)
+    rms = {"x": X, "s": inputs["s"], "g": gamma, "c": BIAS}
+    check_node("SkipSimplifiedLayerNormalization", rms, outputs=sums, constants=["g", "c"])
+    check_node("SimplifiedLayerNormalization", {"x": X, "g": gamma}, domain="", axis=-1)
+    plain = {"x": X, "g": gamma, "b": beta}
+    check_node("LayerNormalization", plain, domain="", opset=14, constants=["g", "b"])
+
+
+@pytest.mark.parametrize("placed", [False, True])
+def test_embeddings_are_added_and_normalised(placed: bool) -> None:
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 11, (2, 5)).astype(np.int32)
+    inputs: dict[str, Any] = {
+        "ids": ids, "segments": ids % 2, "words": random(11, 8), "places": random(9, 8),
+        "kinds": random(2, 8), "g": random(8), "b": random(8, seed=1),
+        "mask": (rng.random((2, 5)) > 0.5).astype(np.int32) if placed else None,
+        "positions": (ids % 9) if placed else None,
+    }  # fmt: skip
+    names = ["words", "places", "kinds", "g", "b"]
+    outputs = ("y", "m", "t") if placed else ("y", "m")
+    check_node(
+        "EmbedLayerNormalization", inputs, constants=names, outputs=outputs, host=placed,
+        kinds={"m": onnx.TensorProto.INT32},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bits", "zeros"),
+    [(2, "packed"), (4, "none"), (4, "packed"), (4, "numbers"), (8, "none"), (8, "packed")],
+)
+def test_products_by_packed_weights(bits: int, zeros: str) -> None:
+    rng, rows, columns, size = np.random.default_rng(bits), 80, 5, 32
+    blocks = -(-rows // size)
+    given = {
+        "none": None,
+        "packed": rng.integers(0, 256, columns * -(-blocks * bits // 8)).astype(np.uint8),
+        "numbers": rng.integers(0, 9, (columns, blocks)).astype(np.float32),
+    }[zeros]
+    inputs: dict[str, Any] = {
+        "a": random(2, 3, rows),
+        "b": rng.integers(0, 256, (columns, blocks, size * bits // 8)).astype(np.uint8),
+        "s": (rng.random((columns, blocks)) / 8).astype(np.float32), "z": given, "g": None,
+        "c": random(columns),
+    }  # fmt: skip
+    names = [name for name in ("b", "s", "z", "c") if inputs[name] is not None]
+    stated = {"K": rows, "N": columns, "bits": bits, "block_size": size}
+    check_node("MatMulNBits", inputs, constants=names, **stated)
+
+
+def _run(model: onnx.ModelProto, inputs: dict[str, Any]) -> dict[str, Any]:
+    return build(import_model(model), host_target()).run(inputs)
+
+
+def test_what_onnxruntime_has_for_other_devices_only() -> None:
+    x, erf = random(2, 3, 4, 6), np.vectorize(math.erf)
+    gelu = lambda v: 0.5 * v * (1 + erf(v / math.sqrt(2)))  # noqa: E731
+    total = x + random(6)
+    found = _run(node_model("BiasSplitGelu", {"x": x, "b": random(6)}), {"x": x, "b": random(6)})
+    wanted = total[..., :3] * gelu(total[..., 3:])
+    np.testing.assert_allclose(found["y"], wanted, rtol=1e-4, atol=1e-5)
+
+    inputs = {"x": x, "g": random(6), "b": random(6, seed=1)}
+    model = node_model("GroupNorm", inputs, activation=1, groups=2)
+    rows = x.reshape(2, 12, 2, 3).transpose(0, 2, 1, 3).reshape(4, -1)
+    rows = (rows - rows.mean(1, keepdims=True)) / np.sqrt(rows.var(1, keepdims=True) + 1e-5)
+    y = rows.reshape(2, 2, 12, 3).transpose(0, 2, 1, 3).reshape(x.shape)
+    y = y * inputs["g"] + inputs["b"]
+    np.testing.assert_allclose(_run(model, inputs)["y"], y / (1 + np.exp(-y)), 1e-4, 1e-4)
+
+    inputs = {"x": x, "w": random(5, 1, 1, 6), "b": random(5)}
+    found = _run(node_model("NhwcConv", inputs, constants={"w": 0, "b": 0}), {"x": x})
+    wanted = x @ inputs["w"].reshape(5, 6).T + inputs["b"]
+    np.testing.assert_allclose(found["y"], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "message"),
+    [
+        ("BeamSearch", {}, "node 'n' of 'g' uses com.microsoft.BeamSearch"),
+        ("Gelu", {"alpha": 1.0}, "Gelu 'n': attribute 'alpha' is none that is understood"),
+        ("QuickGelu", {"alpha": 2}, "attribute 'alpha' is not a number"),
+        ("GroupNorm", {}, "GroupNorm 'n' lacks the attribute 'activation'"),
+        ("FusedGemm", {}, "FusedGemm 'n' has 1 inputs; from 2 to 3 are taken"),
+        ("QuickGelu", {}, "its output 1 is not supported"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_name(
+    operator: str, attributes: dict[str, Any], message: str
+) -> None:
+    outputs = ("y", "z") if "output 1" in message else ("y",)
+    model = node_model(operator, {"x": X}, outputs=outputs, **attributes)
+    with pytest.raises(ModelError, match=message.replace("(", r"\(")):
+        import_model(model)
