@@ -10,7 +10,9 @@ another.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -41,8 +43,29 @@ Arrays = Mapping[str, NDArray[Any]]
 _Run = Callable[[dict[str, Any]], None]
 
 
-def _ignoring_values(call: Callable[[], None]) -> _Run:
-    return lambda values: call()
+@dataclass(frozen=True)
+class HostNode:
+    """A node that no kernel computes.
+
+    Attributes:
+        name: the operator, and what it writes.
+        runtime: what runs it here, "onnxruntime" or "reference" (`compiler.host.runtime`).
+    """
+
+    name: str
+    runtime: str
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """A part of a run: a host node, or what lies between two."""
+
+    run: _Run
+    host: HostNode | None = None
+
+
+def _native(call: Callable[[], None]) -> _Segment:
+    return _Segment(lambda values: call())
 
 
 def _unbroken(kernels: Iterable[KernelStep]) -> list[list[KernelStep]]:
@@ -83,14 +106,14 @@ class Executable:
             for name, info in self._known.items()
             if info.shape is not None and not is_value_type(info.dtype)
         }
-        self._segments: list[_Run] = []
+        self._segments: list[_Segment] = []
         for is_kernel, steps in groupby(recipe.steps, lambda s: isinstance(s, KernelStep)):
             if is_kernel:
                 for run in _unbroken(s for s in steps if isinstance(s, KernelStep)):
                     if run[0].checks:
                         self._segments.append(self._check_segment(run[0].checks))
                     call = backend.link(recipe, run, self._arena, self._constants)
-                    self._segments.append(_ignoring_values(call))
+                    self._segments.append(_native(call))
             else:
                 hosts = (step for step in steps if isinstance(step, HostStep))
                 self._segments += [self._host_segment(step) for step in hosts]
@@ -121,6 +144,11 @@ class Executable:
         """How many kernels are tuned, fell back, are untuned; what runs on the host; memory."""
         return self.recipe.report
 
+    @property
+    def host_nodes(self) -> tuple[HostNode, ...]:
+        """What no kernel computes, in the order it runs, and what runs it on this machine."""
+        return tuple(part.host for part in self._segments if part.host is not None)
+
     # -- running --------------------------------------------------------------------------------
     def run(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
         """Run the model.
@@ -140,8 +168,8 @@ class Executable:
             values: dict[str, Any] = {}
             for ref in self.recipe.inputs:
                 self._put(ref, inputs[ref.info.name], values)
-            for segment in self._segments:
-                segment(values)
+            for part in self._segments:
+                part.run(values)
             return {r.info.name: own(self._get(r, values)) for r in self.recipe.outputs}
 
     def bind(self, inputs: Arrays) -> BoundRun:
@@ -201,27 +229,23 @@ class Executable:
         found = self._memory(ref)
         return found.astype(to_numpy(ref.info.dtype)) if ref.stored else found
 
-    def _check_segment(self, checks: Sequence[IndexCheck]) -> _Run:
+    def _check_segment(self, checks: Sequence[IndexCheck]) -> _Segment:
         def run(values: dict[str, Any]) -> None:
             for check in checks:
                 if fault := index_fault(self._get(check.indices, values), check.extent):
                     raise JobError(f"{check.node} {fault}")
 
-        return run
+        return _Segment(run)
 
-    def _host_segment(self, step: HostStep) -> _Run:
-        import onnx
+    def _host_segment(self, step: HostStep) -> _Segment:
+        from tilesmith.compiler.host.step import HostCall
 
-        from tilesmith.compiler.host.nodes import HostFunction
-
-        proto = onnx.NodeProto()
-        proto.ParseFromString(step.proto)
-        names = [ref.info.name for ref in step.inputs]
-        function = HostFunction(proto, names, self.recipe.opsets)
+        weights = [ref for ref in step.inputs if ref.place.region == "constant"]
+        constants = {ref.info.name: self._get(ref, {}) for ref in weights}
+        call = HostCall(step, constants, self.recipe.opsets, self.recipe.threads)
 
         def run(values: dict[str, Any]) -> None:
-            given = {ref.info.name: self._get(ref, values) for ref in step.inputs}
-            results = function.run(given)
+            results = call.run({ref.info.name: self._get(ref, values) for ref in step.inputs})
             for ref in step.outputs:
                 result = results[ref.info.name]
                 if ref.info.shape is not None and np.shape(result) != ref.info.shape:
@@ -231,7 +255,7 @@ class Executable:
                     )
                 self._put(ref, result, values)
 
-        return run
+        return _Segment(run, HostNode(step.name, call.runtime))
 
     # -- files ----------------------------------------------------------------------------------
     def save(self, path: str | Path) -> None:
@@ -254,7 +278,7 @@ class BoundRun:
 
     def __init__(
         self,
-        segments: list[_Run],
+        segments: list[_Segment],
         outputs: tuple[TensorRef, ...],
         values: dict[str, Any],
         read: Callable[[TensorRef, Mapping[str, Any]], Any],
@@ -266,8 +290,17 @@ class BoundRun:
 
     def run(self) -> None:
         """Run the model on the bound inputs."""
-        for segment in self._segments:
-            segment(self._values)
+        for part in self._segments:
+            part.run(self._values)
+
+    def host_share(self) -> float:
+        """The part of one run's time that host nodes take, from 0 to 1; runs the model once."""
+        taken = {True: 0.0, False: 0.0}
+        for part in self._segments:
+            start = time.perf_counter()
+            part.run(self._values)
+            taken[part.host is not None] += time.perf_counter() - start
+        return taken[True] / max(sum(taken.values()), 1e-12)
 
     def outputs(self) -> dict[str, NDArray[Any]]:
         """Copies of what the last run gave, by name."""

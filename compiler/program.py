@@ -97,7 +97,7 @@ class KernelStep:
 
 @dataclass(frozen=True)
 class HostStep:
-    """Runs a serialised ONNX node at the recipe's opsets with `onnx.reference`."""
+    """Runs a serialised ONNX node at the recipe's opsets, on the host."""
 
     name: str
     operator: str

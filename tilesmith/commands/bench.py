@@ -85,6 +85,12 @@ def _summary(result: Comparison) -> str:
     rows = [("tilesmith", result.own.median_ms, result.own.min_ms)]
     rows += [(name, timing.median_ms, timing.min_ms) for name, timing in result.peers.items()]
     lines = [table(("runtime", "median ms", "min ms"), rows)]
+    if result.host_operators:
+        runtimes = ", ".join(dict.fromkeys(runtime for _, runtime in result.host_operators))
+        lines.append(
+            f"{len(result.host_operators)} operators on the host (in {runtimes}) take "
+            f"{result.host_share:.0%} of the time"
+        )
     if result.max_abs_err is not None:
         lines.append(
             f"largest difference: {result.max_abs_err:.3g} absolute, "

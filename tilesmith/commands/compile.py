@@ -106,7 +106,8 @@ def _summary(report: CompileReport) -> str:
     ]
     lines = [f"{report.artifact}: {', '.join(parts)}; compiled in {report.compile_s:.1f} s"]
     if report.simulated is None:
-        return "\n".join([*lines, *(f"  on the host: {name}" for name in report.host_operators)])
+        hosts = zip(report.host_operators, report.host_runtimes, strict=True)
+        return "\n".join([*lines, *(f"  on the host: {name}, in {by}" for name, by in hosts)])
     found = report.simulated
     lines.append(
         f"  {report.precision} on {found.target}: {found.latency_us:.1f} us simulated, bound by "

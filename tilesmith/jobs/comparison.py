@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from tilesmith.compiler.executable import Executable
 
 Arrays = Mapping[str, NDArray[Any]]
+
+_SHARES = 5
+"""How often the share of host nodes is taken; the median is reported."""
 
 
 def compare(
@@ -45,11 +49,14 @@ def compare(
         peers = [load_peer(name, model, inputs, threads) for name in against if model]
         bound = executable.bind(inputs)
         timings = interleave({"tilesmith": bound.run, **{p.name: p.infer for p in peers}}, budget_s)
+        share = statistics.median(bound.host_share() for _ in range(_SHARES))
         outputs = bound.outputs()
     errors = [difference(outputs, peer) for peer in peers]
     return Comparison(
         own=timings.pop("tilesmith"),
         threads=threads,
+        host_share=share,
+        host_operators=tuple((node.name, node.runtime) for node in executable.host_nodes),
         peers=timings,
         versions={peer.name: peer.version for peer in peers},
         max_abs_err=max((absolute for absolute, _ in errors), default=None),

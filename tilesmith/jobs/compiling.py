@@ -160,6 +160,7 @@ def compile_to(asked: Resolved, artifact: Path, require_tuned: bool = False) -> 
         peak_bytes=report.peak_bytes,
         precision=report.precision,
         simulated=simulated,
+        host_runtimes=tuple(node.runtime for node in executable.host_nodes),
     )
 
 

@@ -140,6 +140,7 @@ class CompileReport:
         nearest, default: kernels with the nearest tuned shape's schedule, or the default.
         stale: kernels with a schedule of their own that another version tuned.
         host_operators: operators that run on the host.
+        host_runtimes: what runs each of them here, "onnxruntime" or "reference".
         conversions: layout conversions between kernels.
         artifact: the file written.
         compile_s: seconds from file to file.
@@ -159,6 +160,7 @@ class CompileReport:
     peak_bytes: int
     precision: str = "fp32"
     simulated: SimulationResult | None = None
+    host_runtimes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -169,6 +171,7 @@ class CompileReport:
             "stale": self.stale,
             "host": self.host,
             "host_operators": list(self.host_operators),
+            "host_runtimes": list(self.host_runtimes),
             "conversions": self.conversions,
             "artifact": self.artifact,
             "compile_s": self.compile_s,
@@ -202,6 +205,8 @@ class Comparison:
     Attributes:
         own: our timing.
         threads: threads each side used.
+        host_share: the part of our time, from 0 to 1, that operators on the host take.
+        host_operators: those operators, and what runs each.
         peers: the others' timings by name.
         versions: the peers' versions by name.
         max_abs_err: largest |ours - peer's| over outputs and peers; None without a peer.
@@ -210,6 +215,8 @@ class Comparison:
 
     own: Timing
     threads: int
+    host_share: float = 0.0
+    host_operators: tuple[tuple[str, str], ...] = ()
     peers: dict[str, Timing] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     max_abs_err: float | None = None
@@ -227,6 +234,10 @@ class Comparison:
             "median_ms": self.own.median_ms,
             "min_ms": self.own.min_ms,
             "threads": self.threads,
+            "host_share": self.host_share,
+            "host_operators": [
+                {"name": name, "runtime": runtime} for name, runtime in self.host_operators
+            ],
             "peers": {
                 name: {
                     "median_ms": timing.median_ms,

@@ -1,0 +1,54 @@
+"""`HostCall`: a host step of an executable, ready to run: in onnxruntime or by the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx
+from numpy.typing import NDArray
+
+from tilesmith.compiler.host.nodes import HostFunction
+from tilesmith.compiler.host.runtime import ONNXRUNTIME, REFERENCE, session_of
+from tilesmith.compiler.program import HostStep
+from tilesmith.compiler.value_types import texts
+
+
+class HostCall:
+    """See the module's docstring.
+
+    Args:
+        constants: values of the weights it reads, by name.
+        opsets: of the model.
+        threads: how many threads it may use.
+    """
+
+    def __init__(
+        self,
+        step: HostStep,
+        constants: Mapping[str, NDArray[Any]],
+        opsets: Sequence[tuple[str, int]],
+        threads: int,
+    ) -> None:
+        proto = onnx.NodeProto()
+        proto.ParseFromString(step.proto)
+        inputs = [ref.info for ref in step.inputs]
+        outputs = [ref.info for ref in step.outputs]
+        self._reference = HostFunction(proto, [info.name for info in inputs], opsets)
+        self._session = session_of(proto, inputs, outputs, constants, opsets, threads)
+
+    @property
+    def runtime(self) -> str:
+        """What runs it: "onnxruntime" or "reference"."""
+        return REFERENCE if self._session is None else ONNXRUNTIME
+
+    def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Outputs by tensor name, from inputs by tensor name.
+
+        Raises:
+            JobError: the node cannot be computed on these inputs.
+        """
+        found = None if self._session is None else self._session.run(values)
+        if found is None:
+            return self._reference.run(values)
+        return {name: texts(value) for name, value in found.items()}
