@@ -70,6 +70,24 @@ class Composer:
         shapes = [self.dims(name) for name in sources]
         return self.apply(operator, *sources, shape=np.broadcast_shapes(*shapes))
 
+    def gather(self, source: str, indices: NDArray[np.int64], axis: int) -> str:
+        """Entries along an axis; `source` itself where those are all, in order."""
+        shape = self.dims(source)
+        if np.array_equal(indices, np.arange(shape[axis])):
+            return source
+        whole = (*shape[:axis], len(indices), *shape[axis + 1 :])
+        return self.apply("Gather", source, self.constant(indices), shape=whole, axis=axis)
+
+    def pad(self, source: str, before: tuple[int, ...], after: tuple[int, ...]) -> str:
+        """Zeros before and behind each axis."""
+        if not any(before) and not any(after):
+            return source
+        extents = zip(before, self.dims(source), after, strict=True)
+        shape = tuple(map(sum, extents))
+        if self.opset < 11:
+            return self.apply("Pad", source, shape=shape, pads=(*before, *after))
+        return self.apply("Pad", source, self.constant(np.array((*before, *after))), shape=shape)
+
     def slice(self, source: str, starts: NDArray[Any], ends: NDArray[Any]) -> str:
         """From `starts` up to `ends`, one number for each axis."""
         shape = tuple(int(n) for n in ends - starts)
@@ -107,6 +125,10 @@ Rule = Callable[[Composer, Node], "str | None"]
 
 decompositions: Registry[Rule] = Registry("decomposition", "tilesmith.compiler.decompositions")
 
+volumes: Registry[Rule] = Registry("operator on volumes", "tilesmith.compiler.decompositions")
+"""Rules for operators over three spatial axes, applied once what surrounds them was folded into
+them (`passes.volumes`)."""
+
 
 @dataclass(frozen=True)
 class Decompose(Pass):
@@ -123,15 +145,22 @@ class Decompose(Pass):
 
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
-        for node in graph.nodes:
-            if node.kind != "host" or node.domain or node.operator not in decompositions:
-                continue
-            if len(node.writes) != 1 or not is_computable(rewriter.info(node.writes[0])):
-                continue
-            if not rewriter.shapes_known(node):
-                continue
-            composer = Composer(rewriter, node)
-            result = decompositions[node.operator](composer, node)
-            if result is not None:
-                rewriter.replace(node, *composer.parts(result))
+        for node in rewriter.nodes():  # parts have parts
+            take_apart(rewriter, node, decompositions)
         return rewriter.finish()
+
+
+def take_apart(rewriter: Rewriter, node: Node, rules: Registry[Rule]) -> str | None:
+    """Put a node's parts in its place; the name of the last one's result, None if there is no
+    rule for it."""
+    if node.kind != "host" or node.domain or node.operator not in rules:
+        return None
+    if len(node.writes) != 1 or not is_computable(rewriter.info(node.writes[0])):
+        return None
+    if not rewriter.shapes_known(node):
+        return None
+    composer = Composer(rewriter, node)
+    result = rules[node.operator](composer, node)
+    if result is not None:
+        rewriter.replace(node, *composer.parts(result))
+    return None if result is None else node.writes[0]

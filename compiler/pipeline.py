@@ -28,6 +28,7 @@ from tilesmith.compiler.passes.scales import MoveScales
 from tilesmith.compiler.passes.selections import AddSelections
 from tilesmith.compiler.passes.transposed_joins import TransposeInside
 from tilesmith.compiler.passes.views import MakeViews
+from tilesmith.compiler.passes.volumes import FlattenVolumes
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.settlement import SettleLayouts
 from tilesmith.search_space.target import Target
@@ -47,6 +48,9 @@ SIMPLIFICATIONS: tuple[Pass, ...] = (
     MoveScales(),
     AddSelections(),
     FoldAffine(),
+    FlattenVolumes(),
+    Canonicalise(),
+    MakeViews(),
     FoldConstants(),
     RemoveDeadCode(),
 )

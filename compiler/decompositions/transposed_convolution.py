@@ -1,4 +1,4 @@
-"""ConvTranspose of one or two spatial axes -> Conv; where it strides, its channels interleaved.
+"""ConvTranspose of one to three spatial axes -> Conv; where it strides, its channels interleaved.
 
 Output pixel i s + k - p sums x[i] w[k]. All pixels of one remainder r modulo the stride s read the
 same taps k = r, r + s, ..., so each remainder is a convolution of x with its own, shorter filter;
@@ -31,7 +31,7 @@ def conv_transpose(composer: Composer, node: Node) -> str | None:
     shape, result = composer.dims(node.inputs[0]), composer.dims(node.writes[0])
     rank, groups = len(shape) - 2, int(node.attribute("group", 1))
     strides, dilations = spatial(node, "strides", rank), spatial(node, "dilations", rank)
-    if weight is None or shifts is None or rank not in (1, 2):
+    if weight is None or shifts is None or rank not in (1, 2, 3):
         return None
     if any(s > 1 and d > 1 for s, d in zip(strides, dilations, strict=True)):
         return None

@@ -1,7 +1,8 @@
 """Conv -> `conv2d` or `depthwise_conv2d`.
 
-One spatial axis is taken as an image of height one; three stay on the host. Padding may differ on
-each side; a bias becomes the first step of the epilogue.
+One spatial axis is taken as an image of height one; three were taken apart before
+(`decompositions/volumes.py`). Padding may differ on each side; a bias becomes the first step of the
+epilogue.
 """
 
 from __future__ import annotations
