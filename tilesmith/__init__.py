@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tilesmith.api import compile, from_torch, load, simulate, torch_model, tune
+    from tilesmith.api import compile, from_stablehlo, load, simulate, tune
     from tilesmith.compiler.executable import Executable
     from tilesmith.jobs.targets import resolve_target
     from tilesmith.records import Database
@@ -47,11 +47,10 @@ _HOMES = {
     "Workload": "tilesmith.search_space.workload",
     "WorkloadError": "tilesmith.search_space.errors",
     "compile": "tilesmith.api",
-    "from_torch": "tilesmith.api",
+    "from_stablehlo": "tilesmith.api",
     "load": "tilesmith.api",
     "resolve_target": "tilesmith.jobs.targets",
     "simulate": "tilesmith.api",
-    "torch_model": "tilesmith.api",
     "tune": "tilesmith.api",
 }
 
@@ -71,11 +70,10 @@ __all__ = [
     "Workload",
     "WorkloadError",
     "compile",
-    "from_torch",
+    "from_stablehlo",
     "load",
     "resolve_target",
     "simulate",
-    "torch_model",
     "tune",
 ]
 

@@ -14,20 +14,15 @@ that failed; messages are sentences for people. What is asked for becomes one re
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from tilesmith.jobs.request import Asked, AskedOfSearch, Request, TuneRequest
 from tilesmith.search_space.target import HOST, Target
 
 if TYPE_CHECKING:
-    import torch
-
     from tilesmith.compiler.executable import Executable
-    from tilesmith.compiler.pytorch.model import TorchModel
-    from tilesmith.compiler.pytorch.module import CompiledModule
+    from tilesmith.compiler.stablehlo.importer import StableHloModel
     from tilesmith.jobs.reports import TuneReport
     from tilesmith.jobs.subjects import Model, Subject
     from tilesmith.jobs.tuning import Observer
@@ -50,7 +45,8 @@ def tune(
     and stays a candidate, so that a tuned model is never slower than the default.
 
     Args:
-        subject: path of an ONNX file, a loaded `onnx.ModelProto`, a `Workload`, or several.
+        subject: path of an ONNX or StableHLO file, a loaded `onnx.ModelProto`, a model of a front
+            end, a `Workload`, or several.
         target: see `resolve_target`.
         database: SQLite file or SQLAlchemy URL; made if missing.
         observer: called with a `tuner.options.Progress` now and then.
@@ -96,7 +92,8 @@ def compile(
     the default; one without a template runs on the host (`Executable.report` tells).
 
     Args:
-        model: path of an ONNX file, or a loaded `onnx.ModelProto`.
+        model: path of an ONNX or StableHLO file, a loaded `onnx.ModelProto`, or a model of a front
+            end (`from_stablehlo`).
         database: None compiles everything with defaults.
         require_tuned: refuse any schedule that is not the workload's own.
         asked: `threads`, `precision`, `shapes`, `settings`, as `tune`.
@@ -108,6 +105,21 @@ def compile(
     from tilesmith.jobs.compiling import build_executable
 
     return build_executable(Request(model, target, database, **asked).resolved(), require_tuned)
+
+
+def from_stablehlo(module: str | bytes | Path) -> StableHloModel:
+    """A StableHLO module as a model: what `tune`, `compile` and `simulate` take for a path.
+
+    Args:
+        module: MLIR text, bytecode or a portable artifact; or the path of a file that holds one.
+
+    Raises:
+        ModelError: the file cannot be read. What is wrong with the module itself, or not supported,
+            is said where the model is used.
+    """
+    from tilesmith.compiler.stablehlo.importer import model_of
+
+    return model_of(module)
 
 
 def load(path: str | Path) -> Executable:
@@ -151,65 +163,3 @@ def simulate(
 
     request = Request(subject, target, database, **asked)
     return simulated(request, fidelity, None if trace is None else Path(trace))
-
-
-def torch_model(
-    module: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    dynamic_shapes: Any = None,
-) -> TorchModel:
-    """A module of PyTorch as a model: what `tune`, `compile` and `simulate` take for a path.
-
-    The module is traced by `torch.export`; its parameters are shared and not copied.
-
-    Args:
-        module: in the mode it should run in: call its `eval()` first, unless you train.
-        args, kwargs: examples of what it is called with.
-        dynamic_shapes: sizes that may vary, as `torch.export.export` takes them.
-
-    Raises:
-        DependencyError: PyTorch or onnxscript is not installed.
-        ModelError: the module cannot be traced, or not be written in ONNX operators.
-    """
-    from tilesmith.jobs.extras import required
-
-    required("torch", "onnxscript", extra="torch")
-    from tilesmith.compiler.pytorch.model import model_of
-
-    return model_of(module, args, kwargs, dynamic_shapes)
-
-
-def from_torch(
-    module: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    dynamic_shapes: Any = None,
-    target: str | Target = HOST,
-    database: str | Path | None = None,
-    require_tuned: bool = False,
-    **asked: Unpack[Asked],
-) -> CompiledModule:
-    """Compile a module of PyTorch; what is returned is called as the module is.
-
-    Sizes that `dynamic_shapes` lets vary may differ from call to call, within their ranges.
-
-    Args:
-        module, args, kwargs, dynamic_shapes: as `torch_model`.
-        target, database, require_tuned, asked: as `compile`.
-
-    Raises:
-        DependencyError, ModelError: as `torch_model`.
-        InputError, CodegenError: as `compile`.
-    """
-    from tilesmith.jobs.compiling import build_executable
-
-    model = torch_model(module, args, kwargs, dynamic_shapes=dynamic_shapes)
-    from tilesmith.compiler.pytorch.module import CompiledModule
-
-    request = Request(model, target, database, **asked).resolved()
-    return CompiledModule(
-        model, lambda shapes: build_executable(replace(request, shapes=shapes), require_tuned)
-    )

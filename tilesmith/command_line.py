@@ -85,7 +85,7 @@ class LazyGroup(click.Group):
 @click.version_option(package_name="tilesmith")
 @click.option("--traceback", "show_traceback", is_flag=True, help="Show where an error arose.")
 def command_line(show_traceback: bool) -> None:
-    """Tune, compile and run ONNX models with schedules kept in a database."""
+    """Tune, compile and run ONNX and StableHLO models with schedules kept in a database."""
 
 
 def main() -> NoReturn:

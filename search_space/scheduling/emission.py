@@ -95,9 +95,9 @@ class Emitter:
         )
 
     def _input(self, tensor: Tensor) -> Buffer:
-        layout = self.layout(tensor.name, len(tensor.extents))
+        layout = self.layout(tensor.name, len(tensor.shape))
         role: Role = "input" if tensor.values is None else "literal"
-        shape = layout.shape(tensor.extents)
+        shape = layout.shape(list(tensor.shape))
         scope = self.plan.homes.get(tensor.name, "global")
         return Buffer(tensor.name, shape, tensor.dtype, scope, role, tensor.values)
 

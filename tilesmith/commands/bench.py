@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model", metavar="MODEL.onnx|MODEL.tsm")
+@click.argument("model", metavar="MODEL.onnx|MODEL.mlir|MODEL.tsm")
 @click.option(
     "--against",
     type=NameList(("onnxruntime", "openvino")),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command("compile")
-@click.argument("model", metavar="MODEL.onnx", required=False)
+@click.argument("model", metavar="MODEL.onnx|MODEL.mlir", required=False)
 @target_option(required=False)
 @database_option(required=False)
 @click.option(
@@ -62,7 +62,7 @@ def compile_model(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Compile MODEL.onnx with the best schedules of a database.
+    """Compile MODEL with the best schedules of a database.
 
     An operator the database does not know takes the schedule of the nearest tuned shape, or else
     the default; one without a template runs on the host. The report says how many of each.

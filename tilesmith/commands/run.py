@@ -21,7 +21,7 @@ from tilesmith.display.output import note, print_json, table
 
 
 @click.command()
-@click.argument("model", metavar="MODEL.onnx|MODEL.tsm")
+@click.argument("model", metavar="MODEL.onnx|MODEL.mlir|MODEL.tsm")
 @click.option(
     "--input",
     "inputs",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model", required=False, metavar="MODEL.onnx|MODEL.tsm")
+@click.argument("model", required=False, metavar="MODEL.onnx|MODEL.mlir|MODEL.tsm")
 @operator_option
 @target_option(required=False)
 @database_option(required=False)

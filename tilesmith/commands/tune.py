@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model", required=False, metavar="MODEL.onnx")
+@click.argument("model", required=False, metavar="MODEL.onnx|MODEL.mlir")
 @operator_option
 @target_option(required=False)
 @database_option(required=True)
@@ -76,7 +76,7 @@ def tune(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Tune every operator of MODEL.onnx, or the operators given with --op.
+    """Tune every operator of MODEL, or the operators given with --op.
 
     Every trial is stored in the database as it finishes; a job that is interrupted loses none.
     """

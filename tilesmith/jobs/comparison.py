@@ -93,8 +93,15 @@ def source_of(executable: Executable, model: str, given: str | None) -> Path:
     Raises:
         ModelError: the source is not known or not there.
     """
+    from tilesmith.compiler.stablehlo.importer import is_stablehlo
+
     if given is not None:
         return Path(given)
+    if is_stablehlo(model) or is_stablehlo(executable.source.rpartition(" ")[0]):
+        raise ModelError(
+            f"'{model}' is of StableHLO, which other runtimes do not read; name the same model of "
+            "ONNX with --model MODEL.onnx"
+        )
     if not model.endswith(".tsm"):
         return Path(model)
     name, _, held = executable.source.rpartition(" ")

@@ -78,7 +78,10 @@ def graph_of(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
     """The graph of a model, whichever front end reads it; errors as `import_model`."""
     from tilesmith.compiler.front_end import FrontEndModel
     from tilesmith.compiler.onnx.importer import import_model
+    from tilesmith.compiler.stablehlo.importer import is_stablehlo, model_of
 
+    if isinstance(model, str | Path) and is_stablehlo(model):
+        return model_of(Path(model)).graph(shapes)
     if isinstance(model, FrontEndModel):
         return model.graph(shapes)
     return import_model(model, shapes)

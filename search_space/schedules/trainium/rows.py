@@ -162,9 +162,7 @@ def folded(compute: ComputeDefinition, target: Target) -> ComputeDefinition:
 
     def fold(tensor: Tensor) -> Tensor:
         return (
-            replace(tensor, extents=(extent // width, width))
-            if tensor.shape == (extent,)
-            else tensor
+            replace(tensor, shape=(extent // width, width)) if tensor.shape == (extent,) else tensor
         )
 
     stages = tuple(

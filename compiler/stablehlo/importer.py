@@ -1,0 +1,90 @@
+"""StableHLO files and texts -> `Graph`.
+
+Every fault of a module becomes a `ModelError` of one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tilesmith.compiler.front_end import FrontEndModel
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.stablehlo.bindings import parse
+from tilesmith.compiler.stablehlo.translator import Translation
+from tilesmith.search_space.errors import ModelError
+
+SUFFIXES = (".mlir", ".stablehlo", ".mlirbc")
+"""Files that are taken for StableHLO: MLIR's text, its bytecode, or a portable artifact."""
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a module's file; `ModelError` where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise ModelError(f"model file '{path}' does not exist") from error
+    except OSError as error:
+        raise ModelError(f"model file '{path}' cannot be read: {error.strerror}") from error
+
+
+def is_stablehlo(path: str | Path) -> bool:
+    """Whether a file is taken for StableHLO, by its name."""
+    return str(path).endswith(SUFFIXES)
+
+
+class StableHloModel(FrontEndModel):
+    """A module in memory, as the API takes models.
+
+    Args:
+        module: MLIR text, bytecode, or a portable artifact.
+        name: for messages and reports.
+    """
+
+    def __init__(self, module: str | bytes, name: str = "model") -> None:
+        self.name, self._module = name, module
+
+    def graph(self, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
+        return import_stablehlo(self._module, self.name, shapes)
+
+
+def model_of(source: str | bytes | Path) -> StableHloModel:
+    """The model in a module's text or bytes, or in the file that a path names."""
+    if isinstance(source, Path) or (isinstance(source, str) and is_stablehlo(source.strip())):
+        path = Path(source)
+        return StableHloModel(read_file(path), path.name)
+    return StableHloModel(source)
+
+
+def import_stablehlo(
+    module: str | bytes, name: str = "model", shapes: Mapping[str, tuple[int, ...]] | None = None
+) -> Graph:
+    """The graph of a StableHLO module.
+
+    Args:
+        module: MLIR text, bytecode, or a portable artifact.
+        name: of the model, for messages and reports.
+        shapes: of inputs, by name; they have to be what the module says.
+
+    Raises:
+        ModelError: it is no valid module, or uses what is not supported.
+        DependencyError: jaxlib is not installed.
+    """
+    graph = Translation(parse(module, name), name).graph()
+    check_shapes(graph, shapes or {})
+    return graph
+
+
+def check_shapes(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise `ModelError` where shapes are asked for that a graph of fixed shapes does not have."""
+    fixed = {info.name: info.dims for info in graph.inputs}
+    for name, shape in shapes.items():
+        if name not in fixed:
+            raise ModelError(
+                f"'{graph.name}' has no input '{name}'; its inputs are {', '.join(fixed)}"
+            )
+        if fixed[name] != tuple(shape):
+            raise ModelError(
+                f"input '{name}' of '{graph.name}' has the fixed shape {fixed[name]}; export the "
+                f"function for {tuple(shape)}"
+            )

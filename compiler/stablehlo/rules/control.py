@@ -1,0 +1,65 @@
+"""Functions, identities, and what is computed by turns: calls, conditions, loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilesmith.compiler.stablehlo.attributes import place_of, text
+from tilesmith.compiler.stablehlo.translator import Translation, Values, rules
+
+_IDENTITIES = (
+    "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement",
+    "LayoutConstraint", "MoveToHost", "MoveToDevice", "xla.sdy.FuncResultSharding",
+)  # fmt: skip
+"""Custom calls that say where values lie, and change none."""
+
+_OPERATIONS = {
+    "mhlo.erf": "chlo.erf", "chlo.erf": "chlo.erf", "chlo.erfc": "chlo.erfc",
+    "chlo.erf_inv": "chlo.erf_inv", "mhlo.erf_inv": "chlo.erf_inv", "chlo.square": "chlo.square",
+    "chlo.acos": "chlo.acos", "chlo.acosh": "chlo.acosh", "chlo.asin": "chlo.asin",
+    "chlo.asinh": "chlo.asinh", "chlo.atan": "chlo.atan", "chlo.atanh": "chlo.atanh",
+    "chlo.cosh": "chlo.cosh", "chlo.sinh": "chlo.sinh", "chlo.tan": "chlo.tan",
+    "mhlo.asin": "chlo.asin", "mhlo.acos": "chlo.acos", "mhlo.atan": "chlo.atan",
+    "mhlo.sinh": "chlo.sinh", "mhlo.cosh": "chlo.cosh", "mhlo.asinh": "chlo.asinh",
+    "mhlo.acosh": "chlo.acosh", "mhlo.atanh": "chlo.atanh", "mhlo.tan": "chlo.tan",
+}  # fmt: skip
+"""Operations that artifacts write as custom calls or as composites of that name."""
+
+
+@rules.register("func.call")
+def _call(translation: Translation, operation: Any, values: Values) -> Values:
+    return translation.call(text(operation, "callee").lstrip("@"), values, place_of(operation))
+
+
+@rules.register("stablehlo.composite")
+def _composite(translation: Translation, operation: Any, values: Values) -> Values:
+    own = rules.find(_OPERATIONS.get(text(operation, "name"), ""))
+    if own is not None:
+        return own(translation, operation, values)
+    name = text(operation, "decomposition").lstrip("@")
+    return translation.call(name, values, place_of(operation))
+
+
+@rules.register("stablehlo.custom_call")
+def _custom_call(translation: Translation, operation: Any, values: Values) -> Values:
+    target = text(operation, "call_target_name")
+    if target in _IDENTITIES:
+        return list(values)
+    if target == "shape_assertion":  # what it asserts was checked when shapes were put in
+        return []
+    own = rules.find(_OPERATIONS.get(target, ""))
+    if own is not None:
+        return own(translation, operation, values)
+    known = ", ".join((*_IDENTITIES, *_OPERATIONS))
+    raise translation.refuse(
+        operation, f"calls '{target}', which is not supported; calls that are: {known}"
+    )
+
+
+@rules.register("stablehlo.optimization_barrier")
+def _identity(translation: Translation, operation: Any, values: Values) -> Values:
+    return list(values)
+
+
+for _name in ("sdy.sharding_constraint", "sdy.reshard", "chlo.conj"):
+    rules.register(_name)(_identity)
