@@ -7,17 +7,19 @@ then runs on the host. Adding an operator is one file with a rule.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import helper
 
-from tilesmith.compiler.graph import Graph, Node, attributes_of, view
+from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of, view
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.lower import is_computable
 from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import VerificationError
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.workload import shape_text
@@ -57,18 +59,31 @@ class Composer:
 
     def view(self, source: str, shape: tuple[int, ...]) -> str:
         """The same bytes in another shape."""
-        result = self._tensor(shape)
+        result = self._tensor(shape, self.dtype(source))
         self._parts.append(view(source, result, self._node.name))
         return result
 
     def transpose(self, source: str, order: tuple[int, ...]) -> str:
         shape = tuple(self.dims(source)[axis] for axis in order)
-        return self.apply("Transpose", source, shape=shape, perm=order)
+        dtype = self.dtype(source)
+        return self.apply("Transpose", source, shape=shape, dtype=dtype, perm=order)
 
-    def pointwise(self, operator: str, *sources: str) -> str:
+    def pointwise(self, operator: str, *sources: str, dtype: str = "float32") -> str:
         """An elementwise operator; operands broadcast."""
         shapes = [self.dims(name) for name in sources]
-        return self.apply(operator, *sources, shape=np.broadcast_shapes(*shapes))
+        return self.apply(operator, *sources, shape=np.broadcast_shapes(*shapes), dtype=dtype)
+
+    def exactly(self, operator: str, *sources: str, dtype: str = "float32") -> str:
+        """An elementwise operator that no pass writes in another form, for its last bit counts."""
+        shape = np.broadcast_shapes(*(self.dims(name) for name in sources))
+        return self._add(INTERNAL_DOMAIN, operator, sources, shape, dtype)
+
+    def cast(self, source: str, dtype: str) -> str:
+        """A tensor in another element type; itself where it has that."""
+        if self.dtype(source) == dtype:
+            return source
+        number = int(helper.np_dtype_to_tensor_dtype(to_numpy(dtype)))
+        return self.apply("Cast", source, shape=self.dims(source), dtype=dtype, to=number)
 
     def gather(self, source: str, indices: NDArray[np.int64], axis: int) -> str:
         """Entries along an axis; `source` itself where those are all, in order."""
@@ -91,39 +106,92 @@ class Composer:
     def slice(self, source: str, starts: NDArray[Any], ends: NDArray[Any]) -> str:
         """From `starts` up to `ends`, one number for each axis."""
         shape = tuple(int(n) for n in ends - starts)
+        dtype = self.dtype(source)
         if self.opset < 10:
             first, last = (tuple(map(int, bounds)) for bounds in (starts, ends))
-            return self.apply("Slice", source, shape=shape, starts=first, ends=last)
+            return self.apply("Slice", source, shape=shape, dtype=dtype, starts=first, ends=last)
         bounds = (self.constant(starts), self.constant(ends))
-        return self.apply("Slice", source, *bounds, shape=shape)
+        return self.apply("Slice", source, *bounds, shape=shape, dtype=dtype)
 
-    def apply(self, operator: str, *sources: str, shape: tuple[int, ...], **attributes: Any) -> str:
+    def cut(self, source: str, axis: int, start: int, end: int) -> str:
+        """Part of one axis."""
+        starts, ends = np.zeros(len(self.dims(source)), np.int64), np.array(self.dims(source))
+        starts[axis], ends[axis] = start, end
+        return self.slice(source, starts, ends)
+
+    def concat(self, axis: int, *sources: str) -> str:
+        """Tensors one after the other along an axis from the front."""
+        shape = list(self.dims(sources[0]))
+        shape[axis] = sum(self.dims(name)[axis] for name in sources)
+        dtype = self.dtype(sources[0])
+        return self.apply("Concat", *sources, shape=tuple(shape), dtype=dtype, axis=axis)
+
+    def apply(
+        self,
+        operator: str,
+        *sources: str,
+        shape: tuple[int, ...],
+        dtype: str = "float32",
+        **attributes: Any,
+    ) -> str:
         """An ONNX operator of one output, in a form that every opset shares."""
-        result = self._tensor(shape)
+        return self._add("", operator, sources, shape, dtype, attributes)
+
+    def _add(
+        self,
+        domain: str,
+        operator: str,
+        sources: tuple[str, ...],
+        shape: tuple[int, ...],
+        dtype: str,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> str:
+        result = self._tensor(shape, dtype)
         name = f"{self._node.name or self._node.writes[0]}.{len(self._parts)}"
-        self._parts.append(
-            Node(operator, sources, (result,), name, attributes=attributes_of(**attributes))
-        )
+        stated = attributes_of(**(attributes or {}))
+        self._parts.append(Node(operator, sources, (result,), name, domain, stated))
         return result
 
-    def _tensor(self, shape: tuple[int, ...]) -> str:
-        return self._rewriter.add_tensor(self._node.writes[0], "float32", shape)
+    def _tensor(self, shape: tuple[int, ...], dtype: str) -> str:
+        return self._rewriter.add_tensor(self._node.writes[0], dtype, shape)
 
-    def parts(self, result: str) -> list[Node]:
-        """All parts; the one that made `result` writes the node's output instead."""
-        assert self._parts[-1].outputs == (result,)
-        found, declared = self.dims(result), self.dims(self._node.writes[0])
+    def parts(self, results: tuple[str, ...]) -> list[Node]:
+        """All parts; those that made `results` write the node's outputs instead."""
+        names: dict[str, str] = {}
+        for result, output in zip(results, self._node.outputs, strict=False):
+            if not output:
+                continue
+            self._check(result, output)
+            if result in names or not any(result in part.outputs for part in self._parts):
+                self._parts.append(Node("Identity", (result,), (output,), self._node.name))
+            else:
+                names[result] = output
+        return [_renamed(part, names) for part in self._parts]
+
+    def _check(self, result: str, output: str) -> None:
+        found, declared = self.dims(result), self.dims(output)
         if found != declared:
             raise VerificationError(
                 f"{self._node.describe()} comes out as {shape_text(found)}, and "
                 f"{shape_text(declared)} is known of it"
             )
-        return [*self._parts[:-1], replace(self._parts[-1], outputs=self._node.outputs)]
+
+
+def _renamed(node: Node, names: Mapping[str, str]) -> Node:
+    inputs = tuple(names.get(name, name) for name in node.inputs)
+    return replace(node, inputs=inputs, outputs=tuple(names.get(n, n) for n in node.outputs))
 
 
 Rule = Callable[[Composer, Node], "str | None"]
+TypedRule = Callable[[Composer, Node], "str | tuple[str, ...] | None"]
 
 decompositions: Registry[Rule] = Registry("decomposition", "tilesmith.compiler.decompositions")
+"""Rules of operators with one output, for those whose result is float32."""
+
+typed_decompositions: Registry[TypedRule] = Registry(
+    "decomposition", "tilesmith.compiler.decompositions"
+)
+"""Rules that look at element types themselves, of operators with any number of outputs."""
 
 volumes: Registry[Rule] = Registry("operator on volumes", "tilesmith.compiler.decompositions")
 """Rules for operators over three spatial axes, applied once what surrounds them was folded into
@@ -137,7 +205,7 @@ class Decompose(Pass):
         y = DepthToSpace(x, blocksize=2)                    before
         y = View(Transpose(View(x)))                        after
 
-    Contract: any graph in; float32 of known shape only; values equal up to roundings; every part
+    Contract: any graph in; known shapes only; values equal up to roundings; every part
     is one that lowering knows.
     """
 
@@ -146,21 +214,32 @@ class Decompose(Pass):
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
         for node in rewriter.nodes():  # parts have parts
-            take_apart(rewriter, node, decompositions)
+            if take_apart(rewriter, node, typed_decompositions, typed=True) is None:
+                take_apart(rewriter, node, decompositions)
         return rewriter.finish()
 
 
-def take_apart(rewriter: Rewriter, node: Node, rules: Registry[Rule]) -> str | None:
-    """Put a node's parts in its place; the name of the last one's result, None if there is no
-    rule for it."""
-    if node.kind != "host" or node.domain or node.operator not in rules:
+def take_apart(
+    rewriter: Rewriter, node: Node, rules: Registry[Any], typed: bool = False
+) -> str | None:
+    """Put a node's parts in its place; the name of its first result, None if no rule takes it.
+
+    Args:
+        typed: whether rules look at element types themselves; else one result of float32 is.
+    """
+    if node.kind != "host" or node.domain not in ("", INTERNAL_DOMAIN):
         return None
-    if len(node.writes) != 1 or not is_computable(rewriter.info(node.writes[0])):
+    if node.operator not in rules or not rewriter.shapes_known(node):
         return None
-    if not rewriter.shapes_known(node):
+    infos = [rewriter.info(name) for name in node.writes]
+    if not all(info.known and info.elements for info in infos):
+        return None
+    if not typed and (len(infos) != 1 or not is_computable(infos[0])):
         return None
     composer = Composer(rewriter, node)
     result = rules[node.operator](composer, node)
-    if result is not None:
-        rewriter.replace(node, *composer.parts(result))
-    return None if result is None else node.writes[0]
+    if result is None:
+        return None
+    results = (result,) if isinstance(result, str) else result
+    rewriter.replace(node, *composer.parts(results))
+    return node.writes[0]

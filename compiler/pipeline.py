@@ -15,6 +15,7 @@ from tilesmith.compiler.lower import LowerToKernels
 from tilesmith.compiler.passes.activations import RecogniseActivations
 from tilesmith.compiler.passes.affine import FoldAffine
 from tilesmith.compiler.passes.batch_norm import ExpandBatchNorm
+from tilesmith.compiler.passes.bytes_as_numbers import BytesAsNumbers
 from tilesmith.compiler.passes.canonical import Canonicalise
 from tilesmith.compiler.passes.constant_folding import FoldConstants
 from tilesmith.compiler.passes.constant_indices import PlainIndexing
@@ -38,6 +39,7 @@ SIMPLIFICATIONS: tuple[Pass, ...] = (
     FoldConstants(),
     PlainIndexing(),
     Decompose(),
+    BytesAsNumbers(),
     Canonicalise(),
     TransposeInside(),
     MakeViews(),

@@ -53,10 +53,10 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 def _converted(kind: np.dtype[Any], value: Any) -> NDArray[Any]:
     """Values in another dtype; numbers that do not fit become the nearest, not-a-number 0."""
     array = np.asarray(value)
-    if kind.kind != "i" or array.dtype.kind != "f":
+    if kind.kind not in "iu" or array.dtype.kind != "f":
         return array.astype(kind)
     limits = np.iinfo(kind)
-    fits = np.abs(array) < 2.0 ** (limits.bits - 1)
+    fits = (array > limits.min - 1.0) & (array < limits.max + 1.0)
     beyond = np.where(array > 0, limits.max, limits.min)
     whole = np.where(fits, array, 0).astype(kind)
     return np.where(fits, whole, np.where(np.isnan(array), 0, beyond)).astype(kind)

@@ -19,14 +19,16 @@ from tilesmith.search_space.ir.scalar import CONVERSIONS, Call, Const, Scalar, c
 
 Writer = Callable[[Rewriter, Node, list[Scalar]], "Scalar | None"]
 
-DTYPES = ("float32", "int64", "int32", "bool")
+_WHOLE = ("int64", "int32", "int16", "int8", "uint16", "uint8", "bool")
+
+DTYPES = ("float32", *_WHOLE)
 """Element types that elementwise kernels are made for."""
 
 
 def whole_number(rewriter: Rewriter, name: str) -> Const | None:
     """The one value of a constant of whole numbers or flags, else None."""
     array = rewriter.constant(name)
-    if array is None or array.size == 0 or array.dtype.name not in ("int64", "int32", "bool"):
+    if array is None or array.size == 0 or array.dtype.name not in _WHOLE:
         return None
     first = array.reshape(-1)[0]
     return Const(int(first)) if bool(np.all(array == first)) else None

@@ -55,10 +55,11 @@ def _convert(dtype: str, value: Any) -> Any:
     """A number as one of another element type."""
     if dtype == "bool":
         return float(value != 0)
-    if not dtype.startswith("int"):
+    if "int" not in dtype:
         return float(np.float32(value))
-    bits = int(dtype[3:])
-    least, most = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    bits = int(dtype.rpartition("int")[2])
+    least = 0 if dtype.startswith("u") else -(1 << (bits - 1))
+    most = least + (1 << bits) - 1
     if isinstance(value, float):
         return 0 if math.isnan(value) else int(min(max(value, least), most))
     return (int(value) - least) % (1 << bits) + least

@@ -25,6 +25,7 @@ FUNCTIONS: Mapping[str, int] = {
     "equal": 2, "greater": 2, "less": 2, "less_equal": 2, "is_nan": 1, "is_inf": 1,
     "and": 2, "or": 2, "xor": 2, "not": 1,
     "to_float32": 1, "to_int64": 1, "to_int32": 1, "to_bool": 1,
+    "to_int8": 1, "to_uint8": 1, "to_int16": 1, "to_uint16": 1,
 }  # fmt: skip
 """Function names and their number of arguments.
 

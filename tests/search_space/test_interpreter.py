@@ -29,7 +29,8 @@ _NUMPY = {
     "equal": np.equal, "greater": np.greater, "less": np.less, "less_equal": np.less_equal,
     "is_nan": np.isnan, "is_inf": np.isinf, "and": np.logical_and, "or": np.logical_or,
     "xor": np.logical_xor, "not": np.logical_not, "to_float32": np.float32, "to_int64": np.int64,
-    "to_int32": np.int32, "to_bool": np.bool_,
+    "to_int32": np.int32, "to_bool": np.bool_, "to_int16": np.int16, "to_int8": np.int8,
+    "to_uint16": np.uint16, "to_uint8": np.uint8,
 }  # fmt: skip
 
 

@@ -1,0 +1,107 @@
+"""Bytes as numbers: quantised models between float32 kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from onnx import helper
+
+from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
+from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.whole_numbers import MOVES, NARROW, limits, whole_range
+from tilesmith.search_space.dtypes import to_numpy
+
+
+@dataclass(frozen=True)
+class BytesAsNumbers(Pass):
+    """What is moved as bytes is moved as float32, and bytes made to be read as numbers are not.
+
+        q = Cast(Clip(Round(x), 0, 255), uint8); p = MaxPool(q); y = Cast(p, float32)    before
+        y = MaxPool(Clip(Round(x), 0, 255))                                              after
+
+    A tensor of 8 or 16 bits that the caller gives or gets stays one.
+
+    Contract: any graph in; values equal; out, no operator that only moves or picks numbers does so
+    with those of 8 or 16 bits where shapes are known, and none becomes such a number only to be
+    read as float32 again.
+    """
+
+    name = "bytes-as-numbers"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in graph.nodes:
+            if _moves_bytes(rewriter, node):
+                _widen(rewriter, node)
+        for node in rewriter.nodes():
+            if _is_cast(rewriter, node, ("float32",), (*NARROW, "int32")):
+                _shorten(rewriter, node)
+        return rewriter.finish()
+
+
+def _moves_bytes(rewriter: Rewriter, node: Node) -> bool:
+    if node.operator not in MOVES or node.workload is not None:
+        return False
+    if node.domain not in ("", INTERNAL_DOMAIN) or node.captures:
+        return False
+    infos = [rewriter.info(name) for name in node.writes]
+    if not infos or not rewriter.shapes_known(node) or not all(i.elements for i in infos):
+        return False
+    if node.operator in ("Resize", "Upsample") and node.attribute("mode", "nearest") != "nearest":
+        return False
+    if node.operator == "MaxPool" and len(node.writes) > 1:
+        return False
+    return all(info.dtype in NARROW for info in infos)
+
+
+def _widen(rewriter: Rewriter, node: Node) -> None:
+    """Casts around a node that works on float32."""
+    inputs: list[str] = []
+    before: list[Node] = []
+    for name in node.inputs:
+        info = rewriter.info(name) if name else None
+        if info is None or info.dtype not in NARROW:
+            inputs.append(name)
+            continue
+        wide = rewriter.add_tensor(name, "float32", info.dims)
+        before.append(_cast(name, wide, "float32", node.name))
+        inputs.append(wide)
+    outputs: list[str] = []
+    after: list[Node] = []
+    for name in node.outputs:
+        if not name:
+            outputs.append(name)
+            continue
+        info = rewriter.info(name)
+        wide = rewriter.add_tensor(name, "float32", info.dims)
+        after.append(_cast(wide, name, info.dtype, node.name))
+        outputs.append(wide)
+    moved = replace(node, inputs=tuple(inputs), outputs=tuple(outputs))
+    rewriter.replace(node, *before, moved, *after)
+
+
+def _cast(source: str, result: str, dtype: str, name: str) -> Node:
+    number = int(helper.np_dtype_to_tensor_dtype(to_numpy(dtype)))
+    return Node("Cast", (source,), (result,), name, attributes=attributes_of(to=number))
+
+
+def _is_cast(
+    rewriter: Rewriter, node: Node | None, after: tuple[str, ...], before: tuple[str, ...]
+) -> bool:
+    if node is None or not node.is_onnx("Cast"):
+        return False
+    source, result = rewriter.info(node.inputs[0]), rewriter.info(node.writes[0])
+    return result.dtype in after and source.dtype in before and source.known and result.known
+
+
+def _shorten(rewriter: Rewriter, node: Node) -> None:
+    """A whole number, made one of an element type that holds it and a float again, is what it
+    was."""
+    before = rewriter.producer(node.inputs[0])
+    if before is None or not _is_cast(rewriter, before, (*NARROW, "int32"), ("float32",)):
+        return
+    source, dtype = before.inputs[0], rewriter.info(before.writes[0]).dtype
+    found, (low, high) = whole_range(rewriter, source), limits(dtype)
+    if found is not None and low <= found[0] and found[1] <= high:
+        rewriter.bypass(node, source)
