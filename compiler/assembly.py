@@ -22,6 +22,7 @@ from tilesmith.compiler.host.nodes import REFERENCE, node_proto
 from tilesmith.compiler.indices import index_fault
 from tilesmith.compiler.memory import ALIGNMENT
 from tilesmith.compiler.placement import Placement, device_tensors, place
+from tilesmith.compiler.precision import precision_of
 from tilesmith.compiler.program import (
     NOWHERE,
     CodeObject,
@@ -238,9 +239,11 @@ class _Assembler:
             place = Place("arena", self.placement.offsets[info.name])
         else:
             return TensorRef(info, Place("value"))
-        if info.name not in self.graph.narrowed:
+        outside = self.graph.converted.get(info.name)
+        if outside is None:
             return TensorRef(info, place)
-        return TensorRef(TensorInfo(info.name, "float32", info.shape), place, "bfloat16")
+        inside = self.graph.info(info.name).dtype
+        return TensorRef(TensorInfo(info.name, outside, info.shape), place, inside)
 
     def _report(self, steps: tuple[Step, ...]) -> Report:
         kernels = [step for step in steps if isinstance(step, KernelStep)]
@@ -250,7 +253,7 @@ class _Assembler:
         return Report(
             origins["tuned"], origins["stale"], origins["fallback"], origins["default"],
             len(hosts), tuple(hosts), conversions, self.placement.nbytes, self.constants.size,
-            self.settled.seconds, "bf16" if self.graph.narrowed else "fp32",
+            self.settled.seconds, precision_of(self.graph),
         )  # fmt: skip
 
 

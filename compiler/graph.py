@@ -185,7 +185,8 @@ class Graph:
         constants: known arrays by tensor name.
         tensors: every tensor's info by name.
         opsets: (domain, version) pairs the ONNX nodes are written in.
-        narrowed: tensors that are bfloat16 in kernels and float32 for host nodes and the caller.
+        converted: by tensor that kernels hold in another element type than the caller and host
+            nodes see: the type that these see. Values are converted on the way.
     """
 
     name: str
@@ -195,7 +196,7 @@ class Graph:
     constants: Mapping[str, NDArray[Any]]
     tensors: Mapping[str, TensorInfo]
     opsets: tuple[tuple[str, int], ...] = field(default=())
-    narrowed: frozenset[str] = frozenset()
+    converted: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def producers(self) -> dict[str, Node]:

@@ -31,8 +31,8 @@ def graph_text(graph: Graph) -> str:
     lines += [f"  input {_tensor(info)}" for info in graph.inputs]
     for name, value in graph.constants.items():
         lines.append(f"  constant {_named(graph, name)} = {_values(value)}")
-    if graph.narrowed:
-        lines.append(f"  narrowed {', '.join(sorted(graph.narrowed))}")
+    for name, outside in sorted(graph.converted.items()):
+        lines.append(f"  converted {name}: {outside} outside")
     lines += [f"  {_node(graph, node)}" for node in graph.nodes]
     return "\n".join([*lines, *(f"  output {info.name}" for info in graph.outputs)])
 

@@ -26,7 +26,7 @@ class LowerPrecision(Pass):
     way to and from the device.
 
     Contract: a lowered graph in; out, every float32 tensor that a kernel, view or join touches is
-    of the precision's element type, weights included, and among the graph's `narrowed`.
+    of the precision's element type, weights included, and among the graph's `converted`.
 
     Raises:
         ModelError: no such precision.
@@ -61,8 +61,9 @@ def _narrowed(graph: Graph, dtype: str) -> Graph:
         name: value.astype(to_numpy(dtype)) if name in changed else value
         for name, value in graph.constants.items()
     }
+    converted = {**dict.fromkeys(changed, "float32"), **graph.converted}
     nodes = tuple(_converted(node, dtype) for node in graph.nodes)
-    return graph.with_(nodes=nodes, tensors=tensors, constants=constants, narrowed=changed)
+    return graph.with_(nodes=nodes, tensors=tensors, constants=constants, converted=converted)
 
 
 def _converted(node: Node, dtype: str) -> Node:
@@ -70,6 +71,14 @@ def _converted(node: Node, dtype: str) -> Node:
         return node
     workload = in_precision(node.workload, dtype)
     return node if workload == node.workload else replace(node, workload=workload)
+
+
+def precision_of(graph: Graph) -> str:
+    """The name of the precision that a graph's kernels work in."""
+    inside = {graph.info(name).dtype for name in graph.converted}
+    return next(
+        (name for name, dtype in PRECISIONS.items() if dtype in inside - {"float32"}), "fp32"
+    )
 
 
 def in_precision(workload: Workload, dtype: str) -> Workload:

@@ -134,7 +134,7 @@ def _types(graph: Graph) -> Iterator[Fault]:
             yield None, f"'{info.name}' has the shape {shape_text(info.shape)}"
     for info in (*graph.inputs, *graph.outputs):
         inside = graph.tensors[info.name]
-        if info.name not in graph.narrowed and (info.dtype, info.shape) != (
+        if info.name not in graph.converted and (info.dtype, info.shape) != (
             inside.dtype, inside.shape
         ):  # fmt: skip
             yield None, f"'{info.name}' is {_text(info)} for the caller and {_text(inside)} inside"
@@ -227,7 +227,7 @@ def _join(graph: Graph, node: Node) -> Iterator[str]:
 
 def _operator(graph: Graph, node: Node) -> Iterator[str]:
     """An ONNX operator's outputs are what ONNX infers of its inputs, where it can tell."""
-    if node.domain or node.workload is not None or graph.narrowed.intersection(node.reads):
+    if node.domain or node.workload is not None or graph.converted.keys() & set(node.reads):
         return
     try:
         inferred = infer_outputs(node, graph.tensors, graph.constants, dict(graph.opsets))
@@ -238,7 +238,7 @@ def _operator(graph: Graph, node: Node) -> Iterator[str]:
         info, found = graph.tensors[name], inferred.get(name, graph.tensors[name])
         shapes_differ = None not in (found.shape, info.shape) and found.shape != info.shape
         types_differ = "" not in (found.dtype, info.dtype) and found.dtype != info.dtype
-        if shapes_differ or (types_differ and name not in graph.narrowed):
+        if shapes_differ or (types_differ and name not in graph.converted):
             yield f"writes {_text(found)} to '{name}', declared {_text(info)}"
 
 

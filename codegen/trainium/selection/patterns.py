@@ -36,7 +36,7 @@ MIRRORED = {
 UNARY = {
     "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "tanh": "tanh", "erf": "erf",
     "sigmoid": "sigmoid", "absolute": "abs", "silu": "silu", "gelu": "gelu",
-    "gelu_tanh": "gelu_tanh",
+    "gelu_tanh": "gelu_tanh", "sin": "sin",
 }  # fmt: skip
 
 

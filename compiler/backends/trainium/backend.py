@@ -25,6 +25,7 @@ from tilesmith.codegen.trainium.selection.from_program import generate
 from tilesmith.codegen.trainium.selection.prologue import prepare
 from tilesmith.codegen.trainium.selection.staging import SUFFIX, Staged, constants_of, stage
 from tilesmith.compiler.backend import Backend, Compiled, backends
+from tilesmith.compiler.backends.trainium.entrance import ConvertAtEntrance
 from tilesmith.compiler.backends.trainium.model import latency_of, simulate_model
 from tilesmith.compiler.backends.trainium.program import Program, linked
 from tilesmith.compiler.backends.trainium.windows import EvenWindows
@@ -60,6 +61,7 @@ class TrainiumBackend(Backend):
         return (
             FuseAttention(lambda workload: has_schedule(workload, target)),
             EvenWindows(),
+            ConvertAtEntrance(),
             LowerPrecision(precision),
             MarkKnown(),
             FallBack(target),

@@ -1,15 +1,23 @@
-"""Flags on Trainium-like cores, whose engines compute in fp32: 1.0 or 0.0, by arithmetic.
+"""Functions that Trainium-like cores have no instruction for, by those they have.
+
+Engines compute in fp32, so a flag is 1.0 or 0.0:
 
     is_nan(x)       1 - (x == x)            and(a, b)    a * b
     is_inf(x)       |x| > the greatest      or(a, b)     max(a, b)
     to_bool(x)      1 - (x == 0)            xor(a, b)    1 - (a == b)
     to_float32(x)   x                       not(a)       1 - a
 
+The activation `sin` is meant for -pi to pi; what lies farther is brought there by whole turns:
+
+    sin(x)          sin(x - 2 pi round(x / 2 pi))
+    cos(x)          sin(x - 2 pi round(x / 2 pi + 1/4) + pi/2)
+
 Invariant: flags stay exactly 1.0 or 0.0; elements of bool are.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -35,6 +43,24 @@ def _not(flag: Scalar) -> Scalar:
     return call("subtract", 1.0, flag)
 
 
+_ROUNDING = 1.5 * 2.0**23
+"""Added and taken away again, it rounds an fp32 number below 2^22 to a whole one (to even)."""
+
+_TURN = (6.28125, 0.00193500518798828125, 3.0199159795074593e-07)
+"""2 pi in parts, the first two of so few bits that whole multiples below 2^12 are exact: Cody and
+Waite, "Software Manual for the Elementary Functions" (1980)."""
+
+
+def _within_a_turn(x: Scalar, ahead: float) -> Scalar:
+    """`x` less whole turns: within pi of zero once a share `ahead` of a turn is added."""
+    turns = call("multiply", x, 1 / (2 * math.pi))
+    turns = call("add", turns, ahead) if ahead else turns
+    turns = call("subtract", call("add", turns, _ROUNDING), _ROUNDING)
+    for part in _TURN:
+        x = call("subtract", x, call("multiply", turns, part))
+    return x
+
+
 _ARITHMETIC: Mapping[str, Callable[..., Scalar]] = {
     "is_nan": lambda x: _not(call("equal", x, x)),
     "is_inf": lambda x: call("greater", call("absolute", x), _GREATEST),
@@ -44,6 +70,8 @@ _ARITHMETIC: Mapping[str, Callable[..., Scalar]] = {
     "xor": lambda a, b: _not(call("equal", a, b)),
     "not": _not,
     "to_float32": lambda x: x,
+    "sin": lambda x: call("sin", _within_a_turn(x, 0.0)),
+    "cos": lambda x: call("sin", call("add", _within_a_turn(x, 0.25), math.pi / 2)),
 }
 
 _COMPARISONS = frozenset({"equal", "greater", "greater_equal", "less", "less_equal"})

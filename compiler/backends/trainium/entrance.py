@@ -1,0 +1,129 @@
+"""Conversions at the entrance: what engines have no types for is converted on its way in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tilesmith.compiler.graph import Graph, Node, TensorInfo
+from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.dtypes import is_floating
+from tilesmith.search_space.formula import formula_text, parse_formula
+from tilesmith.search_space.ir.scalar import CONVERSIONS, Call, Load, Scalar, Select, call
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import ParameterValue, Workload
+
+
+@dataclass(frozen=True)
+class ConvertAtEntrance(Pass):
+    """Integer inputs that kernels only convert are converted as they are handed over.
+
+        y = Kernel(elementwise expression=multiply(to_float32(x0),2))(x: int64)       before
+        y = Kernel(elementwise expression=multiply(x0,2))(x: float32, int64 outside)  after
+
+    Engines compute in fp32 and have no integers of 64 bits; the host copies a model's inputs to the
+    device anyhow. A kernel that did nothing else is gone.
+
+    Contract: a lowered graph in, the same values out; only inputs that nobody reads otherwise
+    change, and are among the graph's `converted`.
+    """
+
+    name = "convert-at-entrance"
+
+    def run(self, graph: Graph) -> Graph:
+        kinds = {
+            info.name: kind for info in graph.inputs if (kind := _wanted(graph, info)) is not None
+        }
+        if not kinds:
+            return graph
+        rewriter = Rewriter(graph)
+        for name, kind in kinds.items():
+            for seen in _seen_as(graph, name):
+                rewriter.tensors[seen] = replace(rewriter.info(seen), dtype=kind)
+                for node in rewriter.consumers(seen):
+                    if node.workload is not None:
+                        _accept(rewriter, node, seen, kind)
+        changed = rewriter.finish()
+        before = {name: graph.info(name).dtype for name in kinds}
+        return changed.with_(converted={**changed.converted, **before})
+
+
+def _wanted(graph: Graph, info: TensorInfo) -> str | None:
+    """What every reader of an integer input converts it to; a float tells zero from others."""
+    if is_floating(info.dtype) or info.dtype == "bool" or not info.known:
+        return None
+    names = _seen_as(graph, info.name)
+    kinds: set[str] = set()
+    for node in (node for name in names for node in graph.consumers.get(name, ())):
+        if node.kind == "view":
+            continue
+        if node.workload is None or node.workload.operator != "elementwise":
+            return None
+        formula = parse_formula(node.workload.text("expression"))
+        for position, name in enumerate(node.inputs):
+            if name in names:
+                kinds |= _conversions(formula, f"x{position}")
+    if names & graph.output_names:
+        return None
+    if kinds == {"to_bool"}:
+        return "bool"
+    return "float32" if kinds and kinds <= {"to_bool", "to_float32"} else None
+
+
+def _seen_as(graph: Graph, name: str) -> set[str]:
+    """A tensor and all views of it, of views too."""
+    views = [n.writes[0] for n in graph.consumers.get(name, ()) if n.kind == "view"]
+    return {name}.union(*(_seen_as(graph, view) for view in views))
+
+
+def _conversions(value: Scalar, operand: str) -> set[str]:
+    """Functions applied to an operand directly; "" for a use of its own."""
+    match value:
+        case Call(name, (Load(buffer),)) if buffer == operand and name in CONVERSIONS:
+            return {name}
+        case Call(_, arguments):
+            return set().union(*(_conversions(argument, operand) for argument in arguments))
+        case Select(_, then, otherwise):
+            return _conversions(then, operand) | _conversions(otherwise, operand)
+        case Load(buffer) if buffer == operand:
+            return {""}
+    return set()
+
+
+def _accept(rewriter: Rewriter, node: Node, name: str, kind: str) -> None:
+    """Let a kernel take the input converted; drop it where it did nothing else."""
+    assert node.workload is not None
+    places = [i for i, source in enumerate(node.inputs) if source == name]
+    changed = _converted(node.workload, places, kind)
+    if changed.text("expression") == "x0" and not changed.epilogue:
+        same = rewriter.info(name).shape == rewriter.info(node.writes[0]).shape
+        if same and changed.dtype == kind and rewriter.bypass(node, name):
+            return
+    rewriter.replace(node, replace(node, workload=changed))
+
+
+def _converted(workload: Workload, places: list[int], kind: str) -> Workload:
+    template = template_of("elementwise")
+    types = [operand.dtype for operand in template.inputs(workload)]
+    formula = parse_formula(workload.text("expression"))
+    for place in places:
+        types[place] = kind
+        formula = _without(formula, f"x{place}", f"to_{kind}")
+    parameters: Mapping[str, ParameterValue] = {
+        **dict(workload.parameters),
+        "expression": formula_text(formula),
+        "types": "" if set(types) == {workload.dtype} else ",".join(types),
+    }
+    return replace(workload, parameters=tuple((n, parameters[n]) for n, _ in workload.parameters))
+
+
+def _without(value: Scalar, operand: str, conversion: str) -> Scalar:
+    """A formula whose conversions of an operand are left out."""
+    if isinstance(value, Call):
+        (first, *rest) = value.arguments
+        if not rest and isinstance(first, Load) and first.buffer == operand:
+            return first if value.function == conversion else value
+        parts = (_without(argument, operand, conversion) for argument in value.arguments)
+        return call(value.function, *parts)
+    return value
