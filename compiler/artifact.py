@@ -140,7 +140,8 @@ def _step_json(step: Step) -> dict[str, Any]:
 
 
 def _check_json(check: IndexCheck) -> dict[str, Any]:
-    return {"node": check.node, "indices": _ref_json(check.indices), "extent": check.extent}
+    indices, extents = _ref_json(check.indices), list(check.extents)
+    return {"node": check.node, "indices": indices, "extents": extents}
 
 
 def read_artifact(path: Path) -> Recipe:
@@ -287,7 +288,10 @@ class _Reader:
         indices = self._ref(raw["indices"])
         if indices.place.region != "arena":
             raise self._damaged(f"the indices '{indices.info.name}' lie at {indices.place.region}")
-        return IndexCheck(str(raw["node"]), indices, self._natural(raw["extent"], "an extent"))
+        extents = tuple(self._natural(extent, "an extent") for extent in raw["extents"])
+        if not extents or indices.info.elements % len(extents):
+            raise self._damaged(f"the indices '{indices.info.name}' are of {len(extents)} axes")
+        return IndexCheck(str(raw["node"]), indices, extents)
 
     def _step(self, raw: Any, numbers: Any, codes: int) -> Step:
         if "kernel" in raw:

@@ -148,12 +148,25 @@ class _Assembler:
         for operand, name in zip(template.operands(workload), node.inputs, strict=True):
             if operand.name not in extents:
                 continue
-            where, extent = f"{workload.operator} '{node.name}'", extents[operand.name]
-            if name not in self.graph.constants:
-                found[name] = IndexCheck(where, self._ref(self.graph.info(name)), extent)
-            elif fault := index_fault(self.graph.constants[name], extent):
-                raise ModelError(f"{where} {fault}")
+            where, axes = f"{workload.operator} '{node.name}'", extents[operand.name]
+            if name in self.graph.constants:
+                if fault := index_fault(self.graph.constants[name], axes):
+                    raise ModelError(f"{where} {fault}")
+            elif (bound := self._index_bound(name)) is None or bound > min(axes):
+                found[name] = IndexCheck(where, self._ref(self.graph.info(name)), axes)
         return found
+
+    def _index_bound(self, name: str) -> int | None:
+        """What a tensor's elements are below, if a kernel made them as indices."""
+        node = self.graph.producers.get(name)
+        if node is None or node.kind == "host":
+            return None
+        if node.workload is not None:
+            return template_of(node.workload.operator).index_bound(node.workload)
+        bounds = [self._index_bound(source) for source in node.inputs]
+        return (
+            max((b for b in bounds if b is not None), default=None) if None not in bounds else None
+        )
 
     def _sources(self, name: str) -> set[str]:
         """The tensor and those that its bytes are parts or wholes of."""

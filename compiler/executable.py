@@ -232,7 +232,7 @@ class Executable:
     def _check_segment(self, checks: Sequence[IndexCheck]) -> _Segment:
         def run(values: dict[str, Any]) -> None:
             for check in checks:
-                if fault := index_fault(self._get(check.indices, values), check.extent):
+                if fault := index_fault(self._get(check.indices, values), check.extents):
                     raise JobError(f"{check.node} {fault}")
 
         return _Segment(run)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
 
-def index_fault(indices: NDArray[Any], extent: int) -> str | None:
-    """What is wrong with indices of an axis of `extent` entries, to put behind the node's name.
+def index_fault(indices: NDArray[Any], extents: Sequence[int]) -> str | None:
+    """What is wrong with indices, to put behind the node's name; None if nothing is.
 
-    ONNX (Gather, GatherElements): indices run from -extent to extent - 1. None if all of them do.
+    ONNX (Gather, GatherND, ...): indices of an axis run from -extent to extent - 1. `extents` are
+    those of the axes that the indices, row by row, are of in turns.
     """
     if not indices.size:
         return None
-    for index in (int(indices.min()), int(indices.max())):
-        if not -extent <= index < extent:
-            return (
-                f"takes index {index} of an axis with {extent} entries; "
-                f"indices run from {-extent} to {extent - 1}"
-            )
+    columns = indices.reshape(-1, len(extents))
+    pairs = zip(extents, columns.min(axis=0), columns.max(axis=0), strict=True)
+    for extent, *ends in pairs:
+        for index in map(int, ends):
+            if not -extent <= index < extent:
+                return (
+                    f"takes index {index} of an axis with {extent} entries; "
+                    f"indices run from {-extent} to {extent - 1}"
+                )
     return None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, TensorInfo, kernel, view
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.dtypes import NAMES
 from tilesmith.search_space.epilogue import EpilogueStep
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.registry import Registry
@@ -22,13 +23,24 @@ Rule = Callable[[Rewriter, Node], Sequence[Node] | None]
 
 rules: Registry[Rule] = Registry("lowering rule", "tilesmith.compiler.lowering")
 
+typed_rules: Registry[Rule] = Registry("lowering rule", "tilesmith.compiler.lowering")
+"""Rules of operators that kernels have for several element types; they look at these themselves."""
+
 KERNEL_DTYPES = ("float32",)
-"""Element types that kernels are made for; tensors of others stay on the host."""
+"""Element types that most kernels are made for."""
+
+MOVABLE = tuple(name for name in NAMES if not name.startswith("float8"))
+"""Element types that kernels move as they are."""
 
 
 def is_computable(info: TensorInfo) -> bool:
     """Whether a kernel can read or write the tensor."""
     return info.known and info.dtype in KERNEL_DTYPES and info.elements > 0
+
+
+def is_movable(info: TensorInfo) -> bool:
+    """Whether a kernel can take the tensor's elements from one place to another."""
+    return info.known and info.dtype in MOVABLE and info.elements > 0
 
 
 @dataclass(frozen=True)
@@ -53,10 +65,11 @@ class LowerToKernels(Pass):
                 continue
             if node.kind != "host" or node.domain not in ("", INTERNAL_DOMAIN):
                 continue
-            if node.operator not in rules or not _is_computable(rewriter, node):
+            rule = _rule(rewriter, node)
+            if rule is None:
                 continue
             try:
-                new = rules[node.operator](rewriter, node)
+                new = rule(rewriter, node)
             except WorkloadError:  # no template, or one that does not take these parameters
                 new = None
             if new is not None:
@@ -64,10 +77,15 @@ class LowerToKernels(Pass):
         return rewriter.finish()
 
 
-def _is_computable(rewriter: Rewriter, node: Node) -> bool:
-    """Whether rules are asked: they take every shape as known."""
+def _rule(rewriter: Rewriter, node: Node) -> Rule | None:
+    """The rule that is asked, if one is: rules take every shape as known."""
     outputs = [rewriter.info(name) for name in node.writes]
-    return bool(outputs) and all(map(is_computable, outputs)) and rewriter.shapes_known(node)
+    if not outputs or not rewriter.shapes_known(node):
+        return None
+    if node.operator in typed_rules:
+        return typed_rules[node.operator] if all(map(is_movable, outputs)) else None
+    computable = node.operator in rules and all(map(is_computable, outputs))
+    return rules[node.operator] if computable else None
 
 
 def make_kernel(
@@ -81,7 +99,7 @@ def make_kernel(
     names: Iterable[str] = (),
     epilogue: Sequence[tuple[EpilogueStep, str]] = (),
 ) -> Node:
-    """A kernel node.
+    """A kernel node; its workload is of the first operand's element type.
 
     Args:
         inputs: the template's own operands, in order.
@@ -96,9 +114,8 @@ def make_kernel(
         for name, tensor in zip(names, inputs, strict=False)
         if name and tensor in rewriter.constants
     ]
-    workload = Workload.of(
-        operator, parameters, constants=constants, epilogue=[step for step, _ in epilogue]
-    )
+    steps, dtype = [step for step, _ in epilogue], rewriter.info(inputs[0]).dtype
+    workload = Workload.of(operator, parameters, dtype=dtype, constants=constants, epilogue=steps)
     extra = [tensor for _, tensor in epilogue if tensor]
     return kernel(workload, (*inputs, *extra), output or node.writes[0], node.name)
 

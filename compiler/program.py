@@ -65,12 +65,12 @@ class IndexCheck:
     Attributes:
         node: describes the node that uses them.
         indices: where they are.
-        extent: entries of the axis they are of; they run from -extent to extent - 1.
+        extents: entries of the axes they are of, in turns; they run from -extent to extent - 1.
     """
 
     node: str
     indices: TensorRef
-    extent: int
+    extents: tuple[int, ...]
 
 
 @dataclass(frozen=True)

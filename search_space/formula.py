@@ -34,6 +34,7 @@ from tilesmith.search_space.ir.scalar import (
     FUNCTIONS,
     Call,
     Const,
+    Index,
     Load,
     Scalar,
     Select,
@@ -114,7 +115,7 @@ def formula_text(formula: Scalar) -> str:
             return f"{name}({','.join(map(formula_text, arguments))})"
         case Load(name):
             return name
-        case Select():
+        case Select() | Index():
             raise AssertionError("a formula chooses by where(), not by conditions on indices")
 
 
@@ -213,7 +214,7 @@ def expanded(formula: Scalar, operands: Sequence[Scalar]) -> Scalar:
             return pointwise(name, expanded(arguments[0], operands), *_numbers(formula))
         case Call(name, arguments):
             return call(name, *(expanded(argument, operands) for argument in arguments))
-        case Select():
+        case Select() | Index():
             raise AssertionError("a formula chooses by where(), not by conditions on indices")
 
 
@@ -234,5 +235,5 @@ def evaluate(formula: Scalar, operands: Sequence[NDArray[Any]]) -> Any:
         case Call(name, arguments):
             values = [evaluate(argument, operands) for argument in arguments]
             return _NUMPY[name](*_numbers_of(name, values))
-        case Select():
+        case Select() | Index():
             raise AssertionError("a formula chooses by where(), not by conditions on indices")

@@ -81,12 +81,17 @@ class Template(ABC):
                 found.append(Operand(name, shape, workload.dtype, "epilogue"))
         return tuple(found)
 
-    def index_extents(self, workload: Workload) -> Mapping[str, int]:
-        """For operands whose values are indices: how many entries the axis has that they are of.
+    def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
+        """For operands whose values are indices: how many entries the axes have that they are of,
+        in turns (of rows and columns, in turns: two numbers).
 
-        What calls the operator checks them; its code only promises to read nothing outside.
+        What calls the operator checks them; its code only promises to touch nothing outside.
         """
         return {}
+
+    def index_bound(self, workload: Workload) -> int | None:
+        """If every element of the output is an index, 0 or more: what it is below."""
+        return None
 
     @abstractmethod
     def flops(self, workload: Workload) -> int:

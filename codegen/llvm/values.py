@@ -43,6 +43,7 @@ from tilesmith.search_space.ir.scalar import (
     Call,
     Condition,
     Const,
+    Index,
     Load,
     Scalar,
     Select,
@@ -79,6 +80,14 @@ class ValueEmitter(LoadEmitter):
                 return folded if folded is not None else self.apply(function, values)
             case Select():
                 return self._select(value, lane, mask)
+            case Index(expression):
+                return self._number(expression, lane)
+
+    def _number(self, expression: Expr, lane: Lane | None) -> Value:
+        """An index as a whole number, in every lane where it moves with the lanes."""
+        if lane is None or lane.variable not in expression.variables():
+            return self.index.value(expression)
+        return self._in_lanes(expression, lane, INDEX)
 
     def _select(self, value: Select, lane: Lane | None, mask: Value | None) -> Value:
         """Only the side that is taken touches memory."""
@@ -151,21 +160,27 @@ class ValueEmitter(LoadEmitter):
         return total
 
     def _lane_compare(self, expression: Expr, lane: Lane) -> Value:
-        kind = vector(INT32, lane.width)
-        values: Value
+        values = self._in_lanes(expression, lane, INT32)
+        return self.builder.icmp_signed(">=", values, literal(values.type, 0))
+
+    def _in_lanes(self, expression: Expr, lane: Lane, scalar: IntType) -> Value:
+        """An index expression for each lane; -1 in those not in use."""
+
+        def value() -> Value:
+            found = self.index.value(expression)
+            return found if scalar is INDEX else self.builder.convert("trunc", found, scalar)
+
+        kind = vector(scalar, lane.width)
         factor = expression.coefficient(lane.variable)
         if factor is not None and factor.constant is not None:
-            base = self.builder.convert("trunc", self.index.value(expression), INT32)
             steps = lanes(kind, [factor.constant * i for i in range(lane.width)])
-            values = self.builder.add(self.splat(base, lane.width), steps)
-        else:
-            values = literal(kind, -1)
-            for position in range(lane.active):
-                self.index.environment[lane.variable] = position
-                element = self.builder.convert("trunc", self.index.value(expression), INT32)
-                values = self.builder.insert_element(values, element, INDEX(position))
-            self.index.environment[lane.variable] = 0
-        return self.builder.icmp_signed(">=", values, literal(kind, 0))
+            return self.builder.add(self.splat(value(), lane.width), steps)
+        values: Value = literal(kind, -1)
+        for position in range(lane.active):
+            self.index.environment[lane.variable] = position
+            values = self.builder.insert_element(values, value(), INDEX(position))
+        self.index.environment[lane.variable] = 0
+        return values
 
     def fold_product(self, value: Call, factors: list[Value]) -> Value | None:
         """x*1, and x*0 where the 0 was read: transform matrices and padding are full of them, and

@@ -20,7 +20,7 @@ def gather_elements(call: Call) -> Results:
     """
     x, indices = call.inputs
     axis = int(call.attributes.get("axis", 0)) % x.ndim
-    if fault := index_fault(indices, x.shape[axis]):
+    if fault := index_fault(indices, (x.shape[axis],)):
         raise JobError(f"it {fault}")
     if any(n > m for i, (n, m) in enumerate(zip(indices.shape, x.shape, strict=True)) if i != axis):
         raise JobError(f"indices of shape {indices.shape} do not fit data of shape {x.shape}")
@@ -41,7 +41,7 @@ def scatter_elements(call: Call) -> Results:
     """
     x, indices, updates = call.inputs
     axis = int(call.attributes.get("axis", 0)) % x.ndim
-    if fault := index_fault(indices, x.shape[axis]):
+    if fault := index_fault(indices, (x.shape[axis],)):
         raise JobError(f"it {fault}")
     if indices.shape != updates.shape:
         raise JobError(f"indices of shape {indices.shape} do not fit updates of {updates.shape}")

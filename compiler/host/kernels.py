@@ -33,8 +33,8 @@ def run_kernel(node: Node, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         operand.name: np.asarray(values[name]).reshape(operand.shape)
         for operand, name in zip(template.operands(workload), node.inputs, strict=True)
     }
-    for name, extent in template.index_extents(workload).items():
-        if fault := index_fault(operands[name], extent):
+    for name, extents in template.index_extents(workload).items():
+        if fault := index_fault(operands[name], extents):
             raise JobError(f"{workload.operator} '{node.name}' {fault}")
     with np.errstate(all="ignore"):
         value = template.reference(workload, operands)

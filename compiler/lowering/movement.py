@@ -1,4 +1,4 @@
-"""Concat, Split, Slice, Pad, Gather, nearest Resize that need a copy -> the templates of that name.
+"""Concat, Split, Slice, Pad, nearest Resize that need a copy -> the templates of that name.
 
 What needs none was turned into joins and views before (`passes.joins`). Axes before and after the
 one that is cut or joined merge.
@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Node
-from tilesmith.compiler.indices import index_fault
 from tilesmith.compiler.lower import is_computable, make_kernel, rules
 from tilesmith.compiler.onnx.access import integers, scalar
 from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.workload import ParameterValue, shape_text
 
 Dims = tuple[int, ...]
@@ -131,30 +127,6 @@ def _cut(rewriter: Rewriter, node: Node, kept: Dims, before: Sequence[int]) -> N
     data = rewriter.add_tensor(source.name, source.dtype, kept)
     box = (tuple(max(0, -b) for b in before), kept, (1,) * len(kept))
     return _slice(rewriter, node, source.dims, box, data)
-
-
-@rules.register("Gather")
-def lower_gather(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
-    source, indices = (rewriter.info(name) for name in node.inputs)
-    if not is_computable(source) or not indices.known or indices.dtype not in ("int64", "int32"):
-        return None
-    axis = int(node.attribute("axis", 0)) % len(source.dims)
-    _check_indices(rewriter.constant(node.inputs[1]), source.dims[axis], node)
-    before, after = math.prod(source.dims[:axis]), math.prod(source.dims[axis + 1 :])
-    lead = (before,) if before > 1 else ()
-    parameters: dict[str, ParameterValue] = {
-        "shape": shape_text((*lead, source.dims[axis], *((after,) if after > 1 else ()))),
-        "indices": shape_text((indices.elements,)),
-        "axis": len(lead),
-        "index": indices.dtype,
-    }
-    return [make_kernel(rewriter, "gather", parameters, node.inputs, node)]
-
-
-def _check_indices(indices: NDArray[Any] | None, extent: int, node: Node) -> None:
-    """Raise `ModelError` for constant indices out of range; a run checks its own."""
-    if indices is not None and (fault := index_fault(indices, extent)):
-        raise ModelError(f"{node.describe()} {fault}")
 
 
 @rules.register("Upsample")

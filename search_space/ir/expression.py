@@ -180,6 +180,16 @@ class Expr:
             return self
         return self.map_atoms(lambda atom: _substitute_atom(atom, values))
 
+    def tensors(self) -> frozenset[str]:
+        """Names of the tensors that indices are read from."""
+        found: set[str] = set()
+        for atom in self.atoms():
+            if atom.kind != "var":
+                left, right = atom.operands
+                found |= left.tensors() | right.tensors()
+                found |= {atom.name} if atom.kind == "element" else set()
+        return frozenset(found)
+
     def map_atoms(self, change: Callable[[Atom], Expr]) -> Expr:
         """The same polynomial of other factors: `change(atom)` for each atom at its top level."""
         total = ZERO

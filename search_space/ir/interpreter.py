@@ -37,6 +37,7 @@ from tilesmith.search_space.ir.scalar import (
     Call,
     Condition,
     Const,
+    Index,
     Load,
     Scalar,
     Select,
@@ -230,6 +231,8 @@ class _Machine:
                 return _FUNCTIONS[function](*(self._value(argument) for argument in arguments))
             case Select(condition, then, otherwise):
                 return self._value(then if self._holds(condition) else otherwise)
+            case Index(expression):
+                return self._index(expression)
 
     def _place(self, access: Load) -> tuple[NDArray[Any], tuple[int, ...]]:
         if access.buffer not in self.arrays:

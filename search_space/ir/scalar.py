@@ -1,7 +1,7 @@
 """Scalar expressions: the value one point of a stage or block computes.
 
     Scalar = Const(number) | Load(buffer, indices) | Call(function, arguments)
-           | Select(condition, a, b)
+           | Select(condition, a, b) | Index(expression)
 
 A condition is a tuple of index expressions that must all be >= 0 (a box test, which is all that
 padding and tails need). `FUNCTIONS` is the one table of what may be called; code generators and the
@@ -124,7 +124,17 @@ class Select:
         return f"({self.then} if {condition_text(self.condition)} else {self.otherwise})"
 
 
-Scalar = Const | Load | Call | Select
+@dataclass(frozen=True)
+class Index:
+    """An index expression as a whole number (int64): where an element stands."""
+
+    expression: Expr
+
+    def __str__(self) -> str:
+        return f"index({self.expression})"
+
+
+Scalar = Const | Load | Call | Select | Index
 
 
 def condition_text(condition: Condition) -> str:
@@ -156,6 +166,22 @@ def loads(value: Scalar) -> Iterator[Load]:
             yield from loads(otherwise)
 
 
+def expressions(value: Scalar) -> Iterator[Expr]:
+    """Every index expression in a scalar."""
+    match value:
+        case Load(indices=indices):
+            yield from indices
+        case Call(arguments=arguments):
+            for argument in arguments:
+                yield from expressions(argument)
+        case Select(condition, then, otherwise):
+            yield from condition
+            yield from expressions(then)
+            yield from expressions(otherwise)
+        case Index(expression):
+            yield expression
+
+
 def rewrite(
     value: Scalar,
     index: Callable[[Expr], Expr],
@@ -175,6 +201,8 @@ def rewrite(
                 rewrite(then, index, access),
                 rewrite(otherwise, index, access),
             )
+        case Index(expression):
+            return Index(index(expression))
 
 
 def substitute(value: Scalar, values: Mapping[str, ExprLike]) -> Scalar:

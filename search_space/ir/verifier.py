@@ -26,7 +26,7 @@ from tilesmith.search_space.ir.program import (
     Statement,
     walk,
 )
-from tilesmith.search_space.ir.scalar import Call, Condition, Load, Scalar, Select
+from tilesmith.search_space.ir.scalar import Call, Condition, Index, Load, Scalar, Select
 from tilesmith.search_space.ir.settings import Settings
 from tilesmith.search_space.target import Target
 
@@ -178,6 +178,9 @@ class _Checker:
                 self._variables(condition, around, where)
                 self._scalar(then, around.knowing(condition), where)
                 self._scalar(otherwise, around.otherwise(condition), where)
+            case Index(expression):
+                self._variables((expression,), around, where)
+                self._elements((expression,), around, where)
             case _:
                 pass
 
@@ -196,8 +199,7 @@ class _Checker:
         self._variables(access.indices, around, where)
         if buffer.scope == "register":
             self._register(access, around, where)
-        for tensor, index in _elements(access.indices):
-            self._access(Load(tensor, (index,)), around, where)
+        self._elements(access.indices, around, where)
         for position, (index, extent) in enumerate(zip(access.indices, buffer.shape, strict=True)):
             if around.evidently_inside(index, extent):
                 continue
@@ -208,6 +210,11 @@ class _Checker:
                     f"{where}: index {position} of {access} can leave 0..{extent - 1}, the range "
                     f"of buffer '{buffer.name}'"
                 )
+
+    def _elements(self, found: Iterable[Expr], around: Surroundings, where: str) -> None:
+        """Index expressions read tensors inside their bounds."""
+        for tensor, index in _elements(found):
+            self._access(Load(tensor, (index,)), around, where)
 
     def _inside(self, index: Expr, extent: Expr, around: Surroundings) -> bool:
         """Whether `0 <= index < extent` in every iteration (remembered: accesses repeat)."""

@@ -63,8 +63,8 @@ class Gather(Template):
         picked = (*shape[:position], *workload.shape("indices"), *shape[position + 1 :])
         return Operand("y", picked, workload.dtype, "output")
 
-    def index_extents(self, workload: Workload) -> Mapping[str, int]:
-        return {"indices": workload.shape("shape")[workload.integer("axis")]}
+    def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
+        return {"indices": (workload.shape("shape")[workload.integer("axis")],)}
 
     def flops(self, workload: Workload) -> int:
         return 0

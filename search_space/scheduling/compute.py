@@ -6,20 +6,21 @@ Every stage writes one tensor of its own name:
 
     for each point of `axes`:  tensor[store] = reduce over `reduce_axes` of value
 
-Accesses are affine or quasi-affine in the axes. Invariants: stages stand in topological order;
-names are unique; the last stage writes the output.
+Accesses are affine or quasi-affine in the axes, or read from tensors of indices. Invariants: stages
+stand in topological order; names are unique; the last stage writes the output.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.ir.expression import Expr, ExprLike, as_expr, const, var
-from tilesmith.search_space.ir.scalar import REDUCERS, Condition, Scalar, loads
+from tilesmith.search_space.ir.scalar import REDUCERS, Condition, Scalar, expressions, loads
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,10 @@ class Stage:
         axes: spatial axes.
         value: scalar over the axes and earlier tensors.
         reduce_axes, reducer: what is reduced over, and how (see `REDUCERS`).
-        store: indices written, over `axes`; None means the axes themselves.
+        store: indices written, over `axes`; None means the axes themselves. Where one is read from
+            a tensor the stage *scatters*: it changes what an earlier stage wrote `into` its tensor,
+            at places known at run time only, and goes over `reduce_axes` in their order: one write
+            after the other, or combined by the reducer.
         shape: of the tensor written; None means the axes' extents.
         guard: the element is written only where all of these are >= 0.
         dtype: of the elements written.
@@ -73,6 +77,9 @@ class Stage:
             for each part); empty means a tensor of its own.
         onto: the earlier stage, over the same axes, whose tensor this reduction goes on from, in
             place; who reads the sum names this stage. Empty: it starts from the identity.
+        scan: a reduction that writes every partial result ("inclusive": with the element it has
+            come to; "exclusive": without it) at `store`, which then has the reduce axis in it. It
+            needs an accumulator tile.
     """
 
     name: str
@@ -86,12 +93,20 @@ class Stage:
     dtype: str = "float32"
     into: str = ""
     onto: str = ""
+    scan: Literal["", "inclusive", "exclusive"] = ""
 
     def __post_init__(self) -> None:
-        assert bool(self.reduce_axes) == (self.reducer is not None), self.name
+        reduces = self.reducer is not None
+        assert bool(self.reduce_axes) == reduces or (self.scatters and not reduces), self.name
+        assert not self.scan or (self.reducer is not None and self.store), self.name
         assert self.reducer is None or self.reducer in REDUCERS, self.reducer
         assert (self.store is None) == (self.shape is None), self.name
         assert not self.onto or (self.reducer is not None and not self.into), self.name
+
+    @cached_property
+    def scatters(self) -> bool:
+        """Whether what it writes is known at run time only."""
+        return any(index.tensors() for index in self.store or ())
 
     @property
     def indices(self) -> tuple[Expr, ...]:
@@ -104,8 +119,10 @@ class Stage:
 
     @cached_property
     def reads(self) -> frozenset[str]:
-        """Names of the tensors it loads, or goes on from."""
+        """Names of the tensors it loads, takes indices from, or goes on from."""
         found = frozenset(found.buffer for found in loads(self.value))
+        for index in (*expressions(self.value), *self.guard, *(self.store or ())):
+            found |= index.tensors()
         return found | {self.onto} if self.onto else found
 
 

@@ -1,5 +1,7 @@
 """Emission: from planned nests to the statements of a program (the last step of lowering).
 
+A scan writes the tile after each step, and nothing at the end.
+
 For a reduction `c` with an accumulator tile at loop L (`cache_write`), inside L:
 
     allocate c.scope[tile]
@@ -16,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from tilesmith.search_space.errors import ScheduleError
 from tilesmith.search_space.ir.expression import Expr, var
 from tilesmith.search_space.ir.program import (
     Allocate,
@@ -123,11 +126,13 @@ class Emitter:
     def stage(self, stage: Stage) -> Statement:
         """The whole nest of a stage with everything attached to it."""
         nest = self.plan.nests[stage.name]
-        if stage.reducer is None or stage.name in self.plan.reverse_at:
+        if stage.reducer is None or stage.scatters or stage.name in self.plan.reverse_at:
             return self._loops(nest, 0, self._block(nest, stage.reducer))
         tile = self._tile(nest)
         if tile is not None:
             return self._with_tile(nest, tile)
+        if stage.scan:
+            raise ScheduleError(f"stage '{stage.name}' keeps partial results: cache_write it")
         if stage.onto:
             return self._loops(nest, 0, self._block(nest, stage.reducer))
         first = next(i for i, loop in enumerate(nest.loops) if loop.reduce)
@@ -243,7 +248,12 @@ class Emitter:
             final = simplify_if(tile.last, epilogue, store)
         else:
             final = epilogue
-        inside = sequence(initial, self._loops(nest, cut, update), final)
+        if stage.scan:
+            kept = Block(stage.name, *whole, Load(tile.buffer.name, tile.indices))
+            steps = (update, kept) if stage.scan == "inclusive" else (kept, update)
+            inside = sequence(initial, self._loops(nest, cut, sequence(*steps)))
+        else:
+            inside = sequence(initial, self._loops(nest, cut, update), final)
         inside = Allocate(tile.buffer, inside)
         inside = self._attach(stage.name, nest.loops[cut - 1].name, inside)
         return self._loops_outside(nest, cut, inside)

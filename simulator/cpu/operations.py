@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tilesmith.search_space.ir.program import Block
-from tilesmith.search_space.ir.scalar import Call, Const, Load, Scalar, Select
+from tilesmith.search_space.ir.scalar import Call, Const, Index, Load, Scalar, Select
 
 FUNCTION_OPERATIONS: dict[str, float] = {
     "divide": 12, "reciprocal": 12, "sqrt": 16, "exp": 14, "log": 24, "tanh": 26, "erf": 28,
@@ -59,7 +59,7 @@ def arithmetic(block: Block, lane: str | None) -> Arithmetic:
 @lru_cache(maxsize=4096)
 def _operations(value: Scalar) -> float:
     match value:
-        case Const() | Load():
+        case Const() | Load() | Index():
             return 0.0
         case Select(then=then, otherwise=otherwise):
             return max(_operations(then), _operations(otherwise))

@@ -31,7 +31,7 @@ def random_inputs(workload: Workload, rng: np.random.Generator) -> dict[str, NDA
     for operand in template.operands(workload):
         kind = to_numpy(operand.dtype)
         if np.issubdtype(kind, np.integer):
-            most = extents.get(operand.name, 50)
+            most = min(extents.get(operand.name, (50,)))
             found[operand.name] = rng.integers(-most, most, operand.shape).astype(kind)
         else:
             found[operand.name] = rng.standard_normal(operand.shape).astype(kind)

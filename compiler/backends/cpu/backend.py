@@ -44,6 +44,7 @@ from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.instruction_set import instruction_set_of
 from tilesmith.search_space.ir.expression import const
 from tilesmith.search_space.ir.program import Buffer, Program, blocks
+from tilesmith.search_space.ir.scalar import expressions
 from tilesmith.search_space.model_evaluator import ModelEvaluator
 from tilesmith.search_space.schedules.cpu import attention
 from tilesmith.search_space.spaces.config import Config
@@ -228,7 +229,11 @@ def _nbytes(buffer: Buffer) -> int:
 
 
 def _unread(program: Program) -> frozenset[str]:
-    """Input parameters that the body loads no element of (it may still index by them)."""
-    read = {access.buffer for block in blocks(program.body) for access, _ in block.accesses()}
+    """Input parameters that the body reads no element of."""
+    read: set[str] = set()
+    for block in blocks(program.body):
+        read |= {access.buffer for access, _ in block.accesses()}
+        for index in (*block.indices, *block.guard, *expressions(block.value)):
+            read |= index.tensors()
     inputs = {buffer.name for buffer in program.parameters if buffer.role == "input"}
     return frozenset(inputs - read)

@@ -1,0 +1,100 @@
+"""Slices picked by places in several axes: y[b, c] = x[b, indices[b, c, 0], indices[b, c, 1], ...].
+
+ONNX GatherND, opset 13: `batch` leading axes are those of data and indices alike; the indices' last
+axis names a place in the data's next axes, what is behind them is copied. Negative indices count
+from the end, others out of range are clipped; a compiled model refuses them before it gets here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.search_space.flattening import product
+from tilesmith.search_space.indexing import (
+    INDEX,
+    check_rows,
+    row_extents,
+    row_places,
+    rows_of,
+    wrapped,
+)
+from tilesmith.search_space.ir.scalar import load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workload import Workload
+
+
+@templates.register("gather_nd")
+class GatherND(Template):
+    """See the module's docstring."""
+
+    operator = "gather_nd"
+    summary = "slices picked by places in several axes"
+    parameters = (
+        Parameter("shape", "of the data, e.g. 2x16x16x64", text=True),
+        Parameter("indices", "shape of the indices; the last axis is a place", text=True),
+        Parameter("batch", "leading axes that data and indices have in common", 0, minimum=0),
+        INDEX,
+    )
+    examples = (
+        "gather_nd shape=5x7x33 indices=4x2",
+        "gather_nd shape=3x5x7 indices=3x4x1 batch=1 index=int32",
+        "gather_nd shape=5x7 indices=2x19x2 dtype=int64",
+        "gather_nd shape=19 indices=1",
+    )
+
+    def check(self, workload: Workload) -> None:
+        check_rows(workload, workload.integer("batch"))
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        return (
+            Operand("x", workload.shape("shape"), workload.dtype),
+            Operand("indices", workload.shape("indices"), workload.text("index")),
+        )
+
+    def output(self, workload: Workload) -> Operand:
+        shape, indices = workload.shape("shape"), workload.shape("indices")
+        behind = shape[workload.integer("batch") + indices[-1] :]
+        return Operand("y", (*indices[:-1], *behind), workload.dtype, "output")
+
+    def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
+        return {"indices": row_extents(workload, workload.integer("batch"))}
+
+    def flops(self, workload: Workload) -> int:
+        return 0
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        x, indices, batch = inputs["x"], inputs["indices"], workload.integer("batch")
+        outer: Any = np.indices(indices.shape[:batch], sparse=True)
+        rest = (1,) * (indices.ndim - 1 - batch)
+        places: list[Any] = [a.reshape(*a.shape, *rest) for a in outer]
+        for k, extent in enumerate(row_extents(workload, batch)):
+            places.append(wrapped(indices[..., k], extent))
+        return np.asarray(x[tuple(places)])
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        """One stage `y` over batches b, places c and (if a slice is longer than one) t."""
+        shape, indices = workload.shape("shape"), workload.shape("indices")
+        batch = workload.integer("batch")
+        extents, count = row_extents(workload, batch), rows_of(indices, batch)
+        before, behind = product(shape[:batch]), product(shape[batch + len(extents) :])
+        b, c = axis("b", before), axis("c", count)
+        rest = (axis("t", behind),) if behind > 1 else ()
+        places = row_places(b.var * count + c.var, extents)
+        picked = load("x", b.var, *places, *(a.var for a in rest))
+        tensors = (
+            Tensor(
+                "x", (before, *extents, *((behind,) if rest else ())), workload.dtype,
+                workload.is_constant("x"),
+            ),
+            Tensor(
+                "indices", (product(indices),), workload.text("index"),
+                workload.is_constant("indices"),
+            ),
+        )  # fmt: skip
+        stage = Stage("y", (b, c, *rest), picked, dtype=workload.dtype)
+        return ComputeDefinition(self.operator, tensors, (stage,))

@@ -1,0 +1,108 @@
+"""Elements replaced, or combined with others, by index along an axis.
+
+    y = x;  y[.., indices[.., i, ..], ..] = updates[.., i, ..]    in order (reduction=none)
+    y = x;  y[.., indices[.., i, ..], ..] += updates[.., i, ..]   (add; mul, max, min likewise)
+
+ONNX ScatterElements, opset 18: indices and updates have x's rank and may be shorter. Negative
+indices count from the end, others out of range are clipped, so that nothing outside y is written; a
+compiled model refuses them before it gets here. Which update of one element comes last, where they
+are not combined, is open in ONNX; here it is the one with the largest index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.search_space.flattening import product
+from tilesmith.search_space.indexing import (
+    INDEX,
+    REDUCTION,
+    REDUCTIONS,
+    check_elements,
+    combine,
+    copied,
+    element_places,
+    wrapped,
+)
+from tilesmith.search_space.ir.expression import as_expr
+from tilesmith.search_space.ir.scalar import load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor
+from tilesmith.search_space.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workload import Workload
+
+
+@templates.register("scatter_elements")
+class ScatterElements(Template):
+    """See the module's docstring."""
+
+    operator = "scatter_elements"
+    summary = "elements replaced or combined by index along an axis"
+    parameters = (
+        Parameter("shape", "of the data, e.g. 12x128x64", text=True),
+        Parameter("indices", "shape of indices and updates, of as many axes", text=True),
+        Parameter("axis", "written along", 0, minimum=0),
+        REDUCTION,
+        INDEX,
+    )
+    examples = (
+        "scatter_elements shape=19x37 indices=19x5 axis=1",
+        "scatter_elements shape=5x7x33 indices=5x3x33 axis=1 index=int32 reduction=add",
+        "scatter_elements shape=4x9x19 indices=3x9x17 reduction=max dtype=int64",
+        "scatter_elements shape=17 indices=40 reduction=mul",
+        "scatter_elements shape=6x3 indices=4x2 reduction=min",
+        "scatter_elements shape=3x1 indices=2x1 dtype=bool",
+    )
+
+    def check(self, workload: Workload) -> None:
+        check_elements(workload)
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        indices = workload.shape("indices")
+        return (
+            Operand("x", workload.shape("shape"), workload.dtype),
+            Operand("indices", indices, workload.text("index")),
+            Operand("updates", indices, workload.dtype),
+        )
+
+    def output(self, workload: Workload) -> Operand:
+        return Operand("y", workload.shape("shape"), workload.dtype, "output")
+
+    def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
+        return {"indices": (workload.shape("shape")[workload.integer("axis")],)}
+
+    def flops(self, workload: Workload) -> int:
+        combined = workload.text("reduction") != "none"
+        return product(workload.shape("indices")) if combined else 0
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        position = workload.integer("axis")
+        places = list(np.indices(workload.shape("indices"), sparse=True))
+        extent = workload.shape("shape")[position]
+        places[position] = wrapped(inputs["indices"], extent)
+        return combine(inputs["x"], tuple(places), inputs["updates"], workload.text("reduction"))
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        """Stages `base`, a copy of x, and `y` over the indices' axes d0, d1, ..."""
+        shape, indices = workload.shape("shape"), workload.shape("indices")
+        axes, places = element_places(workload)
+        position = workload.integer("axis")
+        written = Stage(
+            "y",
+            tuple(a for n, a in enumerate(axes) if n != position),
+            load("updates", *(a.var for a in axes)),
+            (axes[position],),
+            REDUCTIONS[workload.text("reduction")],
+            places,
+            tuple(map(as_expr, shape)),
+            dtype=workload.dtype,
+        )
+        tensors = (
+            Tensor("x", shape, workload.dtype),
+            Tensor("indices", (product(indices),), workload.text("index")),
+            Tensor("updates", indices, workload.dtype),
+        )
+        return ComputeDefinition(self.operator, tensors, (copied("x", written), written))
