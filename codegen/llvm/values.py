@@ -264,8 +264,10 @@ class ValueEmitter(LoadEmitter):
 
 
 def same_kind(values: list[Value]) -> list[Value]:
-    """Literals (float32 at first) take the element type of the values they stand beside."""
+    """Literals (float32 at first) take the element type of the values they stand beside; among
+    themselves, that of one converted by name."""
     kinds = [v.type for v in values if not isinstance(v, Constant)]
+    kinds = kinds or [v.type for v in values if scalar_of(v.type) is not FLOAT]
     if not kinds:
         return values
     scalar = scalar_of(kinds[0])

@@ -26,7 +26,9 @@ def _vectors(workload: Workload, target: Target) -> int:
     return -(-max(runs) // vector_width(target))
 
 
-@schedules("concat", "gather", "gather_elements", "gather_nd", "pad", "slice", on="cpu")
+@schedules(
+    "concat", "gather", "gather_elements", "gather_nd", "one_hot", "pad", "slice", "trilu", on="cpu"
+)  # fmt: skip
 class CpuCopies(CpuScheduler):
     """See the module's docstring."""
 

@@ -1,0 +1,87 @@
+"""Running sums along one axis: y[k] = x[0] + ... + x[k].
+
+ONNX CumSum, opset 14: exclusive=1 leaves x[k] out of y[k], reverse=1 begins at the end. Numbers are
+added in their order, as a running sum is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.flattening import check_extents, product
+from tilesmith.search_space.ir.expression import as_expr
+from tilesmith.search_space.ir.scalar import load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workload import Workload
+
+
+@templates.register("cumulative_sum")
+class CumulativeSum(Template):
+    """See the module's docstring."""
+
+    operator = "cumulative_sum"
+    summary = "running sums along one axis"
+    parameters = (
+        Parameter("shape", "of input and output, e.g. 4x2048", text=True),
+        Parameter("axis", "added along", 0, minimum=0),
+        Parameter("exclusive", "1 leaves an element out of its own sum", 0, minimum=0),
+        Parameter("reverse", "1 begins at the end", 0, minimum=0),
+    )
+    examples = (
+        "cumulative_sum shape=5x37 axis=1",
+        "cumulative_sum shape=2x11x40 axis=1 exclusive=1",
+        "cumulative_sum shape=3x19 axis=1 reverse=1 exclusive=1",
+        "cumulative_sum shape=19x33 reverse=1 dtype=int64",
+        "cumulative_sum shape=1009 dtype=int32",
+    )
+
+    def check(self, workload: Workload) -> None:
+        shape = workload.shape("shape")
+        check_extents(self.operator, "shape", shape)
+        if workload.integer("axis") >= len(shape):
+            raise WorkloadError(
+                f"operator 'cumulative_sum': axis={workload['axis']} is out of range for "
+                f"{len(shape)} axes"
+            )
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        return (Operand("x", workload.shape("shape"), workload.dtype),)
+
+    def output(self, workload: Workload) -> Operand:
+        return Operand("y", workload.shape("shape"), workload.dtype, "output")
+
+    def flops(self, workload: Workload) -> int:
+        return product(workload.shape("shape"))
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        x, position = inputs["x"], workload.integer("axis")
+        turned = np.flip(x, position) if workload.integer("reverse") else x
+        found = np.cumsum(turned, axis=position, dtype=x.dtype)
+        if workload.integer("exclusive"):
+            found = np.roll(found, 1, axis=position)
+            found[(slice(None),) * position + (0,)] = 0
+        return np.flip(found, position) if workload.integer("reverse") else found
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        """One stage `y`, a scan over elements k of rows o (and neighbours t)."""
+        shape, position = workload.shape("shape"), workload.integer("axis")
+        before, length, behind = (
+            product(shape[:position]), shape[position], product(shape[position + 1 :])
+        )  # fmt: skip
+        o, k = axis("o", before), axis("k", length)
+        rest = (axis("t", behind),) if behind > 1 else ()
+        place = length - 1 - k.var if workload.integer("reverse") else k.var
+        indices = (o.var, place, *(a.var for a in rest))
+        whole = (before, length, *((behind,) if rest else ()))
+        stage = Stage(
+            "y", (o, *rest), load("x", *indices), (k,), "sum", indices,
+            tuple(map(as_expr, whole)), dtype=workload.dtype,
+            scan="exclusive" if workload.integer("exclusive") else "inclusive",
+        )  # fmt: skip
+        return ComputeDefinition(self.operator, (Tensor("x", whole, workload.dtype),), (stage,))

@@ -1,0 +1,85 @@
+"""Upper or lower triangles of matrices, the rest zero.
+
+    y[b, i, j] = x[b, i, j]   where j >= i + k (upper) or j <= i + k (lower), else 0
+
+ONNX Trilu, opset 14. The diagonal k is a parameter, or (dynamic=1) an operand known at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.flattening import check_extents, product
+from tilesmith.search_space.ir.scalar import Const, Index, Scalar, Select, call, load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workload import Workload
+
+
+@templates.register("trilu")
+class Trilu(Template):
+    """See the module's docstring."""
+
+    operator = "trilu"
+    summary = "upper or lower triangles of matrices"
+    parameters = (
+        Parameter("shape", "of input and output, matrices last, e.g. 12x128x128", text=True),
+        Parameter("upper", "1 keeps the upper triangle, 0 the lower", 1, minimum=0),
+        Parameter("k", "the diagonal where the triangle begins", 0, minimum=-(1 << 31)),
+        Parameter("dynamic", "1 reads k from an int64 operand", 0, minimum=0),
+    )
+    examples = (
+        "trilu shape=37x19",
+        "trilu shape=3x17x33 upper=0 k=-2",
+        "trilu shape=2x19x37 k=3 dtype=int64",
+        "trilu shape=5x40 upper=0 dynamic=1",
+        "trilu shape=7x19 k=100 dtype=bool",
+    )
+
+    def check(self, workload: Workload) -> None:
+        shape = workload.shape("shape")
+        check_extents(self.operator, "shape", shape)
+        if len(shape) < 2:
+            raise WorkloadError(
+                f"operator 'trilu': shape={workload['shape']} has no matrices; at least two axes "
+                "are expected"
+            )
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        x = Operand("x", workload.shape("shape"), workload.dtype)
+        return (x, Operand("k", (), "int64")) if workload.integer("dynamic") else (x,)
+
+    def output(self, workload: Workload) -> Operand:
+        return Operand("y", workload.shape("shape"), workload.dtype, "output")
+
+    def flops(self, workload: Workload) -> int:
+        return 0
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        rows, columns = workload.shape("shape")[-2:]
+        k = int(inputs["k"]) if workload.integer("dynamic") else workload.integer("k")
+        distance = np.arange(columns) - np.arange(rows)[:, None]
+        kept = distance >= k if workload.integer("upper") else distance <= k
+        return np.where(kept, inputs["x"], inputs["x"].dtype.type(0))
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        """One stage `y` over matrices b, rows i and columns j."""
+        *outer, rows, columns = workload.shape("shape")
+        b, i, j = axis("b", product(outer)), axis("i", rows), axis("j", columns)
+        x = load("x", b.var, i.var, j.var)
+        distance = j.var - i.var
+        tensors = [Tensor("x", (product(outer), rows, columns), workload.dtype)]
+        if workload.integer("dynamic"):
+            tensors.append(Tensor("k", (1,), "int64"))
+            sign = "greater_equal" if workload.integer("upper") else "less_equal"
+            value: Scalar = call("where", call(sign, Index(distance), load("k", 0)), x, 0)
+        else:
+            beyond = distance - workload.integer("k")
+            value = Select((beyond if workload.integer("upper") else -beyond,), x, Const(0.0))
+        stage = Stage("y", (b, i, j), value, dtype=workload.dtype)
+        return ComputeDefinition(self.operator, tuple(tensors), (stage,))
