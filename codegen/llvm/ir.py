@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from copy import copy
 from functools import cache
 from typing import Literal
 
@@ -238,9 +239,17 @@ class Module:
         self.functions: dict[str, Function] = {}
 
     def declare(self, name: str, result: Type, parameters: Sequence[Type]) -> Function:
-        """A function of that name, declared at its first use."""
+        """A function of that name, declared at its first use; its result is of the type asked for,
+        which may have another sign than at other uses."""
         found = self.functions.get(name)
-        return found if found is not None else Function(self, name, result, parameters)
+        if found is None:
+            return Function(self, name, result, parameters)
+        if found.result is result:
+            return found
+        assert found.result.text == result.text, f"{name} gives {found.result}, not {result}"
+        other = copy(found)
+        other.result = result
+        return other
 
     def __str__(self) -> str:
         lines = [f'source_filename = "{self.name}"', f'target triple = "{self.triple}"']

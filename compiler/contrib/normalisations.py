@@ -61,20 +61,33 @@ def _normalised(e: Expansion, x: str, gamma: str, beta: str) -> str:
 
 @operator("com.microsoft.EmbedLayerNormalization", 7, 9, epsilon=1e-12, mask_index_type=0)
 def embed_layer_normalization(e: Expansion) -> tuple[str, ...]:
-    ids, segments, words, places, kinds, gamma, beta = (e.input(i) for i in range(7))
-    mask, positions = e.input(7), e.input(8)
-    total = e.apply("Gather", words, ids)
+    tables = [e.input(i) for i in range(2, 7)]
+    return embedded(e, (e.input(0), e.input(1)), tables, e.input(7), e.input(8))
+
+
+def embedded(
+    e: Expansion, ids: tuple[str, str], tables: list[str], mask: str, positions: str
+) -> tuple[str, ...]:
+    """Embeddings added and normalised, lengths of sequences, and the sum.
+
+    Args:
+        ids: of words, and of segments ("" for none).
+        tables: of words, positions and segments, scale and shift.
+        positions: "" for those from 0 on.
+    """
+    words, places, kinds, gamma, beta = tables
+    total = e.apply("Gather", words, ids[0])
     if positions:
         total = e.apply("Add", total, e.apply("Gather", places, positions))
     else:
-        total = e.apply("Add", total, e.slice(places, 0, 0, e.dims(ids)[1]))
-    if segments:
-        total = e.apply("Add", total, e.apply("Gather", kinds, segments))
+        total = e.apply("Add", total, e.slice(places, 0, 0, e.dims(ids[0])[1]))
+    if ids[1]:
+        total = e.apply("Add", total, e.apply("Gather", kinds, ids[1]))
     lengths = ""
     if e.wants(1) and mask:
         lengths = e.newest("ReduceSum", mask, e.whole(1), keepdims=0)
     elif e.wants(1):
-        lengths = e.constant(np.zeros(e.dims(ids)[0], dtype=np.int32))
+        lengths = e.constant(np.zeros(e.dims(ids[0])[0], dtype=np.int32))
     return _normalised(e, total, gamma, beta), lengths, total
 
 

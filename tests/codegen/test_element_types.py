@@ -91,3 +91,26 @@ def test_any_type_is_moved(dtype: str) -> None:
         names="x indices",
     )  # fmt: skip
     np.testing.assert_array_equal(found.view(np.uint8), x[[0, 18, 3, 3]].view(np.uint8))
+
+
+def test_bytes_with_and_without_a_sign_in_one_kernel() -> None:
+    """A row of six is read under a mask, by one function of LLVM's for all bytes."""
+    rng = np.random.default_rng(2)
+    x, flags = rng.integers(0, 255, (8, 6), dtype=np.uint8), rng.random((8, 6)) > 0.5
+    text = "elementwise shape=8x6 expression=where(x1,to_float32(x0),x2) x2=6 "
+    row = np.arange(6, dtype=np.float32)
+    found = default_run(text + "types=uint8,bool,float32", x, flags, row, names="x0 x1 x2")
+    np.testing.assert_array_equal(found, np.where(flags, x, row))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+def test_numbers_become_the_nearest_that_there_is(dtype: str) -> None:
+    limits = np.iinfo(dtype)
+    x = np.array([0, 1.9, -1.9, 1e9, -1e9, limits.max, limits.min, np.nan], np.float32)
+    found = default_run(
+        f"elementwise shape=8 expression=to_{dtype}(x0) types=float32 dtype={dtype}", x
+    )
+    least = max(limits.min, -1)
+    assert found.tolist() == [0, 1, least, limits.max, limits.min, limits.max, limits.min, 0]
+    text = f"elementwise shape=8 expression=to_float32(x0) types={dtype}"
+    np.testing.assert_array_equal(default_run(text, found), found.astype(np.float32))

@@ -28,7 +28,7 @@ def node_model(
     outputs: Sequence[str] = ("y",),
     constants: Values | None = None,
     domain: str = "com.microsoft",
-    opset: int = 17,
+    version: int = 17,
     kinds: Mapping[str, int] | None = None,
     **attributes: Any,
 ) -> onnx.ModelProto:
@@ -54,7 +54,7 @@ def node_model(
     ]
     weights = [numpy_helper.from_array(np.asarray(inputs[n]), n) for n in constants]
     graph = helper.make_graph([node], "g", fed, found, weights)
-    domains = {"": opset, domain: opset if domain == "" else 1}
+    domains = {"": version, domain: version if domain == "" else 1}
     opsets = [helper.make_opsetid(name, version) for name, version in domains.items()]
     model = helper.make_model(graph, opset_imports=opsets)
     model.ir_version = 10

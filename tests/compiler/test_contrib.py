@@ -48,9 +48,8 @@ X, BIAS = random(2, 5, 8), random(8, seed=3)
 def test_maps_and_products(
     operator: str, inputs: dict[str, Any], attributes: dict[str, Any]
 ) -> None:
-    host = 1 if operator == "Trilu" else 0
     constants = [name for name in ("w",) if name in inputs]
-    check_node(operator, inputs, constants=constants, host=host, **attributes)
+    check_node(operator, inputs, constants=constants, **attributes)
 
 
 def test_layers_that_are_normalised_with_what_is_added_before() -> None:
@@ -64,7 +63,7 @@ def test_layers_that_are_normalised_with_what_is_added_before() -> None:
     check_node("SkipSimplifiedLayerNormalization", rms, outputs=sums, constants=["g", "c"])
     check_node("SimplifiedLayerNormalization", {"x": X, "g": gamma}, domain="", axis=-1)
     plain = {"x": X, "g": gamma, "b": beta}
-    check_node("LayerNormalization", plain, domain="", opset=14, constants=["g", "b"])
+    check_node("LayerNormalization", plain, domain="", version=14, constants=["g", "b"])
 
 
 @pytest.mark.parametrize("placed", [False, True])

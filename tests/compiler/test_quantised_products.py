@@ -40,7 +40,7 @@ def test_numbers_become_bytes_and_bytes_numbers(dtype: str) -> None:
     for scale, axis in ((number(0.5), 1), (np.array([0.5, 1, 3, 0.1, 7, 2], np.float32), -1)):
         zero = np.full(scale.shape, 3, dtype)
         quantise = {"x": x, "s": scale, "z": zero}
-        stated = {"axis": axis, "domain": "", "opset": opset}
+        stated = {"axis": axis, "domain": "", "version": opset}
         check_node("QuantizeLinear", quantise, kinds=kinds, constants=["s", "z"], **stated)
         check_node("QuantizeLinear", quantise, kinds=kinds, **stated)
         back = {"x": codes(5, 6, dtype=dtype), "s": scale, "z": zero}
@@ -49,7 +49,7 @@ def test_numbers_become_bytes_and_bytes_numbers(dtype: str) -> None:
 
 def test_blocks_have_scales_of_their_own() -> None:
     inputs = {"x": codes(6, 4), "s": np.abs(random(3, 4)), "z": codes(3, 4, seed=1)}
-    check_node("DequantizeLinear", inputs, domain="", opset=21, axis=0, block_size=2)
+    check_node("DequantizeLinear", inputs, domain="", version=21, axis=0, block_size=2)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e-3, -4.0])
