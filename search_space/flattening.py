@@ -8,11 +8,12 @@ as the memory allows, whatever the shape looks like.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, overload
 
 from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.ir.expression import ExprLike
 
 
 @dataclass(frozen=True)
@@ -24,26 +25,29 @@ class Flattened:
         varies: for each operand, one flag for each merged axis.
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[ExprLike, ...]
     varies: tuple[tuple[bool, ...], ...]
 
-    def operand_shape(self, operand: int) -> tuple[int, ...]:
+    def operand_shape(self, operand: int) -> tuple[ExprLike, ...]:
         """The operand's flattened shape: the merged axes it varies along (row-major, no gaps)."""
         pairs = zip(self.shape, self.varies[operand], strict=True)
         return tuple(extent for extent, moves in pairs if moves)
 
 
-def flatten(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> Flattened:
-    """Merge the axes of `shape` as far as the (right-aligned, broadcast) operand shapes allow."""
+def flatten(shape: Sequence[ExprLike], operands: Sequence[Sequence[ExprLike]]) -> Flattened:
+    """Merge the axes of `shape` as far as the (right-aligned, broadcast) operand shapes allow.
+
+    Extents that vary are no ones.
+    """
     rank = len(shape)
     padded = [(1,) * (rank - len(operand)) + tuple(operand) for operand in operands]
     kept = [axis for axis in range(rank) if shape[axis] != 1]
-    sizes: list[int] = []
+    sizes: list[ExprLike] = []
     patterns: list[tuple[bool, ...]] = []
     for axis in kept:
         pattern = tuple(operand[axis] != 1 for operand in padded)
         if patterns and patterns[-1] == pattern:
-            sizes[-1] *= shape[axis]
+            sizes[-1] = sizes[-1] * shape[axis]
         else:
             sizes.append(shape[axis])
             patterns.append(pattern)
@@ -72,9 +76,16 @@ def check_extents(operator: str, name: str, shape: Sequence[int]) -> None:
         )
 
 
-def product(extents: Sequence[int]) -> int:
+@overload
+def product(extents: Sequence[int]) -> int: ...
+@overload
+def product(extents: Sequence[ExprLike]) -> ExprLike: ...
+def product(extents: Sequence[Any]) -> Any:
     """Number of elements."""
-    return math.prod(extents)
+    total: Any = 1
+    for extent in extents:
+        total = total * extent
+    return total
 
 
 @dataclass(frozen=True)

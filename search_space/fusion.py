@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from tilesmith.search_space.epilogue import operand_name
-from tilesmith.search_space.ir.expression import Expr
+from tilesmith.search_space.ir.expression import Expr, ExprLike
 from tilesmith.search_space.ir.scalar import Load, Scalar, call
 from tilesmith.search_space.scheduling.compute import Stage, Tensor
 from tilesmith.search_space.template import Template
@@ -64,7 +64,7 @@ def pointwise(name: str, value: Scalar, *numbers: float) -> Scalar:
 
 
 def epilogue_tensors(
-    template: Template, workload: Workload, full: tuple[int, ...] | None = None
+    template: Template, workload: Workload, full: tuple[ExprLike, ...] | None = None
 ) -> tuple[Tensor, ...]:
     """The tensors that the epilogue's steps read.
 
@@ -78,7 +78,7 @@ def epilogue_tensors(
     return tuple(
         Tensor(
             o.name,
-            full if full is not None and o.name in whole else o.shape,
+            full if full is not None and o.name in whole else o.extents,
             o.dtype,
             workload.is_constant(o.name),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.ir.sizes import extent_parts, extent_text, parse_extent
 
 ParameterValue = int | str
 
@@ -22,6 +23,7 @@ class Parameter:
         minimum: least integer allowed (integers only).
         choices: allowed names (texts only); empty means any.
         text: whether a parameter without default is a text (a shape, a name), not an integer.
+        varies: whether it may hold sizes (`search_space.ir.sizes`) that are known at run time only.
     """
 
     name: str
@@ -30,9 +32,12 @@ class Parameter:
     minimum: int = 1
     choices: tuple[str, ...] = ()
     text: bool = False
+    varies: bool = False
 
     def check(self, value: ParameterValue | None, operator: str) -> ParameterValue:
         """`value` or the default; `WorkloadError` if missing or not allowed."""
+        if isinstance(value, str) and "[" in value:
+            return self._symbolic(value, operator)
         if value is None:
             value = self.default
         if value is None:
@@ -53,3 +58,22 @@ class Parameter:
             allowed = ", ".join(self.choices)
             raise WorkloadError(f"operator '{operator}': {self.name}={value}; one of {allowed}")
         return value
+
+    def _symbolic(self, value: str, operator: str) -> ParameterValue:
+        """A value with sizes in it, in canonical form; a number where they cancel."""
+        if not self.varies:
+            raise WorkloadError(
+                f"operator '{operator}': {self.name}={value} cannot vary; give it numbers"
+            )
+        try:
+            parts = extent_parts(value)
+        except ValueError:
+            raise WorkloadError(
+                f"operator '{operator}': {self.name}={value} is no list of extents; "
+                "write it like [batch]x12"
+            ) from None
+        found = "x".join(extent_text(parse_extent(part)) for part in parts)
+        integer = not self.text and not isinstance(self.default, str)
+        if integer and len(parts) > 1:
+            raise WorkloadError(f"operator '{operator}': {self.name}={value} is not an integer")
+        return self.check(int(found), operator) if integer and "[" not in found else found

@@ -57,7 +57,18 @@ class Scheduler(ABC):
 
     @abstractmethod
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
-        """The schedule of a structural configuration, tile sizes symbolic."""
+        """The schedule of a structural configuration, tile sizes symbolic; extents may be, too."""
+
+    def varying(
+        self, workload: Workload, largest: Workload, target: Target, config: Config
+    ) -> Config:
+        """The configuration to use for all sizes up to the largest, given one of usual sizes.
+
+        Args:
+            workload: at usual sizes.
+            largest: at the largest.
+        """
+        return config
 
 
 class Prepared(Protocol):

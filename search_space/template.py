@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from numpy.typing import NDArray
 
 from tilesmith.search_space.epilogue import operand_name
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.ir.expression import ExprLike
 from tilesmith.search_space.parameter import Parameter
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.workload import Workload, operators, signature_of
+from tilesmith.search_space.workload import Workload, operators, shape_text, signature_of
 
 if TYPE_CHECKING:
     from tilesmith.search_space.scheduling.compute import ComputeDefinition
@@ -32,13 +34,30 @@ __all__ = ["Operand", "Parameter", "Template", "compute_of", "template_of", "tem
 class Operand:
     """A tensor going in or out: name, logical shape, dtype, and what it is for.
 
-    `role`: "input" (one of the operator's own), "epilogue" (of a fused step) or "output".
+    Attributes:
+        extents: of the logical shape; formulas over sizes where the workload varies.
+        role: "input" (one of the operator's own), "epilogue" (of a fused step) or "output".
     """
 
     name: str
-    shape: tuple[int, ...]
+    extents: tuple[ExprLike, ...]
     dtype: str
     role: Literal["input", "epilogue", "output"] = "input"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The logical shape as numbers.
+
+        Raises:
+            WorkloadError: it varies.
+        """
+        found = tuple(extent for extent in self.extents if isinstance(extent, int))
+        if len(found) != len(self.extents):
+            raise WorkloadError(
+                f"operand '{self.name}' has the shape {shape_text(self.extents)}, which has "
+                "numbers only at given sizes"
+            )
+        return found
 
 
 class Template(ABC):
@@ -53,6 +72,9 @@ class Template(ABC):
     """Operators that do the same together, to name where a family has no schedule for this one."""
     examples: ClassVar[tuple[str, ...]] = ()
     """Workload texts, tiny, odd and prime shapes among them: what the conformance tests compile."""
+    varying: ClassVar[tuple[str, ...]] = ()
+    """Symbolic workload texts: the conformance tests compile each once and run it at many sizes.
+    `compute` of an operator with parameters that vary looks at `Workload.extent`."""
 
     def check(self, workload: Workload) -> None:  # noqa: B027 (most templates need none)
         """Raise `WorkloadError` for parameters that contradict each other."""
@@ -67,7 +89,7 @@ class Template(ABC):
 
     def channel_axis(self, workload: Workload) -> int:
         """The axis of the output that `bias` and `scale` run along (the last by default)."""
-        return len(self.output(workload).shape) - 1
+        return len(self.output(workload).extents) - 1
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
         """Inputs followed by the epilogue's operands."""
@@ -77,7 +99,8 @@ class Template(ABC):
             name = operand_name(step, position)
             if name is not None:
                 channel = step.kind.operand == "channel"
-                shape = (output.shape[self.channel_axis(workload)],) if channel else output.shape
+                extents = output.extents
+                shape = (extents[self.channel_axis(workload)],) if channel else extents
                 found.append(Operand(name, shape, workload.dtype, "epilogue"))
         return tuple(found)
 

@@ -6,6 +6,10 @@ can type one:
 
     matmul m=512 n=512 k=512 const=b epilogue=bias,relu
 
+Extents may vary from run to run: then a formula over sizes (`search_space.ir.sizes`) stands in
+brackets, as in m=[batch*sequence], and the workload is *symbolic*. `at` gives it numbers; what asks
+a symbolic extent for its number is refused, for any answer would be right at one size only.
+
 Invariants: parameters stand in the order the operator's template declares them, those at their
 default are left out (so a parameter added later changes no old key); `parse(key)` gives the
 workload back.
@@ -22,6 +26,8 @@ from typing import Any, ClassVar, Protocol
 from tilesmith.search_space.dtypes import check_dtype
 from tilesmith.search_space.epilogue import EpilogueStep
 from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.ir.expression import Expr, ExprLike, as_expr
+from tilesmith.search_space.ir.sizes import extent_parts, extent_text, parse_extent
 from tilesmith.search_space.parameter import Parameter, ParameterValue
 from tilesmith.search_space.registry import Registry
 
@@ -74,7 +80,7 @@ class Workload:
     def of(
         cls,
         operator: str,
-        parameters: Mapping[str, ParameterValue],
+        parameters: Mapping[str, ParameterValue | Expr],
         *,
         dtype: str = "float32",
         constants: Iterable[str] = (),
@@ -84,6 +90,8 @@ class Workload:
 
         Raises:
             WorkloadError: unknown operator, parameter, operand or dtype; a missing or bad value.
+                Whether the parameters of a symbolic workload agree is known at its sizes only (`at`
+                checks it).
         """
         signature = signature_of(operator)
         known = {p.name: p for p in signature.parameters}
@@ -92,7 +100,8 @@ class Workload:
                 f"operator '{operator}' has no parameter '{unknown[0]}'; "
                 f"it takes {', '.join(known)}"
             )
-        filled = tuple((p.name, p.check(parameters.get(p.name), operator)) for p in known.values())
+        given = {name: _plain(value) for name, value in parameters.items()}
+        filled = tuple((p.name, p.check(given.get(p.name), operator)) for p in known.values())
         workload = cls(
             operator,
             filled,
@@ -105,7 +114,8 @@ class Workload:
                 f"operator '{operator}' fuses no epilogue; '{workload.epilogue[0]}' needs a "
                 "workload of its own"
             )
-        signature.check(workload)
+        if not workload.sizes:
+            signature.check(workload)
         return workload
 
     @classmethod
@@ -162,10 +172,21 @@ class Workload:
         return dict(self.parameters)[name]
 
     def integer(self, name: str) -> int:
-        """An integer parameter."""
+        """An integer parameter.
+
+        Raises:
+            WorkloadError: it varies.
+        """
         value = self[name]
+        if isinstance(value, str) and "[" in value:
+            raise self._varying(name)
         assert isinstance(value, int), (self.operator, name, value)
         return value
+
+    def extent(self, name: str) -> ExprLike:
+        """An integer parameter, or its formula over sizes where it varies."""
+        value = self[name]
+        return self.integer(name) if isinstance(value, int) else parse_extent(value)
 
     def text(self, name: str) -> str:
         """A textual parameter (a shape, a mode)."""
@@ -175,9 +196,11 @@ class Workload:
         """A parameter written as a shape or list: '1x64x56x56' (or a bare integer).
 
         Raises:
-            WorkloadError: it is written otherwise.
+            WorkloadError: it is written otherwise, or varies.
         """
         text = str(self[name])
+        if "[" in text:
+            raise self._varying(name)
         if text in ("", "scalar"):
             return ()
         try:
@@ -188,6 +211,61 @@ class Workload:
                 "write it like 1x64x56x56"
             ) from None
 
+    def extents(self, name: str) -> tuple[ExprLike, ...]:
+        """The same, with a formula over sizes for each part that varies.
+
+        Raises:
+            WorkloadError: it is written otherwise.
+        """
+        text = str(self[name])
+        if "[" not in text:
+            return self.shape(name)
+        return tuple(
+            parse_extent(part) if part.startswith("[") else int(part) for part in extent_parts(text)
+        )
+
+    def _varying(self, name: str) -> WorkloadError:
+        return WorkloadError(
+            f"operator '{self.operator}': {name}={self[name]} varies with "
+            f"{', '.join(sorted(self.sizes))}; it has a number only at given sizes"
+        )
+
+    @cached_property
+    def sizes(self) -> frozenset[str]:
+        """Names of the sizes that it varies with; empty unless it is symbolic."""
+        found: set[str] = set()
+        for name, value in self.parameters:
+            if isinstance(value, str) and "[" in value:
+                for extent in self.extents(name):
+                    found |= as_expr(extent).variables()
+        return frozenset(found)
+
+    def at(self, values: Mapping[str, int]) -> Workload:
+        """The workload at these sizes (others may be among them).
+
+        Raises:
+            WorkloadError: a size is missing, or the parameters contradict each other there.
+        """
+        if missing := sorted(self.sizes - set(values)):
+            raise WorkloadError(f"'{self.key}' has no number without the size '{missing[0]}'")
+        return self.substituted(values) if self.sizes else self
+
+    def substituted(self, values: Mapping[str, ExprLike]) -> Workload:
+        """The workload with other formulas, or numbers, for its sizes."""
+        parameters: dict[str, ParameterValue | Expr] = dict(self.parameters)
+        for name, value in self.parameters:
+            if isinstance(value, str) and "[" in value:
+                extents = [as_expr(e).substitute(values) for e in self.extents(name)]
+                single = len(extents) == 1 and not _is_text(self.operator, name)
+                parameters[name] = extents[0] if single else shape_text(extents)
+        return Workload.of(
+            self.operator,
+            parameters,
+            dtype=self.dtype,
+            constants=self.constants,
+            epilogue=self.epilogue,
+        )
+
     def is_constant(self, operand: str) -> bool:
         return operand in self.constants
 
@@ -195,6 +273,19 @@ class Workload:
         return self.key
 
 
-def shape_text(shape: Iterable[int]) -> str:
-    """How a shape is written in a workload: '1x64x56x56'; 'scalar' for rank zero."""
-    return "x".join(map(str, shape)) or "scalar"
+def shape_text(shape: Iterable[ExprLike]) -> str:
+    """How a shape is written in a workload: '1x64x56x56', '[batch]x12'; 'scalar' for rank zero."""
+    return "x".join(extent_text(e) if isinstance(e, Expr) else str(e) for e in shape) or "scalar"
+
+
+def _plain(value: ParameterValue | Expr) -> ParameterValue:
+    """A parameter's value, a formula as its text or number."""
+    if not isinstance(value, Expr):
+        return value
+    return extent_text(value) if value.constant is None else value.constant
+
+
+def _is_text(operator: str, name: str) -> bool:
+    """Whether a parameter is a text, a shape among them."""
+    found = next(p for p in signature_of(operator).parameters if p.name == name)
+    return found.text or isinstance(found.default, str)

@@ -201,6 +201,11 @@ class Builder:
     def load(self, address: Value, kind: Type, align: int | None = None) -> Value:
         return self._value(kind, f"load {kind.text}, ptr {address.text}{_aligned(align)}")
 
+    def load_within(self, address: Value, kind: Type, ends: tuple[int, int]) -> Value:
+        """An integer known to be from the first end on and below the second."""
+        within = f"!range !{{{kind.text} {ends[0]}, {kind.text} {ends[1]}}}"
+        return self._value(kind, f"load {kind.text}, ptr {address.text}, {within}")
+
     def store(self, value: Value, address: Value, align: int | None = None) -> int:
         """Returns the number of the line in its block, for `drop`."""
         lines = self.block.lines

@@ -4,7 +4,8 @@ Signature of an emitted function (all kernels alike, so that one driver can run 
 
     void name(ptr arguments, i64 thread, i64 threads, ptr barrier, ptr shared, ptr local)
 
-`arguments` points at one pointer for each program parameter; `shared` is a workspace all threads
+`arguments` points at one pointer for each program parameter, and, where the program keeps sizes, at
+one more to their values (i64, in the order of `Program.sizes`); `shared` is a workspace all threads
 see (temporaries at the root), `local` this thread's own. Threads run the same code: a parallel loop
 at the root is cut into slices, a barrier follows every root statement, and anything serial is
 thread 0's.
@@ -84,13 +85,14 @@ class FunctionEmitter:
         self.full = target.integer("vector.registers") - SPARE_REGISTERS
         self.shared = Workspace()
         self.local = Workspace()
-        inner = (*[POINTER] * len(program.parameters), INDEX, INDEX, POINTER, POINTER, POINTER)
+        pointers = len(program.parameters) + bool(program.sizes)
+        inner = (*[POINTER] * pointers, INDEX, INDEX, POINTER, POINTER, POINTER)
         self.function = Function(module, f"{name}.body", VOID, inner)
         self.function.internal = True
         # Spill slots hold whole vectors; unless the stack is aligned like them, each crosses lines.
         special = f" {instructions.function_attributes}".rstrip()
         self.function.attributes = f"noinline alignstack({ALIGNMENT}){special}"
-        self.function.noalias = len(program.parameters)
+        self.function.noalias = pointers
         entry = self.function.append_block("entry")
         body = self.function.append_block("body")
         self.entry = Builder(entry)
@@ -110,20 +112,29 @@ class FunctionEmitter:
             self.builder, self.index, self.registers, self.memory, self.values
         )
         self.thread, self.threads, self.barrier, self.shared_base, self.local_base = (
-            self.function.arguments[len(program.parameters) :]
+            self.function.arguments[pointers:]
         )
+        self._read_sizes()
         self._vector_buffers = _vector_registers(program.body)
         self._root(program.body)
         self.builder.ret_void()
         self.entry.branch(body)
-        export(module, name, self.function, len(program.parameters))
+        export(module, name, self.function, pointers)
+
+    def _read_sizes(self) -> None:
+        """Sizes are known from the beginning on."""
+        for position, size in enumerate(self.program.sizes):
+            values = self.function.arguments[len(self.program.parameters)]
+            address = self.entry.gep(values, INDEX(position), INDEX)
+            ends = (size.low, size.high + 1)
+            self.index.environment[size.name] = self.entry.load_within(address, INDEX, ends)
 
     # -- the root: threads --------------------------------------------------------------------
     def _root(self, statement: Statement) -> None:
         """Root statements one after another, each shared out over the threads."""
         match statement:
             case Allocate(buffer, body) if buffer.scope != "register":
-                offset = self.shared.take(elements(buffer) * size_of(buffer.dtype))
+                offset = self.shared.take(self._bytes(buffer))
                 self._open(buffer, self.builder.gep(self.shared_base, INDEX(offset), _BYTE))
                 self._root(body)
             case Sequence(statements):
@@ -295,17 +306,21 @@ class FunctionEmitter:
             self._emit(body)
             self.registers.close(buffer.name)
             return
-        size = elements(buffer) * size_of(buffer.dtype)
+        size = self._bytes(buffer)
         used = self.local.used
         if size <= STACK_LIMIT:
             kind = element_type(buffer.dtype)
-            pointer = self.entry.alloca(kind, ALIGNMENT, elements(buffer))
+            pointer = self.entry.alloca(kind, ALIGNMENT, elements(buffer, self.program.sizes))
         else:
             offset = INDEX(self.local.take(size))
             pointer = self.entry.gep(self.local_base, offset, _BYTE)
         self._open(buffer, pointer)
         self._emit(body)
         self.local.used = used
+
+    def _bytes(self, buffer: Buffer) -> int:
+        """Memory that a buffer takes at the largest sizes."""
+        return elements(buffer, self.program.sizes) * size_of(buffer.dtype)
 
     def _open(self, buffer: Buffer, pointer: Value) -> None:
         self.memory.buffers[buffer.name] = buffer

@@ -15,9 +15,10 @@ from typing import Any
 from tilesmith.codegen.llvm.builder import Builder
 from tilesmith.codegen.llvm.ir import INDEX, Value
 from tilesmith.search_space.errors import CodegenError
-from tilesmith.search_space.ir.expression import Atom, Expr, Monomial, const
+from tilesmith.search_space.ir.expression import ONE, Atom, Expr, Monomial, const
 from tilesmith.search_space.ir.program import Buffer
 from tilesmith.search_space.ir.scalar import Load
+from tilesmith.search_space.ir.sizes import Size, limits
 
 Index = Any
 """An integer, or an LLVM value."""
@@ -56,23 +57,25 @@ def compile_index(expression: Expr) -> CompiledIndex:
     return CompiledIndex(expression.offset, tuple(linear), tuple(rest))
 
 
-def strides(buffer: Buffer) -> list[int]:
-    """Row-major strides in elements."""
-    found: list[int] = []
-    step = 1
+def strides(buffer: Buffer) -> list[Expr]:
+    """Row-major strides in elements; formulas where extents vary."""
+    found: list[Expr] = []
+    step = ONE
     for extent in reversed(buffer.shape):
         found.append(step)
-        if extent.constant is None:
-            raise CodegenError(f"buffer '{buffer.name}' still has a symbolic extent: {extent}")
-        step *= extent.constant
+        step = step * extent
     return found[::-1]
 
 
-def elements(buffer: Buffer) -> int:
-    """Number of elements of a concrete buffer."""
+def elements(buffer: Buffer, sizes: tuple[Size, ...] = ()) -> int:
+    """Number of elements of a buffer, at most.
+
+    Args:
+        sizes: the ranges of those that its shape varies with.
+    """
     product = 1
     for extent in buffer.shape:
-        product *= extent.constant or 0
+        product *= limits(extent, sizes)[1] if extent.constant is None else extent.constant
     return product
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from tilesmith.codegen.llvm.emitter import FunctionEmitter
 from tilesmith.codegen.llvm.ir import Module
+from tilesmith.search_space.ir.finishing import finish
 from tilesmith.search_space.ir.program import Program
-from tilesmith.search_space.ir.simplification import finish
 from tilesmith.search_space.target import Target
 
 

@@ -27,6 +27,7 @@ from typing import Literal
 
 from tilesmith.search_space.ir.expression import Expr, ExprLike
 from tilesmith.search_space.ir.scalar import Condition, Load, Scalar, loads, rewrite
+from tilesmith.search_space.ir.sizes import Size
 
 LoopKind = Literal["serial", "parallel", "vector", "unroll", "interleaved"]
 Role = Literal["input", "prepared", "output", "temporary", "literal"]
@@ -141,6 +142,7 @@ class Program:
         parameters: buffers provided by the caller: inputs, prepared buffers, the output last.
         prologue: statements that fill the prepared buffers, run once; may be None.
         body: what runs every time.
+        sizes: symbols that stay until the program runs, and their ranges.
     """
 
     name: str
@@ -148,6 +150,7 @@ class Program:
     body: Statement
     prologue: Statement | None = None
     literals: tuple[Buffer, ...] = ()
+    sizes: tuple[Size, ...] = ()
 
     def bind(self, values: Mapping[str, ExprLike]) -> Program:
         """Give symbols numbers, simplifying: the concrete program of one configuration."""
@@ -163,13 +166,17 @@ class Program:
             parameters=tuple(buffer(b) for b in self.parameters),
             body=transform(self.body, index, buffer),
             prologue=transform(self.prologue, index, buffer) if self.prologue else None,
+            sizes=tuple(size for size in self.sizes if size.name not in values),
         )
 
     def compile_time(self) -> Program | None:
-        """The prologue as the body of a program with the same parameters; None without one."""
+        """The prologue as the body of a program with the same parameters; None without one.
+
+        It knows no sizes: what is done at compile time is the same for all.
+        """
         if self.prologue is None:
             return None
-        return replace(self, body=self.prologue, prologue=None)
+        return replace(self, body=self.prologue, prologue=None, sizes=())
 
     def parameter(self, name: str) -> Buffer:
         return next(b for b in self.parameters if b.name == name)

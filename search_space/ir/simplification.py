@@ -26,7 +26,6 @@ from tilesmith.search_space.ir.program import (
     If,
     Intrinsic,
     Loop,
-    Program,
     Sequence,
     Statement,
     blocks,
@@ -36,17 +35,6 @@ from tilesmith.search_space.ir.program import (
     walk,
 )
 from tilesmith.search_space.ir.ranges import Bounds, lower, upper, within
-from tilesmith.search_space.ir.specialisation import decide, specialise
-
-
-def finish(program: Program) -> Program:
-    """All passes, over prologue and body: trivial loops, tails, then conditions."""
-
-    def both(statement: Statement) -> Statement:
-        return specialise(decide(simplify(peel_tails(simplify(statement)))))
-
-    prologue = both(program.prologue) if program.prologue is not None else None
-    return replace(program, body=both(program.body), prologue=prologue)
 
 
 def substitute(statement: Statement, values: Mapping[str, Expr]) -> Statement:
@@ -160,7 +148,7 @@ def _peel_loop(loop: Loop) -> Statement:
         if cut is None:
             continue
         # Folding may leave inner loops with tails that are constant only now.
-        main = replace(loop, body=peel_tails(_fold(loop.body, atom)))
+        main = replace(loop, body=peel_tails(fold(loop.body, atom)))
         if exact:
             return _peel_loop(main)
         # Substituting the last iteration turns the remainder into a constant by itself.
@@ -181,20 +169,20 @@ def _unrolled(statement: Statement) -> Iterator[Loop]:
 def _remainders(loop: Loop) -> Iterator[tuple[Atom, Expr]]:
     """Each `min(f, n - f*t)` in an unrolled extent, t the loop's variable, nested ones too."""
     for inner in _unrolled(loop.body):
-        for atom in _minima(inner.extent):
+        for atom in minima(inner.extent):
             for side in atom.operands:
                 if loop.variable in side.variables():
                     yield atom, side
 
 
-def _minima(expression: Expr) -> Iterator[Atom]:
+def minima(expression: Expr) -> Iterator[Atom]:
     """Every `min` in an expression, outermost first."""
     for atom in expression.atoms():
         if atom.kind != "var":
             if atom.kind == "min":
                 yield atom
             for side in atom.operands:
-                yield from _minima(side)
+                yield from minima(side)
 
 
 def _cut(loop: Loop, remainder: Expr) -> tuple[Expr | None, bool]:
@@ -220,13 +208,13 @@ def _cut(loop: Loop, remainder: Expr) -> tuple[Expr | None, bool]:
     return const(full) + outer, rest == 0
 
 
-def _fold(body: Statement, atom: Atom) -> Statement:
+def fold(body: Statement, atom: Atom) -> Statement:
     """Replace one `min(f, remainder)` by f in every extent."""
     left, right = atom.operands
     whole = left if left.constant is not None else right
 
     def index(expression: Expr) -> Expr:
-        if not any(found == atom for found in _minima(expression)):
+        if not any(found == atom for found in minima(expression)):
             return expression
         return expression.map_atoms(
             lambda found: whole if found == atom else _fold_inside(found, index)

@@ -45,10 +45,10 @@ class Elementwise(Template):
     operator = "elementwise"
     summary = "a pointwise expression over broadcast operands"
     parameters = (
-        Parameter("shape", "of the output, e.g. 1x64x56x56", text=True),
+        Parameter("shape", "of the output, e.g. 1x64x56x56", text=True, varies=True),
         Parameter("expression", "of x0, x1, ..., e.g. relu(add(x0,x1)); no blanks", text=True),
         *(
-            Parameter(f"x{i}", f"shape of operand x{i} (default: the output's)", "")
+            Parameter(f"x{i}", f"shape of operand x{i} (default: the output's)", "", varies=True)
             for i in range(MAXIMUM_OPERANDS)
         ),
         Parameter("types", "of the operands, e.g. bool,float32 (default: all dtype)", ""),
@@ -71,6 +71,13 @@ class Elementwise(Template):
         "elementwise shape=7x9 expression=to_int64(multiply(to_float32(x0),x1)) x0=7x1 "
         "types=bool,float32 dtype=int64",
     )
+    varying = (
+        "elementwise shape=[n] expression=gelu(x0)",
+        "elementwise shape=[b]x3x[s] expression=multiply(add(x0,x1),x2) x1=3x1 x2=[s]",
+        "elementwise shape=[b*s]x48 expression=add(x0,x1) x1=48",
+        "elementwise shape=3x[s]x[s] expression=where(x0,x1,x2) x0=[s]x[s] x2=1 "
+        "types=bool,float32,float32",
+    )
 
     def check(self, workload: Workload) -> None:
         shape = workload.shape("shape")
@@ -83,7 +90,7 @@ class Elementwise(Template):
             )
         self._check_types(workload)
         for i in range(MAXIMUM_OPERANDS):
-            given = self._operand_shape(workload, i)
+            given = workload.shape(self._shape_name(workload, i))
             check_extents(self.operator, f"x{i}", given)
             check_broadcast(self.operator, f"x{i}", given, shape)
 
@@ -116,17 +123,18 @@ class Elementwise(Template):
     def _formula(self, workload: Workload) -> Scalar:
         return parse_formula(workload.text("expression"))
 
-    def _operand_shape(self, workload: Workload, index: int) -> tuple[int, ...]:
-        return workload.shape(f"x{index}" if workload.text(f"x{index}") else "shape")
+    def _shape_name(self, workload: Workload, index: int) -> str:
+        """The parameter that says an operand's shape."""
+        return f"x{index}" if workload.text(f"x{index}") else "shape"
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
         return tuple(
-            Operand(f"x{i}", self._operand_shape(workload, i), dtype)
+            Operand(f"x{i}", workload.extents(self._shape_name(workload, i)), dtype)
             for i, dtype in enumerate(self.dtypes(workload))
         )
 
     def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.shape("shape"), workload.dtype, "output")
+        return Operand("y", workload.extents("shape"), workload.dtype, "output")
 
     def flops(self, workload: Workload) -> int:
         formula = self._formula(workload)
@@ -140,8 +148,8 @@ class Elementwise(Template):
         return whole.astype(to_numpy(workload.dtype))
 
     def _flat(self, workload: Workload) -> Flattened:
-        shapes = [operand.shape for operand in self.inputs(workload)]
-        return flatten(workload.shape("shape"), shapes)
+        shapes = [operand.extents for operand in self.inputs(workload)]
+        return flatten(workload.extents("shape"), shapes)
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """One stage `y` over the merged axes d0, d1, ..."""

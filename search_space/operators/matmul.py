@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.fusion import epilogue_stage, epilogue_tensors
+from tilesmith.search_space.ir.expression import ExprLike
 from tilesmith.search_space.ir.scalar import call, load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
@@ -27,10 +28,10 @@ class Matmul(Template):
     fuses_epilogues = True
     summary = "matrix multiplication, batched or not: c = a b"
     parameters = (
-        Parameter("m", "rows of a and c"),
-        Parameter("n", "columns of b and c"),
-        Parameter("k", "columns of a, rows of b"),
-        Parameter("batch", "independent products", 1),
+        Parameter("m", "rows of a and c", varies=True),
+        Parameter("n", "columns of b and c", varies=True),
+        Parameter("k", "columns of a, rows of b", varies=True),
+        Parameter("batch", "independent products", 1, varies=True),
         Parameter("ta", "1 if a is stored transposed, as [k, m]", 0, minimum=0),
         Parameter("tb", "1 if b is stored transposed, as [n, k]", 0, minimum=0),
     )
@@ -40,9 +41,15 @@ class Matmul(Template):
         "matmul m=5 n=16 k=7 batch=3 ta=1",
         "matmul m=7 n=19 k=8 tb=1 const=b epilogue=residual,gelu",
     )
+    varying = (
+        "matmul m=[b*s] n=37 k=11 const=b epilogue=bias,relu",
+        "matmul m=[m] n=[n] k=[k]",
+        "matmul m=[s] n=[s] k=20 batch=[b] tb=1",
+        "matmul m=[s] n=20 k=[t] batch=3 epilogue=residual,gelu",
+    )
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        m, n, k = (workload.integer(name) for name in "mnk")
+        m, n, k = (workload.extent(name) for name in "mnk")
         lead = self._lead(workload)
         a = (k, m) if workload.integer("ta") else (m, k)
         b = (n, k) if workload.integer("tb") else (k, n)
@@ -52,7 +59,7 @@ class Matmul(Template):
         )
 
     def output(self, workload: Workload) -> Operand:
-        shape = (*self._lead(workload), workload.integer("m"), workload.integer("n"))
+        shape = (*self._lead(workload), workload.extent("m"), workload.extent("n"))
         return Operand("c", shape, workload.dtype, "output")
 
     def flops(self, workload: Workload) -> int:
@@ -66,21 +73,21 @@ class Matmul(Template):
         product: NDArray[Any] = np.matmul(a, b)
         return product
 
-    def _lead(self, workload: Workload) -> tuple[int, ...]:
-        batch = workload.integer("batch")
-        return (batch,) if batch > 1 else ()
+    def _lead(self, workload: Workload) -> tuple[ExprLike, ...]:
+        batch = workload.extent("batch")
+        return () if batch == 1 else (batch,)
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """One stage `c`, and `out` for the epilogue if there is one."""
         lead = tuple(axis("b", extent) for extent in self._lead(workload))
-        i, j = axis("i", workload.integer("m")), axis("j", workload.integer("n"))
-        k = axis("k", workload.integer("k"))
+        i, j = axis("i", workload.extent("m")), axis("j", workload.extent("n"))
+        k = axis("k", workload.extent("k"))
         batch = tuple(x.var for x in lead)
         a = load("a", *batch, *((k.var, i.var) if workload.integer("ta") else (i.var, k.var)))
         b = load("b", *batch, *((j.var, k.var) if workload.integer("tb") else (k.var, j.var)))
         product = Stage("c", (*lead, i, j), call("multiply", a, b), (k,), "sum")
         tensors = tuple(
-            Tensor(o.name, o.shape, o.dtype, workload.is_constant(o.name))
+            Tensor(o.name, o.extents, o.dtype, workload.is_constant(o.name))
             for o in self.inputs(workload)
         )
         return ComputeDefinition(

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.ir.expression import Expr, ExprLike, as_expr, const, var
+from tilesmith.search_space.ir.expression import Expr, ExprLike, as_expr, var
 from tilesmith.search_space.ir.scalar import REDUCERS, Condition, Scalar, expressions, loads
 
 
@@ -45,10 +45,17 @@ class Tensor:
     """An input, or a matrix of constants (`values`, flattened, row-major)."""
 
     name: str
-    shape: tuple[int, ...]
+    extents: tuple[ExprLike, ...]
     dtype: str = "float32"
     constant: bool = False
     values: tuple[float, ...] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents as numbers: only of a tensor that does not vary."""
+        found = tuple(extent for extent in self.extents if isinstance(extent, int))
+        assert len(found) == len(self.extents), (self.name, self.extents)
+        return found
 
     @classmethod
     def literal(cls, name: str, values: NDArray[np.float64]) -> Tensor:
@@ -174,5 +181,5 @@ class ComputeDefinition:
     def tensor_shape(self, name: str) -> tuple[Expr, ...]:
         for tensor in self.inputs:
             if tensor.name == name:
-                return tuple(const(extent) for extent in tensor.shape)
+                return tuple(as_expr(extent) for extent in tensor.extents)
         return self.stage(name).tensor_shape

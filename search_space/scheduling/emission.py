@@ -98,9 +98,9 @@ class Emitter:
         )
 
     def _input(self, tensor: Tensor) -> Buffer:
-        layout = self.layout(tensor.name, len(tensor.shape))
+        layout = self.layout(tensor.name, len(tensor.extents))
         role: Role = "input" if tensor.values is None else "literal"
-        shape = layout.shape(list(tensor.shape))
+        shape = layout.shape(tensor.extents)
         scope = self.plan.homes.get(tensor.name, "global")
         return Buffer(tensor.name, shape, tensor.dtype, scope, role, tensor.values)
 

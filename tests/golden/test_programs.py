@@ -18,10 +18,11 @@ from tilesmith.codegen.host import cpu_target
 from tilesmith.codegen.structures import default_of, lowered, space_of, structure_program
 from tilesmith.search_space.epilogue import reference
 from tilesmith.search_space.errors import ConfigError, VerificationError
+from tilesmith.search_space.ir.finishing import finish
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.ir.printer import print_program
 from tilesmith.search_space.ir.program import Program
-from tilesmith.search_space.ir.simplification import finish, simplify
+from tilesmith.search_space.ir.simplification import simplify
 from tilesmith.search_space.ir.verifier import verify
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import load_target

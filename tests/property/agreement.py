@@ -8,8 +8,8 @@ import numpy as np
 
 from tilesmith.codegen.native.kernel import NativeKernel, compile_program
 from tilesmith.codegen.structures import lowered
+from tilesmith.search_space.ir.finishing import finish
 from tilesmith.search_space.ir.interpreter import interpret
-from tilesmith.search_space.ir.simplification import finish
 from tilesmith.search_space.ir.verifier import verify
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target

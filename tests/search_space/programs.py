@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.search_space.ir.finishing import finish
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.ir.program import Program
-from tilesmith.search_space.ir.simplification import finish
 from tilesmith.search_space.ir.verifier import verify
 from tilesmith.search_space.scheduling.compute import ComputeDefinition
 from tilesmith.search_space.scheduling.lowering import lower

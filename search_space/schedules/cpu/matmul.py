@@ -78,7 +78,7 @@ class BlockedMatmul(CpuScheduler):
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         lanes = vector_width(target)
         schedule = Schedule(compute_of(workload))
-        batch = ("b",) if workload.integer("batch") > 1 else ()
+        batch = ("b",) if len(schedule.compute.output.axes) > 2 else ()
         panel = var("n_vectors") * lanes
         if structure.text("pack_b") == "panels":
             schedule = self._pack(workload, schedule, panel, lanes)
@@ -107,7 +107,7 @@ class BlockedMatmul(CpuScheduler):
 
     def _pack(self, workload: Workload, schedule: Schedule, panel: Expr, lanes: int) -> Schedule:
         """b -> b.packed[j/panel, k, j%panel] (batch first), once for constant b."""
-        rank = 3 if workload.integer("batch") > 1 else 2
+        rank = len(schedule.compute.output.axes)
         transposed = bool(workload.integer("tb"))
         column = rank - 2 if transposed else rank - 1
         row = rank - 1 if transposed else rank - 2

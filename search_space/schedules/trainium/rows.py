@@ -162,7 +162,9 @@ def folded(compute: ComputeDefinition, target: Target) -> ComputeDefinition:
 
     def fold(tensor: Tensor) -> Tensor:
         return (
-            replace(tensor, shape=(extent // width, width)) if tensor.shape == (extent,) else tensor
+            replace(tensor, extents=(extent // width, width))
+            if tensor.shape == (extent,)
+            else tensor
         )
 
     stages = tuple(

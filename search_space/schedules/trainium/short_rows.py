@@ -110,7 +110,7 @@ def beside(compute: ComputeDefinition, n: int) -> ComputeDefinition:
         return Load(found.buffer, (outer.var, inner.var, *found.indices[1:]))
 
     def tensor(old: Tensor) -> Tensor:
-        return replace(old, shape=(extent // n, n, *old.shape[1:]))
+        return replace(old, extents=(extent // n, n, *old.shape[1:]))
 
     def stage(old: Stage) -> Stage:
         value = rewrite(old.value, lambda index: index, access)

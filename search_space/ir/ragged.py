@@ -1,0 +1,287 @@
+"""Tails whose length is known at run time only: programs that keep sizes (`Program.sizes`).
+
+Unrolled and vector loops must have constant extents. Where a size decides how long the last tile
+is, `cut` parts full tiles from short ones:
+
+    for t in (n + 11)//12: unroll i in min(12, n - 12*t): s
+    -->  for t in n//12: unroll i in 12: s
+         for u in (n + 11)//12 - n//12: unroll i in min(12, n - 12*(n//12 + u)): s
+
+and `settle` makes constants of what is left:
+
+    vector i in min(16, e): s    -->  vector i in 16: s where e - 1 - i >= 0          (a mask)
+    unroll i in min(4, e): s     -->  for i in min(4, e): s               (no register hangs on i)
+                                 -->  a copy of s for each length that the tail may have
+
+Valid in: tile sizes bound, constant tails peeled. Valid out: the same values, and every extent of
+an unrolled or vector loop is a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, replace
+
+from tilesmith.search_space.errors import ScheduleError
+from tilesmith.search_space.ir.expression import (
+    ZERO,
+    Atom,
+    Expr,
+    const,
+    floordiv,
+    maximum,
+    minimum,
+    var,
+)
+from tilesmith.search_space.ir.program import (
+    Allocate,
+    Block,
+    Buffer,
+    If,
+    Intrinsic,
+    Loop,
+    Program,
+    Sequence,
+    Statement,
+    blocks,
+    sequence,
+    simplify_if,
+    transform,
+    walk,
+)
+from tilesmith.search_space.ir.ranges import nonnegative
+from tilesmith.search_space.ir.scalar import loads
+from tilesmith.search_space.ir.simplification import fold, minima, simplify, substitute
+from tilesmith.search_space.ir.sizes import Size, limits
+
+
+def finish_tails(program: Program) -> Program:
+    """Both passes over the body of a program that keeps sizes.
+
+    Raises:
+        ScheduleError: a loop would be unrolled as often as a size says.
+    """
+    body = simplify(cut(program.body))
+    fixed = {s.buffer.name for s in walk(body) if isinstance(s, Allocate) and _in_registers(s)}
+    fixed |= {literal.name for literal in program.literals}
+    body = simplify(_Settler(frozenset(fixed)).settle(body))
+    return replace(program, body=transform(body, lambda e: e, _roomy(program.sizes)))
+
+
+def _in_registers(statement: Allocate) -> bool:
+    return statement.buffer.scope == "register"
+
+
+def _roomy(sizes: Many[Size]) -> Callable[[Buffer], Buffer]:
+    """Registers have room for the largest tile, whatever the sizes."""
+
+    def change(buffer: Buffer) -> Buffer:
+        if buffer.scope != "register":
+            return buffer
+        return replace(buffer, shape=tuple(const(limits(e, sizes)[1]) for e in buffer.shape))
+
+    return change
+
+
+# -- full tiles and short ones ----------------------------------------------------------------
+def cut(statement: Statement) -> Statement:
+    """Part full tiles from short ones; see the module's docstring."""
+    match statement:
+        case Loop(_, _, kind, body) if kind in ("serial", "parallel"):
+            return _cut_loop(replace(statement, body=cut(body)))
+        case Loop() | Intrinsic() | Allocate():
+            return replace(statement, body=cut(statement.body))
+        case Sequence(statements):
+            return sequence(*(cut(s) for s in statements))
+        case If(condition, then, otherwise):
+            other = cut(otherwise) if otherwise is not None else None
+            return If(condition, cut(then), other)
+        case _:
+            return statement
+
+
+def _cut_loop(loop: Loop) -> Statement:
+    found = list(_remainders(loop))
+    if not found:
+        return loop
+    full, main = found[0][1], loop.body
+    for atom, count in found:
+        full, main = minimum(full, count), fold(main, atom)
+    main = simplify(main)
+    if loop.kind == "parallel":  # one loop, so that threads share the short tiles too
+        whole = simplify_if((full - 1 - var(loop.variable),), main, loop.body)
+        return replace(loop, body=whole)
+    first = full if nonnegative(full) else maximum(full, ZERO)
+    rest = substitute(loop.body, {loop.variable: full + var(loop.variable)})
+    short = replace(loop, extent=loop.extent - first, body=rest)
+    return sequence(replace(loop, extent=minimum(full, loop.extent), body=main), simplify(short))
+
+
+def _remainders(loop: Loop) -> Iterator[tuple[Atom, Expr]]:
+    """Each `min(f, n - p*t)` in an unrolled extent inside, t the loop's variable, and for how many
+    iterations it is f."""
+    tops = {s.variable: _most(s.extent) for s in walk(loop.body) if isinstance(s, Loop)}
+    seen: set[Atom] = set()
+    for found in walk(loop.body):
+        if not isinstance(found, Loop) or found.kind not in ("unroll", "vector"):
+            continue
+        for atom in minima(found.extent):
+            whole, rest = atom.operands if atom.operands[0].constant else atom.operands[::-1]
+            if atom in seen or whole.constant is None or loop.variable not in rest.variables():
+                continue
+            seen.add(atom)
+            count = _full(loop.variable, whole.constant, rest, tops)
+            if count is not None:
+                yield atom, count
+
+
+def _full(variable: str, whole: int, rest: Expr, tops: Mapping[str, int | None]) -> Expr | None:
+    """For how many iterations `rest >= whole`, wherever the loops inside stand.
+
+    `rest` must be n - period*variable - (multiples of variables inside).
+    """
+    factor = rest.coefficient(variable)
+    if factor is None or factor.constant is None or factor.constant >= 0:
+        return None
+    period = -factor.constant
+    others = rest + period * var(variable)
+    for name in others.variables() & tops.keys():
+        step, top = others.coefficient(name), tops[name]
+        if step is None or step.constant is None or top is None:
+            return None
+        others = others - step * var(name) + min(0, step.constant * (top - 1))
+    if others.variables() & {variable, *tops}:
+        return None
+    return floordiv(others - whole + period, period)
+
+
+def _most(extent: Expr) -> int | None:
+    """The greatest value of an extent, if a constant side of its minima says it."""
+    known = [side.constant for side in _sides(extent) if side.constant is not None]
+    return min(known) if known else None
+
+
+# -- constants --------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Settler:
+    """Makes extents constant.
+
+    Attributes:
+        fixed: buffers whose indices have to be numbers while code is made.
+    """
+
+    fixed: frozenset[str]
+
+    def settle(self, statement: Statement) -> Statement:
+        extent = self._deciding(statement)
+        if extent is not None:
+            return self._copies(statement, extent, 0, self._limit(extent))
+        match statement:
+            case Loop(_, extent, "vector") if extent.constant is None:
+                return self._masked(statement)
+            case Loop(_, extent, "unroll") if extent.constant is None:
+                self._limit(extent)
+                return self.settle(_cut_loop(replace(statement, kind="serial")))
+            case Loop() | Intrinsic() | Allocate():
+                return replace(statement, body=self.settle(statement.body))
+            case Sequence(statements):
+                return sequence(*(self.settle(s) for s in statements))
+            case If(condition, then, otherwise):
+                other = self.settle(otherwise) if otherwise is not None else None
+                return If(condition, self.settle(then), other)
+            case _:
+                return statement
+
+    def _limit(self, extent: Expr) -> int:
+        most = _most(extent)
+        if most is None:
+            raise ScheduleError(
+                f"a loop would be unrolled {extent} times, which varies; choose a configuration "
+                "that unrolls tiles of fixed sizes"
+            )
+        return most
+
+    def _deciding(self, statement: Statement) -> Expr | None:
+        """The extent of an unrolled loop inside whose variable chooses registers, if it is known
+        here: it hangs on no loop inside."""
+        inside = {s.variable for s in walk(statement) if isinstance(s, Loop)}
+        for found in walk(statement):
+            if (
+                isinstance(found, Loop)
+                and found.kind == "unroll"
+                and found.extent.constant is None
+                and not found.extent.variables() & inside
+                and self._chooses(found)
+            ):
+                return found.extent
+        return None
+
+    def _copies(self, statement: Statement, extent: Expr, low: int, high: int) -> Statement:
+        """The statement for extents from `low` to `high`, parted by halves until one is left."""
+        if low == high:
+            return self.settle(simplify(_with_extent(statement, extent, const(low))))
+        middle = (low + high + 1) // 2
+        condition = tuple(e - middle for e in _sides(extent) if e.constant is None)
+        return If(
+            condition,
+            self._copies(statement, extent, middle, high),
+            self._copies(statement, extent, low, middle - 1),
+        )
+
+    def _masked(self, loop: Loop) -> Statement:
+        """All lanes, those beyond the end idle."""
+        most = self._limit(loop.extent)
+        ends = [side for side in _sides(loop.extent) if side.constant is None]
+        guard = tuple(end - 1 - var(loop.variable) for end in ends)
+        return replace(loop, extent=const(most), body=_guarded(self.settle(loop.body), guard))
+
+    def _chooses(self, loop: Loop) -> bool:
+        """Whether the loop's variable chooses a register."""
+        for block in blocks(loop.body):
+            for access in (block.write, *loads(block.value)):
+                if access.buffer in self.fixed and any(
+                    loop.variable in index.variables() for index in access.indices
+                ):
+                    return True
+        return False
+
+
+def _with_extent(statement: Statement, old: Expr, new: Expr) -> Statement:
+    """Every loop of one extent with another."""
+    match statement:
+        case Loop(extent=extent, body=body):
+            inner = _with_extent(body, old, new)
+            return replace(statement, extent=new if extent == old else extent, body=inner)
+        case Intrinsic() | Allocate():
+            return replace(statement, body=_with_extent(statement.body, old, new))
+        case Sequence(statements):
+            return sequence(*(_with_extent(s, old, new) for s in statements))
+        case If(condition, then, otherwise):
+            other = _with_extent(otherwise, old, new) if otherwise is not None else None
+            return If(condition, _with_extent(then, old, new), other)
+        case _:
+            return statement
+
+
+def _sides(extent: Expr) -> list[Expr]:
+    """The sides of nested minima, or the extent itself."""
+    if len(extent.terms) == 1 and extent.terms[0][1] == 1 and len(extent.terms[0][0]) == 1:
+        atom = extent.terms[0][0][0]
+        if atom.kind == "min":
+            return [end for side in atom.operands for end in _sides(side)]
+    return [extent]
+
+
+def _guarded(statement: Statement, guard: tuple[Expr, ...]) -> Statement:
+    """Blocks that write only where all of `guard` is >= 0."""
+    match statement:
+        case Block():
+            return replace(statement, guard=(*statement.guard, *guard))
+        case Sequence(statements):
+            return sequence(*(_guarded(s, guard) for s in statements))
+        case Allocate() | Intrinsic() | Loop():
+            return replace(statement, body=_guarded(statement.body, guard))
+        case If(condition, then, otherwise):
+            other = _guarded(otherwise, guard) if otherwise is not None else None
+            return If(condition, _guarded(then, guard), other)
