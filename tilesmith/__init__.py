@@ -10,7 +10,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tilesmith.api import compile, from_stablehlo, load, simulate, tune
+    from tilesmith.api import (
+        compile,
+        from_stablehlo,
+        from_torch,
+        load,
+        simulate,
+        torch_model,
+        tune,
+    )
     from tilesmith.compiler.executable import Executable
     from tilesmith.jobs.targets import resolve_target
     from tilesmith.records import Database
@@ -48,9 +56,11 @@ _HOMES = {
     "WorkloadError": "tilesmith.search_space.errors",
     "compile": "tilesmith.api",
     "from_stablehlo": "tilesmith.api",
+    "from_torch": "tilesmith.api",
     "load": "tilesmith.api",
     "resolve_target": "tilesmith.jobs.targets",
     "simulate": "tilesmith.api",
+    "torch_model": "tilesmith.api",
     "tune": "tilesmith.api",
 }
 
@@ -71,9 +81,11 @@ __all__ = [
     "WorkloadError",
     "compile",
     "from_stablehlo",
+    "from_torch",
     "load",
     "resolve_target",
     "simulate",
+    "torch_model",
     "tune",
 ]
 

@@ -14,14 +14,20 @@ that failed; messages are sentences for people. What is asked for becomes one re
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tilesmith.jobs.request import Asked, AskedOfSearch, Request, TuneRequest
 from tilesmith.search_space.target import HOST, Target
 
 if TYPE_CHECKING:
+    import torch
+
     from tilesmith.compiler.executable import Executable
+    from tilesmith.compiler.pytorch.model import TorchModel
+    from tilesmith.compiler.pytorch.module import CompiledModule
     from tilesmith.compiler.stablehlo.importer import StableHloModel
     from tilesmith.jobs.reports import TuneReport
     from tilesmith.jobs.subjects import Model, Subject
@@ -163,3 +169,65 @@ def simulate(
 
     request = Request(subject, target, database, **asked)
     return simulated(request, fidelity, None if trace is None else Path(trace))
+
+
+def torch_model(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+) -> TorchModel:
+    """A module of PyTorch as a model: what `tune`, `compile` and `simulate` take for a path.
+
+    The module is traced by `torch.export`; its parameters are shared and not copied.
+
+    Args:
+        module: in the mode it should run in: call its `eval()` first, unless you train.
+        args, kwargs: examples of what it is called with.
+        dynamic_shapes: sizes that may vary, as `torch.export.export` takes them.
+
+    Raises:
+        DependencyError: PyTorch or onnxscript is not installed.
+        ModelError: the module cannot be traced, or not be written in ONNX operators.
+    """
+    from tilesmith.jobs.extras import required
+
+    required("torch", "onnxscript", extra="torch")
+    from tilesmith.compiler.pytorch.model import model_of
+
+    return model_of(module, args, kwargs, dynamic_shapes)
+
+
+def from_torch(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    target: str | Target = HOST,
+    database: str | Path | None = None,
+    require_tuned: bool = False,
+    **asked: Unpack[Asked],
+) -> CompiledModule:
+    """Compile a module of PyTorch; what is returned is called as the module is.
+
+    Sizes that `dynamic_shapes` lets vary may differ from call to call, within their ranges.
+
+    Args:
+        module, args, kwargs, dynamic_shapes: as `torch_model`.
+        target, database, require_tuned, asked: as `compile`.
+
+    Raises:
+        DependencyError, ModelError: as `torch_model`.
+        InputError, CodegenError: as `compile`.
+    """
+    from tilesmith.jobs.compiling import build_executable
+
+    model = torch_model(module, args, kwargs, dynamic_shapes=dynamic_shapes)
+    from tilesmith.compiler.pytorch.module import CompiledModule
+
+    request = Request(model, target, database, **asked).resolved()
+    return CompiledModule(
+        model, lambda shapes: build_executable(replace(request, shapes=shapes), require_tuned)
+    )

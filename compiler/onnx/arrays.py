@@ -5,15 +5,15 @@ Invariant: weights stored outside the file come from inside the model's folder o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import external_data_helper, numpy_helper
+from onnx import external_data_helper, helper, numpy_helper
 
 from tilesmith.compiler.graph import Node
 from tilesmith.search_space.errors import ModelError
@@ -32,10 +32,12 @@ class ArrayReader:
     Attributes:
         folder: where its files may lie; None for a model from memory.
         model: the model's name, for messages.
+        held: weights that are in memory already, by name; the model has their types alone.
     """
 
     folder: Path | None
     model: str
+    held: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def array(self, tensor: onnx.TensorProto) -> NDArray[Any]:
         """A tensor's values.
@@ -44,6 +46,8 @@ class ArrayReader:
             ModelError: they lie in a file that cannot be read or is outside the model's folder, or
                 they are not as many as the shape says.
         """
+        if tensor.name and tensor.name in self.held:
+            return self.held[tensor.name]
         if external_data_helper.uses_external_data(tensor):
             tensor = self._with_external_data(tensor)
         try:
@@ -107,6 +111,14 @@ class ArrayReader:
         whole.data_location = onnx.TensorProto.DEFAULT
         del whole.external_data[:]
         return whole
+
+
+def typed_only(name: str, array: NDArray[Any]) -> onnx.TensorProto:
+    """An initialiser of the array's type without its values, for a reader that holds them."""
+    tensor = onnx.TensorProto(name=name, data_type=helper.np_dtype_to_tensor_dtype(array.dtype))
+    tensor.dims.extend(array.shape)
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    return tensor
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

@@ -46,13 +46,18 @@ _INFERENCE_LIMIT = 1 << 30
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def import_model(model: str | Path | onnx.ModelProto, shapes: Shapes | None = None) -> Graph:
+def import_model(
+    model: str | Path | onnx.ModelProto,
+    shapes: Shapes | None = None,
+    held: Mapping[str, NDArray[Any]] | None = None,
+) -> Graph:
     """Read an ONNX model.
 
     Args:
         model: a path, or a model in memory.
         shapes: shapes of inputs by name; they give symbolic dimensions their values. An input with
             an initialiser is a constant unless it is named here.
+        held: weights in memory, of initialisers that `arrays.typed_only` made; they are not copied.
 
     Returns:
         the graph; every tensor's shape is known unless only running the model can tell it.
@@ -62,15 +67,17 @@ def import_model(model: str | Path | onnx.ModelProto, shapes: Shapes | None = No
             dtype or a symbolic dimension without a value; `shapes` names an
             unknown input or contradicts a fixed dimension.
     """
-    return _Importer(read_model(model), dict(shapes or {})).graph()
+    return _Importer(read_model(model), dict(shapes or {}), held or {}).graph()
 
 
 class _Importer:
     """State of one import: what is known of each tensor so far."""
 
-    def __init__(self, file: ModelFile, shapes: dict[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self, file: ModelFile, shapes: dict[str, tuple[int, ...]], held: Mapping[str, NDArray[Any]]
+    ) -> None:
         self.proto, self.name = file.proto, file.name
-        self.arrays = ArrayReader(file.folder, file.name)
+        self.arrays = ArrayReader(file.folder, file.name, held)
         self.shapes = shapes
         self.opsets = {
             "" if e.domain == "ai.onnx" else e.domain: e.version for e in self.proto.opset_import

@@ -1,0 +1,163 @@
+"""Modules of PyTorch, compiled: what PyTorch itself computes is the oracle."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+import tilesmith as ts  # noqa: E402
+from tilesmith.compiler.pytorch.tensors import array_of, tensor_of  # noqa: E402
+
+nn, dims = torch.nn, torch.export.Dim
+
+
+class Of(nn.Module):
+    """A module of one function and the modules it calls."""
+
+    def __init__(self, function: Any, **parts: Any) -> None:
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(self, *args, **kwargs)
+
+
+def close(found: Any, expected: Any, **tolerance: float) -> None:
+    """Same nesting, same shapes and types, values alike."""
+    torch.testing.assert_close(found, expected, **tolerance)
+
+
+class Nested(nn.Module):
+    """Nested arguments and results, constants among them, and everything written that can be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.register_buffer("cache", torch.zeros(2, 8, 4))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def forward(self, x: Any, at: Any, *, scale: float, flags: dict[str, Any]) -> Any:
+        self.cache[:, at] = self.second(self.first(x)) * scale
+        self.steps += 1
+        x.add_(flags["by"])
+        total = self.cache.sum(1) if flags["sum"] else self.cache
+        return {"total": total, "nothing": None, "both": [self.steps + 1, (x, 3, x.shape[1])]}
+
+
+def test_nested_values_writes_and_shapes_that_vary() -> None:
+    module = Nested().eval()
+    kept = copy.deepcopy(module)
+    flags = {"by": torch.tensor(2.0), "sum": True}
+    varies = {
+        "x": {1: dims.AUTO},
+        "at": {0: dims.AUTO},
+        "scale": None,
+        "flags": {"by": None, "sum": None},
+    }
+    compiled = ts.from_torch(
+        module,
+        (torch.randn(2, 3, 4), torch.arange(3)),
+        {"flags": flags, "scale": 0.5},
+        dynamic_shapes=varies,
+    )
+    for size in (3, 5):
+        x = torch.randn(2, size, 4)
+        mine, theirs = x.clone(), x.clone()
+        with torch.no_grad():
+            found = compiled(mine, torch.arange(size), scale=0.5, flags=flags)
+            close(found, kept(theirs, torch.arange(size), scale=0.5, flags=flags))
+        close(mine, theirs)
+        close(module.cache, kept.cache)
+        close(module.steps, kept.steps)
+    with pytest.raises(ts.ModelError, match=r"for the argument True and is called with False"):
+        compiled(x, torch.arange(5), scale=0.5, flags={**flags, "sum": False})
+    with pytest.raises(ts.ModelError, match=r"traced for other arguments than it is called with"):
+        compiled(x, torch.arange(5))
+
+
+def _attention(self: Any, x: Any, mask: Any) -> Any:
+    return self.layers(x, src_key_padding_mask=mask)
+
+
+def test_layers_of_a_text_model() -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    layers = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+    embed = nn.Embedding(20, 16)
+    module = Of(lambda self, ids, mask: self.layers(self.embed(ids), src_key_padding_mask=mask),
+                layers=layers, embed=embed).eval()  # fmt: skip
+    ids = torch.tensor([[1, 2, 3, 4], [5, 6, 0, 0]])
+    with torch.no_grad():
+        compiled = ts.from_torch(module, (ids, ids == 0))
+        close(compiled(ids, ids == 0), module(ids, ids == 0), rtol=1e-4, atol=1e-5)
+    assert compiled.executable.report.host == 0
+
+
+def test_layers_of_a_vision_model() -> None:
+    module = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, groups=2), nn.GroupNorm(4, 16), nn.Upsample(scale_factor=2),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5),
+    ).eval()  # fmt: skip
+    image = torch.randn(2, 3, 12, 12).contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        compiled = ts.from_torch(module, (image,))
+        close(compiled(image), module(image), rtol=1e-4, atol=1e-5)
+    assert compiled.executable.report.host == 0
+
+
+def test_a_module_is_a_model_for_every_job() -> None:
+    module = nn.Linear(8, 4)
+    model = ts.torch_model(module, (torch.ones(2, 8),))
+    assert ts.simulate(model).latency_us > 0
+    executable = ts.compile(model)
+    x = np.ones((2, 8), np.float32)
+    (found,) = executable.run({executable.inputs[0].name: x}).values()
+    close(tensor_of(found), module(torch.from_numpy(x)).detach())
+
+
+def test_a_module_is_tuned(tmp_path: Any) -> None:
+    model = ts.torch_model(nn.Linear(8, 4), (torch.ones(2, 8),))
+    asked = {"measure": "simulator", "trials": 4}
+    database = tmp_path / "tuning.db"
+    assert ts.tune(model, "cpu", database, **asked).trials >= 4
+    assert ts.compile(model, "cpu", database, require_tuned=True).report.tuned == 1
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn", "int8", "bool"])
+def test_tensors_cross_without_copies(name: str) -> None:
+    tensor = torch.tensor([[0, 1], [1, 0]]).to(getattr(torch, name))
+    array = array_of(tensor.T)
+    back = tensor_of(array)
+    assert back.dtype == tensor.dtype and back.data_ptr() == tensor.data_ptr()
+    assert back.stride() == tensor.T.stride()
+
+
+def test_weights_are_shared() -> None:
+    module = nn.Embedding(50, 16)
+    model = ts.torch_model(module, (torch.tensor([1]),))
+    (weights,) = model.weights.values()
+    assert weights.ctypes.data == module.weight.data_ptr()
+
+
+def test_what_cannot_be_compiled_is_said_in_a_sentence() -> None:
+    x = torch.ones(2, 3)
+    with pytest.raises(ts.ModelError, match=r"'Sequential' drops out .*call its eval\(\)"):
+        ts.torch_model(nn.Sequential(nn.Dropout(0.5)).train(), (x,))
+    with pytest.raises(ts.ModelError, match=r"torch.export cannot trace 'Of'"):
+        ts.torch_model(Of(lambda self, x: x if x.sum() > 0 else -x), (x,))
+    with pytest.raises(ts.ModelError, match=r"'Of' cannot be written in ONNX .*_cdist_forward"):
+        ts.torch_model(Of(lambda self, x: torch.cdist(x, x)), (x,))
+    with pytest.raises(ts.InputError, match=r"a torch.nn.Module is expected; got function"):
+        ts.torch_model(lambda x: x, (x,))
+    with pytest.raises(ts.ModelError, match=r"on meta; dense tensors on the CPU"):
+        array_of(torch.empty(2, device="meta"))
