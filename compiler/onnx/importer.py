@@ -22,6 +22,7 @@ from tilesmith.compiler.graph import Graph, Node, Subgraph, TensorInfo, attribut
 from tilesmith.compiler.onnx.access import shortest
 from tilesmith.compiler.onnx.arrays import ArrayReader, constant_value
 from tilesmith.compiler.onnx.branches import chosen, opened
+from tilesmith.compiler.onnx.captures import captures
 from tilesmith.compiler.onnx.checks import (
     check_attributes_of,
     check_declared,
@@ -201,7 +202,7 @@ class _Importer:
                 graph = onnx.shape_inference.infer_shapes(self.proto, data_prop=True).graph
         self.declared = {v.name: v.type for v in (*graph.value_info, *graph.output)}
         for node in self.proto.graph.node:
-            self.read.update((*node.input, *_captures(node)))
+            self.read.update((*node.input, *captures(node)))
             self.names.update(node.output)
 
     def _read_nodes(self, protos: Iterable[onnx.NodeProto]) -> Iterator[Node]:
@@ -213,7 +214,7 @@ class _Importer:
                 continue
             graph = opened(proto, branch, self.unused)
             for node in graph.node:
-                self.read.update((*node.input, *_captures(node)))
+                self.read.update((*node.input, *captures(node)))
             self._read_initializers(graph)
             yield from self._read_nodes(graph.node)
 
@@ -222,7 +223,7 @@ class _Importer:
             proto.op_type, tuple(proto.input), tuple(proto.output), proto.name,
             "" if proto.domain == "ai.onnx" else proto.domain,
             tuple(sorted((a.name, self._attribute(a)) for a in proto.attribute)),
-            _captures(proto),
+            captures(proto),
         )  # fmt: skip
 
     def _expanded(self, node: Node, entry: Expandable) -> Sequence[Node]:
@@ -384,22 +385,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return shortest(value)
     return value.decode() if isinstance(value, bytes) else value
-
-
-def _captures(proto: onnx.NodeProto) -> tuple[str, ...]:
-    """Outer tensors that the node's subgraphs read by name."""
-    found: dict[str, None] = {}
-    for attribute in proto.attribute:
-        if attribute.HasField("g"):
-            found.update(dict.fromkeys(_free_names(attribute.g)))
-    return tuple(name for name in found if name not in proto.input)
-
-
-def _free_names(graph: onnx.GraphProto) -> Iterable[str]:
-    bound = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    for node in graph.node:
-        for name in (*node.input, *_captures(node)):
-            if name and name not in bound:
-                yield name
-        bound.update(node.output)
-    yield from (v.name for v in graph.output if v.name not in bound)

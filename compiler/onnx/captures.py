@@ -1,0 +1,30 @@
+"""Names that the bodies of control flow take from the graph around them.
+
+An ONNX `If`, `Loop` or `Scan` lists only its own operands as inputs; its bodies may read any tensor
+in scope besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx
+
+
+def captures(proto: onnx.NodeProto) -> tuple[str, ...]:
+    """Outer tensors that a node's subgraphs read by name, in the order they are read."""
+    found: dict[str, None] = {}
+    for attribute in proto.attribute:
+        if attribute.HasField("g"):
+            found.update(dict.fromkeys(_free_names(attribute.g)))
+    return tuple(name for name in found if name not in proto.input)
+
+
+def _free_names(graph: onnx.GraphProto) -> Iterable[str]:
+    bound = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    for node in graph.node:
+        for name in (*node.input, *captures(node)):
+            if name and name not in bound:
+                yield name
+        bound.update(node.output)
+    yield from (v.name for v in graph.output if v.name not in bound)
