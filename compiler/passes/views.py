@@ -39,7 +39,7 @@ class MakeViews(Pass):
 
 
 def _moves_nothing(rewriter: Rewriter, node: Node) -> bool:
-    if not node.reads or len(node.writes) != 1:
+    if not node.input(0) or len(node.writes) != 1:
         return False
     source, result = rewriter.info(node.inputs[0]), rewriter.info(node.writes[0])
     if not source.known or not result.known:

@@ -232,7 +232,7 @@ class Builder:
         if value.whole:
             return value
         if np.prod(value.own) == np.prod(value.shape):
-            return self.reshape(value, value.shape)
+            return self._reshaped(self.value(value.name), value.shape)
         shape = self.constant(np.array(value.shape, np.int64))
         return self.add("Expand", [value.name, shape.name], value.dtype, value.shape)
 
@@ -240,9 +240,13 @@ class Builder:
         """The same elements in another shape."""
         if value.shape == shape:
             return value
-        if np.prod(value.own) == np.prod(shape):  # nothing is repeated
-            value = replace(value, shape=value.own)
-        value = self.full(value)
+        if np.prod(value.own) != np.prod(shape):
+            value = self.full(value)
+        return self._reshaped(self.value(value.name), shape)
+
+    def _reshaped(self, value: Value, shape: Shape) -> Value:
+        if value.shape == shape:
+            return value
         known = self.known(value)
         if known is not None:
             return self.constant(known.reshape(shape))

@@ -50,9 +50,10 @@ def _custom_call(translation: Translation, operation: Any, values: Values) -> Va
     own = rules.find(_OPERATIONS.get(target, ""))
     if own is not None:
         return own(translation, operation, values)
-    known = ", ".join((*_IDENTITIES, *_OPERATIONS))
     raise translation.refuse(
-        operation, f"calls '{target}', which is not supported; calls that are: {known}"
+        operation,
+        f"calls '{target}', a library of JAX's; compute it outside of the function, or write it in "
+        "operations of jax.lax",
     )
 
 

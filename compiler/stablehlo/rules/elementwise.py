@@ -7,6 +7,7 @@ reduction, a function of single numbers, can be put to work on whole tensors.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ def _as_onnx(operator: str) -> Rule:
 for _name, _operator in {
     "abs": "Abs", "ceil": "Ceil", "floor": "Floor", "cosine": "Cos", "sine": "Sin", "tan": "Tan",
     "tanh": "Tanh", "exponential": "Exp", "log": "Log", "logistic": "Sigmoid", "sqrt": "Sqrt",
-    "round_nearest_even": "Round", "sign": "Sign", "divide": "Div", "subtract": "Sub",
+    "round_nearest_even": "Round", "sign": "Sign", "subtract": "Sub",
 }.items():  # fmt: skip
     rules.register(f"stablehlo.{_name}")(_as_onnx(_operator))
 
@@ -76,6 +77,20 @@ def negate(b: Builder, x: Value) -> Value:
     if x.dtype.startswith("uint"):
         return b.elementwise("Sub", b.like(0, x), x)
     return b.elementwise("Neg", x)
+
+
+@formula("stablehlo.divide")
+def divide(b: Builder, x: Value, divisor: Value) -> Value:
+    """Whole numbers towards zero. A mean over windows was multiplied by what it is divided by."""
+    before = b.producer(x.name)
+    if before is not None and before.is_onnx("Mul") and is_floating(x.dtype):
+        factor, known = b.single(b.value(before.inputs[1])), b.single(divisor)
+        mean = b.producer(before.inputs[0])
+        while mean is not None and mean.is_onnx("Reshape", "Transpose"):
+            mean = b.producer(mean.inputs[0])
+        if mean is not None and mean.is_onnx("AveragePool") and known and factor == known:
+            return replace(b.value(before.inputs[0]), shape=x.shape)
+    return b.elementwise("Div", x, divisor)
 
 
 @formula("stablehlo.rsqrt")

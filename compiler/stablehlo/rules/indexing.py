@@ -1,0 +1,360 @@
+"""Reading and writing at computed places: gather, scatter, dynamic slices, by their dimension
+numbers.
+
+Whatever the numbers, a gather reads rows of a matrix and a scatter writes them: axes that windows
+cover whole are within rows, the others are counted by the place of a row. Reading along one axis,
+which is most of what models do, stays a Gather along it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilesmith.compiler.stablehlo.attributes import integers
+from tilesmith.compiler.stablehlo.bindings import stablehlo
+from tilesmith.compiler.stablehlo.builder import Builder, Shape, Value
+from tilesmith.compiler.stablehlo.rules.elementwise import choose
+from tilesmith.compiler.stablehlo.rules.reductions import Body
+from tilesmith.compiler.stablehlo.rules.shapes import concatenate, count, cut
+from tilesmith.compiler.stablehlo.translator import Translation, Values, rules
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of a tensor: where each begins, and how long it is.
+
+    Attributes:
+        batch: extents that windows are counted by.
+        starts: by axis, the first element of each window: whole numbers [batch] (or broadcast to
+            it); 0 where an axis is left out.
+        sizes: of a window, per axis of the tensor.
+    """
+
+    batch: Shape
+    starts: dict[int, Value]
+    sizes: Shape
+
+    def covered(self, shape: Shape) -> int:
+        """The axis from which on windows are the whole tensor."""
+        axis = len(shape)
+        while axis and self.sizes[axis - 1] == shape[axis - 1] and axis - 1 not in self.starts:
+            axis -= 1
+        return axis
+
+
+# -- where windows begin ------------------------------------------------------------------------
+def _components(b: Builder, indices: Value, vector: int) -> list[Value]:
+    """The parts of index vectors along the axis `vector`, in 64 bits."""
+    shape = indices.shape
+    if vector == len(shape):
+        return [b.cast(indices, "int64")]
+    rest = (*shape[:vector], *shape[vector + 1 :])
+    before = b.producer(indices.name)
+    if before is not None and before.is_onnx("Concat") and indices.whole:
+        parts = [b.value(name) for name in before.inputs]
+        joined = before.attribute("axis") == vector
+        if joined and all(part.shape[vector] == 1 for part in parts):
+            return [b.cast(b.reshape(part, rest), "int64") for part in parts]
+    found = []
+    for number in range(shape[vector]):
+        starts, ends = [0] * len(shape), list(shape)
+        starts[vector], ends[vector] = number, number + 1
+        part = b.reshape(cut(b, indices, tuple(starts), tuple(ends)), rest)
+        found.append(b.cast(part, "int64"))
+    return found
+
+
+def _batched(b: Builder, indices: Shape, vector: int, shape: Shape) -> list[Value]:
+    """For axes that tensor and indices share: their own count, per window."""
+    batch = tuple(extent for axis, extent in enumerate(shape) if axis != vector)
+    found = []
+    for axis in indices:
+        place = axis - (axis > vector)
+        found.append(b.broadcast(count(b, batch[place], "int64"), batch, (place,)))
+    return found
+
+
+def clamped(b: Builder, start: Value, most: int) -> Value:
+    """At least 0 and at most `most`, so that a window lies inside."""
+    low = b.elementwise("Max", start, b.like(0, start))
+    return b.elementwise("Min", low, b.like(most, start))
+
+
+def _rows(b: Builder, shape: Shape, windows: Windows, lead: int) -> Value:
+    """The place of each row: [batch, sizes of the leading axes]."""
+    sizes = windows.sizes[:lead]
+    whole = (*windows.batch, *sizes)
+    total: Value | None = None
+    step = 1
+    for axis in reversed(range(lead)):
+        terms = []
+        if axis in windows.starts:
+            own = windows.starts[axis]
+            terms.append(b.broadcast(own, whole, tuple(range(len(windows.batch)))))
+        if sizes[axis] > 1:
+            counted = count(b, sizes[axis], "int64")
+            terms.append(b.broadcast(counted, whole, (len(windows.batch) + axis,)))
+        for term in terms:
+            scaled = term if step == 1 else b.elementwise("Mul", term, b.like(step, term))
+            total = scaled if total is None else b.elementwise("Add", total, scaled)
+        step *= shape[axis]
+    zero = b.constant(np.array(0, np.int64))
+    return replace(total if total is not None else zero, shape=whole)
+
+
+# -- reading ------------------------------------------------------------------------------------
+def read(b: Builder, value: Value, windows: Windows) -> Value:
+    """[batch, sizes]: windows of a tensor, which lie inside it."""
+    shape, sizes = value.shape, windows.sizes
+    result = (*windows.batch, *sizes)
+    if 0 in result:
+        return replace(b.like(0, value), shape=result)
+    cropped = [a for a in range(len(shape)) if a in windows.starts or sizes[a] != shape[a]]
+    if not cropped:
+        return b.broadcast(value, result, range(len(windows.batch), len(result)))
+    lead = windows.covered(shape)
+    value = b.full(value)
+    if len(cropped) == 1 and cropped[0] in windows.starts:
+        return _along(b, value, windows, cropped[0])
+    rows = b.reshape(value, (math.prod(shape[:lead]), *shape[lead:]))
+    places = b.full(_rows(b, shape, windows, lead))
+    made = (*places.shape, *shape[lead:])
+    return b.reshape(b.add("Gather", [rows.name, places.name], value.dtype, made, axis=0), result)
+
+
+def _along(b: Builder, value: Value, windows: Windows, axis: int) -> Value:
+    """Windows that begin anywhere along one axis."""
+    places, own = windows.starts[axis], (*windows.batch, windows.sizes[axis])
+    rank = len(windows.batch)
+    places = b.broadcast(places, own, range(rank))
+    if own[-1] > 1:
+        ahead = b.broadcast(count(b, own[-1], "int64"), own, (rank,))
+        places = b.elementwise("Add", places, ahead)
+    if own[-1] == 1:
+        own = own[:-1]
+    places = b.full(b.reshape(places, own))
+    before, after = value.shape[:axis], value.shape[axis + 1 :]
+    made = b.add(
+        "Gather", [value.name, places.name], value.dtype, (*before, *own, *after), axis=axis
+    )
+    order = (*range(axis, axis + rank), *range(axis), *range(axis + rank, len(made.shape)))
+    return b.reshape(b.transpose(made, order), (*windows.batch, *windows.sizes))
+
+
+@rules.register("stablehlo.gather")
+def _gather(translation: Translation, operation: Any, values: Values) -> Values:
+    b, (value, indices) = translation.builder, values[:2]
+    axes = stablehlo().GatherDimensionNumbers(operation.attributes["dimension_numbers"])
+    sizes = integers(operation, "slice_sizes")
+    vector = int(axes.index_vector_dim)
+    batch = tuple(extent for axis, extent in enumerate(indices.shape) if axis != vector)
+    starts: dict[int, Value] = {}
+    parts = _components(b, indices, vector)
+    for axis, part in zip(axes.start_index_map, parts, strict=True):
+        if sizes[axis] < value.shape[axis]:
+            starts[axis] = clamped(b, part, value.shape[axis] - sizes[axis])
+    shared = tuple(axes.operand_batching_dims)
+    counts = _batched(b, tuple(axes.start_indices_batching_dims), vector, indices.shape)
+    starts.update(zip(shared, counts, strict=True))
+    found = read(b, value, Windows(batch, starts, sizes))
+    gone = {*axes.collapsed_slice_dims, *shared}
+    kept = [extent for axis, extent in enumerate(sizes) if axis not in gone]
+    found = b.reshape(found, (*batch, *kept))
+    offsets = tuple(axes.offset_dims)
+    counted, inside = iter(range(len(batch))), iter(range(len(batch), len(found.shape)))
+    order = [next(inside) if a in offsets else next(counted) for a in range(len(found.shape))]
+    return [b.transpose(found, order)]
+
+
+@rules.register("stablehlo.dynamic_slice")
+def _dynamic_slice(translation: Translation, operation: Any, values: Values) -> Values:
+    b, value = translation.builder, values[0]
+    sizes = integers(operation, "slice_sizes")
+    starts, moving = _starts(b, value.shape, values[1:], sizes)
+    value = cut(
+        b, value,
+        tuple(start if axis not in moving else 0 for axis, start in enumerate(starts)),
+        tuple(
+            start + size if axis not in moving else extent
+            for axis, (start, size, extent) in enumerate(
+                zip(starts, sizes, value.shape, strict=True)
+            )
+        ),
+    )  # fmt: skip
+    return [read(b, value, Windows((), moving, sizes)) if moving else value]
+
+
+def _starts(
+    b: Builder, shape: Shape, given: Sequence[Value], sizes: Shape
+) -> tuple[list[int], dict[int, Value]]:
+    """Where a window of such sizes begins: known numbers, and by axis those that are computed."""
+    starts, moving = [], {}
+    for axis, (value, extent, size) in enumerate(zip(given, shape, sizes, strict=True)):
+        known = b.single(value)
+        starts.append(0 if known is None else min(max(0, int(known)), extent - size))
+        if known is None and size < extent:
+            moving[axis] = clamped(b, b.cast(value, "int64"), extent - size)
+    return starts, moving
+
+
+@rules.register("stablehlo.dynamic_update_slice")
+def _dynamic_update_slice(translation: Translation, operation: Any, values: Values) -> Values:
+    b, (value, update) = translation.builder, values[:2]
+    sizes = update.shape
+    if 0 in sizes or sizes == value.shape:
+        return [update if sizes == value.shape else value]
+    starts, moving = _starts(b, value.shape, values[2:], sizes)
+    cropped = [axis for axis, size in enumerate(sizes) if size != value.shape[axis]]
+    if len(cropped) == 1 and not moving:
+        return [_spliced(b, value, update, cropped[0], starts[cropped[0]])]
+    known = {axis: b.constant(np.array(start, np.int64)) for axis, start in enumerate(starts)}
+    windows = Windows((), {axis: moving.get(axis, known[axis]) for axis in cropped}, sizes)
+    return [write(b, value, update, windows, "none")]
+
+
+def _spliced(b: Builder, value: Value, update: Value, axis: int, start: int) -> Value:
+    """A part along one axis in another's place."""
+    before = b.producer(value.name)
+    pieces = [value]
+    if before is not None and before.is_onnx("Concat") and before.attribute("axis") == axis:
+        pieces = [b.value(name) for name in before.inputs]
+    stop = start + update.shape[axis]
+    low: list[Value] = []
+    high: list[Value] = []
+    place = 0
+    for piece in pieces:
+        end = place + piece.shape[axis]
+        if place < start:
+            low.append(_between(b, piece, axis, 0, min(end, start) - place))
+        if end > stop:
+            high.append(_between(b, piece, axis, max(place, stop) - place, end - place))
+        place = end
+    return concatenate(b, [*low, update, *high], axis)
+
+
+def _between(b: Builder, value: Value, axis: int, start: int, end: int) -> Value:
+    starts, limits = [0] * len(value.shape), list(value.shape)
+    starts[axis], limits[axis] = start, end
+    return cut(b, value, tuple(starts), tuple(limits))
+
+
+# -- writing ------------------------------------------------------------------------------------
+def write(
+    b: Builder,
+    value: Value,
+    update: Value,
+    windows: Windows,
+    reduction: str,
+    inside: Value | None = None,
+) -> Value:
+    """A tensor with windows [batch, sizes] written into it, or joined with what is there.
+
+    Args:
+        inside: for each row, whether it is written at all; None: every one.
+    """  # fmt: skip
+    shape = value.shape
+    lead = windows.covered(shape)
+    row = shape[lead:]
+    count_of_rows = math.prod(shape[:lead])
+    rows = b.reshape(b.full(value), (count_of_rows, *row))
+    places = _rows(b, shape, windows, lead)
+    total = count_of_rows
+    if inside is not None:  # what is outside goes into a row that is cut off again
+        spare = replace(b.like(0, value), shape=(1, *row))
+        rows = concatenate(b, [rows, spare], 0)
+        places = choose(b, inside, places, b.like(count_of_rows, places))
+        total += 1
+    number = math.prod(places.shape)
+    places = b.full(b.reshape(b.full(places), (number, 1)))
+    updates = b.full(b.reshape(b.full(update), (number, *row)))
+    made = b.add(
+        "ScatterND", [b.full(rows).name, places.name, updates.name], value.dtype,
+        (total, *row), reduction=reduction,
+    )  # fmt: skip
+    if inside is not None:
+        made = cut(b, made, (0,) * len(made.shape), (count_of_rows, *row))
+    return b.reshape(made, shape)
+
+
+_JOINED = {"sum": "add", "product": "mul", "max": "max", "min": "min"}
+
+
+@rules.register("stablehlo.scatter")
+def _scatter(translation: Translation, operation: Any, values: Values) -> Values:
+    if len(values) != 3:
+        raise translation.refuse(operation, "scatters into several tensors at once; one is allowed")
+    b, (value, indices, updates) = translation.builder, values
+    reduction = _reduction(translation, operation, value.dtype)
+    if 0 in (*updates.shape, *value.shape):
+        return [value]
+    if value.dtype == "bool":
+        numbers = (b.cast(value, "int32"), indices, b.cast(updates, "int32"))
+        return [b.cast(_scattered(b, operation, numbers, reduction), "bool")]
+    return [_scattered(b, operation, (value, indices, updates), reduction)]
+
+
+def _reduction(translation: Translation, operation: Any, dtype: str) -> str:
+    """How written and new elements become one."""
+    body = Body(translation, operation)
+    kind = body.kind(dtype)
+    kind = {"and": "min", "or": "max"}.get(kind or "", kind)
+    if kind is not None:
+        return _JOINED[kind]
+    (block,) = operation.regions[0].blocks
+    (*_, end) = block.operations
+    if list(end.operands) == [block.arguments[1]]:
+        return "none"
+    raise translation.refuse(
+        operation,
+        "joins what is there and what is written by a function; replacing, adding, multiplying, "
+        "and the larger or smaller of both are supported",
+    )
+
+
+def _scattered(
+    b: Builder, operation: Any, values: tuple[Value, Value, Value], reduction: str
+) -> Value:
+    value, indices, updates = values
+    axes = stablehlo().ScatterDimensionNumbers(operation.attributes["scatter_dimension_numbers"])
+    vector = int(axes.index_vector_dim)
+    batch = tuple(extent for axis, extent in enumerate(indices.shape) if axis != vector)
+    shared = tuple(axes.input_batching_dims)
+    gone = {*axes.inserted_window_dims, *shared}
+    within = tuple(axes.update_window_dims)
+    extents = iter(updates.shape[axis] for axis in within)
+    sizes = tuple(1 if axis in gone else next(extents) for axis in range(len(value.shape)))
+    parts = _components(b, indices, vector)
+    starts = dict(zip(axes.scattered_dims_to_operand_dims, parts, strict=True))
+    counts = _batched(b, tuple(axes.scatter_indices_batching_dims), vector, indices.shape)
+    inside = _inside(b, value.shape, starts, sizes, batch)
+    starts.update(zip(shared, counts, strict=True))
+    windows = Windows(batch, starts, sizes)
+    outside = [axis for axis in range(len(updates.shape)) if axis not in within]
+    moved = b.reshape(b.transpose(updates, (*outside, *within)), (*batch, *sizes))
+    if inside is not None:
+        lead = windows.covered(value.shape)
+        whole = (*batch, *sizes[:lead])
+        inside = b.broadcast(inside, whole, tuple(range(len(batch))))
+    return write(b, value, moved, windows, reduction, inside)
+
+
+def _inside(
+    b: Builder, shape: Shape, starts: dict[int, Value], sizes: Shape, batch: Shape
+) -> Value | None:
+    """Whether each window lies inside; None where every one does."""
+    found: Value | None = None
+    for axis, start in starts.items():
+        known = b.known(start)
+        most = shape[axis] - sizes[axis]
+        if known is not None and known.min() >= 0 and known.max() <= most:
+            continue
+        low = b.elementwise("GreaterOrEqual", start, b.like(0, start), dtype="bool")
+        high = b.elementwise("LessOrEqual", start, b.like(most, start), dtype="bool")
+        both = b.elementwise("And", low, high)
+        found = both if found is None else b.elementwise("And", found, both)
+    return None if found is None else replace(found, shape=batch)

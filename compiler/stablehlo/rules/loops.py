@@ -1,0 +1,214 @@
+"""What is computed by turns or by choice: `while`, `if`, `case`.
+
+A loop whose turns are known and few is written out: then what it reads at each turn is known, too,
+and passes see through it. Others become `Loop`, with the count of turns where that is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilesmith.compiler.stablehlo.attributes import constant_of, text
+from tilesmith.compiler.stablehlo.bodies import body_of
+from tilesmith.compiler.stablehlo.builder import Value
+from tilesmith.compiler.stablehlo.rules.elementwise import compare
+from tilesmith.compiler.stablehlo.translator import Translation, Values, rules
+from tilesmith.search_space.errors import ModelError
+
+_TURNS = 64
+"""Turns up to which a loop may be written out."""
+
+_WRITTEN = 4096
+"""Operations up to which it is."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A `while` operation with what it starts from."""
+
+    translation: Translation
+    operation: Any
+    initial: list[Value]
+    outer: dict[Any, Value]
+
+    def condition(self, values: Values) -> Value:
+        (found,) = self.translation.region(self.operation.regions[0], values, self.outer)
+        return found
+
+    def body(self, values: Values) -> Values:
+        return self.translation.region(self.operation.regions[1], values, self.outer)
+
+
+@rules.register("stablehlo.while")
+def _while(translation: Translation, operation: Any, values: Values) -> Values:
+    loop = Loop(translation, operation, list(values), translation.known)
+    turns = _turns(loop)
+    size = len(list(_operations(operation.regions[1])))
+    if turns is not None and turns <= _TURNS and turns * size <= _WRITTEN:
+        found: Values = values
+        for _ in range(turns):
+            found = loop.body(found)
+        return found
+    return _looped(loop, turns)
+
+
+def _operations(region: Any) -> Any:
+    for block in region.blocks:
+        for operation in block.operations:
+            yield operation
+            for inner in operation.regions:
+                yield from _operations(inner)
+
+
+# -- how many turns -----------------------------------------------------------------------------
+def _turns(loop: Loop) -> int | None:
+    """How often the body runs, where a counter starts, grows and ends at known numbers."""
+    test, body = (next(iter(region.blocks)) for region in loop.operation.regions)
+    end = list(test.operations)[-1]
+    comparison = _maker(end.operands[0])
+    if comparison is None or comparison.name != "stablehlo.compare":
+        return None
+    if text(comparison, "comparison_direction").removesuffix(">").rpartition(" ")[2] != "LT":
+        return None
+    counter, limit = comparison.operands
+    positions = {argument: number for number, argument in enumerate(test.arguments)}
+    if counter not in positions:
+        return None
+    position = positions[counter]
+    first = loop.translation.builder.single(loop.initial[position])
+    last = _number(loop, limit, positions, body)
+    step = _step(loop, body, position)
+    if first is None or last is None or step is None or step < 1:
+        return None
+    return max(0, -(-(int(last) - int(first)) // step))
+
+
+def _maker(value: Any) -> Any:
+    """The operation that gives a value; None for an argument."""
+    owner = getattr(value, "owner", None)
+    return getattr(owner, "operation", owner) if hasattr(owner, "operands") else None
+
+
+def _number(loop: Loop, value: Any, positions: dict[Any, int], body: Any) -> int | None:
+    """The number that a value of the condition is at every turn."""
+    b = loop.translation.builder
+    if value in positions:  # an argument that the body hands on as it is
+        position = positions[value]
+        returned = list(list(body.operations)[-1].operands)[position]
+        if returned != list(body.arguments)[position]:
+            return None
+        known = b.single(loop.initial[position])
+    elif value in loop.outer:
+        known = b.single(loop.outer[value])
+    else:
+        made = _maker(value)
+        if made is None or made.name != "stablehlo.constant":
+            return None
+        known = constant_of(made)[1].reshape(-1)[0]
+    return None if known is None else int(known)
+
+
+def _step(loop: Loop, body: Any, position: int) -> int | None:
+    """What the body adds to a counter."""
+    returned = list(list(body.operations)[-1].operands)[position]
+    made = _maker(returned)
+    if made is None or made.name != "stablehlo.add":
+        return None
+    argument = list(body.arguments)[position]
+    others = [operand for operand in made.operands if operand != argument]
+    if len(others) != 1:
+        return None
+    if others[0] in loop.outer:
+        known = loop.translation.builder.single(loop.outer[others[0]])
+        return None if known is None else int(known)
+    constant = _maker(others[0])
+    if constant is None or constant.name != "stablehlo.constant":
+        return None
+    return int(constant_of(constant)[1].reshape(-1)[0])
+
+
+# -- Loop ---------------------------------------------------------------------------------------
+def _looped(loop: Loop, turns: int | None) -> Values:
+    b = loop.translation.builder
+    place = b.place
+    kept = _kept(loop.operation)
+    initial = [b.full(value) for value in loop.initial]
+    changing = [value for value, stays in zip(initial, kept, strict=True) if not stays]
+    counted = b.constant(np.array(turns, np.int64)).name if turns is not None else ""
+    start = "" if turns is not None else b.full(loop.condition(initial)).name
+    with b.scope() as nodes:
+        turn = b.declare(b.name("turn"), "int64", ())
+        go_on = b.declare(b.name("go_on"), "bool", ())
+        carried = [b.declare(b.name("carried"), v.dtype, v.shape) for v in changing]
+        results = list(loop.body(_among(kept, initial, carried)))
+        goes = go_on if turns is not None else loop.condition(results)
+        changed = [value for value, stays in zip(results, kept, strict=True) if not stays]
+        body, captures = body_of(b, "body", [turn, go_on, *carried], nodes, [goes, *changed])
+    b.place = place
+    if not changing:
+        return initial
+    inputs = [counted, start, *(value.name for value in changing)]
+    shapes = [(value.dtype, value.shape) for value in changing]
+    return _among(kept, initial, b.add_many("Loop", inputs, shapes, captures, body=body))
+
+
+def _kept(operation: Any) -> list[bool]:
+    """Which values the body hands on as they are: it reads them from outside."""
+    (body,) = operation.regions[1].blocks
+    returned = list(list(body.operations)[-1].operands)
+    return [given == end for given, end in zip(body.arguments, returned, strict=True)]
+
+
+def _among(kept: list[bool], initial: Values, changing: Values) -> list[Value]:
+    """All values in order: those that stay, and those that change."""
+    others = iter(changing)
+    return [value if stays else next(others) for value, stays in zip(initial, kept, strict=True)]
+
+
+# -- choices ------------------------------------------------------------------------------------
+@rules.register("stablehlo.if")
+def _if(translation: Translation, operation: Any, values: Values) -> Values:
+    then, otherwise = operation.regions
+    return _chosen(translation, values[0], [otherwise, then], operation)
+
+
+@rules.register("stablehlo.case")
+def _case(translation: Translation, operation: Any, values: Values) -> Values:
+    return _chosen(translation, values[0], list(operation.regions), operation)
+
+
+def _chosen(translation: Translation, index: Value, branches: list[Any], operation: Any) -> Values:
+    """The branch of a number; of those out of range, the last (and the first of flags)."""
+    b, outer = translation.builder, translation.known
+    known = b.single(index)
+    if known is not None or len(branches) == 1:
+        number = 0 if known is None else int(known)
+        taken = number if 0 <= number < len(branches) else -1
+        return translation.region(branches[taken], [], outer)
+    place = b.place
+    flag = index if index.dtype == "bool" else compare(b, "EQ", index, b.like(0, index))
+    if index.dtype == "bool":
+        branches = branches[::-1]
+    attributes: dict[str, Any] = {}
+    captured: dict[str, None] = {}
+    results: list[Value] = []
+    for name, rest in (("then_branch", branches[:1]), ("else_branch", branches[1:])):
+        with b.scope() as nodes:
+            if len(rest) == 1:
+                results = list(translation.region(rest[0], [], outer))
+            else:
+                translation.known = outer
+                below = b.elementwise("Sub", index, b.like(1, index))
+                results = list(_chosen(translation, below, rest, operation))
+            attributes[name], captures = body_of(b, name, [], nodes, results)
+            captured.update(dict.fromkeys(captures))
+    b.place = place
+    condition = b.full(flag).name
+    kept = tuple(name for name in captured if name != condition)
+    shapes = [(value.dtype, value.shape) for value in results]
+    if not shapes:
+        raise ModelError(f"{operation.name} of '{translation.name}' chooses between nothing")
+    return b.add_many("If", [condition], shapes, kept, **attributes)
