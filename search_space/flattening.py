@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.ir.expression import ExprLike
+from tilesmith.search_space.ir.expression import ExprLike, as_expr
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,18 @@ class Span:
     A start below zero or an end behind the extent means padding.
     """
 
-    extent: int
-    start: int
-    size: int
+    extent: ExprLike
+    start: ExprLike
+    size: ExprLike
     step: int = 1
 
     @property
     def whole(self) -> bool:
-        return self.start == 0 and self.size == self.extent and self.step == 1
+        return _zero(self.start) and _zero(as_expr(self.size) - self.extent) and self.step == 1
+
+
+def _zero(value: ExprLike) -> bool:
+    return as_expr(value).constant == 0
 
 
 def merge(spans: Sequence[Span]) -> tuple[Span, ...]:

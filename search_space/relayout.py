@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilesmith.search_space.ir.expression import ExprLike, as_expr
 from tilesmith.search_space.ir.scalar import load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.layout import Layout
@@ -23,20 +24,27 @@ class Relayout:
     """A copy from one layout to another, over merged logical axes.
 
     Attributes:
-        shape: logical extents.
+        extents: of the logical axes; they may vary.
         source, target: layouts of both tensors.
     """
 
-    shape: tuple[int, ...]
+    extents: tuple[ExprLike, ...]
     source: Layout
     target: Layout
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents as numbers: only where they do not vary."""
+        found = tuple(as_expr(extent).constant for extent in self.extents)
+        assert None not in found, self.extents
+        return tuple(extent or 0 for extent in found)
+
     @classmethod
-    def of(cls, shape: Sequence[int], source: Layout, target: Layout) -> Relayout:
+    def of(cls, shape: Sequence[ExprLike], source: Layout, target: Layout) -> Relayout:
         """Drop axes of one element and merge neighbours that both layouts keep together."""
         found = cls(tuple(shape), source, target)
         for position in reversed(range(len(shape))):
-            if found.shape[position] == 1 and len(found.shape) > 1 and found._whole(position):
+            if found.extents[position] == 1 and len(found.extents) > 1 and found._whole(position):
                 found = found._without(position)
         pair = found._neighbours()
         while pair is not None:
@@ -57,8 +65,8 @@ class Relayout:
             kept = (d for d in layout.dimensions if d.axis != position)
             return Layout(tuple(replace(d, axis=d.axis - (d.axis > position)) for d in kept))
 
-        shape = self.shape[:position] + self.shape[position + 1 :]
-        return Relayout(shape, drop(self.source), drop(self.target))
+        extents = self.extents[:position] + self.extents[position + 1 :]
+        return Relayout(extents, drop(self.source), drop(self.target))
 
     def _neighbours(self) -> tuple[int, int] | None:
         """Two whole axes that follow each other in both layouts."""
@@ -67,16 +75,16 @@ class Relayout:
         return common[0] if common else None
 
     def _merged(self, first: int, second: int) -> Relayout:
-        shape = list(self.shape)
-        shape[first] *= shape[second]
-        return replace(self, shape=tuple(shape))._without(second)
+        extents = list(self.extents)
+        extents[first] = extents[first] * extents[second]
+        return replace(self, extents=tuple(extents))._without(second)
 
     def compute(self, name: str, dtype: str) -> ComputeDefinition:
         """One stage `y`, a copy of `x` over axes d0, d1, ..."""
-        axes = tuple(axis(f"d{i}", extent) for i, extent in enumerate(self.shape))
+        axes = tuple(axis(f"d{i}", extent) for i, extent in enumerate(self.extents))
         indices = tuple(a.var for a in axes)
         stage = Stage("y", axes, load("x", *indices), dtype=dtype)
-        return ComputeDefinition(name, (Tensor("x", self.shape, dtype),), (stage,))
+        return ComputeDefinition(name, (Tensor("x", self.extents, dtype),), (stage,))
 
 
 class RelayoutTemplate(Template):

@@ -210,11 +210,13 @@ class IndexEmitter:
         known = self.remembered(key)
         if known is not None:
             return known
-        builder, last = self.builder, INDEX(extent - 1)
+        builder, fixed = self.builder, isinstance(extent, int)
+        whole = INDEX(extent) if fixed else extent
+        last = INDEX(extent - 1) if fixed else builder.add(extent, INDEX(-1))
         assert self.read is not None
         found = self.read(tensor, index)
         negative = builder.icmp_signed("<", found, INDEX(0))
-        found = builder.select(negative, builder.add(found, INDEX(extent)), found)
+        found = builder.select(negative, builder.add(found, whole), found)
         for sign, limit in (("<", INDEX(0)), (">", last)):
             found = builder.select(builder.icmp_signed(sign, found, limit), limit, found)
         return self.remember(key, found)

@@ -364,7 +364,7 @@ def _substitute_atom(atom: Atom, values: Mapping[str, ExprLike]) -> Expr:
         return as_expr(values[atom.name]) if atom.name in values else var(atom.name)
     left, right = atom.operands
     if atom.kind == "element":
-        return element(atom.name, left.substitute(values), right)
+        return element(atom.name, left.substitute(values), right.substitute(values))
     return apply(atom.kind, left.substitute(values), right.substitute(values))
 
 

@@ -28,6 +28,7 @@ from tilesmith.search_space.ir.expression import (
     ZERO,
     Atom,
     Expr,
+    Monomial,
     const,
     floordiv,
     maximum,
@@ -52,7 +53,7 @@ from tilesmith.search_space.ir.program import (
 )
 from tilesmith.search_space.ir.ranges import nonnegative
 from tilesmith.search_space.ir.scalar import loads
-from tilesmith.search_space.ir.simplification import fold, minima, simplify, substitute
+from tilesmith.search_space.ir.simplification import fold, minima, peel_tails, simplify, substitute
 from tilesmith.search_space.ir.sizes import Size, limits
 
 
@@ -157,9 +158,18 @@ def _full(variable: str, whole: int, rest: Expr, tops: Mapping[str, int | None])
 
 
 def _most(extent: Expr) -> int | None:
-    """The greatest value of an extent, if a constant side of its minima says it."""
-    known = [side.constant for side in _sides(extent) if side.constant is not None]
+    """The greatest value of an extent, if a side of its minima says it."""
+    known = [side.offset for side in _sides(extent) if _falls(side)]
     return min(known) if known else None
+
+
+def _falls(expression: Expr) -> bool:
+    """Whether it is largest where all variables are zero."""
+    return all(factor < 0 and _plain(monomial) for monomial, factor in expression.terms if monomial)
+
+
+def _plain(monomial: Monomial) -> bool:
+    return all(atom.kind == "var" for atom in monomial)
 
 
 # -- constants --------------------------------------------------------------------------------
@@ -220,7 +230,8 @@ class _Settler:
     def _copies(self, statement: Statement, extent: Expr, low: int, high: int) -> Statement:
         """The statement for extents from `low` to `high`, parted by halves until one is left."""
         if low == high:
-            return self.settle(simplify(_with_extent(statement, extent, const(low))))
+            known = simplify(_with_extent(statement, extent, const(low)))
+            return self.settle(simplify(peel_tails(known)))
         middle = (low + high + 1) // 2
         condition = tuple(e - middle for e in _sides(extent) if e.constant is None)
         return If(

@@ -39,12 +39,12 @@ class Attention(Template):
     summary = "scaled dot-product attention, fused"
     parts = "matmul and softmax"
     parameters = (
-        Parameter("m", "queries"),
-        Parameter("n", "keys"),
+        Parameter("m", "queries", varies=True),
+        Parameter("n", "keys", varies=True),
         Parameter("k", "features of queries and keys"),
         Parameter("v", "features of values (0: as many as of keys)", 0, minimum=0),
-        Parameter("heads", "attention heads", 1),
-        Parameter("batch", "independent sequences", 1),
+        Parameter("heads", "attention heads", 1, varies=True),
+        Parameter("batch", "independent sequences", 1, varies=True),
         Parameter("mask", "added to the scores", "none", choices=("none", *MASKS)),
         Parameter("scale", "factor of the scores (default: 1 / sqrt(k))", ""),
         Parameter("guard", "1: results of queries without a softmax are 0", 0, minimum=0),
@@ -61,6 +61,11 @@ class Attention(Template):
         "attention m=21 n=35 k=8 heads=2 mask=shared guard=1",
         "attention m=128 n=128 k=64 heads=3 dtype=bfloat16",
         "attention m=65 n=600 k=64 heads=2 v=40 mask=row dtype=bfloat16",
+    )
+    varying = (
+        "attention m=[s] n=[s] k=16 heads=2 batch=[b] mask=row",
+        "attention m=[s] n=[t] k=20 v=33 heads=3 mask=full",
+        "attention m=1 n=[t] k=8 heads=[h] mask=shared guard=1",
     )
 
     def check(self, workload: Workload) -> None:
@@ -81,8 +86,8 @@ class Attention(Template):
             raise WorkloadError(f"operator 'attention': scale={text} is no finite number")
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        m, n, k = (workload.integer(name) for name in "mnk")
-        batch, heads = workload.integer("batch"), workload.integer("heads")
+        m, n, k = (workload.extent(name) for name in "mnk")
+        batch, heads = workload.extent("batch"), workload.extent("heads")
         sizes = {"b": batch, "h": heads, "m": m, "n": n}
         kind = workload.text("mask")
         mask = [tuple(sizes[name] for name in MASKS[kind])] if kind != "none" else []
@@ -94,7 +99,7 @@ class Attention(Template):
         )
 
     def output(self, workload: Workload) -> Operand:
-        batch, heads, m = (workload.integer(name) for name in ("batch", "heads", "m"))
+        batch, heads, m = (workload.extent(name) for name in ("batch", "heads", "m"))
         return Operand("y", (batch, heads, m, self.width(workload)), workload.dtype, "output")
 
     @staticmethod
@@ -133,7 +138,7 @@ class Attention(Template):
             turn: what is scaled: "keys", or "queries" (qt); scores are then s[key, query].
         """
         b, h, i, j, k = (
-            axis(name, workload.integer(size))
+            axis(name, workload.extent(size))
             for name, size in zip("bhijk", ("batch", "heads", "m", "n", "k"), strict=True)
         )
         e = axis("e", self.width(workload))
@@ -168,7 +173,7 @@ class Attention(Template):
             Stage("y", (b, h, i, e), result),
         )
         tensors = tuple(
-            Tensor(o.name, o.shape, o.dtype, workload.is_constant(o.name))
+            Tensor(o.name, o.extents, o.dtype, workload.is_constant(o.name))
             for o in self.inputs(workload)
         )
         return ComputeDefinition("attention", tensors, stages)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents, product
-from tilesmith.search_space.ir.expression import as_expr
+from tilesmith.search_space.ir.expression import ZERO, ExprLike, as_expr
 from tilesmith.search_space.ir.scalar import load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
@@ -30,15 +30,20 @@ class Concat(Template):
     operator = "concat"
     summary = "operands one behind the other along an axis"
     parameters = (
-        Parameter("shape", "of the output, e.g. 1x128x56x56", text=True),
+        Parameter("shape", "of the output, e.g. 1x128x56x56", text=True, varies=True),
         Parameter("axis", "concatenated along", minimum=0),
-        Parameter("parts", "extent of each operand along it, e.g. 64x64", text=True),
+        Parameter("parts", "extent of each operand along it, e.g. 64x64", text=True, varies=True),
     )
     examples = (
         "concat shape=2x19x3x5 axis=1 parts=7x12",
         "concat shape=3x37 axis=1 parts=1x19x17",
         "concat shape=40x3 axis=0 parts=33x7 dtype=int64",
         "concat shape=5x1x2 axis=1 parts=1",
+    )
+    varying = (
+        "concat shape=[b]x[s+1]x20 axis=1 parts=[s]x1",
+        "concat shape=[b]x24 axis=1 parts=17x7",
+        "concat shape=3x[s+t] axis=1 parts=[s]x[t]",
     )
 
     def check(self, workload: Workload) -> None:
@@ -52,20 +57,20 @@ class Concat(Template):
                 f"shape={workload['shape']}"
             )
 
-    def _split(self, workload: Workload) -> tuple[int, int, int]:
+    def _split(self, workload: Workload) -> tuple[ExprLike, ExprLike, ExprLike]:
         """Elements before, along and after the axis."""
-        shape, position = workload.shape("shape"), workload.integer("axis")
+        shape, position = workload.extents("shape"), workload.integer("axis")
         return product(shape[:position]), shape[position], product(shape[position + 1 :])
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        shape, position = workload.shape("shape"), workload.integer("axis")
+        shape, position = workload.extents("shape"), workload.integer("axis")
         return tuple(
             Operand(f"x{i}", (*shape[:position], part, *shape[position + 1 :]), workload.dtype)
-            for i, part in enumerate(workload.shape("parts"))
+            for i, part in enumerate(workload.extents("parts"))
         )
 
     def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.shape("shape"), workload.dtype, "output")
+        return Operand("y", workload.extents("shape"), workload.dtype, "output")
 
     def flops(self, workload: Workload) -> int:
         return 0
@@ -78,8 +83,8 @@ class Concat(Template):
         """Stages `y.x0`, `y.x1`, ... write into `y`, the stage of the last operand."""
         rows, length, run = self._split(workload)
         shape = as_expr(rows), as_expr(length * run)
-        tensors, stages, offset = [], [], 0
-        parts = workload.shape("parts")
+        tensors, stages, offset = [], [], ZERO
+        parts = workload.extents("parts")
         for position, part in enumerate(parts):
             r, k = axis("r", rows), axis("k", part * run)
             name = f"x{position}"
@@ -94,5 +99,5 @@ class Concat(Template):
                     dtype=workload.dtype, into="" if last else "y",
                 )
             )  # fmt: skip
-            offset += part * run
+            offset = offset + part * run
         return ComputeDefinition(self.operator, tuple(tensors), tuple(stages))

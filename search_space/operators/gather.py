@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents, product
-from tilesmith.search_space.ir.expression import element
+from tilesmith.search_space.ir.expression import ExprLike, element
 from tilesmith.search_space.ir.scalar import load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
@@ -31,8 +31,8 @@ class Gather(Template):
     operator = "gather"
     summary = "slices picked by index along an axis"
     parameters = (
-        Parameter("shape", "of the data, e.g. 30522x384", text=True),
-        Parameter("indices", "shape of the indices, e.g. 1x128", text=True),
+        Parameter("shape", "of the data, e.g. 30522x384", text=True, varies=True),
+        Parameter("indices", "shape of the indices, e.g. 1x128", text=True, varies=True),
         Parameter("axis", "picked along", 0, minimum=0),
         Parameter("index", "dtype of the indices", "int64", choices=("int64", "int32")),
     )
@@ -41,6 +41,11 @@ class Gather(Template):
         "gather shape=3x7x5 indices=11 axis=1 index=int32",
         "gather shape=4x33 indices=19 axis=1 dtype=int64",
         "gather shape=17 indices=scalar",
+    )
+    varying = (
+        "gather shape=19x37 indices=[b]x[s]",
+        "gather shape=[b]x7x5 indices=11 axis=1 index=int32",
+        "gather shape=[s]x20 indices=[t]",
     )
 
     def check(self, workload: Workload) -> None:
@@ -54,13 +59,13 @@ class Gather(Template):
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
         return (
-            Operand("x", workload.shape("shape"), workload.dtype),
-            Operand("indices", workload.shape("indices"), workload.text("index")),
+            Operand("x", workload.extents("shape"), workload.dtype),
+            Operand("indices", workload.extents("indices"), workload.text("index")),
         )
 
     def output(self, workload: Workload) -> Operand:
-        shape, position = workload.shape("shape"), workload.integer("axis")
-        picked = (*shape[:position], *workload.shape("indices"), *shape[position + 1 :])
+        shape, position = workload.extents("shape"), workload.integer("axis")
+        picked = (*shape[:position], *workload.extents("indices"), *shape[position + 1 :])
         return Operand("y", picked, workload.dtype, "output")
 
     def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
@@ -76,17 +81,17 @@ class Gather(Template):
         indices = np.where(indices < 0, indices + extent, indices).clip(0, extent - 1)
         return np.take(x, indices, axis=position)
 
-    def _split(self, workload: Workload) -> tuple[int, int, int, int]:
+    def _split(self, workload: Workload) -> tuple[ExprLike, ExprLike, ExprLike, ExprLike]:
         """Elements before the axis, of the axis, behind it, and indices."""
-        shape, position = workload.shape("shape"), workload.integer("axis")
-        count = product(workload.shape("indices"))
+        shape, position = workload.extents("shape"), workload.integer("axis")
+        count = product(workload.extents("indices"))
         return product(shape[:position]), shape[position], product(shape[position + 1 :]), count
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """One stage `y` over o, i and (if a row is longer than one) t."""
         before, extent, behind, count = self._split(workload)
         o, i = axis("o", before), axis("i", count)
-        rest = (axis("t", behind),) if behind > 1 else ()
+        rest = () if behind == 1 else (axis("t", behind),)
         row = tuple(a.var for a in rest)
         picked = load("x", o.var, element("indices", i.var, extent), *row)
         shape = (before, extent, behind) if rest else (before, extent)

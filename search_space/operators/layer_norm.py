@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents, product
 from tilesmith.search_space.fusion import epilogue_tensors, epilogue_value
+from tilesmith.search_space.ir.expression import ExprLike, as_expr
 from tilesmith.search_space.ir.ranges import mod
 from tilesmith.search_space.ir.scalar import Scalar, call, load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
@@ -33,7 +34,7 @@ class LayerNorm(Template):
     fuses_epilogues = True
     summary = "layer normalisation over the last axes, or RMS normalisation"
     parameters = (
-        Parameter("shape", "of input and output, e.g. 128x384", text=True),
+        Parameter("shape", "of input and output, e.g. 128x384", text=True, varies=True),
         Parameter("axes", "how many of the last axes are normalised over", 1),
         Parameter("epsilon", "added to the variance", "1e-5"),
         Parameter("rms", "1 leaves the mean out", 0, minimum=0),
@@ -47,6 +48,10 @@ class LayerNorm(Template):
         "layer_norm shape=6x3x7 axes=2 rms=1 bias=0 epilogue=residual",
         "layer_norm shape=7x1",
         "layer_norm shape=2x600 const=bias,scale epilogue=bias",
+    )
+    varying = (
+        "layer_norm shape=[b]x[s]x37",
+        "layer_norm shape=[b*s]x600 rms=1 bias=0 epilogue=residual",
     )
 
     def check(self, workload: Workload) -> None:
@@ -66,14 +71,14 @@ class LayerNorm(Template):
             )
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        shape = workload.shape("shape")
+        shape = workload.extents("shape")
         inner = shape[len(shape) - workload.integer("axes") :]
         found = [Operand("x", shape, workload.dtype)]
         found += [Operand(n, inner, workload.dtype) for n in ("scale", "bias") if workload[n]]
         return tuple(found)
 
     def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.shape("shape"), workload.dtype, "output")
+        return Operand("y", workload.extents("shape"), workload.dtype, "output")
 
     def flops(self, workload: Workload) -> int:
         return 8 * product(workload.shape("shape"))
@@ -87,11 +92,17 @@ class LayerNorm(Template):
         y = y * inputs["scale"] if workload["scale"] else y
         return np.asarray(y + inputs["bias"] if workload["bias"] else y)
 
-    def _rows(self, workload: Workload) -> tuple[int, int]:
-        """(rows, elements of a row)."""
-        shape = workload.shape("shape")
+    def _rows(self, workload: Workload) -> tuple[ExprLike, int]:
+        """(rows, elements of a row); rows may vary."""
+        shape = workload.extents("shape")
         cut = len(shape) - workload.integer("axes")
-        return product(shape[:cut]), product(shape[cut:])
+        length = as_expr(product(shape[cut:])).constant
+        if length is None:
+            raise WorkloadError(
+                f"operator 'layer_norm': shape={workload['shape']} varies along the last axes; only "
+                "how many rows there are may vary"
+            )
+        return product(shape[:cut]), length
 
     def compute(self, workload: Workload, late: bool = False) -> ComputeDefinition:
         """Stages total and mean (without rms), squares, deviation (its reciprocal), and y.
@@ -121,7 +132,7 @@ class LayerNorm(Template):
             value = call("multiply", value, factor)
         if workload["bias"]:
             value = call("add", value, load("bias", k.var))
-        channel = mod(k.var, workload.shape("shape")[-1], {"k": k.extent - 1})
+        channel = mod(k.var, workload.extents("shape")[-1], {"k": k.extent - 1})
         value = epilogue_value(self, workload, (r.var, k.var), value, channel)
         stages.append(Stage("y", (r, k), value))
         tensors = [Tensor("x", (rows, length), workload.dtype)]

@@ -29,7 +29,7 @@ class LayoutTransform(RelayoutTemplate):
     operator = "layout_transform"
     summary = "the same tensor in another physical layout"
     parameters = (
-        Parameter("shape", "logical, e.g. 1x64x56x56", text=True),
+        Parameter("shape", "logical, e.g. 1x64x56x56", text=True, varies=True),
         Parameter("src", "layout of the input, e.g. NCHW", text=True),
         Parameter("dst", "layout of the output, e.g. NCHW16c", text=True),
     )
@@ -42,6 +42,11 @@ class LayoutTransform(RelayoutTemplate):
         "layout_transform shape=2x40x3x5 src=NCHW16c dst=NCHW8c",
         "layout_transform shape=2x20x3x5 src=NCHW16c dst=NHWC dtype=int64",
         "layout_transform shape=1x1x1x1 src=NCHW dst=NCHW4c",
+    )
+    varying = (
+        "layout_transform shape=[b]x19x5x7 src=NCHW dst=NCHW16c",
+        "layout_transform shape=[b]x32x[h]x[w] src=NCHW16c dst=NCHW",
+        "layout_transform shape=1x3x[h]x[w] src=NCHW dst=NHWC",
     )
 
     def check(self, workload: Workload) -> None:
@@ -58,10 +63,10 @@ class LayoutTransform(RelayoutTemplate):
         return Layout.parse(workload.text("src")), Layout.parse(workload.text("dst"))
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.shape("shape"), workload.dtype),)
+        return (Operand("x", workload.extents("shape"), workload.dtype),)
 
     def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.shape("shape"), workload.dtype, "output")
+        return Operand("y", workload.extents("shape"), workload.dtype, "output")
 
     def flops(self, workload: Workload) -> int:
         return 0
@@ -73,4 +78,4 @@ class LayoutTransform(RelayoutTemplate):
         return workload.text("src"), workload.text("dst")
 
     def relayout(self, workload: Workload) -> Relayout:
-        return Relayout.of(workload.shape("shape"), *self._layouts(workload))
+        return Relayout.of(workload.extents("shape"), *self._layouts(workload))

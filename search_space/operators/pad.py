@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import Span, check_extents, merge
-from tilesmith.search_space.ir.expression import Expr, maximum, minimum
+from tilesmith.search_space.ir.expression import Expr, as_expr, maximum, minimum
 from tilesmith.search_space.ir.scalar import Const, Scalar, Select, load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
@@ -31,9 +31,9 @@ class Pad(Template):
     operator = "pad"
     summary = "padding with a constant, the edge or the mirror image"
     parameters = (
-        Parameter("shape", "of the input, e.g. 1x64x56x56", text=True),
-        Parameter("before", "elements put before each axis, e.g. 0x0x1x1", text=True),
-        Parameter("after", "elements put behind each axis, e.g. 0x0x1x1", text=True),
+        Parameter("shape", "of the input, e.g. 1x64x56x56", text=True, varies=True),
+        Parameter("before", "elements put before each axis, e.g. 0x0x1x1", text=True, varies=True),
+        Parameter("after", "elements put behind each axis, e.g. 0x0x1x1", text=True, varies=True),
         Parameter("mode", "what they are", "constant", choices=("constant", "edge", "reflect")),
         Parameter("value", "the constant", "0"),
     )
@@ -44,6 +44,11 @@ class Pad(Template):
         "pad shape=4x40 before=1x3 after=2x5 mode=reflect",
         "pad shape=2x21x3 before=0x2x0 after=0x1x0 value=7 dtype=int64",
         "pad shape=5 before=0 after=0",
+    )
+    varying = (
+        "pad shape=[b]x3x[h]x[w] before=0x0x1x2 after=0x0x2x1",
+        "pad shape=3x[s] before=0x[t] after=0x2 value=7 dtype=int64",
+        "pad shape=[b]x[s] before=1x3 after=0x2 mode=edge",
     )
 
     def check(self, workload: Workload) -> None:
@@ -66,11 +71,12 @@ class Pad(Template):
             ) from error
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.shape("shape"), workload.dtype),)
+        return (Operand("x", workload.extents("shape"), workload.dtype),)
 
     def output(self, workload: Workload) -> Operand:
-        extents = zip(*(workload.shape(n) for n in ("shape", "before", "after")), strict=True)
-        return Operand("y", tuple(sum(each) for each in extents), workload.dtype, "output")
+        triples = zip(*(workload.extents(n) for n in ("shape", "before", "after")), strict=True)
+        extents = tuple(extent + before + after for extent, before, after in triples)
+        return Operand("y", extents, workload.dtype, "output")
 
     def flops(self, workload: Workload) -> int:
         return 0
@@ -84,9 +90,9 @@ class Pad(Template):
         return np.pad(inputs["x"], widths, "constant", constant_values=value)
 
     def _spans(self, workload: Workload) -> tuple[Span, ...]:
-        before = workload.shape("before")
-        sizes = self.output(workload).shape
-        triples = zip(workload.shape("shape"), before, sizes, strict=True)
+        before = workload.extents("before")
+        sizes = self.output(workload).extents
+        triples = zip(workload.extents("shape"), before, sizes, strict=True)
         spans = [Span(extent, -start, size) for extent, start, size in triples]
         if workload.text("mode") == "constant":
             return merge(spans)
@@ -100,8 +106,9 @@ class Pad(Template):
         value: Scalar = load("x", *places)
         tests: list[Expr] = []
         for place, span in zip(places, spans, strict=True):
-            tests += [place] if span.start < 0 else []
-            tests += [span.extent - 1 - place] if span.start + span.size > span.extent else []
+            start, behind = as_expr(span.start), as_expr(span.extent) - span.start - span.size
+            tests += [] if start.constant == 0 else [place]
+            tests += [] if behind.constant == 0 else [span.extent - 1 - place]
         if tests:
             value = Select(tuple(tests), value, self._outside(workload, places, spans))
         x = Tensor("x", tuple(span.extent for span in spans), workload.dtype)

@@ -17,6 +17,7 @@ from tilesmith.search_space.dtypes import is_floating
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents, flatten, product
 from tilesmith.search_space.fusion import epilogue_tensors, epilogue_value
+from tilesmith.search_space.ir.expression import ExprLike
 from tilesmith.search_space.ir.ranges import mod
 from tilesmith.search_space.ir.scalar import Scalar, call, load
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
@@ -34,7 +35,7 @@ class Reduce(Template):
     fuses_epilogues = True
     summary = "sum, mean, maximum, minimum or product over axes"
     parameters = (
-        Parameter("shape", "of the input, e.g. 1x64x56x56", text=True),
+        Parameter("shape", "of the input, e.g. 1x64x56x56", text=True, varies=True),
         Parameter("kind", "what is done", "sum", choices=KINDS),
         Parameter("axes", "reduced over, e.g. 2x3 (default: all)", ""),
         Parameter("keepdims", "1 leaves reduced axes in the shape, as 1", 1, minimum=0),
@@ -49,6 +50,12 @@ class Reduce(Template):
         "reduce shape=4x1x1 kind=mean axes=1x2 epilogue=residual",
         "reduce shape=2x11x40 axes=1 keepdims=0 epilogue=bias",
         "reduce shape=3x50 kind=max axes=1 dtype=int64",
+    )
+    varying = (
+        "reduce shape=[b]x3x[s] kind=max axes=2 keepdims=0 epilogue=relu",
+        "reduce shape=[b]x[s]x48 axes=1 keepdims=0 epilogue=bias",
+        "reduce shape=[b]x5x[s] kind=mean axes=1",
+        "reduce shape=[n] kind=min",
     )
 
     def check(self, workload: Workload) -> None:
@@ -69,14 +76,14 @@ class Reduce(Template):
             )
 
     def _axes(self, workload: Workload) -> tuple[int, ...]:
-        return workload.shape("axes") or tuple(range(len(workload.shape("shape"))))
+        return workload.shape("axes") or tuple(range(len(workload.extents("shape"))))
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.shape("shape"), workload.dtype),)
+        return (Operand("x", workload.extents("shape"), workload.dtype),)
 
     def output(self, workload: Workload) -> Operand:
         over, keep = self._axes(workload), workload.integer("keepdims")
-        pairs = enumerate(workload.shape("shape"))
+        pairs = enumerate(workload.extents("shape"))
         shape = tuple(1 if a in over else extent for a, extent in pairs if keep or a not in over)
         return Operand("y", shape, workload.dtype, "output")
 
@@ -91,12 +98,23 @@ class Reduce(Template):
 
     def _merged(self, workload: Workload) -> tuple[tuple[Axis, ...], tuple[bool, ...]]:
         """Merged axes d0, d1, ... and which of them are reduced."""
-        shape, over = workload.shape("shape"), self._axes(workload)
-        mask = tuple(1 if a in over else extent for a, extent in enumerate(shape))
+        shape, over = workload.extents("shape"), self._axes(workload)
+        mask: tuple[ExprLike, ...] = tuple(1 if a in over else e for a, e in enumerate(shape))
         flat = flatten(shape, (mask,))
         axes = tuple(axis(f"d{i}", extent) for i, extent in enumerate(flat.shape))
         reduced = tuple(not varies for varies in flat.varies[0])
-        return axes, reduced if product(shape) > 1 else (True,)
+        return axes, (True,) if product(shape) == 1 else reduced
+
+    def _count(self, workload: Workload, over: tuple[Axis, ...]) -> int:
+        """Elements that one result is made of."""
+        count = product([a.extent for a in over])
+        found = count if isinstance(count, int) else count.constant
+        if found is None:
+            raise WorkloadError(
+                f"operator 'reduce': shape={workload['shape']} varies along an axis that a mean is "
+                "taken over; of sums, maxima, minima and products any axis may vary"
+            )
+        return found
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """Stage `total`; `y` scales a mean and applies the epilogue (absent if neither)."""
@@ -110,16 +128,15 @@ class Reduce(Template):
         total = Stage("total", kept, element, over, reducer, dtype=workload.dtype)
         stages = [total]
         indices = tuple(a.var for a in kept)
-        extents = tuple(a.extent.constant or 1 for a in kept)
+        extents = tuple(a.extent for a in kept)
         if kind == "mean" or workload.epilogue:
             value: Scalar = load("total", *indices)
             if kind == "mean":
-                count = product(workload.shape("shape")) // product(extents)
-                value = call("multiply", value, 1.0 / count)
-            last = (self.output(workload).shape or (1,))[-1]
+                value = call("multiply", value, 1.0 / self._count(workload, over))
+            last = (self.output(workload).extents or (1,))[-1]
             channel = mod(indices[-1], last, {kept[-1].name: kept[-1].extent - 1})
             value = epilogue_value(self, workload, indices, value, channel)
             stages.append(Stage("y", kept, value, dtype=workload.dtype))
-        x = Tensor("x", tuple(a.extent.constant or 1 for a in axes), workload.dtype)
+        x = Tensor("x", tuple(a.extent for a in axes), workload.dtype)
         tensors = (x, *epilogue_tensors(self, workload, extents))
         return ComputeDefinition("reduce", tensors, tuple(stages))

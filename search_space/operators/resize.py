@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents
-from tilesmith.search_space.ir.expression import Expr, maximum, minimum
+from tilesmith.search_space.ir.expression import Expr, ExprLike, maximum, minimum
 from tilesmith.search_space.ir.scalar import load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
@@ -35,8 +35,8 @@ class Resize(Template):
     operator = "resize"
     summary = "resizing to the nearest element"
     parameters = (
-        Parameter("shape", "of the input, e.g. 1x64x28x28", text=True),
-        Parameter("sizes", "of the output, e.g. 1x64x56x56", text=True),
+        Parameter("shape", "of the input, e.g. 1x64x28x28", text=True, varies=True),
+        Parameter("sizes", "of the output, e.g. 1x64x56x56", text=True, varies=True),
         Parameter("coordinates", "where an element is looked for", "asymmetric", 1, COORDINATES),
         Parameter("rounding", "of the coordinate to an index", "floor", 1, ROUNDING),
     )
@@ -47,6 +47,10 @@ class Resize(Template):
         "resize shape=13x29 sizes=7x37 rounding=round_prefer_ceil",
         "resize shape=3x20 sizes=3x20 dtype=int64",
     )
+    varying = (
+        "resize shape=[b]x19x5x9 sizes=[b]x19x10x18",
+        "resize shape=[s]x13 sizes=[s]x40 coordinates=half_pixel rounding=ceil",
+    )
 
     def check(self, workload: Workload) -> None:
         shape, sizes = workload.shape("shape"), workload.shape("sizes")
@@ -56,10 +60,10 @@ class Resize(Template):
             raise WorkloadError("operator 'resize': shape and sizes need the same number of axes")
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.shape("shape"), workload.dtype),)
+        return (Operand("x", workload.extents("shape"), workload.dtype),)
 
     def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.shape("sizes"), workload.dtype, "output")
+        return Operand("y", workload.extents("sizes"), workload.dtype, "output")
 
     def flops(self, workload: Workload) -> int:
         return 0
@@ -82,10 +86,15 @@ class Resize(Template):
             result = result.take(index.clip(0, extent - 1), axis=position)
         return result
 
-    def _near(self, workload: Workload, i: Expr, extent: int, size: int) -> Expr:
+    def _near(self, workload: Workload, i: Expr, extent: ExprLike, size: ExprLike) -> Expr:
         """The source index of output index `i`, as floor((p*i + q) / d) within the axis."""
         if extent == size:
             return i
+        if not isinstance(extent, int) or not isinstance(size, int):
+            raise WorkloadError(
+                f"operator 'resize': an axis of {extent} elements cannot become one of {size}; "
+                "only axes that keep their size may vary"
+            )
         # The coordinate is (2*extent*i + offset) / (2*size).
         offset = extent - size if workload.text("coordinates") == "half_pixel" else 0
         offset += {
@@ -105,7 +114,7 @@ class Resize(Template):
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """One stage `y` over the output's axes d0, d1, ..."""
-        shape, sizes = workload.shape("shape"), workload.shape("sizes")
+        shape, sizes = workload.extents("shape"), workload.extents("sizes")
         axes = tuple(axis(f"d{i}", size) for i, size in enumerate(sizes))
         pairs = zip(axes, shape, sizes, strict=True)
         places = [self._near(workload, a.var, extent, size) for a, extent, size in pairs]

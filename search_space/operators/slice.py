@@ -27,9 +27,9 @@ class Slice(Template):
     operator = "slice"
     summary = "a box of a tensor"
     parameters = (
-        Parameter("shape", "of the input, e.g. 1x64x56x56", text=True),
-        Parameter("starts", "first element of each axis, e.g. 0x32x0x0", text=True),
-        Parameter("sizes", "elements taken of each axis, e.g. 1x32x56x56", text=True),
+        Parameter("shape", "of the input, e.g. 1x64x56x56", text=True, varies=True),
+        Parameter("starts", "first element of each axis, e.g. 0x32x0x0", text=True, varies=True),
+        Parameter("sizes", "elements taken of each axis, e.g. 1x32x56x56", text=True, varies=True),
         Parameter("steps", "distance of elements taken, e.g. 1x1x2x2 (default: all 1)", ""),
     )
     examples = (
@@ -38,6 +38,11 @@ class Slice(Template):
         "slice shape=3x131 starts=2x130 sizes=2x44 steps=-1x-3",
         "slice shape=1009 starts=500 sizes=509 dtype=int64",
         "slice shape=4x5 starts=3x4 sizes=1x1",
+    )
+    varying = (
+        "slice shape=[b]x[s+2]x20 starts=0x2x0 sizes=[b]x[s]x20",
+        "slice shape=[b]x[s]x3 starts=0x[s-1]x0 sizes=[b]x1x3",
+        "slice shape=37x[2*s] starts=1x0 sizes=9x[s] steps=4x2",
     )
 
     def check(self, workload: Workload) -> None:
@@ -56,13 +61,16 @@ class Slice(Template):
 
     def _box(self, workload: Workload) -> tuple[tuple[int, ...], ...]:
         shape, starts, sizes = (workload.shape(name) for name in ("shape", "starts", "sizes"))
-        return shape, starts, sizes, workload.shape("steps") or (1,) * len(shape)
+        return shape, starts, sizes, self._steps(workload)
+
+    def _steps(self, workload: Workload) -> tuple[int, ...]:
+        return workload.shape("steps") or (1,) * len(workload.extents("shape"))
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.shape("shape"), workload.dtype),)
+        return (Operand("x", workload.extents("shape"), workload.dtype),)
 
     def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.shape("sizes"), workload.dtype, "output")
+        return Operand("y", workload.extents("sizes"), workload.dtype, "output")
 
     def flops(self, workload: Workload) -> int:
         return 0
@@ -75,7 +83,9 @@ class Slice(Template):
         return result
 
     def _spans(self, workload: Workload) -> tuple[Span, ...]:
-        return merge([Span(*each) for each in zip(*self._box(workload), strict=True)])
+        shape, starts, sizes = (workload.extents(name) for name in ("shape", "starts", "sizes"))
+        steps = self._steps(workload)
+        return merge([Span(*each) for each in zip(shape, starts, sizes, steps, strict=True)])
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """One stage `y` over the merged axes d0, d1, ..."""

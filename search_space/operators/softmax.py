@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents, product
-from tilesmith.search_space.ir.expression import Expr
+from tilesmith.search_space.ir.expression import Expr, ExprLike
 from tilesmith.search_space.ir.scalar import Scalar, call, load
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
@@ -30,7 +30,7 @@ class Softmax(Template):
     operator = "softmax"
     summary = "softmax or log-softmax along one axis"
     parameters = (
-        Parameter("shape", "of input and output, e.g. 1536x128", text=True),
+        Parameter("shape", "of input and output, e.g. 1536x128", text=True, varies=True),
         Parameter("axis", "normalised over; negative counts from the end", -1, minimum=-8),
         Parameter("log", "1 gives the logarithm", 0, minimum=0),
     )
@@ -43,6 +43,11 @@ class Softmax(Template):
         "softmax shape=2x11x19 axis=1",
         "softmax shape=13x5 axis=0 log=1",
     )
+    varying = (
+        "softmax shape=[b]x3x[s]",
+        "softmax shape=[n]x48 log=1",
+        "softmax shape=2x[s]x[t] axis=1",
+    )
 
     def check(self, workload: Workload) -> None:
         shape, position = workload.shape("shape"), workload.integer("axis")
@@ -53,10 +58,10 @@ class Softmax(Template):
             )
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.shape("shape"), workload.dtype),)
+        return (Operand("x", workload.extents("shape"), workload.dtype),)
 
     def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.shape("shape"), workload.dtype, "output")
+        return Operand("y", workload.extents("shape"), workload.dtype, "output")
 
     def flops(self, workload: Workload) -> int:
         return 5 * product(workload.shape("shape"))
@@ -68,9 +73,9 @@ class Softmax(Template):
         log = workload.integer("log")
         return np.asarray(shifted - np.log(total) if log else np.exp(shifted) / total)
 
-    def _split(self, workload: Workload) -> tuple[int, int, int]:
+    def _split(self, workload: Workload) -> tuple[ExprLike, ExprLike, ExprLike]:
         """Elements before, along and after the axis."""
-        shape = workload.shape("shape")
+        shape = workload.extents("shape")
         position = workload.integer("axis") % len(shape)
         return product(shape[:position]), shape[position], product(shape[position + 1 :])
 
@@ -78,7 +83,7 @@ class Softmax(Template):
         """Stages m, e, s, t (1/s or log s) and y over rows r, columns k (and neighbours i)."""
         rows, length, neighbours = self._split(workload)
         r, k = axis("r", rows), axis("k", length)
-        across = (axis("i", neighbours),) if neighbours > 1 else ()
+        across = () if neighbours == 1 else (axis("i", neighbours),)
         row = (r, *across)
         one = tuple(a.var for a in row)
         x, e = self._load("x", r, k.var, across), self._load("e", r, k.var, across)

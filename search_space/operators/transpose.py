@@ -29,7 +29,7 @@ class Transpose(RelayoutTemplate):
     operator = "transpose"
     summary = "a permutation of the axes"
     parameters = (
-        Parameter("shape", "of the input, e.g. 1x128x12x64", text=True),
+        Parameter("shape", "of the input, e.g. 1x128x12x64", text=True, varies=True),
         Parameter("perm", "input axis of each output axis, e.g. 0x2x1x3", text=True),
     )
     examples = (
@@ -40,6 +40,11 @@ class Transpose(RelayoutTemplate):
         "transpose shape=1009 perm=0",
         "transpose shape=18x1x34 perm=2x1x0 dtype=int64",
         "transpose shape=4x1x5 perm=1x0x2",
+    )
+    varying = (
+        "transpose shape=[b]x[s]x3x20 perm=0x2x1x3",
+        "transpose shape=[s]x19 perm=1x0",
+        "transpose shape=2x[s]x[t] perm=0x2x1",
     )
 
     def check(self, workload: Workload) -> None:
@@ -52,10 +57,10 @@ class Transpose(RelayoutTemplate):
             )
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.shape("shape"), workload.dtype),)
+        return (Operand("x", workload.extents("shape"), workload.dtype),)
 
     def output(self, workload: Workload) -> Operand:
-        shape = workload.shape("shape")
+        shape = workload.extents("shape")
         order = workload.shape("perm")
         return Operand("y", tuple(shape[p] for p in order), workload.dtype, "output")
 
@@ -66,6 +71,6 @@ class Transpose(RelayoutTemplate):
         return np.transpose(inputs["x"], workload.shape("perm"))
 
     def relayout(self, workload: Workload) -> Relayout:
-        shape = workload.shape("shape")
+        shape = workload.extents("shape")
         target = Layout.permuted(workload.shape("perm"))
         return Relayout.of(shape, Layout.plain(len(shape)), target)

@@ -53,9 +53,9 @@ class Tensor:
     @property
     def shape(self) -> tuple[int, ...]:
         """The extents as numbers: only of a tensor that does not vary."""
-        found = tuple(extent for extent in self.extents if isinstance(extent, int))
-        assert len(found) == len(self.extents), (self.name, self.extents)
-        return found
+        found = tuple(as_expr(extent).constant for extent in self.extents)
+        assert None not in found, (self.name, self.extents)
+        return tuple(extent or 0 for extent in found)
 
     @classmethod
     def literal(cls, name: str, values: NDArray[np.float64]) -> Tensor:

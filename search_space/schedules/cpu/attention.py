@@ -11,6 +11,7 @@ from math import prod
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import PreparingScheduler, schedules
 from tilesmith.search_space.schedules.cpu.attention_schedule import CpuAttentionSchedule
+from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import (
     Constraint,
@@ -52,6 +53,11 @@ def pays(workload: Workload, target: Target) -> bool:
 
 class CpuAttentionSpace(CpuAttentionSchedule):
     """Space of one attention."""
+
+    def __init__(self, workload: Workload, target: Target) -> None:
+        super().__init__(workload, target)
+        self.m, self.n, self.k = (workload.integer(name) for name in "mnk")
+        self.batch, self.heads = workload.integer("batch"), workload.integer("heads")
 
     def space(self) -> SearchSpace:
         return SearchSpace((self._keys(), self._queries()))
@@ -152,3 +158,6 @@ class CpuAttention(PreparingScheduler):
 
     def prepare(self, workload: Workload, target: Target) -> CpuAttentionSpace:
         return CpuAttentionSpace(workload, target)
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        return CpuAttentionSchedule(workload, target).schedule(structure)

@@ -47,8 +47,6 @@ class CpuAttentionSchedule:
     def __init__(self, workload: Workload, target: Target) -> None:
         self.workload, self.target = workload, target
         self.width = Attention.width(workload)
-        self.m, self.n, self.k = (workload.integer(name) for name in "mnk")
-        self.batch, self.heads = workload.integer("batch"), workload.integer("heads")
         self.lanes = vector_width(target)
 
     def schedule(self, structure: Config) -> Schedule:
@@ -104,7 +102,9 @@ class CpuAttentionSchedule:
 
     def _rows(self, s: Schedule) -> Schedule:
         """Powers and sums of one query at a time, some vectors of keys in each step."""
-        vectors = accumulator_counts(self.n, self.lanes, VECTORS)[-1]
+        keys = self.workload.extent("n")
+        filled = keys if isinstance(keys, int) else VECTORS * self.lanes
+        vectors = accumulator_counts(filled, self.lanes, VECTORS)[-1]
         s = s.compute_at("p", *BLOCK).compute_at("t", *BLOCK)
         s = s.split("p", "j", self.lanes, "jv", "lane").split("p", "jv", vectors, "jt", "ji")
         s = s.unroll("p", "ji").vectorize("p", "lane")

@@ -64,7 +64,7 @@ class RelayoutSpace:
             "y", self.relayout.target
         )
         source, target = self._inner
-        for position in range(len(self.relayout.shape)):
+        for position in range(len(self.relayout.extents)):
             factor = self._factor(position)
             if factor or position in self._inner:
                 d = f"d{position}"

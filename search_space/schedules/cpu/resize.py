@@ -75,6 +75,8 @@ def _is_image(workload: Workload) -> bool:
 
 def _period(workload: Workload, lanes: int) -> int:
     """Lanes in use: most that a whole number of the pattern's periods fills."""
-    extent, size = workload.shape("shape")[-1], workload.shape("sizes")[-1]
+    extent, size = (workload.extents(name)[-1] for name in ("shape", "sizes"))
+    if not isinstance(extent, int) or not isinstance(size, int):
+        return lanes
     period = size // gcd(extent, size)
     return lanes // period * period if period <= lanes else lanes

@@ -65,6 +65,17 @@ class CpuSoftmax(CpuScheduler):
         fixed = {"algorithm": "along", "row": keep}
         return Config.of({**fixed, "accumulators": counts[-1], "rows": several, "unroll": 1})
 
+    def varying(
+        self, workload: Workload, largest: Workload, target: Target, config: Config
+    ) -> Config:
+        """Rows whose length varies do not stand in registers."""
+        same = _split(workload)[1] == _split(largest)[1]
+        if same or config["algorithm"] != "registers":
+            return config
+        kept = {name: config[name] for name in ("accumulators", "rows")}
+        row = "recomputed" if workload.integer("log") else "buffer"
+        return Config.of({**kept, "algorithm": "along", "row": row, "unroll": 1})
+
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         lanes = vector_width(target)
         schedule = Schedule(compute_of(workload))

@@ -1,0 +1,46 @@
+"""Every operator whose parameters may vary gives numpy's numbers at every size, compiled once.
+
+The tests walk over the registry, so an operator is covered by its template's `varying`.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+from tests.conformance.varying_checks import check_varying
+from tilesmith.codegen.host import host_target
+from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.search_space.ir.sizes import Size, samples
+from tilesmith.search_space.template import templates
+from tilesmith.search_space.workload import Workload
+
+TEXTS = [text for name in templates for text in templates[name].varying]
+FIRST = [templates[name].varying[0] for name in templates if templates[name].varying]
+MOST = 37
+
+
+def ranges(workload: Workload) -> tuple[Size, ...]:
+    return tuple(Size(name, 1, MOST) for name in sorted(workload.sizes))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_texts_are_canonical_and_have_numbers(text: str) -> None:
+    workload = Workload.parse(text)
+    assert Workload.parse(workload.key) == workload
+    for values in samples(ranges(workload)):
+        assert workload.at(values).sizes == frozenset()
+
+
+@pytest.mark.parametrize("text", FIRST)
+def test_one_object_is_right_at_every_size(text: str) -> None:
+    workload, target = Workload.parse(text), host_target()
+    sizes = ranges(workload)
+    typical = {size.name: 19 + position for position, size in enumerate(sizes)}
+    usual = workload.at(typical)
+    rng = np.random.default_rng(zlib.crc32(text.encode()))
+    configs = {default_of(usual, target), *space_of(usual, target).sample(rng, 1)}
+    for config in sorted(configs, key=lambda c: c.key):
+        check_varying(workload, sizes, typical, config, rng, samples(sizes, (16,)))

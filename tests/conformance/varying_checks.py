@@ -1,0 +1,45 @@
+"""What a kernel for sizes that vary must do: give numpy's numbers at every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from tests.conformance.template_checks import expected, physical, random_inputs
+from tilesmith.codegen.host import host_target
+from tilesmith.codegen.native.kernel import NativeKernel, compile_varying
+from tilesmith.search_space.ir.sizes import Size
+from tilesmith.search_space.scheduling.layout import Layout
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+
+
+def check_varying(
+    workload: Workload,
+    sizes: tuple[Size, ...],
+    typical: Mapping[str, int],
+    config: Config,
+    rng: np.random.Generator,
+    values: Iterable[Mapping[str, int]],
+) -> None:
+    """Compile one configuration once, run it at many sizes and compare."""
+    template = template_of(workload.operator)
+    kernel = NativeKernel(compile_varying(workload, sizes, typical, host_target(), config))
+    for at in values:
+        concrete = workload.at(at)
+        inputs = random_inputs(concrete, rng)
+        want = expected(concrete, inputs)
+        got = kernel(physical(template, concrete, config, inputs), at)
+        layout = template.layouts(concrete, config)[1]
+        if layout:
+            named = Layout.parse(layout)
+            got = named.unpack(got.reshape(named.concrete_shape(want.shape)), want.shape)
+        where = f"{concrete.key} | {config.key} | of {workload.key}"
+        got = got.reshape(want.shape)
+        if want.dtype.kind in "iub":
+            np.testing.assert_array_equal(got, want, err_msg=where)
+            continue
+        scale = max(1.0, float(np.max(np.abs(want), initial=0)))
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5 * scale, err_msg=where)
