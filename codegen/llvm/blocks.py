@@ -60,6 +60,8 @@ class BlockEmitter:
         if condition is False:
             return
         mask = self.values.lane_condition(tuple(by_lane), lane) if lane and by_lane else None
+        if lane is not None and lane.bits is not None:
+            mask = lane.bits if mask is None else self.builder.and_(lane.bits, mask)
         if condition is True:
             self._write(block, lane, mask)
             return

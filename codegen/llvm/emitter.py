@@ -48,6 +48,7 @@ from tilesmith.search_space.ir.program import (
     blocks,
     walk,
 )
+from tilesmith.search_space.ir.ragged import most_of
 from tilesmith.search_space.ir.scalar import loads
 from tilesmith.search_space.target import Target
 
@@ -123,6 +124,7 @@ class FunctionEmitter:
 
     def _read_sizes(self) -> None:
         """Sizes are known from the beginning on."""
+        self.index.varying = bool(self.program.sizes)
         for position, size in enumerate(self.program.sizes):
             values = self.function.arguments[len(self.program.parameters)]
             address = self.entry.gep(values, INDEX(position), INDEX)
@@ -274,14 +276,27 @@ class FunctionEmitter:
         )
 
     def _vector(self, loop: Loop) -> None:
-        extent = self._extent(loop)
-        if extent <= 0:
+        lane = self._lane(loop)
+        if lane.active <= 0:
             return
-        lane = Lane(loop.variable, max(self.width, extent), extent)
         self.values.enter_lane(lane)
         for block in blocks(loop.body):
             self.blocks.emit(block, lane)
         del self.index.environment[loop.variable]
+
+    def _lane(self, loop: Loop) -> Lane:
+        """The lanes of a vector loop; those in use may be known at run time only."""
+        most = most_of(loop.extent) if self.program.sizes else None
+        if loop.extent.constant is not None or most is None:
+            extent = self._extent(loop)
+            return Lane(loop.variable, max(self.width, extent), extent)
+        width = max(self.width, most)
+        count = self.index.value(loop.extent)
+        key = ("lanes", count, width)
+        bits = self.index.remembered(key)
+        if bits is None:
+            bits = self.index.remember(key, self.values.first_lanes(count, width))
+        return Lane(loop.variable, width, width, bits)
 
     def _if(self, statement: If) -> None:
         condition = self.values.condition(statement.condition)

@@ -95,12 +95,14 @@ class IndexEmitter:
     """Emits index arithmetic into `builder`; `environment` maps variables to integers or values.
 
     `read` loads an element of an integer tensor as a 64-bit value (who knows the memory sets it).
+    `varying`: strides are known at run time only, and what sums have in common is computed once.
     """
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
         self.environment: dict[str, Index] = {}
         self.read: Callable[[str, Index], Value] | None = None
+        self.varying = False
         self._scopes: list[dict[object, Value]] = [{}]
 
     def push(self) -> None:
@@ -167,6 +169,11 @@ class IndexEmitter:
         known = self.remembered(runtime)
         if known is not None:
             return known
+        if self.varying and len(runtime) > 1:
+            value, factor = runtime[-1]
+            term = value if factor == 1 else self.sum(runtime[-1:])
+            common = self.sum(runtime[:-1])
+            return self.remember(runtime, self.builder.add(common, term, flags="nsw"))
         total: Value | None = None
         for value, factor in runtime:
             term = value if factor == 1 else self.builder.mul(value, INDEX(factor), flags="nsw")

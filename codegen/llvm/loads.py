@@ -40,11 +40,15 @@ _FIRST = INDEX(0)
 
 @dataclass(frozen=True)
 class Lane:
-    """The vector loop around a block: its variable, vector width, and lanes really in use."""
+    """The vector loop around a block: its variable, vector width, and lanes really in use.
+
+    `bits`: where their number is known at run time only, which they are; the first always is.
+    """
 
     variable: str
     width: int
     active: int
+    bits: Value | None = None
 
 
 @dataclass
@@ -150,13 +154,16 @@ class LoadEmitter:
         if access.buffer in self.registers:
             return self.registers.load(access.buffer, number, bool(compiled.stride), runtime)
         vector = lane is not None and compiled.stride == 1
+        if lane is not None and compiled.stride == 0 and mask is lane.bits:
+            mask = None
         if lane is not None and (
             compiled.stride not in (0, 1) or (mask is not None and not vector)
         ):
             return self._load_lanes(access, lane, mask)
-        shape = (lane.width, lane.active) if vector and lane else None
+        shape = (lane.width, lane.active, mask) if vector and lane else None
         key = ("load", access.buffer, number, runtime, shape)
-        fixed = access.buffer not in self.memory.written and mask is None
+        whole = mask is None or (lane is not None and mask is lane.bits)
+        fixed = access.buffer not in self.memory.written and whole
         known = self.index.remembered(key) if fixed else None
         if known is not None:
             return known

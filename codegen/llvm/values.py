@@ -159,6 +159,12 @@ class ValueEmitter(LoadEmitter):
         assert total is not None
         return total
 
+    def first_lanes(self, count: Value, width: int) -> Value:
+        """Bits of the first `count` lanes."""
+        kind = vector(INT32, width)
+        ends = self.splat(self.builder.convert("trunc", count, INT32), width)
+        return self.builder.icmp_signed(">", ends, lanes(kind, list(range(width))))
+
     def _lane_compare(self, expression: Expr, lane: Lane) -> Value:
         values = self._in_lanes(expression, lane, INT32)
         return self.builder.icmp_signed(">=", values, literal(values.type, 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.search_space.ir.program import Program, Statement
-from tilesmith.search_space.ir.ragged import finish_tails
+from tilesmith.search_space.ir.ragged import finish_tails, within_ranges
 from tilesmith.search_space.ir.simplification import peel_tails, simplify
 from tilesmith.search_space.ir.specialisation import decide, specialise
 
@@ -23,6 +23,7 @@ def finish(program: Program) -> Program:
     def decided(statement: Statement) -> Statement:
         return specialise(decide(statement))
 
+    program = within_ranges(program) if program.sizes else program
     prologue = decided(peeled(program.prologue)) if program.prologue is not None else None
     whole = replace(program, body=peeled(program.body), prologue=prologue)
     if program.sizes:

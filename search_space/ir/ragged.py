@@ -7,14 +7,14 @@ is, `cut` parts full tiles from short ones:
     -->  for t in n//12: unroll i in 12: s
          for u in (n + 11)//12 - n//12: unroll i in min(12, n - 12*(n//12 + u)): s
 
-and `settle` makes constants of what is left:
+and `settle` makes constants of unrolled extents that are left:
 
-    vector i in min(16, e): s    -->  vector i in 16: s where e - 1 - i >= 0          (a mask)
     unroll i in min(4, e): s     -->  for i in min(4, e): s               (no register hangs on i)
                                  -->  a copy of s for each length that the tail may have
 
-Valid in: tile sizes bound, constant tails peeled. Valid out: the same values, and every extent of
-an unrolled or vector loop is a constant.
+Valid in: tile sizes bound, constant tails peeled. Valid out: the same values; the extent of an
+unrolled loop is a constant, that of a vector loop, too, or it has an end (`most_of`): the loop runs
+under a mask, its first lane always in use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from tilesmith.search_space.ir.expression import (
     Atom,
     Expr,
     Monomial,
+    apply,
     const,
+    element,
     floordiv,
     maximum,
     minimum,
@@ -37,7 +39,6 @@ from tilesmith.search_space.ir.expression import (
 )
 from tilesmith.search_space.ir.program import (
     Allocate,
-    Block,
     Buffer,
     If,
     Intrinsic,
@@ -55,6 +56,37 @@ from tilesmith.search_space.ir.ranges import nonnegative
 from tilesmith.search_space.ir.scalar import loads
 from tilesmith.search_space.ir.simplification import fold, minima, peel_tails, simplify, substitute
 from tilesmith.search_space.ir.sizes import Size, limits
+
+_REAL = ("serial", "parallel")
+
+
+def within_ranges(program: Program) -> Program:
+    """The same with everything decided that the ranges of the sizes decide."""
+    sizes = {size.name for size in program.sizes}
+
+    def index(expression: Expr) -> Expr:
+        if expression.constant is not None or not expression.variables() & sizes:
+            return expression
+        found = expression.map_atoms(atom)
+        if found.variables() and found.variables() <= sizes:
+            low, high = limits(found, program.sizes)
+            return const(low) if low == high else found
+        return found
+
+    def atom(found: Atom) -> Expr:
+        if found.kind == "var":
+            return Expr((((found,), 1),))
+        left, right = (index(operand) for operand in found.operands)
+        difference = left - right
+        if found.kind in ("min", "max") and difference.variables() <= sizes:
+            low, high = limits(difference, program.sizes)
+            if high <= 0 or low >= 0:
+                return left if (high <= 0) == (found.kind == "min") else right
+        if found.kind == "element":
+            return element(found.name, left, right)
+        return apply(found.kind, left, right)
+
+    return replace(program, body=transform(program.body, index))
 
 
 def finish_tails(program: Program) -> Program:
@@ -89,8 +121,8 @@ def _roomy(sizes: Many[Size]) -> Callable[[Buffer], Buffer]:
 def cut(statement: Statement) -> Statement:
     """Part full tiles from short ones; see the module's docstring."""
     match statement:
-        case Loop(_, _, kind, body) if kind in ("serial", "parallel"):
-            return _cut_loop(replace(statement, body=cut(body)))
+        case Loop(_, _, kind) if kind in ("serial", "parallel"):
+            return cut_loop(statement)
         case Loop() | Intrinsic() | Allocate():
             return replace(statement, body=cut(statement.body))
         case Sequence(statements):
@@ -102,39 +134,124 @@ def cut(statement: Statement) -> Statement:
             return statement
 
 
-def _cut_loop(loop: Loop) -> Statement:
+def cut_loop(loop: Loop) -> Statement:
+    """One loop, and those inside."""
     found = list(_remainders(loop))
     if not found:
-        return loop
-    full, main = found[0][1], loop.body
-    for atom, count in found:
-        full, main = minimum(full, count), fold(main, atom)
-    main = simplify(main)
+        return replace(loop, body=cut(loop.body))
+    full, main = found[0].count, loop.body
+    for tail in found:
+        full, main = minimum(full, tail.count), fold(main, tail.atom)
+    main = cut(simplify(peel_tails(simplify(main))))
+    rest = roll(loop.body)
+    if all(tail.count == full for tail in found):
+        rest = transform(rest, _shorter(found))
     if loop.kind == "parallel":  # one loop, so that threads share the short tiles too
-        whole = simplify_if((full - 1 - var(loop.variable),), main, loop.body)
-        return replace(loop, body=whole)
+        return replace(loop, body=simplify_if((full - 1 - var(loop.variable),), main, cut(rest)))
     first = full if nonnegative(full) else maximum(full, ZERO)
-    rest = substitute(loop.body, {loop.variable: full + var(loop.variable)})
-    short = replace(loop, extent=loop.extent - first, body=rest)
-    return sequence(replace(loop, extent=minimum(full, loop.extent), body=main), simplify(short))
+    rest = substitute(rest, {loop.variable: full + var(loop.variable)})
+    short = simplify(replace(loop, extent=loop.extent - first, body=rest))
+    inside = replace(short, body=cut(short.body)) if isinstance(short, Loop) else cut(short)
+    return sequence(replace(loop, extent=minimum(full, loop.extent), body=main), inside)
 
 
-def _remainders(loop: Loop) -> Iterator[tuple[Atom, Expr]]:
-    """Each `min(f, n - p*t)` in an unrolled extent inside, t the loop's variable, and for how many
-    iterations it is f."""
-    tops = {s.variable: _most(s.extent) for s in walk(loop.body) if isinstance(s, Loop)}
+@dataclass(frozen=True)
+class _Tail:
+    """`min(whole, rest)` in an unrolled extent, and for how many iterations of a loop around it is
+    `whole`. `exact`: beyond them it is less."""
+
+    atom: Atom
+    whole: int
+    rest: Expr
+    count: Expr
+    exact: bool
+
+
+def _remainders(loop: Loop) -> Iterator[_Tail]:
+    """Tails that a loop's variable decides, but for those that a loop inside decides."""
+    tops = {s.variable: most_of(s.extent) for s in walk(loop.body) if isinstance(s, Loop)}
+    real = {s.variable for s in walk(loop.body) if isinstance(s, Loop) and s.kind in _REAL}
     seen: set[Atom] = set()
     for found in walk(loop.body):
         if not isinstance(found, Loop) or found.kind not in ("unroll", "vector"):
             continue
         for atom in minima(found.extent):
             whole, rest = atom.operands if atom.operands[0].constant else atom.operands[::-1]
-            if atom in seen or whole.constant is None or loop.variable not in rest.variables():
+            names = rest.variables()
+            if atom in seen or whole.constant is None or loop.variable not in names or names & real:
                 continue
             seen.add(atom)
             count = _full(loop.variable, whole.constant, rest, tops)
             if count is not None:
-                yield atom, count
+                exact = found.kind == "unroll" and not names & tops.keys()
+                yield _Tail(atom, whole.constant, rest, count, exact)
+
+
+def _shorter(tails: Many[_Tail]) -> Callable[[Expr], Expr]:
+    """What tails are beyond the full ones: less than whole."""
+    less = {t.atom: minimum(t.whole - 1, t.rest) for t in tails if t.exact}
+
+    def index(expression: Expr) -> Expr:
+        if not any(atom in less for atom in expression.atoms()):
+            return expression
+        return expression.map_atoms(lambda atom: less.get(atom) or Expr((((atom,), 1),)))
+
+    return index
+
+
+def roll(statement: Statement) -> Statement:
+    """Steps that were unrolled, in one serial loop: short tiles come in many lengths, and each has
+    a copy of the code.
+
+    for t in ceil(n/4): unroll u in min(4, n - 4*t): s(4*t + u)   -->  for u in n: s(u)
+    """
+    match statement:
+        case Loop(_, _, "serial", Loop(_, _, "unroll")):
+            rolled = _rolled(statement)
+            return replace(rolled, body=roll(rolled.body))
+        case Loop() | Intrinsic() | Allocate():
+            return replace(statement, body=roll(statement.body))
+        case Sequence(statements):
+            return sequence(*(roll(s) for s in statements))
+        case If(condition, then, otherwise):
+            other = roll(otherwise) if otherwise is not None else None
+            return If(condition, roll(then), other)
+        case _:
+            return statement
+
+
+def _rolled(loop: Loop) -> Loop:
+    inner = loop.body
+    assert isinstance(inner, Loop)
+    whole = most_of(inner.extent)
+    ends = [side.substitute({loop.variable: ZERO}) for side in _sides(inner.extent)]
+    steady = whole is not None and all(
+        side.constant == whole or side + whole * var(loop.variable) == end
+        for side, end in zip(_sides(inner.extent), ends, strict=True)
+    )
+    if whole is None or not steady or not _steps(inner, loop.variable, whole):
+        return loop
+    total = loop.extent * whole
+    for end in ends:
+        total = total if end.constant == whole else minimum(total, end)
+    body = substitute(inner.body, {loop.variable: ZERO})
+    return Loop(inner.variable, total, "serial", body)
+
+
+def _steps(inner: Loop, outer: str, whole: int) -> bool:
+    """Whether everything inside moves with whole*outer + inner, and so no register does."""
+    found: list[Expr] = []
+
+    def note(expression: Expr) -> Expr:
+        found.append(expression)
+        return expression
+
+    transform(inner.body, note)
+    for expression in found:
+        fast, slow = expression.coefficient(inner.variable), expression.coefficient(outer)
+        if fast is None or slow is None or slow != fast * whole:
+            return False
+    return True
 
 
 def _full(variable: str, whole: int, rest: Expr, tops: Mapping[str, int | None]) -> Expr | None:
@@ -157,7 +274,7 @@ def _full(variable: str, whole: int, rest: Expr, tops: Mapping[str, int | None])
     return floordiv(others - whole + period, period)
 
 
-def _most(extent: Expr) -> int | None:
+def most_of(extent: Expr) -> int | None:
     """The greatest value of an extent, if a side of its minima says it."""
     known = [side.offset for side in _sides(extent) if _falls(side)]
     return min(known) if known else None
@@ -175,7 +292,7 @@ def _plain(monomial: Monomial) -> bool:
 # -- constants --------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Settler:
-    """Makes extents constant.
+    """Makes the extents of unrolled loops constant.
 
     Attributes:
         fixed: buffers whose indices have to be numbers while code is made.
@@ -189,10 +306,10 @@ class _Settler:
             return self._copies(statement, extent, 0, self._limit(extent))
         match statement:
             case Loop(_, extent, "vector") if extent.constant is None:
-                return self._masked(statement)
-            case Loop(_, extent, "unroll") if extent.constant is None:
                 self._limit(extent)
-                return self.settle(_cut_loop(replace(statement, kind="serial")))
+                return replace(statement, body=self.settle(statement.body))
+            case Loop(_, extent, "unroll") if extent.constant is None:
+                return self.settle(simplify(cut_loop(replace(statement, kind="serial"))))
             case Loop() | Intrinsic() | Allocate():
                 return replace(statement, body=self.settle(statement.body))
             case Sequence(statements):
@@ -204,7 +321,7 @@ class _Settler:
                 return statement
 
     def _limit(self, extent: Expr) -> int:
-        most = _most(extent)
+        most = most_of(extent)
         if most is None:
             raise ScheduleError(
                 f"a loop would be unrolled {extent} times, which varies; choose a configuration "
@@ -239,13 +356,6 @@ class _Settler:
             self._copies(statement, extent, middle, high),
             self._copies(statement, extent, low, middle - 1),
         )
-
-    def _masked(self, loop: Loop) -> Statement:
-        """All lanes, those beyond the end idle."""
-        most = self._limit(loop.extent)
-        ends = [side for side in _sides(loop.extent) if side.constant is None]
-        guard = tuple(end - 1 - var(loop.variable) for end in ends)
-        return replace(loop, extent=const(most), body=_guarded(self.settle(loop.body), guard))
 
     def _chooses(self, loop: Loop) -> bool:
         """Whether the loop's variable chooses a register."""
@@ -282,17 +392,3 @@ def _sides(extent: Expr) -> list[Expr]:
         if atom.kind == "min":
             return [end for side in atom.operands for end in _sides(side)]
     return [extent]
-
-
-def _guarded(statement: Statement, guard: tuple[Expr, ...]) -> Statement:
-    """Blocks that write only where all of `guard` is >= 0."""
-    match statement:
-        case Block():
-            return replace(statement, guard=(*statement.guard, *guard))
-        case Sequence(statements):
-            return sequence(*(_guarded(s, guard) for s in statements))
-        case Allocate() | Intrinsic() | Loop():
-            return replace(statement, body=_guarded(statement.body, guard))
-        case If(condition, then, otherwise):
-            other = _guarded(otherwise, guard) if otherwise is not None else None
-            return If(condition, _guarded(then, guard), other)

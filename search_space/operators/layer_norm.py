@@ -99,8 +99,8 @@ class LayerNorm(Template):
         length = as_expr(product(shape[cut:])).constant
         if length is None:
             raise WorkloadError(
-                f"operator 'layer_norm': shape={workload['shape']} varies along the last axes; only "
-                "how many rows there are may vary"
+                f"operator 'layer_norm': shape={workload['shape']} varies along the last axes; "
+                "only how many rows there are may vary"
             )
         return product(shape[:cut]), length
 

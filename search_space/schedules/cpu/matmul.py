@@ -75,6 +75,17 @@ class BlockedMatmul(CpuScheduler):
             k_block=block_counts(k)[-1],
         )
 
+    def varying(
+        self, workload: Workload, largest: Workload, target: Target, config: Config
+    ) -> Config:
+        """Blocks of everything are of everything at the largest sizes, too."""
+        found = dict(config.items())
+        for axis, tile_size in (("m", "m_tile"), ("k", "k_unroll")):
+            tiles = -(-workload.integer(axis) // config.integer(tile_size))
+            if config.integer(f"{axis}_block") >= tiles:
+                found[f"{axis}_block"] = -(-largest.integer(axis) // config.integer(tile_size))
+        return Config.of(found)
+
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         lanes = vector_width(target)
         schedule = Schedule(compute_of(workload))
