@@ -137,6 +137,12 @@ class Composer:
         """An ONNX operator of one output, in a form that every opset shares."""
         return self._add("", operator, sources, shape, dtype, attributes)
 
+    def newest(
+        self, operator: str, *sources: str, shape: tuple[int, ...], **attributes: Any
+    ) -> str:
+        """An ONNX operator of one float32 output, as the newest opset has it."""
+        return self._add(INTERNAL_DOMAIN, operator, sources, shape, "float32", attributes)
+
     def _add(
         self,
         domain: str,

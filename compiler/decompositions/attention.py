@@ -1,9 +1,12 @@
 """Attention (opset 23 on) -> products, scale, mask and softmax, as older exporters write them.
 
-Sequences of fewer key heads than query heads repeat them; a mask of truth values becomes one of 0
-and the lowest number; causality becomes a mask of constants. A query that may see no key at all has
-a result of zero. Caches of earlier keys, soft caps, windows and results beside the first are left
-to the host.
+    scores = scale Q K' (output 3, mode 0), softcap tanh(scores / softcap) (mode 1),
+    + masks (mode 2), softmax (mode 3), times V
+
+Earlier keys and values come before the new ones, and are outputs 1 and 2 with these. Sequences of
+fewer key heads than query heads repeat them; a single query of each shares its keys among the rows
+of one product instead. What is added to the scores is `attention_masks`'. A query that sees no key
+has a result of 0; where masks are computed at run time, so has one whose scores are not numbers.
 """
 
 from __future__ import annotations
@@ -12,55 +15,49 @@ import math
 
 import numpy as np
 
-from tilesmith.compiler.decomposition import Composer, decompositions
+from tilesmith.compiler.decomposition import Composer, typed_decompositions
+from tilesmith.compiler.decompositions.attention_masks import mask_of
 from tilesmith.compiler.decompositions.repetition import broadcast
 from tilesmith.compiler.graph import Node
 
 _ATTRIBUTES = {
-    "is_causal", "kv_num_heads", "q_num_heads", "scale", "softcap", "softmax_precision",
+    "is_causal", "kv_num_heads", "left_window_size", "q_num_heads", "qk_matmul_output_mode",
+    "right_window_size", "scale", "softcap", "softmax_precision",
 }  # fmt: skip
 """What is known here; any other changes what is computed."""
 
 
-_LOWEST = float(np.finfo(np.float32).min)
-
-
-@decompositions.register("Attention")
-def attention(composer: Composer, node: Node) -> str | None:
+@typed_decompositions.register("Attention")
+def attention(composer: Composer, node: Node) -> tuple[str, ...] | None:
     """See the module's docstring."""
-    earlier = any(node.input(position) for position in (4, 5, 6))
-    if earlier or float(node.attribute("softcap", 0.0)) != 0.0:
-        return None
     if not {name for name, _ in node.attributes} <= _ATTRIBUTES:
         return None
-    if any(composer.dtype(name) != "float32" for name in node.inputs[:3]):
+    numbers = [name for i, name in enumerate(node.inputs) if name and i not in (3, 6)]
+    if any(composer.dtype(name) != "float32" for name in (*numbers, *node.writes)):
         return None
     if node.input(3) and composer.dtype(node.input(3)) not in ("float32", "bool"):
         return None
     query_heads, key_heads = (int(node.attribute(f"{n}_num_heads", 0)) for n in ("q", "kv"))
     query = _heads(composer, node.inputs[0], query_heads)
-    key, value = (_heads(composer, name, key_heads) for name in node.inputs[1:3])
-    batch, heads, rows, depth = composer.dims(query)
-    keys, repeated = composer.dims(key)[2], heads // composer.dims(key)[1]
-    key, value = (_repeated(composer, name, repeated) for name in (key, value))
-    shape = (batch, heads, rows, keys)
-    turned = composer.transpose(key, (0, 1, 3, 2))
-    scores = composer.apply("MatMul", query, turned, shape=shape)
-    scale = float(node.attribute("scale", 0.0)) or 1.0 / math.sqrt(depth)
-    scores = composer.pointwise("Mul", scores, composer.number(scale))
-    for mask in _masks(composer, node, rows, keys):
-        if composer.dims(mask)[-1] != keys:
-            return None
-        scores = composer.pointwise("Add", scores, mask)
-    weights = composer.apply("Softmax", scores, shape=shape, axis=-1)
-    width = composer.dims(value)[3]
-    mixed = composer.apply("MatMul", weights, value, shape=(batch, heads, rows, width))
-    if seeing := _seeing(composer, node, rows, keys):
-        mixed = composer.pointwise("Mul", mixed, seeing)
-    if len(composer.dims(node.writes[0])) == 4:
-        return mixed
-    joined = composer.transpose(mixed, (0, 2, 1, 3))
-    return composer.view(joined, (batch, rows, heads * width))
+    key, value = (
+        _with_earlier(composer, _heads(composer, node.inputs[i], key_heads), node.input(i + 3))
+        for i in (1, 2)
+    )
+    batch, heads, rows, _ = composer.dims(query)
+    shape = (batch, heads, rows, composer.dims(key)[2])
+    earlier = composer.dims(node.input(4))[2] if node.input(4) else 0
+    mask, guard = mask_of(composer, node, shape, earlier)
+    shared = heads // composer.dims(key)[1]
+    if shared > 1 and rows == 1:
+        result, shown = _together(composer, node, (query, key, value), (mask, guard))
+    else:
+        keys, values = (_repeated(composer, name, shared) for name in (key, value))
+        result, shown = _weighed(composer, node, (query, keys, values), (mask, guard))
+    if node.writes[0] and len(composer.dims(node.writes[0])) == 3:
+        width = composer.dims(value)[3]
+        joined = composer.transpose(result, (0, 2, 1, 3))
+        result = composer.view(joined, (batch, rows, heads * width))
+    return result, key, value, shown
 
 
 def _heads(composer: Composer, name: str, heads: int) -> str:
@@ -74,6 +71,12 @@ def _heads(composer: Composer, name: str, heads: int) -> str:
     )
 
 
+def _with_earlier(composer: Composer, name: str, earlier: str) -> str:
+    if not earlier or not composer.dims(earlier)[2]:
+        return name
+    return composer.concat(2, earlier, name)
+
+
 def _repeated(composer: Composer, name: str, times: int) -> str:
     """Each head `times` times."""
     if times == 1:
@@ -84,32 +87,90 @@ def _repeated(composer: Composer, name: str, times: int) -> str:
     return composer.view(whole, (batch, heads * times, length, features))
 
 
-def _masks(composer: Composer, node: Node, rows: int, keys: int) -> list[str]:
-    """What is added to the scores."""
-    found: list[str] = []
-    if name := node.input(3):
-        if composer.dtype(name) == "bool":
-            low, zero = composer.number(_LOWEST), composer.number(0.0)
-            name = composer.pointwise("Where", name, zero, low)
-        found.append(name)
-    if int(node.attribute("is_causal", 0)):
-        below = np.tril(np.ones((rows, keys), dtype=bool))
-        found.append(composer.constant(np.where(below, np.float32(0), np.float32(-np.inf))))
-    return found
+def _together(
+    composer: Composer, node: Node, operands: tuple[str, str, str], masking: tuple[str, bool]
+) -> tuple[str, str]:
+    """One query of each head: those that share keys are the rows of one product."""
+    query, key, value = operands
+    (batch, heads, _, depth), groups = composer.dims(query), composer.dims(key)[1]
+    mask, guard = masking
+    if mask and len(composer.dims(mask)) == 4 and composer.dims(mask)[1] > 1:
+        lead, _, _, keys = composer.dims(mask)
+        mask = composer.view(mask, (lead, groups, heads // groups, keys))
+    rows = composer.view(query, (batch, groups, heads // groups, depth))
+    result, shown = _weighed(composer, node, (rows, key, value), (mask, guard))
+    width, keys = composer.dims(value)[3], composer.dims(key)[2]
+    if shown:
+        shown = composer.view(shown, (batch, heads, 1, keys))
+    return composer.view(result, (batch, heads, 1, width)), shown
 
 
-def _seeing(composer: Composer, node: Node, rows: int, keys: int) -> str:
-    """1 for queries that see a key, 0 for others; "" where all are sure to."""
-    mask, causal = node.input(3), int(node.attribute("is_causal", 0))
-    if not mask or composer.dtype(mask) != "bool":
-        return ""
-    below = np.tril(np.ones((rows, keys), dtype=bool)) if causal else np.ones((1, 1), dtype=bool)
-    known = composer.value(mask)
-    if known is not None and bool((known & below).any(axis=-1).all()):
-        return ""
-    shown = composer.pointwise("Where", mask, composer.number(1.0), composer.number(0.0))
-    if causal:
-        shown = composer.pointwise("Mul", shown, composer.constant(below.astype(np.float32)))
-    last = composer.constant(np.array([-1]))
-    shape = (*composer.dims(shown)[:-1], 1)
-    return composer.apply("ReduceMax", shown, last, shape=shape, keepdims=1)
+def _weighed(
+    composer: Composer, node: Node, operands: tuple[str, str, str], masking: tuple[str, bool]
+) -> tuple[str, str]:
+    """Values mixed by the softmax of scores, and the output that shows the scores ("")."""
+    query, key, value = operands
+    shape = (*composer.dims(query)[:3], composer.dims(key)[2])
+    turned = composer.transpose(key, (0, 1, 3, 2))
+    scores = composer.apply("MatMul", query, turned, shape=shape)
+    stated = node.attribute("scale")
+    scale = 1.0 / math.sqrt(composer.dims(query)[3]) if not stated else float(stated)
+    scores = composer.pointwise("Mul", scores, composer.number(scale))
+    stages = [scores]
+    if cap := float(node.attribute("softcap", 0.0)):
+        inner = composer.pointwise("Tanh", composer.pointwise("Div", scores, composer.number(cap)))
+        scores = composer.pointwise("Mul", inner, composer.number(cap))
+    stages.append(scores)
+    mask, guard = masking
+    scores = composer.pointwise("Add", scores, mask) if mask else scores
+    stages.append(scores)
+    weights = composer.apply("Softmax", scores, shape=shape, axis=-1)
+    if guard:
+        undefined = composer.pointwise("IsNaN", weights, dtype="bool")
+        weights = composer.pointwise("Where", undefined, composer.number(0.0), weights)
+    stages.append(weights)
+    mixed = (*shape[:3], composer.dims(value)[3])
+    result = composer.apply("MatMul", weights, value, shape=mixed)
+    shown = len(node.outputs) > 3 and bool(node.outputs[3])
+    return result, stages[int(node.attribute("qk_matmul_output_mode", 0))] if shown else ""
+
+
+@typed_decompositions.register("TensorScatter")
+def tensor_scatter(composer: Composer, node: Node) -> str | None:
+    """Where a place of the cache is one that is written, the update's, else what was there."""
+    past, update, starts = node.input(0), node.input(1), node.input(2)
+    if composer.dtype(past) != "float32":
+        return None
+    shape, given = composer.dims(past), composer.dims(update)
+    axis = int(node.attribute("axis", -2)) % len(shape)
+    extent, length, rest = shape[axis], given[axis], len(shape) - 1 - axis
+    places = np.arange(extent).reshape(-1, *(1,) * rest)
+    own = composer.constant(places)
+    if starts:
+        lead = composer.view(starts, (shape[0], *(1,) * (len(shape) - 1)))
+        own = composer.pointwise("Sub", own, composer.cast(lead, "int64"), dtype="int64")
+    if starts and node.attribute("mode", "linear") == "circular":
+        own = composer.pointwise("Mod", own, composer.constant(np.array(extent)), dtype="int64")
+    zero, end = composer.constant(np.array(0)), composer.constant(np.array(length))
+    inside = composer.pointwise("Less", own, end, dtype="bool")
+    if starts:
+        from_start = composer.pointwise("GreaterOrEqual", own, zero, dtype="bool")
+        inside = composer.pointwise("And", inside, from_start, dtype="bool")
+    found = update
+    if length > 1:
+        kept = composer.pointwise(
+            "Min", own, composer.constant(np.array(length - 1)), dtype="int64"
+        )
+        kept = composer.pointwise("Max", kept, zero, dtype="int64")
+        found = _picked(composer, update, kept, shape, axis)
+    return composer.pointwise("Where", inside, found, past)
+
+
+def _picked(composer: Composer, update: str, places: str, shape: tuple[int, ...], axis: int) -> str:
+    """`update` at each place of its axis, for one sequence or each of several."""
+    if composer.dims(places)[0] == 1 or len(composer.dims(places)) < len(shape):
+        flat = composer.view(places, (shape[axis],))
+        return composer.apply("Gather", update, flat, shape=shape, axis=axis)
+    zeros = composer.constant(np.zeros(shape, dtype=np.int64))
+    every = composer.pointwise("Add", places, zeros, dtype="int64")
+    return composer.apply("GatherElements", update, every, shape=shape, axis=axis)
