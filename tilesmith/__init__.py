@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tilesmith.beside_torch import tell_torch
+
 if TYPE_CHECKING:
     from tilesmith.api import (
         compile,
@@ -88,6 +90,8 @@ __all__ = [
     "torch_model",
     "tune",
 ]
+
+tell_torch()
 
 
 def __getattr__(name: str) -> Any:

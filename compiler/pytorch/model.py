@@ -78,6 +78,7 @@ def model_of(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    name: str = "",
 ) -> TorchModel:
     """Trace a module.
 
@@ -85,6 +86,7 @@ def model_of(
         module: in the mode it should run in.
         args, kwargs: examples of what it is called with.
         dynamic_shapes: as `torch.export.export` takes them; sizes not named there are fixed.
+        name: for messages; the module's class unless given.
 
     Raises:
         ModelError: the module cannot be traced, or does what ONNX has no operators for.
@@ -94,7 +96,7 @@ def model_of(
         raise InputError(f"a torch.nn.Module is expected; got {type(module).__name__}")
     if not isinstance(args, tuple):
         raise InputError(f"args is a tuple of the module's arguments; got {type(args).__name__}")
-    name = type(module).__name__
+    name = name or type(module).__name__
     try:
         with _quiet(), torch.no_grad():
             program = torch.export.export(

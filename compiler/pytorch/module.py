@@ -8,19 +8,18 @@ from several threads run one after another.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.utils import _pytree as pytree
 
 from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.pytorch.calls import called
 from tilesmith.compiler.pytorch.model import Shapes, TorchModel
 from tilesmith.compiler.pytorch.program import Source
-from tilesmith.compiler.pytorch.tensors import array_of, tensor_of
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.workload import shape_text
 
@@ -57,22 +56,11 @@ class CompiledModule:
         leaves = self._leaves(args, kwargs)
         signature = self.model.signature
         tensors = [_tensor(source, leaves) for source in signature.sources]
-        given = {
-            source.name: array_of(tensor, f"argument '{source.name}'")
-            for source, tensor in zip(signature.sources, tensors, strict=True)
-        }
         executable = self.executable
         if self._symbolic:
-            executable = self._executable({name: given[name].shape for name in self._symbolic})
-        found = executable.run(given)
-        outputs = [found[info.name] for info in executable.outputs]
-        for output, source in signature.writes:
-            with torch.no_grad():
-                tensors[source].copy_(tensor_of(outputs[output]))
-        results = [
-            _result(outputs[r.output], r.number) if r.output >= 0 else r.constant
-            for r in signature.given
-        ]
+            shapes = zip(signature.sources, tensors, strict=True)
+            executable = self._executable({s.name: tuple(t.shape) for s, t in shapes})
+        results = called(executable, signature, tensors)
         return pytree.tree_unflatten(results, signature.results)
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
@@ -99,7 +87,8 @@ class CompiledModule:
         return leaves
 
     def _executable(self, shapes: Shapes) -> Executable:
-        key = tuple(tuple(shapes[name]) for name in self._symbolic)
+        shapes = {name: tuple(shapes[name]) for name in self._symbolic}
+        key = tuple(shapes.values())
         with self._lock:
             if key not in self._compiled:
                 self._check(shapes)
@@ -110,7 +99,7 @@ class CompiledModule:
         """Refuse sizes out of range; 0 and 1 are of any range that begins at 2, as for PyTorch."""
         for name, shape in shapes.items():
             for dim, size in zip(self._dims[name], shape, strict=False):
-                least, greatest = self.model.ranges.get(str(dim), (0, np.inf))
+                least, greatest = self.model.ranges.get(str(dim), (0, math.inf))
                 if size > greatest or size < (least if least > 2 else 0):
                     raise ModelError(
                         f"input '{name}' of '{self.model.name}' has the shape {shape_text(shape)}; "
@@ -123,7 +112,3 @@ def _tensor(source: Source, leaves: Sequence[Any]) -> torch.Tensor:
         return source.state
     value = leaves[source.leaf]
     return value if isinstance(value, torch.Tensor) else torch.tensor(value)
-
-
-def _result(array: NDArray[Any], number: bool) -> Any:
-    return array.item() if number else tensor_of(array)

@@ -1,0 +1,55 @@
+"""One call of a compiled module: tensors in, the leaves of its results out.
+
+Invariant: what the module writes into its arguments and state is written after all results are
+computed; a result that is such an argument or state is that tensor itself, as for the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.pytorch.program import Signature
+from tilesmith.compiler.pytorch.tensors import array_of, tensor_of
+
+
+def called(
+    executable: Executable, signature: Signature, tensors: Sequence[torch.Tensor]
+) -> list[Any]:
+    """Run the executable.
+
+    Args:
+        tensors: one for each of the signature's sources, in order.
+
+    Returns:
+        the leaves of what the module gives.
+
+    Raises:
+        ModelError: a tensor's shape, element type or device is not what was compiled for.
+        JobError: as `Executable.run`.
+    """
+    sources = signature.sources
+    given = {
+        source.name: array_of(tensor, f"argument '{source.name}'")
+        for source, tensor in zip(sources, tensors, strict=True)
+    }
+    found = executable.run(given)
+    outputs = [found[info.name] for info in executable.outputs]
+    written: dict[int, torch.Tensor] = {}
+    for output, source in signature.writes:
+        written[output] = tensors[source]
+        with torch.no_grad():
+            tensors[source].copy_(tensor_of(outputs[output]))
+    leaves: list[Any] = []
+    for result in signature.given:
+        if result.output < 0:
+            leaves.append(result.constant)
+        elif result.output in written:
+            leaves.append(written[result.output])
+        else:
+            array = outputs[result.output]
+            leaves.append(array.item() if result.number else tensor_of(array))
+    return leaves
