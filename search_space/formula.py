@@ -73,6 +73,15 @@ def _quotient(a: Any, b: Any) -> Any:
     return down + (up & np.not_equal(b, 0))
 
 
+def _ordinal(value: Any) -> Any:
+    """A number's place among its like, as an int32; see `scalar.FUNCTIONS`."""
+    array = np.asarray(value)
+    if array.dtype.kind != "f":
+        return array.astype(np.int32)
+    bits = (array.astype(np.float32) + np.float32(0)).view(np.int32)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
 def _numbers_of(name: str, values: Sequence[Any]) -> Sequence[Any]:
     """Flags that arithmetic takes are 1.0 or 0.0."""
     if name in FLAGS or name in CONVERSIONS or name == "where":
@@ -92,6 +101,7 @@ _NUMPY: Mapping[str, Callable[..., Any]] = {
     "less": np.less, "less_equal": np.less_equal, "is_nan": np.isnan, "is_inf": np.isinf,
     "and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor, "not": np.logical_not,
     "where": lambda flag, a, b: np.where(np.not_equal(flag, 0), a, b), "modulo": np.mod,
+    "ordinal": _ordinal,
     **{name: partial(_converted, to_numpy(dtype)) for name, dtype in CONVERSIONS.items()},
 }  # fmt: skip
 

@@ -57,6 +57,8 @@ def _of_call(name: str, arguments: Sequence[Scalar], dtypes: Sequence[str]) -> s
     found = [type_of(argument, dtypes) for argument in arguments]
     if name in CONVERSIONS:
         return NUMBER if is_floating(CONVERSIONS[name]) else CONVERSIONS[name]
+    if name == "ordinal":
+        return _of_ordinal(found[0])
     if name in _LOGIC:
         if wrong := [dtype for dtype in found if dtype not in ("bool", NUMBER)]:
             raise WorkloadError(f"'{name}' is not for dtype={wrong[0]}; it takes bool")
@@ -76,6 +78,12 @@ def _of_call(name: str, arguments: Sequence[Scalar], dtypes: Sequence[str]) -> s
     if name == "modulo" and not whole:
         raise WorkloadError("'modulo' is for whole numbers only")
     return dtype
+
+
+def _of_ordinal(dtype: str) -> str:
+    if dtype not in (NUMBER, "float32", "int32", "int16", "int8", "uint16", "uint8"):
+        raise WorkloadError(f"'ordinal' is not for dtype={dtype}; it takes numbers of 32 bits")
+    return "int32"
 
 
 def _as_number(name: str, argument: Scalar, dtype: str) -> str:

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tilesmith.codegen.llvm import selection
 from tilesmith.codegen.llvm.blocks import BlockEmitter
 from tilesmith.codegen.llvm.builder import Builder
 from tilesmith.codegen.llvm.indexing import IndexEmitter, elements
@@ -204,7 +205,11 @@ class FunctionEmitter:
                 self.blocks.emit(statement, None)
 
     def _intrinsic(self, statement: Intrinsic) -> None:
-        """A CPU knows `transpose`; anything else is what its body says."""
+        """A CPU knows `transpose` and `select`; anything else is what its body says."""
+        selected = selection.recognise(statement) if statement.name == "select" else None
+        if selected is not None and selected.key.buffer not in self.registers:
+            selection.emit(selected, self.values)
+            return
         tile = None
         if statement.name == "transpose":
             tile = recognise(statement, self.values, self.width)

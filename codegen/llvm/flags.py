@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from tilesmith.codegen.llvm.builder import Builder
 from tilesmith.codegen.llvm.ir import (
     BOOL,
+    FLOAT,
+    INT32,
     Constant,
     FloatType,
     IntType,
@@ -141,6 +143,19 @@ def _cut(builder: Builder, value: Value, before: FloatType, after: IntType) -> V
     word = "fptoui" if after.sign == "unsigned" else "fptosi"
     name = f"llvm.{word}.sat.{width}{suffix(after)}.{width}{suffix(before)}"
     return builder.call(builder.module.declare(name, kind, [value.type]), [value])
+
+
+def ordinal(builder: Builder, value: Value) -> Value:
+    """A number's place among its like, as an int32: the bits of a floating number, those behind the
+    sign turned where it is set. Adding 0 makes -0 the other zero."""
+    if is_flag(value) or not is_float(value.type):
+        return converted(builder, value, "int32")
+    if scalar_of(value.type) is not FLOAT:
+        raise CodegenError("function 'ordinal' has code for numbers of at most 32 bits")
+    kind = like(value.type, INT32)
+    bits = builder.convert("bitcast", builder.fadd(value, literal(value.type, 0)), kind)
+    sign = builder.ashr(bits, literal(kind, 31))
+    return builder.xor(bits, builder.and_(sign, literal(kind, 0x7FFFFFFF)))
 
 
 def whole(builder: Builder, function: str, values: Sequence[Value]) -> Value:

@@ -14,6 +14,7 @@ from tilesmith.codegen.llvm.flags import (
     compare,
     converted,
     from_flag,
+    ordinal,
     whole,
 )
 from tilesmith.codegen.llvm.indexing import IndexEmitter
@@ -205,6 +206,8 @@ class ValueEmitter(LoadEmitter):
     def apply(self, function: str, values: list[Value]) -> Value:
         """A function of `scalar.FUNCTIONS` on values of one width, splatting uniform ones."""
         width = max(lanes_of(v) for v in values)
+        if function == "ordinal":
+            return ordinal(self.builder, values[0])
         if function in CONVERSIONS:
             return converted(self.builder, values[0], CONVERSIONS[function])
         if function in ("where", "and", "or", "xor", "not"):

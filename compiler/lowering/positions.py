@@ -1,6 +1,7 @@
-"""ArgMax, ArgMin, CumSum, OneHot, Trilu -> `arg_extreme`, `cumulative_sum`, `one_hot`, `trilu`.
+"""ArgMax, ArgMin, CumSum, OneHot, TopK, Trilu -> kernels that know where elements stand.
 
-What they compute depends on where elements stand. Axes before and after the one that counts merge.
+Axes before and after the one that counts merge. TopK's kernel gives indices; its values are
+gathered by them.
 """
 
 from __future__ import annotations
@@ -77,6 +78,35 @@ def lower_one_hot(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     }
     operands = (node.inputs[2], node.inputs[0])
     return [make_kernel(rewriter, "one_hot", parameters, operands, node)]
+
+
+@typed_rules.register("TopK")
+def lower_top_k(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    info = rewriter.info(node.inputs[0])
+    count = integers(node, "k", 1, rewriter.constant)
+    if not is_movable(info) or count is None or len(count) != 1 or not info.dims:
+        return None
+    values, indices = (*node.outputs, "")[:2]
+    axis = int(node.attribute("axis", -1)) % len(info.dims)
+    shape, place = _around(info.dims, axis)
+    picked = (*shape[:place], count[0], *shape[place + 1 :])
+    parameters: dict[str, ParameterValue] = {
+        "shape": shape_text(shape),
+        "k": count[0],
+        "axis": place,
+        "kind": "max" if node.attribute("largest", 1) else "min",
+    }
+    if not indices:
+        dims = (*info.dims[:axis], count[0], *info.dims[axis + 1 :])
+        indices = rewriter.add_tensor(values, "int64", dims)
+    own = make_kernel(rewriter, "top_k", parameters, node.inputs[:1], node, output=indices)
+    if not values:
+        return [own]
+    gather: dict[str, ParameterValue] = {
+        "shape": shape_text(shape), "indices": shape_text(picked), "axis": place,
+    }  # fmt: skip
+    operands = (info.name, indices)
+    return [own, make_kernel(rewriter, "gather_elements", gather, operands, node, output=values)]
 
 
 @typed_rules.register("Trilu")

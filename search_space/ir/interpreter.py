@@ -66,6 +66,14 @@ def _convert(dtype: str, value: Any) -> Any:
     return (int(value) - least) % (1 << bits) + least
 
 
+def _ordinal(value: Any) -> int:
+    """By the bits of a floating number; a whole number as it is."""
+    if not isinstance(value, float):
+        return int(value)
+    bits = int((np.float32(value) + np.float32(0)).view(np.int32))
+    return bits ^ (0x7FFFFFFF if bits < 0 else 0)
+
+
 def _divide(a: Any, b: Any) -> Any:
     """Whole numbers are cut towards zero, and 0 where the divisor is."""
     if not any(isinstance(v, int) and not isinstance(v, bool) for v in (a, b)):
@@ -109,6 +117,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "not": lambda a: float(a == 0),
     "modulo": lambda a, b: a % b if b else 0,
     **{name: partial(_convert, dtype) for name, dtype in CONVERSIONS.items()},
+    "ordinal": _ordinal,
     "where": lambda flag, a, b: a if flag != 0 else b,
 }
 

@@ -26,6 +26,7 @@ FUNCTIONS: Mapping[str, int] = {
     "and": 2, "or": 2, "xor": 2, "not": 1,
     "to_float32": 1, "to_int64": 1, "to_int32": 1, "to_bool": 1,
     "to_int8": 1, "to_uint8": 1, "to_int16": 1, "to_uint16": 1,
+    "ordinal": 1,
 }  # fmt: skip
 """Function names and their number of arguments.
 
@@ -34,7 +35,9 @@ is not zero, first. What is not a number stays so: `maximum` and `minimum` are N
 argument is (as numpy's and ONNX's are), and so are the reductions made of them; of two zeros they
 may give either. Whole numbers wrap around; their quotient is cut towards zero, `modulo` has the
 sign of its second argument, both are 0 where that is 0. Converting to whole numbers cuts towards
-zero; what is too large becomes the nearest there is, not-a-number becomes 0."""
+zero; what is too large becomes the nearest there is, not-a-number becomes 0. `ordinal` of a number
+of at most 32 bits is an int32 that orders as the numbers do, not-a-number beyond infinity (below
+-infinity if its sign is set); of two zeros both are the same."""
 
 COMPOSITES: Mapping[str, int] = {
     "add_constant": 2, "multiply_constant": 2, "relu": 1, "leaky_relu": 2, "clip": 3,

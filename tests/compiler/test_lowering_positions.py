@@ -1,4 +1,4 @@
-"""ArgMax, ArgMin, CumSum, OneHot, Trilu as kernels: what onnxruntime computes, NaN included."""
+"""ArgMax, ArgMin, CumSum, OneHot, TopK, Trilu as kernels: what onnxruntime computes."""
 
 from __future__ import annotations
 
@@ -102,3 +102,33 @@ def test_triangles_of_any_type() -> None:
             y = Trilu(x) z = Trilu<upper=0>(d) w = Trilu(i) }"""
     x = random(7, 19)
     native(model_of(text), {"x": x > 0, "d": x.astype(np.float64), "i": (x * 9).astype(np.int64)})
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize(("axis", "k"), [(0, 2), (1, 19), (-1, 5), (2, 1)])
+def test_the_largest(axis: int, k: int, largest: int) -> None:
+    shape = [3, 19, 137]
+    shape[axis] = k
+    dims = ", ".join(map(str, shape))
+    body = f"v, i = TopK<axis={axis}, largest={largest}>(x, k)"
+    text = f"g (float[3, 19, 137] x) => (float[{dims}] v, int64[{dims}] i) {{ {body} }}"
+    few = np.random.default_rng(0).integers(-9, 9, (3, 19, 137)).astype(np.float32)  # many equal
+    executable = native(model_of(text, k=np.array([k])), {"x": few})
+    assert not any(getattr(step, "checks", ()) for step in executable.recipe.steps)
+    native(model_of(text, k=np.array([k])), {"x": random(3, 19, 137)})
+
+
+def test_the_largest_of_special_numbers_and_of_one_output() -> None:
+    text = "g (float[2, 8] x) => (int64[2, 4] i) { v, i = TopK(x, k) }"
+    x = np.float32([[-0.0, 0.0, np.inf, -np.inf, 1e-45, -1e-45, 3e38, -3e38], [-1] * 8])
+    native(model_of(text, k=np.array([4])), {"x": x})
+    values = "g (float[2, 8] x) => (float[2, 4] v) { v, i = TopK(x, k) }"
+    native(model_of(values, k=np.array([4])), {"x": np.clip(x, -3e38, 3e38)})
+
+
+def test_the_largest_beside_what_is_no_number() -> None:
+    text = "g (float[1, 40] x) => (float[1, 3] v) { v, i = TopK(x, k) }"
+    x = random(1, 40)
+    x[0, [7, 30]] = np.nan
+    found = build(import_model(model_of(text, k=np.array([3]))), host_target()).run({"x": x})["v"]
+    assert np.isnan(found[0, :2]).all() and found[0, 2] == np.nanmax(x)

@@ -31,6 +31,7 @@ _NUMPY = {
     "xor": np.logical_xor, "not": np.logical_not, "to_float32": np.float32, "to_int64": np.int64,
     "to_int32": np.int32, "to_bool": np.bool_, "to_int16": np.int16, "to_int8": np.int8,
     "to_uint16": np.uint16, "to_uint8": np.uint8,
+    "ordinal": lambda a: a.astype(np.float32).view(np.int32),  # of what is above zero
 }  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import compute_of, template_of
 from tilesmith.search_space.workload import Workload
 
-_CONVERTING = FLAGS | CONVERSIONS.keys() | {"where"}
+_CONVERTING = FLAGS | CONVERSIONS.keys() | {"where", "ordinal"}
 """Functions whose operands and results may be of several types."""
 
 _DOUBLE = (INTEGER_FUNCTIONS - {"modulo"}) | _CONVERTING | {

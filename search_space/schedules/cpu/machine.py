@@ -12,6 +12,10 @@ TRANSPOSE = IntrinsicSpec(
 )
 """A tile turned in vector registers; where it cannot be, it is copied element by element."""
 
+SELECT = IntrinsicSpec("select", computes(load("key", var("i")), var("j"), reducer="max"))
+"""The largest of a row of distinct keys, in their order: out[j] is the key that j others exceed.
+Its body counts, for each j anew; code keeps the best so far in a heap."""
+
 CPU = families.register("cpu")(
-    Family("cpu", scopes=("global", "packed", "local", "register"), intrinsics=(TRANSPOSE,))
+    Family("cpu", scopes=("global", "packed", "local", "register"), intrinsics=(TRANSPOSE, SELECT))
 )

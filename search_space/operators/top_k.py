@@ -1,0 +1,120 @@
+"""Where the k largest or smallest elements along one axis stand, in order, as int64 indices.
+
+    key[i]    = ordinal(x[i]) 2^32 + (2^32 - 1 - i)       distinct; of equal elements the first has
+    rank[i]   = how many keys are larger                  the larger key
+    sorted[j] = the key whose rank is j                   j < k
+    y[j]      = 2^32 - 1 - sorted[j] mod 2^32
+
+ONNX TopK, opset 11, whose values are gathered by these indices. The smallest are the largest of
+-1 - ordinal(x). What is not a number is larger than all numbers (with its sign set: smaller).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.flattening import check_extents, product
+from tilesmith.search_space.formula import evaluate, operand
+from tilesmith.search_space.ir.scalar import Index, Scalar, call, load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workload import Workload
+
+_SHIFT = 1 << 32
+
+
+@templates.register("top_k")
+class TopK(Template):
+    """See the module's docstring."""
+
+    operator = "top_k"
+    summary = "indices of the largest or smallest elements along one axis"
+    parameters = (
+        Parameter("shape", "of the input, e.g. 1x8400", text=True),
+        Parameter("k", "how many"),
+        Parameter("axis", "chosen along", 0, minimum=0),
+        Parameter("kind", "which elements", "max", choices=("max", "min")),
+    )
+    examples = (
+        "top_k shape=3x37 k=5 axis=1",
+        "top_k shape=2x40x3 k=40 axis=1 kind=min",
+        "top_k shape=101 k=7 kind=min dtype=int32",
+        "top_k shape=5x9 k=2 dtype=uint8",
+        "top_k shape=4x1 k=1 axis=1",
+    )
+
+    def check(self, workload: Workload) -> None:
+        shape, position = workload.shape("shape"), workload.integer("axis")
+        check_extents(self.operator, "shape", shape)
+        if position >= len(shape):
+            raise WorkloadError(
+                f"operator 'top_k': axis={position} is out of range for {len(shape)} axes"
+            )
+        if workload.integer("k") > shape[position]:
+            raise WorkloadError(
+                f"operator 'top_k': k={workload['k']} is more than the {shape[position]} elements "
+                f"along axis {position}"
+            )
+        if shape[position] >= _SHIFT or workload.dtype not in _DTYPES:
+            raise WorkloadError(
+                f"operator 'top_k': dtype={workload.dtype}; one of {', '.join(_DTYPES)}"
+            )
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        return (Operand("x", workload.shape("shape"), workload.dtype),)
+
+    def output(self, workload: Workload) -> Operand:
+        shape, position = list(workload.shape("shape")), workload.integer("axis")
+        shape[position] = workload.integer("k")
+        return Operand("y", tuple(shape), "int64", "output")
+
+    def index_bound(self, workload: Workload) -> int | None:
+        return workload.shape("shape")[workload.integer("axis")]
+
+    def flops(self, workload: Workload) -> int:
+        return product(workload.shape("shape"))
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        x, position = inputs["x"], workload.integer("axis")
+        orders: NDArray[Any] = np.asarray(evaluate(call("ordinal", operand(0)), [x]))
+        turned = orders if workload.text("kind") == "min" else -1 - orders.astype(np.int64)
+        found = np.argsort(turned, axis=position, kind="stable")
+        return np.take(found, np.arange(workload.integer("k")), axis=position)
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        """Stages `key`, `rank`, `sorted` and `y` over rows o (and neighbours t)."""
+        shape, position = workload.shape("shape"), workload.integer("axis")
+        before, length, behind = (
+            product(shape[:position]), shape[position], product(shape[position + 1 :])
+        )  # fmt: skip
+        o, i, other = axis("o", before), axis("i", length), axis("l", length)
+        j = axis("j", workload.integer("k"))
+        rest = (axis("t", behind),) if behind > 1 else ()
+        row = (o, *rest)
+        at = tuple(a.var for a in row)
+        order: Scalar = call("ordinal", load("x", o.var, i.var, *at[1:]))
+        if workload.text("kind") == "min":
+            order = call("subtract", -1, order)
+        high = call("multiply", call("to_int64", order), _SHIFT)
+        key = call("add", high, Index(_SHIFT - 1 - i.var))
+        larger = call("greater", load("key", *at, other.var), load("key", *at, i.var))
+        mine = call("equal", load("rank", *at, i.var), Index(j.var))
+        found = call("where", mine, load("key", *at, i.var), -(1 << 63))
+        index = call("subtract", _SHIFT - 1, call("modulo", load("sorted", *at, j.var), _SHIFT))
+        stages = (
+            Stage("key", (*row, i), key, dtype="int64"),
+            Stage("rank", (*row, i), call("to_int64", larger), (other,), "sum", dtype="int64"),
+            Stage("sorted", (*row, j), found, (i,), "max", dtype="int64"),
+            Stage("y", (o, j, *rest), index, dtype="int64"),
+        )
+        whole = (before, length, *((behind,) if rest else ()))
+        return ComputeDefinition(self.operator, (Tensor("x", whole, workload.dtype),), stages)
+
+
+_DTYPES = ("float32", "int32", "int16", "int8", "uint16", "uint8")
+"""Elements of at most 32 bits, which leave room for an index in a key."""
