@@ -150,11 +150,12 @@ class Executable:
         return tuple(part.host for part in self._segments if part.host is not None)
 
     # -- running --------------------------------------------------------------------------------
-    def run(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
+    def run(self, inputs: Arrays, copy: Callable[[Any], Any] = own) -> dict[str, NDArray[Any]]:
         """Run the model.
 
         Args:
             inputs: an array for every input, by name; exact shapes and dtypes.
+            copy: makes what the caller gets of an output, whose memory the next run writes.
 
         Returns:
             a new array for every output, by name.
@@ -170,7 +171,7 @@ class Executable:
                 self._put(ref, inputs[ref.info.name], values)
             for part in self._segments:
                 part.run(values)
-            return {r.info.name: own(self._get(r, values)) for r in self.recipe.outputs}
+            return {r.info.name: copy(self._get(r, values)) for r in self.recipe.outputs}
 
     def bind(self, inputs: Arrays) -> BoundRun:
         """Put inputs in place once, for runs that copy nothing; errors as `run`.

@@ -14,7 +14,7 @@ that failed; messages are sentences for people. What is asked for becomes one re
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.pytorch.model import TorchModel
     from tilesmith.compiler.pytorch.module import CompiledModule
+    from tilesmith.compiler.stablehlo.function import CompiledFunction
     from tilesmith.compiler.stablehlo.importer import StableHloModel
+    from tilesmith.compiler.stablehlo.traced import JaxModel
     from tilesmith.jobs.reports import TuneReport
     from tilesmith.jobs.subjects import Model, Subject
     from tilesmith.jobs.tuning import Observer
@@ -126,6 +128,55 @@ def from_stablehlo(module: str | bytes | Path) -> StableHloModel:
     from tilesmith.compiler.stablehlo.importer import model_of
 
     return model_of(module)
+
+
+def jax_model(function: Callable[..., Any], *examples: Any) -> JaxModel:
+    """A function of JAX as a model: what `tune`, `compile` and `simulate` take for a path.
+
+    Arrays that the function holds become weights, shared with JAX's own; arguments are inputs, so
+    let it hold its parameters: `jax_model(lambda x: network(parameters, x), x)`.
+
+    Args:
+        function: of trees of arrays.
+        examples: what it is called with; shapes and dtypes count, numbers do not.
+
+    Raises:
+        DependencyError: JAX is not installed.
+        ModelError: the function cannot be traced. What it uses that is not supported is said where
+            the model is used.
+    """
+    from tilesmith.jobs.extras import required
+
+    required("jax", "jaxlib", extra="jax")
+    from tilesmith.compiler.stablehlo.traced import JaxModel
+
+    return JaxModel(function, examples)
+
+
+def from_jax(
+    function: Callable[..., Any],
+    *examples: Any,
+    target: str | Target = HOST,
+    database: str | Path | None = None,
+    require_tuned: bool = False,
+    **asked: Unpack[Asked],
+) -> CompiledFunction:
+    """Compile a function of JAX; what is returned is called as the function is.
+
+    Args:
+        function, examples: as `jax_model`.
+        target, database, require_tuned, asked: as `compile`.
+
+    Raises:
+        DependencyError: JAX is not installed.
+        ModelError: the function cannot be traced, or uses what is not supported.
+        InputError, CodegenError: as `compile`.
+    """
+    model = jax_model(function, *examples)
+    executable = compile(model, target, database, require_tuned=require_tuned, **asked)
+    from tilesmith.compiler.stablehlo.function import CompiledFunction
+
+    return CompiledFunction(model, executable)
 
 
 def load(path: str | Path) -> Executable:

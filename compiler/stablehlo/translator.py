@@ -42,30 +42,35 @@ class Translation:
         }
         self._depth = 0
 
-    def graph(self, names: Sequence[str] = (), constants: Sequence[Any] = ()) -> Graph:
+    def graph(
+        self,
+        names: Sequence[str] = (),
+        constants: Sequence[Any] = (),
+        outputs: Sequence[str] = (),
+    ) -> Graph:
         """The graph of the module's main function.
 
         Args:
             names: of the inputs that are left, in order; those of the module where left out.
             constants: arrays for the first arguments, which then are no inputs.
+            outputs: names of the results; those of the module where left out.
         """
         main = self._main()
         block = main.regions[0].blocks[0]
-        arguments: list[Value] = []
-        given = list(names)
-        for number, argument in enumerate(block.arguments):
-            found = tensor_type(argument.type, f"input {number} of '{self.name}'")
-            if number < len(constants):
-                arguments.append(self.builder.constant(constants[number]))
-            else:
-                base = given.pop(0) if given else _argument_name(argument, number)
-                arguments.append(self.builder.input(base, found.dtype, found.shape))
+        held = len(constants)
+        inputs = [self._input(argument, n, names[n - held : n - held + 1])
+                  for n, argument in enumerate(block.arguments) if n >= held]  # fmt: skip
+        arguments = [*(self.builder.constant(array) for array in constants), *inputs]
         results = self.region(main.regions[0], arguments)
         if not results:
             raise ModelError(f"'{self.name}' has no results, so there is nothing to compile")
-        return self.builder.graph(
-            list(zip(_result_names(main, len(results)), results, strict=True))
-        )
+        given = outputs or _result_names(main, len(results))
+        return self.builder.graph(list(zip(given, results, strict=True)))
+
+    def _input(self, argument: Any, number: int, named: Sequence[str]) -> Value:
+        found = tensor_type(argument.type, f"input {number} of '{self.name}'")
+        base = named[0] if named else _argument_name(argument, number)
+        return self.builder.input(base, found.dtype, found.shape)
 
     def _main(self) -> Any:
         if not self._functions:

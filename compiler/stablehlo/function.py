@@ -1,0 +1,74 @@
+"""`CompiledFunction`: a compiled function of JAX, called as the function was.
+
+Invariant: arrays go in and come out by DLPack or the buffer protocol; what JAX can take as it lies
+in memory is not copied.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.codegen.native.memory import aligned_empty
+from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.stablehlo.traced import BY_DLPACK, JaxModel, array_of
+from tilesmith.search_space.errors import ModelError
+
+
+class CompiledFunction:
+    """See the module's docstring.
+
+    Attributes:
+        model: the function as traced.
+        executable: what runs it.
+    """
+
+    def __init__(self, model: JaxModel, executable: Executable) -> None:
+        self.model, self.executable = model, executable
+
+    def __call__(self, *arguments: Any) -> Any:
+        """What the function gives: a tree of JAX's arrays.
+
+        Raises:
+            ModelError: a tree of another form than the examples', or arrays of other shapes.
+            JobError: as `Executable.run`.
+        """
+        leaves, tree = jax.tree_util.tree_flatten(tuple(arguments))
+        if tree != self.model.arguments:
+            raise ModelError(
+                f"'{self.model.name}' was traced for {self.model.arguments} and is called with "
+                f"{tree}; trace it again for that"
+            )
+        given = {
+            name: _fitting(leaf, dtype)
+            for name, leaf, dtype in zip(self.model.inputs, leaves, self.model.dtypes, strict=True)
+        }
+        found = self.executable.run(given, _aligned)
+        results = [_shared(array) for array in found.values()]
+        return jax.tree_util.tree_unflatten(self.model.results, results)
+
+
+def _aligned(array: NDArray[Any]) -> NDArray[Any]:
+    """A copy that JAX takes as it lies in memory."""
+    made = aligned_empty(array.shape, array.dtype)
+    made[...] = array
+    return made
+
+
+def _shared(array: NDArray[Any]) -> jax.Array:
+    """One of JAX's arrays over the memory; a copy of an element type that DLPack does not carry."""
+    if array.dtype in BY_DLPACK and array.size:
+        return jax.dlpack.from_dlpack(array)
+    return jax.numpy.asarray(array)
+
+
+def _fitting(leaf: Any, dtype: Any) -> NDArray[Any]:
+    """The leaf as JAX takes it: numbers of Python and of 64 bits as it takes those."""
+    array = array_of(leaf)
+    narrowed = jax.dtypes.canonicalize_dtype(array.dtype) == dtype
+    if array.dtype != dtype and (narrowed or not hasattr(leaf, "dtype")):
+        return np.asarray(array, dtype=dtype)
+    return array
