@@ -15,14 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import helper
 
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of, view
+from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of, kernel, view
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.lower import is_computable
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import VerificationError
 from tilesmith.search_space.registry import Registry
-from tilesmith.search_space.workload import shape_text
+from tilesmith.search_space.workload import Workload, shape_text
+
+_KEPT = (np.dtype(np.int64), np.dtype(np.int32), np.dtype(np.bool_))
 
 
 class Composer:
@@ -49,10 +51,9 @@ class Composer:
 
     # -- parts --------------------------------------------------------------------------------
     def constant(self, value: NDArray[Any]) -> str:
-        """A float32 or int64 array."""
-        dtype = "int64" if value.dtype == np.int64 else "float32"
-        array = np.asarray(value, np.int64 if dtype == "int64" else np.float32)
-        return self._rewriter.add_constant(self._node.writes[0], array, dtype)
+        """An array of whole numbers or flags as it is, any other in float32."""
+        array = np.asarray(value, value.dtype if value.dtype in _KEPT else np.float32)
+        return self._rewriter.add_constant(self._node.writes[0], array, array.dtype.name)
 
     def number(self, value: float) -> str:
         return self.constant(np.array(value, np.float32))
@@ -84,6 +85,10 @@ class Composer:
             return source
         number = int(helper.np_dtype_to_tensor_dtype(to_numpy(dtype)))
         return self.apply("Cast", source, shape=self.dims(source), dtype=dtype, to=number)
+
+    def parts_of(self, source: str, axis: int) -> list[str]:
+        """The entries along an axis, which stays with an extent of one."""
+        return [self.cut(source, axis, at, at + 1) for at in range(self.dims(source)[axis])]
 
     def gather(self, source: str, indices: NDArray[np.int64], axis: int) -> str:
         """Entries along an axis; `source` itself where those are all, in order."""
@@ -125,6 +130,15 @@ class Composer:
         shape[axis] = sum(self.dims(name)[axis] for name in sources)
         dtype = self.dtype(sources[0])
         return self.apply("Concat", *sources, shape=tuple(shape), dtype=dtype, axis=axis)
+
+    def kernel(
+        self, operator: str, sources: tuple[str, ...], shape: tuple[int, ...], **parameters: Any
+    ) -> str:
+        """A kernel that no ONNX operator stands for."""
+        result = self._tensor(shape, "float32")
+        workload = Workload.of(operator, parameters)
+        self._parts.append(kernel(workload, sources, result, self._node.name))
+        return result
 
     def apply(
         self,

@@ -16,13 +16,14 @@ def affine_grid(call: Call) -> Results:
     theta, size = call.inputs
     extents = [int(extent) for extent in size[2:]]
     corners = bool(call.attributes.get("align_corners", 0))
-    axes = [_places(extent, corners) for extent in extents]
+    axes = [centres(extent, corners) for extent in extents]
     places = np.stack([*reversed(np.meshgrid(*axes, indexing="ij")), np.ones(extents)], axis=-1)
     grid = np.einsum("...j,nij->n...i", places, theta.astype(np.float64))
     return (grid.astype(theta.dtype),)
 
 
-def _places(extent: int, corners: bool) -> Array:
+def centres(extent: int, corners: bool) -> Array:
+    """Centres of pixels along an axis from -1 to 1, or from corner to corner."""
     if corners:
         return np.linspace(-1, 1, extent)
     return (2 * np.arange(extent) + 1) / extent - 1
