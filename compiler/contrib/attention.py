@@ -1,0 +1,212 @@
+"""Attention of com.microsoft -> ONNX's Attention, between projections and masks of its own.
+
+    Attention(x, w, bias?, mask?, past?, attention_bias?)
+        x [batch, length, features] times w gives queries, keys and values one behind the other
+        (`qkv_hidden_sizes`, a third each if left out), cut into `num_heads` heads. past and present
+        hold keys and values as [2, batch, heads, length, size].
+    QAttention(x, w, bias, sx, sw, mask?, zx?, zw?, past?)    the same of bytes
+    MultiHeadAttention(query, key?, value?, bias?, padding mask?, attention_bias?, past key?,
+        past value?)    queries [batch, length, features], or with keys and values packed as
+        [batch, length, heads, 3, size]; keys likewise, or with values [batch, length, heads, 2,
+        size], or as [batch, heads, length, size]
+
+A mask of whole numbers is 0 where a key (of each query) is left out: [batch, keys], [batch,
+queries, keys], [batch, 1, most, most] for buffers; of one axis it says how many keys each sequence
+has, or behind these where its keys start. What is left out is lowered by `mask_filter_value`
+(-10000), what comes after a query too where `unidirectional` is 1. Scores are multiplied by `scale`
+(1 / sqrt(size)). Source: ONNX Runtime, docs/ContribOperators.md. Shared buffers and rotations
+inside these operators are refused.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilesmith.compiler.contrib.quantised_products import scaled_product
+from tilesmith.compiler.expansion import Expansion, operator
+
+FILTER = -10000.0
+
+
+@operator(
+    "com.microsoft.Attention", 2, 7, do_rotary=0, mask_filter_value=FILTER, num_heads=int,
+    past_present_share_buffer=0, qkv_hidden_sizes=(), rotary_embedding_dim=0, scale=0.0,
+    unidirectional=0,
+)  # fmt: skip
+def attention(e: Expansion) -> tuple[str, ...]:
+    if e.input(6):
+        raise e.wrong("buffers shared by past and present are not supported")
+    projected = e.add(e.apply("MatMul", e.input(0), e.input(1)), e.input(2))
+    sizes = tuple(int(n) for n in e.attribute("qkv_hidden_sizes"))
+    return _attended(e, projected, sizes, (e.input(3), e.input(5)), e.input(4))
+
+
+@operator(
+    "com.microsoft.QAttention", 5, 9, do_rotary=0, mask_filter_value=FILTER, num_heads=int,
+    past_present_share_buffer=0, scale=0.0, unidirectional=0,
+)  # fmt: skip
+def quantised_attention(e: Expansion) -> tuple[str, ...]:
+    x, weight = ((e.input(i), e.input(i + 3), e.input(i + 6)) for i in (0, 1))
+    projected = e.add(scaled_product(e, x, weight), e.input(2))
+    return _attended(e, projected, (), (e.input(5), ""), e.input(8))
+
+
+def _attended(
+    e: Expansion, projected: str, sizes: tuple[int, ...], masks: tuple[str, str], past: str
+) -> tuple[str, ...]:
+    """Attention of queries, keys and values one behind the other in the last axis."""
+    for name in ("do_rotary", "past_present_share_buffer"):
+        if int(e.attribute(name)):
+            raise e.wrong(f"attribute '{name}' is {e.attribute(name)}; only 0 is supported")
+    heads, dims = e.count("num_heads"), e.dims(projected)
+    q, k, v = _thirds(e, projected, sizes, heads)
+    earlier = ["", ""]
+    if past:
+        own = e.dims(past)[1:]
+        earlier = [e.reshape(e.slice(past, 0, i, i + 1), *own) for i in (0, 1)]
+    before = e.dims(past)[3] if past else 0
+    mask = mask_of(e, masks[0], (dims[0], dims[1], before + dims[1]), before)
+    y, key, value = attended(e, (q, k, v), (mask, masks[1]), (earlier[0], earlier[1]))
+    if not e.wants(1):
+        return (y,)
+    pair = [e.unsqueeze(name, 0) for name in (key, value)]
+    return y, e.apply("Concat", *pair, axis=0)
+
+
+def _thirds(e: Expansion, projected: str, sizes: tuple[int, ...], heads: int) -> list[str]:
+    """[batch, heads, length, size] of queries, keys and values."""
+    batch, length, width = e.dims(projected)
+    if not sizes or len(set(sizes)) == 1:
+        size = width // 3 // heads
+        apart = e.transpose(e.reshape(projected, 0, 0, 3, heads, size), 2, 0, 3, 1, 4)
+        parts = [e.slice(apart, 0, i, i + 1) for i in range(3)]
+        return [e.reshape(part, batch, heads, length, size) for part in parts]
+    found, start = [], 0
+    for width in sizes:
+        found.append(in_heads(e, e.slice(projected, 2, start, start + width), heads))
+        start += width
+    return found
+
+
+def in_heads(e: Expansion, name: str, heads: int) -> str:
+    """[batch, length, heads * size] as [batch, heads, length, size]."""
+    if e.dims(name)[-1] % heads:
+        raise e.wrong(f"{e.dims(name)[-1]} features are no multiple of {heads} heads")
+    return e.transpose(e.reshape(name, 0, 0, heads, e.dims(name)[-1] // heads), 0, 2, 1, 3)
+
+
+def attended(
+    e: Expansion,
+    operands: tuple[str, str, str],
+    masks: tuple[str, str],
+    earlier: tuple[str, str],
+    **stated: float,
+) -> tuple[str, str, str]:
+    """[batch, length, heads * size] that ONNX's Attention gives, and all keys and values.
+
+    Args:
+        operands: queries, keys, values as [batch, heads, length, size].
+        masks: summands of the scores, "" for none.
+        earlier: keys and values before these, "" for none.
+    """
+    mask = e.add(*masks) if masks[0] else masks[1]
+    known = e.node.attribute
+    if scale := float(known("scale", 0.0)):
+        stated["scale"] = scale
+    if known("unidirectional", 0):
+        stated["is_causal"] = 1
+    inputs = (*operands, mask, *earlier)
+    y, key, value = (
+        e.newest_outputs(3, "Attention", *inputs, **stated)
+        if earlier[0]
+        else (e.newest("Attention", *inputs, **stated), *operands[1:])
+    )
+    return e.reshape(e.transpose(y, 0, 2, 1, 3), 0, 0, -1), key, value
+
+
+def mask_of(e: Expansion, name: str, shape: tuple[int, int, int], before: int) -> str:
+    """A mask operand as summand of the scores, "" for none.
+
+    Args:
+        shape: sequences, queries, keys.
+        before: keys before the queries' own.
+    """
+    if not name:
+        return ""
+    (batch, rows, keys), dims = shape, e.dims(name)
+    if len(dims) == 1:
+        keep = _lengths(e, name, shape)
+    elif len(dims) == 4:
+        part = e.slice(e.slice(name, 2, before, before + rows), 3, 0, keys)
+        keep = e.cast(part, "bool")
+    else:
+        middle = (1, 1) if len(dims) == 2 else (1, rows)
+        keep = e.cast(e.reshape(name, batch, *middle, dims[-1]), "bool")
+    like = e.input(0) if e.dtype(e.input(0)).startswith("float") else e.input(2)
+    low = e.number(float(e.attribute("mask_filter_value")), like)
+    return e.apply("Where", keep, e.number(0.0, like), low)
+
+
+def _lengths(e: Expansion, name: str, shape: tuple[int, int, int]) -> str:
+    """Whether each key is one that a sequence has."""
+    batch, _, keys = shape
+    if e.dims(name)[0] not in (batch, 2 * batch):
+        raise e.wrong(
+            f"its mask has {e.dims(name)[0]} numbers for {batch} sequences; {batch} ends, or these "
+            "and as many starts, are supported"
+        )
+    places = e.constant(np.arange(keys, dtype=np.float32).reshape(1, 1, 1, keys))
+    numbers = e.cast(name, "float32")
+    ends = e.reshape(e.slice(numbers, 0, 0, batch), batch, 1, 1, 1)
+    keep = e.apply("Less", places, ends)
+    if e.dims(name)[0] == batch:
+        return keep
+    starts = e.reshape(e.slice(numbers, 0, batch, 2 * batch), batch, 1, 1, 1)
+    return e.apply("And", keep, e.apply("Not", e.apply("Less", places, starts)))
+
+
+# -- several operands ---------------------------------------------------------------------------
+@operator(
+    "com.microsoft.MultiHeadAttention", 1, 10, mask_filter_value=FILTER, num_heads=int, scale=0.0,
+    unidirectional=0,
+)  # fmt: skip
+def multi_head_attention(e: Expansion) -> tuple[str, ...]:
+    if e.input(8) or e.input(9):
+        raise e.wrong("buffers shared by past and present are not supported")
+    heads = e.count("num_heads")
+    operands = _unpacked(e, heads)
+    batch, _, rows, _ = e.dims(operands[0])
+    before = e.dims(e.input(6))[2] if e.input(6) else 0
+    keys = before + e.dims(operands[1])[2]
+    mask = mask_of(e, e.input(4), (batch, rows, keys), before)
+    return attended(e, operands, (mask, e.input(5)), (e.input(6), e.input(7)))
+
+
+def _unpacked(e: Expansion, heads: int) -> tuple[str, str, str]:
+    """Queries, keys and values in heads, their biases added."""
+    query, key, value, bias = (e.input(i) for i in range(4))
+    if not key:
+        q, k, v = (_packed(e, query, i) for i in range(3))
+    elif not value:
+        q, (k, v) = in_heads(e, query, heads), (_packed(e, key, i) for i in range(2))
+    else:
+        whole = e.rank(key) == 4
+        q = in_heads(e, query, heads)
+        k, v = (name if whole else in_heads(e, name, heads) for name in (key, value))
+    if not bias:
+        return q, k, v
+    found, start = [], 0
+    for name in (q, k, v):
+        size = e.dims(name)[3]
+        part = e.slice(bias, 0, start, start + heads * size)
+        start += heads * size
+        given = name in (key, value)  # in heads already: projected before
+        found.append(name if given else e.apply("Add", name, e.reshape(part, 1, heads, 1, size)))
+    return found[0], found[1], found[2]
+
+
+def _packed(e: Expansion, name: str, position: int) -> str:
+    """One of what is packed as [batch, length, heads, which, size], in heads."""
+    batch, length, heads, _, size = e.dims(name)
+    part = e.reshape(e.slice(name, 3, position, position + 1), batch, length, heads, size)
+    return e.transpose(part, 0, 2, 1, 3)
