@@ -34,7 +34,7 @@ from tilesmith.compiler.program import (
     TensorRef,
     view_of,
 )
-from tilesmith.compiler.value_types import fits, is_value_type, own, texts
+from tilesmith.compiler.value_types import apart, fits, is_value_type, own, texts
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import JobError, ModelError
 from tilesmith.search_space.workload import shape_text
@@ -222,7 +222,8 @@ class Executable:
         if ref.place.region == "arena":
             self._memory(ref)[...] = array
         else:
-            values[ref.info.name] = texts(array) if isinstance(array, np.ndarray) else array
+            array = texts(array) if isinstance(array, np.ndarray) else array
+            values[ref.info.name] = apart(array, self._arena)
 
     def _get(self, ref: TensorRef, values: Mapping[str, Any]) -> Any:
         if ref.place.region == "value":

@@ -83,6 +83,15 @@ def fits(value: Any, text: str) -> bool:
     return bool(array.dtype == to_numpy(text))
 
 
+def apart(value: Any, memory: NDArray[Any]) -> Any:
+    """The value, copied where it lies in `memory`, which may be written while the value is used:
+    what splits, slices or reshapes gives views of what it was given."""
+    if isinstance(value, list | tuple):
+        return [apart(element, memory) for element in value]
+    overlaps = isinstance(value, np.ndarray) and np.may_share_memory(value, memory)
+    return np.array(value) if overlaps else value
+
+
 def own(value: Any) -> Any:
     """A copy of a value for the caller to keep."""
     if isinstance(value, list | tuple):
