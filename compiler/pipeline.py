@@ -17,6 +17,7 @@ from tilesmith.compiler.passes.affine import FoldAffine
 from tilesmith.compiler.passes.batch_norm import ExpandBatchNorm
 from tilesmith.compiler.passes.bytes_as_numbers import BytesAsNumbers
 from tilesmith.compiler.passes.canonical import Canonicalise
+from tilesmith.compiler.passes.common_subexpressions import ShareCommon
 from tilesmith.compiler.passes.constant_folding import FoldConstants
 from tilesmith.compiler.passes.constant_indices import PlainIndexing
 from tilesmith.compiler.passes.dead_code import RemoveDeadCode
@@ -43,6 +44,7 @@ SIMPLIFICATIONS: tuple[Pass, ...] = (
     Canonicalise(),
     TransposeInside(),
     MakeViews(),
+    ShareCommon(),
     FoldPadding(),
     RecogniseActivations(),
     RecogniseNormalisations(),

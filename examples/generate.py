@@ -1,12 +1,12 @@
-"""Generates text with a language model compiled from PyTorch: a prompt at once, then token by token.
+"""Generates text with a language model compiled from PyTorch.
 
     pip install 'tilesmith[torch]' transformers
     python examples/generate.py [--tokens 64] [--prompt 32] [--layers 8] [--hidden 512] [--json]
 
-The model is a Llama of `transformers` with random weights (nothing is downloaded), its cache static:
-room for every position from the start, which both compiled steps write in place. Greedy tokens have
-to be those that `transformers` generates; tokens a second are printed beside its own, on one thread
-each.
+The model is a Llama of `transformers` with random weights (nothing is downloaded); its cache is
+static, with room for every position from the start, and both compiled steps write it. Greedy tokens
+have to be those that `transformers` generates; tokens a second are printed beside its own, on one
+thread each.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CachedStep(nn.Module):
     def forward(self, tokens: Tensor, start: Tensor, caches: Caches) -> Tensor:
         """(1, n) tokens at positions `start` and after -> (1, vocabulary) logits.
 
-        `caches` holds each layer's keys, then its values, (1, heads, room, width); both are written.
+        `caches` holds each layer's keys, then its values, (1, heads, room, width), to be written.
         """
         cache = StaticCache(config=self.model.config, max_cache_len=self.room)
         for layer, keys, values in zip(cache.layers, caches[::2], caches[1::2], strict=True):

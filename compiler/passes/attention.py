@@ -9,6 +9,7 @@ from math import prod
 from tilesmith.compiler.graph import Graph, Node, kernel
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.lowering.transposition import merged_axes
+from tilesmith.compiler.passes.attention_groups import grouped_queries
 from tilesmith.compiler.passes.attention_masks import (
     Axis,
     Mask,
@@ -37,7 +38,8 @@ class FuseAttention(Pass):
     So does attention whose weights are guarded, `where(is_nan(p), 0, p)`, as exporters write it
     for queries that every key is masked from. Keys that were transposed for the product are taken
     as they were before; a transposition that is still needed is merged with the one there was; a
-    mask may be spread over sequences, heads and queries (`attention_masks`).
+    mask may be spread over sequences, heads and queries (`attention_masks`); keys and values that
+    several heads share are not repeated (`attention_groups`).
 
     Contract: a lowered graph in; the parts are fused where nothing else reads what lies between
     and `accepts` takes the workload; same values up to roundings.
@@ -82,14 +84,19 @@ def _fuse(rewriter: Rewriter, node: Node, accepts: Callable[[Workload], bool]) -
     found = _workload(scores.workload, mix, mask, guarded)
     if found is None or not accepts(found):
         return
-    keys, made = scores.inputs[1], list[Node]()
+    keys, values, made = scores.inputs[1], node.inputs[1], list[Node]()
     if not scores.workload.integer("tb"):
         keys, made = _untransposed(rewriter, scores)
-    masks = (mask.name,) if mask else ()
-    operands = (scores.inputs[0], keys, node.inputs[1], *masks)
+    name = mask.name if mask else ""
+    groups = None if made else grouped_queries(rewriter, found, keys, values, name)
+    if groups is not None and accepts(groups.workload):
+        found, keys, values, name = groups.workload, groups.keys, groups.values, groups.mask
+        made = list(groups.made)
+    operands = tuple(operand for operand in (scores.inputs[0], keys, values, name) if operand)
     fused = kernel(found, operands, node.outputs[0], node.name)
     rewriter.replace((scores, weights, *between, node), *made, fused)
-    _drop_unread(rewriter, scores.inputs[1])
+    for unread in (scores.inputs[1], node.inputs[1]):
+        _drop_unread(rewriter, unread)
 
 
 def _is_guard(node: Node) -> bool:
@@ -207,6 +214,8 @@ def _untransposed(rewriter: Rewriter, scores: Node) -> tuple[str, list[Node]]:
     dims = tuple(order[axis][0] for axis in steps)
     shape, merged = merged_axes(dims, tuple(steps.index(axis) for axis in range(len(order))))
     heads, depth, keys = wanted
+    if len(shape) == 1:  # they lie as they are wanted
+        return source, []
     result = rewriter.add_tensor(name, info.dtype, (heads, keys, depth))
     parameters: dict[str, ParameterValue] = {
         "shape": shape_text(shape),

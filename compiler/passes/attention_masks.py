@@ -93,7 +93,7 @@ def mask_of(name: str, axes: list[Axis], scores: Workload) -> Mask | None:
     groups = grouped(axes, (batch, queries, keys))
     if groups is None:
         return None
-    lead, rows, columns = (_merged(group) for group in groups)
+    lead, rows, columns = (merged(group) for group in groups)
     if columns not in ([(keys, 1)], []) or rows not in ([(queries, keys)], [(queries, 0)], []):
         return None
     each_row = rows != [(queries, 0)]
@@ -116,7 +116,7 @@ def _kind(name: str, lead: list[Axis], batch: int, size: int, each_row: bool) ->
     return Mask(name, "heads", first, second) if each_row and other == size else None
 
 
-def _merged(axes: list[Axis]) -> list[Axis]:
+def merged(axes: list[Axis]) -> list[Axis]:
     """Neighbouring axes that one walks as one."""
     found: list[Axis] = []
     for extent, step in axes:

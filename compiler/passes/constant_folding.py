@@ -33,6 +33,11 @@ class FoldConstants(Pass):
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
         for node in rewriter.nodes():
+            if _keeps_a_constant(rewriter, node):
+                value = rewriter.constants[node.inputs[0]]
+                rewriter.remove(node)
+                rewriter.make_constant(node.writes[0], value)
+                continue
             if not all(name in rewriter.constants for name in node.reads):
                 continue
             if is_view(node):
@@ -40,6 +45,13 @@ class FoldConstants(Pass):
             elif foldable(node):
                 _fold(rewriter, node)
         return rewriter.finish()
+
+
+def _keeps_a_constant(rewriter: Rewriter, node: Node) -> bool:
+    """Whether it casts a constant to the type it has, taken from a tensor that is none."""
+    if not node.is_onnx("CastLike") or node.inputs[0] not in rewriter.constants:
+        return False
+    return rewriter.info(node.inputs[0]).dtype == rewriter.info(node.writes[0]).dtype
 
 
 def _fold_view(rewriter: Rewriter, node: Node) -> None:

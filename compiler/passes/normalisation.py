@@ -15,16 +15,19 @@ from tilesmith.compiler.rewrite import Rewriter
 
 @dataclass(frozen=True)
 class RecogniseNormalisations(Pass):
-    """Layer normalisation and softmax that exporters write as several operators become one.
+    """Normalisations and softmax that exporters write as several operators become one.
 
         d = Sub(x, ReduceMean(x))                                               before
         y = Add(Mul(Div(d, Sqrt(Add(ReduceMean(Pow(d, 2)), e))), g), b)
         y = LayerNormalization(x, g, b, epsilon=e)                              after
 
+        y = Mul(Mul(x, Reciprocal(Sqrt(Add(ReduceMean(Pow(x, 2)), e)))), g)     before
+        y = RMSNormalization(x, g, epsilon=e)                                   after
+
         e = Exp(Sub(x, ReduceMax(x))); y = Div(e, ReduceSum(e))                 before
         y = Softmax(x)                                                          after
 
-    Both over the last axis.
+    All over the last axis.
 
     Contract: any graph in; float32 of known shape only; the new operators are of the newest opset
     (domain "tilesmith"); values equal up to roundings; dead code is left behind.
@@ -42,7 +45,7 @@ class RecogniseNormalisations(Pass):
             if node.is_onnx("Div"):
                 _softmax(rewriter, node)
             if node.is_onnx("Div", "Mul") and rewriter.alive(node):
-                _layer_norm(rewriter, node)
+                _normalisation(rewriter, node)
         return rewriter.finish()
 
 
@@ -76,37 +79,43 @@ def _softmax(rewriter: Rewriter, node: Node) -> None:
         )
 
 
-def _layer_norm(rewriter: Rewriter, node: Node) -> None:
-    """`node` is centred / sqrt(variance + e), or centred * (1 / sqrt(variance + e))."""
-    centred, deviation = _centred_and_deviation(rewriter, node)
-    subtraction = rewriter.producer(centred) if centred else None
+def _normalisation(rewriter: Rewriter, node: Node) -> None:
+    """`node` is x / sqrt(mean(x^2) + e), or x * (1 / sqrt(mean(x^2) + e)): of a centred x a layer
+    normalisation, of another an RMS normalisation."""
+    source, deviation = _source_and_deviation(rewriter, node)
     root = rewriter.producer(deviation) if deviation else None
-    if subtraction is None or root is None or not subtraction.is_onnx("Sub"):
-        return
-    x = subtraction.inputs[0]
-    if not root.is_onnx("Sqrt") or _reduced(rewriter, subtraction.inputs[1], "ReduceMean") != x:
-        return
-    total = rewriter.producer(root.inputs[0])
+    total = rewriter.producer(root.inputs[0]) if root and root.is_onnx("Sqrt") else None
     if total is None or not total.is_onnx("Add"):
         return
     for variance, small in (total.inputs, total.inputs[::-1]):
         epsilon = uniform(rewriter.constant, small)
         squares = _reduced(rewriter, variance, "ReduceMean")
-        if epsilon is not None and squares and _is_square(rewriter, squares, centred):
-            _replace_layer_norm(rewriter, node, x, epsilon)
+        if epsilon is not None and squares and _is_square(rewriter, squares, source):
+            whole = _uncentred(rewriter, source)
+            operator = "RMSNormalization" if whole is None else "LayerNormalization"
+            _replace(rewriter, node, operator, whole or source, epsilon)
             return
 
 
-def _centred_and_deviation(rewriter: Rewriter, node: Node) -> tuple[str, str]:
+def _uncentred(rewriter: Rewriter, name: str) -> str | None:
+    """x where `name` is x less its mean."""
+    subtraction = rewriter.producer(name)
+    if subtraction is None or not subtraction.is_onnx("Sub"):
+        return None
+    x = subtraction.inputs[0]
+    return x if _reduced(rewriter, subtraction.inputs[1], "ReduceMean") == x else None
+
+
+def _source_and_deviation(rewriter: Rewriter, node: Node) -> tuple[str, str]:
     if node.operator == "Div":
         return node.inputs[0], node.inputs[1]
-    for centred, inverse in (node.inputs, node.inputs[::-1]):
+    for source, inverse in (node.inputs, node.inputs[::-1]):
         producer = rewriter.producer(inverse)
         if producer is not None and producer.is_onnx("Reciprocal"):
-            return centred, producer.inputs[0]
+            return source, producer.inputs[0]
         is_div = producer is not None and producer.is_onnx("Div")
         if producer and is_div and uniform(rewriter.constant, producer.inputs[0]) == 1.0:
-            return centred, producer.inputs[1]
+            return source, producer.inputs[1]
     return "", ""
 
 
@@ -120,14 +129,14 @@ def _is_square(rewriter: Rewriter, name: str, x: str) -> bool:
     return constant == 1.0 and parts == [x, x]
 
 
-def _replace_layer_norm(rewriter: Rewriter, node: Node, x: str, epsilon: float) -> None:
-    """Take the scale and shift that follow along, where there are such."""
+def _replace(rewriter: Rewriter, node: Node, operator: str, x: str, epsilon: float) -> None:
+    """Take the scale that follows along, if any; of a layer normalisation the shift, too."""
     width = rewriter.info(x).dims[-1]
     consumed, result = [node], node.writes[0]
     parameters: list[str] = []
-    for operator in ("Mul", "Add"):
+    for step in ("Mul", "Add") if operator == "LayerNormalization" else ("Mul",):
         after = rewriter.only_consumer(result)
-        if after is None or not after.is_onnx(operator) or len(parameters) != len(consumed) - 1:
+        if after is None or not after.is_onnx(step) or len(parameters) != len(consumed) - 1:
             break
         other = after.inputs[1] if after.inputs[0] == result else after.inputs[0]
         info = rewriter.info(other)
@@ -139,7 +148,5 @@ def _replace_layer_norm(rewriter: Rewriter, node: Node, x: str, epsilon: float) 
     if not parameters:
         parameters.append(rewriter.add_constant("ones", np.ones(width, np.float32), "float32"))
     attributes = attributes_of(axis=-1, epsilon=epsilon)
-    new = Node(
-        "LayerNormalization", (x, *parameters), (result,), node.name, INTERNAL_DOMAIN, attributes
-    )
+    new = Node(operator, (x, *parameters), (result,), node.name, INTERNAL_DOMAIN, attributes)
     rewriter.replace(consumed, new)

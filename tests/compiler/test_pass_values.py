@@ -83,7 +83,7 @@ def test_graphs_are_dumped_as_text(tmp_path: Path, golden: Callable[[str, str], 
         with observed(Dump(folder)):
             build(import_model(MODEL), TRN1, options=BuildOptions(precision="bf16"))
     files = sorted(folder.iterdir())
-    assert files[0].name == "00-import.txt" and files[-1].name.endswith("-mark-known.txt")
+    assert files[0].name == "00-import.txt" and files[-1].name.endswith("-fall-back.txt")
     assert [path.name for path in files] == sorted(path.name for path in files)
     golden("passes.txt", "\n".join(path.read_text() for path in files))
 

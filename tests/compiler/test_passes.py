@@ -292,6 +292,26 @@ def test_layer_norm_is_recognised(square: str, rest: str, left: dict[str, int]) 
     assert operators(graph) == left
 
 
+@pytest.mark.parametrize(
+    ("rest", "left"),
+    [
+        ("n = Div(x, r) y = Mul(n, g1)", {"RMSNormalization": 1}),
+        ("i = Reciprocal(r) n = Mul(x, i) y = Mul(g1, n)", {"RMSNormalization": 1}),
+        ("i = Reciprocal(r) n = Mul(i, x) s = Mul(n, g1) y = Add(s, b1)",
+         {"RMSNormalization": 1, "Add": 1}),
+        ("n = Div(x, r) y = Mul(n, x)", {"RMSNormalization": 1, "Mul": 1}),
+    ],
+)  # fmt: skip
+def test_rms_norm_is_recognised(rest: str, left: dict[str, int]) -> None:
+    text = NORM.partition("d = Sub(x, m)")[2].format(square="q = Pow(x, two)")
+    model = model_of(
+        f"g (float[2, 3, 8] x) => (float[2, 3, 8] y) {{ {text} {rest} }}",
+        two=np.float32(2), small=np.float32(1e-5), g1=random(8), b1=random(8),
+    )  # fmt: skip
+    graph = check(model, lambda g: apply(g, (RecogniseNormalisations(), RemoveDeadCode())))
+    assert operators(graph) == left
+
+
 def test_softmax_is_recognised_over_the_last_axis_only() -> None:
     body = (
         "m = ReduceMax<axes=[{a}]>(x) d = Sub(x, m) e = Exp(d) s = ReduceSum(e, at) y = Div(e, s)"
