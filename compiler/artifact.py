@@ -28,12 +28,16 @@ from pathlib import Path
 from typing import Any
 
 from tilesmith.codegen.native.memory import aligned_bytes
+from tilesmith.compiler.control_format import ControlReader, control_json
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.program import (
+    NOWHERE,
     CodeObject,
+    DeviceStep,
     HostStep,
     IndexCheck,
     KernelStep,
+    MoveStep,
     Place,
     Recipe,
     Report,
@@ -49,7 +53,7 @@ from tilesmith.search_space.target import Target
 DIGEST = "sha256"
 """Name of the member that seals all others."""
 
-FORMAT = 2
+FORMAT = 3
 """Version of the layout described above."""
 
 _LIMIT = 1 << 36
@@ -130,6 +134,8 @@ def _step_json(step: Step) -> dict[str, Any]:
             "origin": step.origin, "code": step.code, "arguments": places,
             **({"checks": [_check_json(c) for c in step.checks]} if step.checks else {}),
         }  # fmt: skip
+    if not isinstance(step, HostStep):
+        return control_json(step, _step_json)
     return {
         "host": step.name,
         "operator": step.operator,
@@ -198,7 +204,7 @@ class _Reader:
             for number, (size, shared, local) in enumerate(found["codes"])
         )
         numbers = iter(range(len(found["steps"])))
-        steps = tuple(self._step(step, numbers, len(codes)) for step in found["steps"])
+        steps = tuple(self._outer_step(step, numbers, len(codes)) for step in found["steps"])
         report = {**found["report"], "host_nodes": tuple(found["report"]["host_nodes"])}
         return Recipe(
             str(found["name"]), Target.from_json(json.dumps(found["target"])),
@@ -293,6 +299,23 @@ class _Reader:
             raise self._damaged(f"the indices '{indices.info.name}' are of {len(extents)} axes")
         return IndexCheck(str(raw["node"]), indices, extents)
 
+    def _control(self, raw: Any, codes: int) -> DeviceStep:
+        def inner(part: Any) -> DeviceStep:
+            found = None if "host" in part else self._step(part, None, codes)
+            looked_at = isinstance(found, KernelStep) and found.checks
+            if found is None or isinstance(found, HostStep) or looked_at:
+                raise self._damaged("a loop or branch has steps on the host")
+            return found
+
+        regions = {"arena": self.arena, "constant": self.constants}
+        return ControlReader(regions, self._damaged, inner).step(raw)
+
+    def _outer_step(self, raw: Any, numbers: Any, codes: int) -> Step:
+        found = self._step(raw, numbers, codes)
+        if isinstance(found, MoveStep) and found.counter != NOWHERE:
+            raise self._damaged("a move counts with no loop")
+        return found
+
     def _step(self, raw: Any, numbers: Any, codes: int) -> Step:
         if "kernel" in raw:
             code = self._natural(raw["code"], "a code number")
@@ -302,6 +325,8 @@ class _Reader:
             name, workload, config = (str(raw[key]) for key in ("kernel", "workload", "config"))
             checks = tuple(self._check(check) for check in raw.get("checks", ()))
             return KernelStep(name, workload, config, str(raw["origin"]), code, places, checks)
+        if "host" not in raw:
+            return self._control(raw, codes)
         proto = self._member(f"host/{next(numbers)}.onnx", self._natural(raw["bytes"], "a size"))
         return HostStep(
             str(raw["host"]), str(raw["operator"]), proto,

@@ -8,7 +8,7 @@ more (weights that were packed) are not stored at all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from tilesmith.codegen.native.memory import aligned_bytes
 from tilesmith.compiler.backend import Compiled, backend_of
-from tilesmith.compiler.graph import Graph, Node, TensorInfo
+from tilesmith.compiler.control import control_steps, scratch_bytes
+from tilesmith.compiler.graph import Body, Graph, Node, TensorInfo
 from tilesmith.compiler.host.nodes import REFERENCE, node_proto
 from tilesmith.compiler.indices import index_fault
 from tilesmith.compiler.memory import ALIGNMENT
@@ -26,6 +27,7 @@ from tilesmith.compiler.precision import precision_of
 from tilesmith.compiler.program import (
     NOWHERE,
     CodeObject,
+    DeviceStep,
     HostStep,
     IndexCheck,
     KernelStep,
@@ -34,6 +36,7 @@ from tilesmith.compiler.program import (
     Report,
     Step,
     TensorRef,
+    kernels_of,
 )
 from tilesmith.compiler.settling.layouts import PLAIN, pack, physical_bytes
 from tilesmith.compiler.settling.options import Option
@@ -68,10 +71,11 @@ class _Constants:
     def __init__(self) -> None:
         self.chunks: list[NDArray[np.uint8]] = []
         self.size = 0
-        self.known: dict[tuple[str, str], Place] = {}
+        self.known: dict[tuple[str, str, object], Place] = {}
 
-    def add(self, key: tuple[str, str], array: NDArray[Any]) -> Place:
-        """The place of an array, stored the first time `key` is seen."""
+    def add(self, named: tuple[str, str], array: NDArray[Any], owner: object) -> Place:
+        """The place of an array, stored the first time the name is seen among those of `owner`."""
+        key = (*named, owner)
         if key not in self.known:
             flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             self.known[key] = Place("constant", self.size)
@@ -89,18 +93,93 @@ class _Constants:
 
 
 class _Assembler:
-    def __init__(self, settled: Settled, kernels: Kernels, reuse: bool) -> None:
+    """A graph being assembled: the model, or the body of a control node inside another.
+
+    Args:
+        around: what the body is inside of; None for the model.
+        body: whose graph it is.
+        base: byte of the arena at which its own memory starts, once that is known.
+    """
+
+    def __init__(
+        self,
+        settled: Settled,
+        kernels: Kernels,
+        reuse: bool,
+        around: _Assembler | None = None,
+        body: Body | None = None,
+    ) -> None:
         self.settled = settled
         self.graph: Graph = settled.graph
         self.kernels = kernels
-        self.constants = _Constants()
-        self.codes: dict[bytes, int] = {}
-        self.code_list: list[CodeObject] = []
-        self.placement: Placement = place(self.graph, self._sizes(), reuse)
+        self.base = 0
+        self.constants: _Constants = around.constants if around else _Constants()
+        self.codes: dict[bytes, int] = around.codes if around else {}
+        self.code_list: list[CodeObject] = around.code_list if around else []
+        self._around, self._body = around, body
+        self._node: Node | None = None
+        self._inside = {
+            node: tuple(
+                _Assembler(inner, kernels, reuse, self, own)
+                for inner, own in zip(found, node.bodies, strict=True)
+            )
+            for node, found in settled.bodies.items()
+        }
+        scratch = {
+            node: scratch_bytes(node, [body.nbytes for body in bodies])
+            for node, bodies in self._inside.items()
+        }
+        shared = [name for _, name in body.shared] if body else []
+        self.placement: Placement = place(self.graph, self._sizes(), reuse, scratch, shared)
+
+    @property
+    def nbytes(self) -> int:
+        """Of its own part of the arena."""
+        return self.placement.nbytes
+
+    def where(self, name: str) -> Place:
+        """The place of a tensor that is no value of the host's alone."""
+        if name in self.graph.constants:
+            return self.constants.add((name, PLAIN), self.graph.constants[name], self)
+        if name not in self.placement.elsewhere:
+            return Place("arena", self.base + self.placement.offsets[name])
+        assert self._around is not None and self._body is not None and self._node is not None
+        source, distance = self.placement.elsewhere[name]
+        number = next(number for number, own in self._body.shared if own == source)
+        found = self._around.where(self._node.inputs[number])
+        return Place(found.region, found.offset + distance)
+
+    def lies_outside(self, name: str) -> bool:
+        """Whether an input is where it is outside."""
+        return name in self.placement.elsewhere
+
+    def device_steps(self) -> tuple[DeviceStep, ...]:
+        """The steps of a body, which has none on the host and nothing to check."""
+        steps: list[DeviceStep] = []
+        for node in self.graph.nodes:
+            if node.kind == "kernel":
+                if self._checks(node):
+                    raise VerificationError(f"a body checks indices of {node.describe()}")
+                steps.append(self._kernel(node, self.settled.options[node]))
+            elif node.kind == "control":
+                steps += self._control(node)
+            elif node.kind == "host":
+                raise VerificationError(f"a body has {node.describe()} on the host")
+        return tuple(steps)
+
+    def _control(self, node: Node) -> list[DeviceStep]:
+        bodies: Sequence[_Assembler] = self._inside[node]
+        for body in bodies:
+            body.base, body._node = self.base + self.placement.scratch[node], node
+        flag = self.constants.add(("\0true", PLAIN), np.ones(1, np.bool_), None)
+        return control_steps(node, bodies, self.where, flag)
 
     def _sizes(self) -> dict[str, int]:
         sizes = {}
-        for name in device_tensors(self.graph):
+        names = device_tensors(self.graph)
+        if self._body is not None:
+            names |= {info.name for info in (*self.graph.inputs, *self.graph.outputs)}
+        for name in names - self.graph.constants.keys():
             info = self.graph.info(name)
             layout = self.settled.layouts.get(name, PLAIN)
             sizes[name] = physical_bytes(layout, info.dims, info.dtype)
@@ -123,6 +202,9 @@ class _Assembler:
                     assert isinstance(step, KernelStep)
                     steps[first] = replace(step, checks=(*step.checks, check))
                 run |= dict.fromkeys(node.outputs, len(steps) - 1)
+            elif node.kind == "control":
+                steps += self._control(node)
+                run = {}
             elif node.kind == "host":
                 steps.append(self._host(node))
                 run = {}
@@ -191,14 +273,14 @@ class _Assembler:
                 places.append(self._arena(node.outputs[0], compiled.nbytes[parameter]))
             elif parameter in prepared:
                 key = (f"{node.outputs[0]}\0{parameter}", "prepared")
-                places.append(self.constants.add(key, prepared[parameter]))
+                places.append(self.constants.add(key, prepared[parameter], self))
             elif parameter in compiled.unread:
                 places.append(NOWHERE)
             elif operands[parameter] in self.graph.constants:
                 name, layout = operands[parameter], layouts[parameter]
                 shape = _shape(workload, parameter)
                 array = self.graph.constants[name].reshape(shape)
-                places.append(self.constants.add((name, layout), pack(layout, array)))
+                places.append(self.constants.add((name, layout), pack(layout, array), self))
             else:
                 places.append(self._arena(operands[parameter], compiled.nbytes[parameter]))
         return KernelStep(
@@ -222,7 +304,7 @@ class _Assembler:
         size = physical_bytes(layout, info.dims, info.dtype)
         if size != nbytes:  # an error, not an assertion: it guards memory
             raise VerificationError(f"'{name}' has {size} bytes; its kernel expects {nbytes}")
-        return Place("arena", self.placement.offsets[name])
+        return self.where(name)
 
     def _code(self, code: CodeObject) -> int:
         if code.code not in self.codes:
@@ -247,7 +329,7 @@ class _Assembler:
     def _ref(self, info: TensorInfo) -> TensorRef:
         if info.name in self.graph.constants:
             array = self.graph.constants[info.name]
-            place = self.constants.add((info.name, PLAIN), array)
+            place = self.constants.add((info.name, PLAIN), array, self)
         elif info.name in self.placement.offsets:
             place = Place("arena", self.placement.offsets[info.name])
         else:
@@ -259,7 +341,7 @@ class _Assembler:
         return TensorRef(TensorInfo(info.name, outside, info.shape), place, inside)
 
     def _report(self, steps: tuple[Step, ...]) -> Report:
-        kernels = [step for step in steps if isinstance(step, KernelStep)]
+        kernels = list(kernels_of(steps))
         origins = Counter(step.origin for step in kernels if not _is_conversion(step))
         hosts = [step.name for step in steps if isinstance(step, HostStep)]
         conversions = sum(map(_is_conversion, kernels))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import Pass
-from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
+from tilesmith.compiler.program import CodeObject, DeviceStep, KernelStep, Recipe
 from tilesmith.compiler.recorded import Records
 from tilesmith.search_space.errors import ModelError, TargetError
 from tilesmith.search_space.ir.program import Program
@@ -65,6 +65,8 @@ class Backend(ABC):
     """What a lowered, bound program can be shown as, by the name of the language."""
     reuses_memory: ClassVar[bool] = True
     """Whether tensors that are not alive together may share bytes."""
+    runs_bodies: ClassVar[bool] = False
+    """Whether `link_all` takes loops, branches and moves."""
     falls_back: ClassVar[bool] = False
     """Whether kernels without a schedule for the target run on the host instead."""
 
@@ -135,6 +137,26 @@ class Backend(ABC):
         constants: NDArray[np.uint8],
     ) -> Callable[[], None]:
         """A callable that runs kernel steps one after another on the given memory."""
+
+    def link_all(
+        self,
+        recipe: Recipe,
+        steps: Sequence[DeviceStep],
+        arena: NDArray[np.uint8],
+        constants: NDArray[np.uint8],
+    ) -> Callable[[], None]:
+        """The same of steps of every kind.
+
+        Raises:
+            ModelError: there are loops or branches, which the family does not run.
+        """
+        kernels = [step for step in steps if isinstance(step, KernelStep)]
+        if len(kernels) < len(steps):
+            raise ModelError(
+                f"'{recipe.name}' has compiled loops, which family '{self.family}' does not run; "
+                "compile the model again"
+            )
+        return self.link(recipe, kernels, arena, constants)
 
 
 backends: Registry[Backend] = Registry("target family", "tilesmith.compiler.backends", TargetError)

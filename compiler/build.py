@@ -67,7 +67,11 @@ def prepared(graph: Graph) -> Graph:
 def extract_tasks(graph: Graph, target: Target) -> tuple[ModelTask, ...]:
     """The distinct workloads of a model on a target, in the order it first runs them."""
     kernels = scheduled(graph, target)
-    counts = Counter(node.workload for node in kernels.nodes if node.workload is not None)
+    counts: Counter[Workload] = Counter()
+    for inner, often in ((kernels, 1), *kernels.inside()):
+        for node in inner.nodes:
+            if node.workload is not None:
+                counts[node.workload] += often
     return tuple(ModelTask(workload, weight) for workload, weight in counts.items())
 
 
@@ -162,7 +166,7 @@ def compile_kernels(
     """
     backend = backend_of(target)
     compiled: dict[tuple[Workload, Config], Compiled] = {}
-    for option in settled.options.values():
+    for option in (o for inner in settled.every() for o in inner.options.values()):
         if option.workload is not None and option.config is not None:
             key = (option.workload, option.config)
             if key not in compiled:
@@ -178,7 +182,8 @@ def compile_kernels(
 def _require_tuned(graph: Graph, chooser: Chooser) -> None:
     missing = [
         node.workload.key
-        for node in graph.nodes
+        for inner in (graph, *(inside for inside, _ in graph.inside()))
+        for node in inner.nodes
         if node.workload is not None
         and chooser.best(node.workload).origin in ("fallback", "default")
     ]

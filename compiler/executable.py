@@ -26,6 +26,7 @@ from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.indices import index_fault
 from tilesmith.compiler.program import (
+    DeviceStep,
     HostStep,
     IndexCheck,
     KernelStep,
@@ -68,14 +69,18 @@ def _native(call: Callable[[], None]) -> _Segment:
     return _Segment(lambda values: call())
 
 
-def _unbroken(kernels: Iterable[KernelStep]) -> list[list[KernelStep]]:
-    """The kernels in runs, at whose start alone something has to be checked."""
-    runs: list[list[KernelStep]] = []
-    for step in kernels:
-        if step.checks or not runs:
+def _unbroken(steps: Iterable[DeviceStep]) -> list[list[DeviceStep]]:
+    """The steps in runs, at whose start alone something has to be checked."""
+    runs: list[list[DeviceStep]] = []
+    for step in steps:
+        if _checks(step) or not runs:
             runs.append([])
         runs[-1].append(step)
     return runs
+
+
+def _checks(step: DeviceStep) -> tuple[IndexCheck, ...]:
+    return step.checks if isinstance(step, KernelStep) else ()
 
 
 class Executable:
@@ -107,16 +112,16 @@ class Executable:
             if info.shape is not None and not is_value_type(info.dtype)
         }
         self._segments: list[_Segment] = []
-        for is_kernel, steps in groupby(recipe.steps, lambda s: isinstance(s, KernelStep)):
-            if is_kernel:
-                for run in _unbroken(s for s in steps if isinstance(s, KernelStep)):
-                    if run[0].checks:
-                        self._segments.append(self._check_segment(run[0].checks))
-                    call = backend.link(recipe, run, self._arena, self._constants)
-                    self._segments.append(_native(call))
-            else:
+        for is_host, steps in groupby(recipe.steps, lambda s: isinstance(s, HostStep)):
+            if is_host:
                 hosts = (step for step in steps if isinstance(step, HostStep))
                 self._segments += [self._host_segment(step) for step in hosts]
+                continue
+            for run in _unbroken(s for s in steps if not isinstance(s, HostStep)):
+                if checks := _checks(run[0]):
+                    self._segments.append(self._check_segment(checks))
+                call = backend.link_all(recipe, run, self._arena, self._constants)
+                self._segments.append(_native(call))
 
     # -- questions ------------------------------------------------------------------------------
     @property

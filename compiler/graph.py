@@ -13,7 +13,7 @@ tensor whose shape only running the model tells, and such tensors are touched by
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -33,6 +33,18 @@ start."""
 JOIN = "Join"
 """Operator of a node whose output is its inputs, one after the other in memory (a Concat along the
 outermost axis longer than one): producers write into their part of it, nothing is copied."""
+
+REPEAT = "Repeat"
+"""Operator of a control node that runs its body again and again. Attributes: `trips`, how often at
+most; `limit`, the number of the input that says how often (-1: none); `test`, the body's entry that
+ends it as soon as it is false ("": none)."""
+
+ENDLESS = 1 << 62
+"""`trips` of a loop of which nothing is known."""
+
+BRANCH = "Branch"
+"""Operator of a control node that runs its first body if its first input is true, else its second.
+"""
 
 CHECK = "CheckShape"
 """Operator of a node that passes its input on, run by the host: its output has the shape and
@@ -83,7 +95,64 @@ class Subgraph:
 AttributeValue = Any
 """int, float, str, a tuple of those, a numpy array (a tensor attribute) or a `Subgraph`."""
 
-NodeKind = Literal["kernel", "view", "join", "host"]
+
+@dataclass(frozen=True)
+class Carried:
+    """A tensor of a body that an iteration hands to the next.
+
+    Attributes:
+        initial: number of the node's input that it is at first; -1: a flag that is set.
+        entry, exit: the body's input and output.
+        final: number of the node's output that it is at last; -1: none.
+    """
+
+    initial: int
+    entry: str
+    exit: str
+    final: int = -1
+
+
+@dataclass(frozen=True)
+class Row:
+    """A part of a tensor outside that is a tensor of a body, another one in each iteration.
+
+    Attributes:
+        outside: number of the node's input (what is read), or output (what is written).
+        inside: the body's input or output, as large as the part.
+        start: the part in the first iteration; parts lie one after the other.
+        step: parts to the next iteration's.
+    """
+
+    outside: int
+    inside: str
+    start: int = 0
+    step: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """A graph that a control node runs: lowered, its tensors' names its own.
+
+    Tensors outside are named by their number among the node's inputs or outputs, since passes
+    rename them. Every input of the graph is one of these; its outputs are exits and rows.
+
+    Attributes:
+        graph: what is run; nothing of it is on the host.
+        shared: (number of the node's input, input of the graph): the same in all iterations.
+        carried: from iteration to iteration.
+        reads, writes: a part in each iteration.
+        counter: the input that holds the iteration's number, int64; "" without one.
+    """
+
+    graph: Graph
+    shared: tuple[tuple[int, str], ...] = ()
+    carried: tuple[Carried, ...] = ()
+    reads: tuple[Row, ...] = ()
+    writes: tuple[Row, ...] = ()
+    counter: str = ""
+
+
+NodeKind = Literal["kernel", "view", "join", "control", "host"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +168,7 @@ class Node:
         attributes: (name, value) pairs, sorted by name.
         captures: outer tensors read by subgraph attributes.
         workload: what a kernel computes; `inputs` then are the template's operands in order.
+        bodies: what a control node runs.
     """
 
     operator: str
@@ -109,11 +179,14 @@ class Node:
     attributes: tuple[tuple[str, AttributeValue], ...] = ()
     captures: tuple[str, ...] = ()
     workload: Workload | None = None
+    bodies: tuple[Body, ...] = ()
 
     @property
     def kind(self) -> NodeKind:
         if self.workload is not None:
             return "kernel"
+        if self.bodies:
+            return "control"
         if self.domain == INTERNAL_DOMAIN and self.operator in (VIEW, JOIN):
             return "view" if self.operator == VIEW else "join"
         return "host"
@@ -211,6 +284,16 @@ class Graph:
             for name in node.reads:
                 found.setdefault(name, {})[node] = None
         return {name: tuple(nodes) for name, nodes in found.items()}
+
+    def inside(self) -> Iterator[tuple[Graph, int]]:
+        """The graphs of bodies, those of bodies inside too, and how often each is run (once where
+        nobody knows)."""
+        for node in self.nodes:
+            trips = int(node.attribute("trips", 1))
+            trips = trips if trips < ENDLESS else 1
+            for body in node.bodies:
+                yield body.graph, trips
+                yield from ((graph, trips * often) for graph, often in body.graph.inside())
 
     @cached_property
     def output_names(self) -> frozenset[str]:

@@ -15,6 +15,7 @@ from tilesmith.compiler.lower import LowerToKernels
 from tilesmith.compiler.passes.activations import RecogniseActivations
 from tilesmith.compiler.passes.affine import FoldAffine
 from tilesmith.compiler.passes.batch_norm import ExpandBatchNorm
+from tilesmith.compiler.passes.bodies import OpenBodies
 from tilesmith.compiler.passes.bytes_as_numbers import BytesAsNumbers
 from tilesmith.compiler.passes.canonical import Canonicalise
 from tilesmith.compiler.passes.common_subexpressions import ShareCommon
@@ -77,7 +78,13 @@ def passes_for(target: Target, precision: str = "fp32") -> tuple[Pass, ...]:
         TargetError: models cannot run on the target.
         ModelError: no such precision, or the target's kernels do not have it.
     """
-    return (*SIMPLIFICATIONS, *LOWERING, *backend_of(target).passes(target, precision))
+    backend = backend_of(target)
+    own = backend.passes(target, precision)
+    if not backend.runs_bodies:
+        return (*SIMPLIFICATIONS, *LOWERING, *own)
+    first = SIMPLIFICATIONS.index(FoldConstants()) + 1  # how often a loop runs may be computed
+    opening = OpenBodies(lambda body: apply(body, passes_for(target, precision)))
+    return (*SIMPLIFICATIONS[:first], opening, *SIMPLIFICATIONS[first:], *LOWERING, *own)
 
 
 def every_pass(target: Target, precision: str = "fp32") -> tuple[Pass, ...]:

@@ -9,10 +9,10 @@ and graph outputs).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
-from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.memory import Arena, Groups, Interval, peak_alive, plan_arena
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import VerificationError
@@ -20,23 +20,42 @@ from tilesmith.search_space.errors import VerificationError
 
 @dataclass(frozen=True)
 class Placement:
-    """Byte offsets in the arena by tensor name, the arena's size, and the least it could be."""
+    """Where everything lies.
+
+    Attributes:
+        offsets: bytes from the arena's start, by tensor name.
+        nbytes: the arena's size.
+        peak_alive: the least it could be.
+        elsewhere: tensors outside the arena, by name: the graph's input that they lie in or are,
+            and their distance in bytes from its start.
+        scratch: where the memory of a control node's bodies is.
+    """
 
     offsets: Mapping[str, int]
     nbytes: int
     peak_alive: int
+    elsewhere: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    scratch: Mapping[Node, int] = field(default_factory=dict)
 
 
-def place(graph: Graph, nbytes: Mapping[str, int], reuse: bool = True) -> Placement:
+def place(
+    graph: Graph,
+    nbytes: Mapping[str, int],
+    reuse: bool = True,
+    scratch: Mapping[Node, int] | None = None,
+    outside: Collection[str] = (),
+) -> Placement:
     """Plan the arena.
 
     Args:
         graph: lowered; view and join nodes tie tensors together.
         nbytes: physical size of each tensor that lies in the arena (layout padding included).
         reuse: whether tensors that are not alive together may share bytes.
+        scratch: bytes that control nodes need while they run.
+        outside: inputs that have a place outside the arena, used if nothing larger is tied to them.
     """
     groups = Groups()
-    for name in device_tensors(graph):
+    for name in nbytes:
         groups.add(name, nbytes[name])
     for node in graph.nodes:
         if node.kind == "view" and node.inputs[0] not in graph.constants:
@@ -48,14 +67,27 @@ def place(graph: Graph, nbytes: Mapping[str, int], reuse: bool = True) -> Placem
             for name in node.inputs:
                 _tie(groups, name, node.outputs[0], offset)
                 offset += nbytes[name]
-    intervals = _intervals(graph, groups)
+    away: dict[str, str] = {}
+    for name in outside:
+        if groups.span(name) == (0, nbytes[name]):
+            away[groups.find(name)[0]] = name
+    intervals = [i for i in _intervals(graph, groups) if i.name not in away]
+    numbers = {node: step for step, node in enumerate(graph.nodes)}
+    own = {node: f"\0scratch of {numbers[node]}" for node in scratch or {}}
+    for node, size in (scratch or {}).items():
+        intervals.append(Interval(own[node], size, numbers[node], numbers[node]))
     lives = intervals if reuse else [replace(i, first=0, last=0) for i in intervals]
     arena: Arena = plan_arena(lives)
     offsets: dict[str, int] = {}
+    elsewhere: dict[str, tuple[str, int]] = {}
     for name in groups.names():
         root, _ = groups.find(name)
-        offsets[name] = arena.offsets[root] - groups.span(name)[0]
-    return Placement(offsets, arena.nbytes, peak_alive(intervals))
+        if root in away:
+            elsewhere[name] = (away[root], -groups.span(name)[0])
+        else:
+            offsets[name] = arena.offsets[root] - groups.span(name)[0]
+    inside = {node: arena.offsets[name] for node, name in own.items()}
+    return Placement(offsets, arena.nbytes, peak_alive(intervals), elsewhere, inside)
 
 
 def _tie(groups: Groups, name: str, base: str, offset: int) -> None:

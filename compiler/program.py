@@ -7,6 +7,7 @@ constants.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -106,7 +107,81 @@ class HostStep:
     outputs: tuple[TensorRef, ...]
 
 
-Step = KernelStep | HostStep
+@dataclass(frozen=True)
+class MoveStep:
+    """Copies bytes, in a loop from other places each time: `step` bytes to the next iteration's.
+
+    Attributes:
+        source, target: where from and where to, in the first iteration.
+        nbytes: how many.
+        source_step, target_step: bytes, negative where places are gone through backwards.
+        counter: of the loop that the steps count in; none where both are 0.
+    """
+
+    source: Place
+    target: Place
+    nbytes: int
+    source_step: int = 0
+    target_step: int = 0
+    counter: Place = NOWHERE
+
+
+@dataclass(frozen=True)
+class LoopStep:
+    """Runs steps again and again.
+
+    Attributes:
+        name: of the node.
+        trips: how often at most.
+        limit: the int64 that says how often; none where `trips` alone does.
+        test: the flag that ends the loop as soon as it is 0, looked at before each iteration; none
+            where nothing does.
+        counter: where the int64 of the iteration's number is written.
+        steps: what is run; nothing of it is on the host.
+    """
+
+    name: str
+    trips: int
+    limit: Place
+    test: Place
+    counter: Place
+    steps: tuple[DeviceStep, ...]
+
+
+@dataclass(frozen=True)
+class BranchStep:
+    """Runs the first steps if a flag is set, else the second.
+
+    Attributes:
+        name: of the node.
+        test: the flag.
+        steps: of either branch; nothing of them is on the host.
+    """
+
+    name: str
+    test: Place
+    steps: tuple[tuple[DeviceStep, ...], tuple[DeviceStep, ...]]
+
+
+DeviceStep = KernelStep | MoveStep | LoopStep | BranchStep
+"""What runs without the host in between."""
+
+Step = DeviceStep | HostStep
+
+
+def kernels_of(steps: Iterable[Step]) -> Iterator[KernelStep]:
+    """The kernels among steps, those inside loops and branches too."""
+    for step in steps:
+        match step:
+            case KernelStep():
+                yield step
+            case LoopStep():
+                yield from kernels_of(step.steps)
+            case BranchStep():
+                for branch in step.steps:
+                    yield from kernels_of(branch)
+            case _:
+                pass
 
 
 @dataclass(frozen=True)

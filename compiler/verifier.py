@@ -172,7 +172,8 @@ def _device(graph: Graph, node: Node) -> Iterator[str]:
     """What a kernel, view or join touches is known; it writes one tensor."""
     if node.kind == "host":
         return
-    if len(node.outputs) != 1 or "" in node.outputs or "" in node.inputs:
+    several = node.kind == "control"
+    if not several and (len(node.outputs) != 1 or "" in node.outputs or "" in node.inputs):
         yield "is no host operator and leaves out operands, or has not one output"
     for name in (*node.reads, *node.writes):
         if not graph.tensors[name].known:

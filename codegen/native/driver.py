@@ -61,6 +61,101 @@ done:
 }
 """
 
+_SIGNATURE = "(ptr %a, i64 %thread, i64 %threads, ptr %barrier, ptr %shared, ptr %local)"
+_WALKED = "i64 %thread, i64 %threads, ptr %barrier, ptr %shared, ptr %local)"
+
+
+def _fields(*kinds: str) -> str:
+    """Loads of the arguments %a0, %a1, ... of a call."""
+    return "".join(
+        f"  %p{n} = getelementptr i64, ptr %a, i64 {n}\n  %a{n} = load {kind}, ptr %p{n}\n"
+        for n, kind in enumerate(kinds)
+    )
+
+
+_CONTROL_TEXT = f"""
+declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
+
+define void @move{_SIGNATURE} {{
+entry:
+  %first = icmp eq i64 %thread, 0
+  br i1 %first, label %mine, label %done
+mine:
+{_fields("ptr", "ptr", "i64", "i64", "i64", "ptr")}
+  %counted = icmp ne ptr %a5, null
+  br i1 %counted, label %count, label %copy
+count:
+  %now = load i64, ptr %a5
+  br label %copy
+copy:
+  %i = phi i64 [ 0, %mine ], [ %now, %count ]
+  %target.by = mul i64 %i, %a3
+  %source.by = mul i64 %i, %a4
+  %target = getelementptr i8, ptr %a0, i64 %target.by
+  %source = getelementptr i8, ptr %a1, i64 %source.by
+  call void @llvm.memmove.p0.p0.i64(ptr %target, ptr %source, i64 %a2, i1 false)
+  br label %done
+done:
+  ret void
+}}
+
+define void @repeat{_SIGNATURE} {{
+entry:
+{_fields("ptr", "i64", "i64", "ptr", "ptr", "ptr")}
+  %limited = icmp ne ptr %a3, null
+  br i1 %limited, label %limit, label %start
+limit:
+  %given = load i64, ptr %a3
+  %less = icmp slt i64 %given, %a2
+  %least = select i1 %less, i64 %given, i64 %a2
+  br label %start
+start:
+  %trips = phi i64 [ %a2, %entry ], [ %least, %limit ]
+  br label %head
+head:
+  %i = phi i64 [ 0, %start ], [ %next, %run ]
+  %more = icmp slt i64 %i, %trips
+  br i1 %more, label %ask, label %done
+ask:
+  %tested = icmp ne ptr %a4, null
+  br i1 %tested, label %test, label %go
+test:
+  %flag = load i8, ptr %a4
+  %set = icmp ne i8 %flag, 0
+  br i1 %set, label %go, label %done
+go:
+  %first = icmp eq i64 %thread, 0
+  br i1 %first, label %count, label %meet
+count:
+  store i64 %i, ptr %a5
+  br label %meet
+meet:
+  %many = icmp sgt i64 %threads, 1
+  br i1 %many, label %wait, label %run
+wait:
+  call void @barrier(ptr %barrier, i64 %threads)
+  br label %run
+run:
+  call void @walk(ptr %a0, i64 %a1, {_WALKED}
+  %next = add i64 %i, 1
+  br label %head
+done:
+  ret void
+}}
+
+define void @branch{_SIGNATURE} {{
+entry:
+{_fields("ptr", "ptr", "i64", "ptr", "i64")}
+  %flag = load i8, ptr %a0
+  %set = icmp ne i8 %flag, 0
+  %table = select i1 %set, ptr %a1, ptr %a3
+  %count = select i1 %set, i64 %a2, i64 %a4
+  call void @walk(ptr %table, i64 %count, {_WALKED}
+  ret void
+}}
+"""
+"""Functions of the kernels' signature that run tables of calls: in a table they are calls, too."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -68,6 +163,71 @@ class Call:
 
     function: int
     arguments: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Move:
+    """Copies `nbytes` between addresses, each moved on by its step times what `counter` (an
+    address, 0: none) holds."""
+
+    target: int
+    source: int
+    nbytes: int
+    target_step: int = 0
+    source_step: int = 0
+    counter: int = 0
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Runs calls `trips` times, or as often as the int64 at `limit` says if that is less, as long
+    as the byte at `test` is not 0 (addresses, 0: none); the number goes to `counter`."""
+
+    calls: tuple[AnyCall, ...]
+    trips: int
+    limit: int
+    test: int
+    counter: int
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Runs the first calls if the byte at the address `test` is not 0, else the second."""
+
+    test: int
+    calls: tuple[tuple[AnyCall, ...], tuple[AnyCall, ...]]
+
+
+AnyCall = Call | Move | Repeat | Branch
+
+
+class _Tables:
+    """Calls as memory that native loops walk over: tables of functions and arguments."""
+
+    def __init__(self) -> None:
+        self._kept: list[NDArray[np.int64]] = []
+
+    def table(self, calls: Sequence[AnyCall]) -> tuple[int, int]:
+        """Address and length of a table."""
+        pairs = [self._pair(call) for call in calls]
+        return self._memory([number for pair in pairs for number in pair]), len(calls)
+
+    def _pair(self, call: AnyCall) -> tuple[int, int]:
+        match call:
+            case Call(function, arguments):
+                return function, self._memory(arguments)
+            case Move():
+                name, numbers = "move", tuple(vars(call).values())
+            case Repeat(calls):
+                fields = (call.trips, call.limit, call.test, call.counter)
+                name, numbers = "repeat", (*self.table(calls), *fields)
+            case Branch(test, (first, second)):
+                name, numbers = "branch", (test, *self.table(first), *self.table(second))
+        return _driver().addresses[name], self._memory(numbers)
+
+    def _memory(self, numbers: Sequence[int]) -> int:
+        self._kept.append(np.array([*numbers, 0], dtype=np.int64))
+        return int(self._kept[-1].ctypes.data)
 
 
 class NativeProgram:
@@ -82,25 +242,24 @@ class NativeProgram:
 
     def __init__(
         self,
-        calls: Sequence[Call],
+        calls: Sequence[AnyCall],
         threads: int = 1,
         shared_bytes: int = 0,
         local_bytes: int = 0,
         keep: Any = None,
     ) -> None:
-        self._arguments = [np.array(call.arguments, dtype=np.uint64) for call in calls]
-        pairs = [(c.function, a.ctypes.data) for c, a in zip(calls, self._arguments, strict=True)]
-        self._table: NDArray[np.uint64] = np.array(pairs, dtype=np.uint64)
+        self._tables = _Tables()
+        table = self._tables.table(calls)
         self._barrier = aligned_bytes(128)
         self._shared = aligned_bytes(max(64, shared_bytes))
         self._locals = [aligned_bytes(max(64, local_bytes)) for _ in range(threads)]
         self._keep = keep
         fixed = (self._barrier.ctypes.data, self._shared.ctypes.data)
         self._threads = [
-            (self._table.ctypes.data, len(calls), thread, threads, *fixed, local.ctypes.data)
+            (*table, thread, threads, *fixed, local.ctypes.data)
             for thread, local in enumerate(self._locals)
         ]
-        self._walk, self._engine = _walker()
+        self._walk = _driver().walk
 
     def run(self) -> None:
         """Run every call, in order, to the end."""
@@ -157,16 +316,29 @@ if hasattr(os, "register_at_fork"):  # a forked child has none of its parent's t
     os.register_at_fork(after_in_child=_team.cache_clear)
 
 
+@dataclass(frozen=True)
+class _Driver:
+    """The native loop over a table of calls, the addresses of functions that run tables inside
+    tables, and what holds their code."""
+
+    walk: Any
+    addresses: dict[str, int]
+    keep: Any
+
+
 @cache
-def _walker() -> tuple[Any, Any]:
-    """The native loop over a table of calls, and the JIT that holds its code."""
+def _driver() -> _Driver:
+    """The driver of this process."""
     target = host_target()
     module = Module("driver", target.text("isa.triple"))
     barrier_function(module)
-    code = toolchain.emit_object(f"{module}\n{_WALK_TEXT}", target)
+    code = toolchain.emit_object(f"{module}\n{_WALK_TEXT}\n{_CONTROL_TEXT}", target)
     jit = llvm.create_lljit_compiler(
         toolchain.machine(target), use_jit_link=False, suppress_errors=False
     )
     builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
-    library = builder.export_symbol("walk").link(jit, "driver")
-    return _WALK(library["walk"]), (jit, library)
+    names = ("walk", "move", "repeat", "branch")
+    for name in names:
+        builder = builder.export_symbol(name)
+    library = builder.link(jit, "driver")
+    return _Driver(_WALK(library["walk"]), {n: library[n] for n in names}, (jit, library))

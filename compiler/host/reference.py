@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.graph import BRANCH, Graph, Node
 from tilesmith.compiler.host.kernels import run_kernel
 from tilesmith.compiler.host.nodes import HostFunction
+from tilesmith.search_space.dtypes import to_numpy
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -30,6 +31,8 @@ def run_reference(graph: Graph, inputs: Arrays) -> dict[str, NDArray[Any]]:
 def _run_node(graph: Graph, node: Node, values: Mapping[str, Any]) -> dict[str, Any]:
     if node.kind == "host":
         return HostFunction.of(node, graph.opsets).run(values)
+    if node.kind == "control":
+        return _run_control(graph, node, values)
     result = graph.info(node.outputs[0])
     if node.kind == "view":
         flat = values[node.inputs[0]].reshape(-1)
@@ -39,3 +42,47 @@ def _run_node(graph: Graph, node: Node, values: Mapping[str, Any]) -> dict[str, 
         parts = [values[name].reshape(-1) for name in node.inputs]
         return {result.name: np.concatenate(parts).reshape(result.dims)}
     return {result.name: run_kernel(node, values).reshape(result.dims)}
+
+
+def _run_control(graph: Graph, node: Node, values: Mapping[str, Any]) -> dict[str, Any]:
+    """A loop or a branch, iteration by iteration."""
+    given = [values[name] for name in node.inputs]
+    infos = [graph.info(name) if name else None for name in node.outputs]
+    results = [
+        None if info is None else np.zeros(info.dims, to_numpy(info.dtype)) for info in infos
+    ]
+    if node.operator == BRANCH:
+        body, trips, test = node.bodies[0 if given[0].reshape(-1)[0] else 1], 1, ""
+    else:
+        (body,), trips, test = node.bodies, node.attribute("trips"), node.attribute("test")
+        limit = node.attribute("limit")
+        trips = min(trips, int(given[limit].reshape(-1)[0])) if limit >= 0 else trips
+    state = {c.entry: given[c.initial] if c.initial >= 0 else True for c in body.carried}
+    for step in range(trips):
+        if test and not np.all(state[test]):
+            break
+        inside = {name: given[number] for number, name in body.shared} | state
+        for row in body.reads:
+            inside[row.inside] = given[row.outside][row.start + row.step * step]
+        if body.counter:
+            inside[body.counter] = np.int64(step)
+        shaped = {  # what a body has as an input and nobody fills, nobody reads
+            info.name: np.array(
+                np.broadcast_to(np.reshape(inside[info.name], info.dims), info.dims),
+                to_numpy(info.dtype),
+            )
+            if info.name in inside
+            else np.zeros(info.dims, to_numpy(info.dtype))
+            for info in body.graph.inputs
+        }
+        found = run_reference(body.graph, shaped)
+        state = {c.entry: found[c.exit] for c in body.carried}
+        for row in body.writes:
+            target = results[row.outside]
+            assert target is not None
+            part = target if row.step == 0 else target[row.start + row.step * step, ...]
+            part[...] = found[row.inside]
+    for carried in body.carried:
+        if carried.final >= 0:
+            results[carried.final] = np.asarray(state[carried.entry])
+    return {name: result for name, result in zip(node.outputs, results, strict=True) if name}

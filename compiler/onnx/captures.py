@@ -16,11 +16,12 @@ def captures(proto: onnx.NodeProto) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for attribute in proto.attribute:
         if attribute.HasField("g"):
-            found.update(dict.fromkeys(_free_names(attribute.g)))
+            found.update(dict.fromkeys(free_names(attribute.g)))
     return tuple(name for name in found if name not in proto.input)
 
 
-def _free_names(graph: onnx.GraphProto) -> Iterable[str]:
+def free_names(graph: onnx.GraphProto) -> Iterable[str]:
+    """Tensors of the model around it that a body reads, as often as it does."""
     bound = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     for node in graph.node:
         for name in (*node.input, *captures(node)):

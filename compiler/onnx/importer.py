@@ -21,6 +21,7 @@ from tilesmith.compiler.expansion import Expandable, Expansion, expansion_of
 from tilesmith.compiler.graph import Graph, Node, Subgraph, TensorInfo, attributes_of, check_of
 from tilesmith.compiler.onnx.access import shortest
 from tilesmith.compiler.onnx.arrays import ArrayReader, constant_value
+from tilesmith.compiler.onnx.bodies import Surroundings, loop_outputs
 from tilesmith.compiler.onnx.branches import chosen, opened
 from tilesmith.compiler.onnx.captures import captures
 from tilesmith.compiler.onnx.checks import (
@@ -269,11 +270,15 @@ class _Importer:
     def _inferred(self, node: Node) -> dict[str, TensorInfo]:
         """What inference says; nothing where it refuses what the host can compute all the same."""
         try:
-            return infer_outputs(node, self.tensors, self.values, self.opsets)
+            found = infer_outputs(node, self.tensors, self.values, self.opsets)
         except ModelError:
             if known_values(node, self.tensors, self.values, self.opsets, {}):
                 return {}
             raise
+        if not node.is_onnx("Loop"):
+            return found
+        around = Surroundings(self.tensors, self.values, tuple(self.opsets.items()))
+        return {**found, **loop_outputs(node, around, import_model)}
 
     def take(self, node: Node) -> None:
         """Read a node of an expansion."""

@@ -8,12 +8,12 @@ kernels' and all conversions' seconds is minimised over the graph as a partition
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tilesmith.compiler.graph import Graph, Node, TensorInfo, kernel
+from tilesmith.compiler.graph import ENDLESS, Graph, Node, TensorInfo, kernel
 from tilesmith.compiler.graph_pass import Pass, announce
 from tilesmith.compiler.settling.chooser import Chooser, copy_seconds
 from tilesmith.compiler.settling.layouts import IMAGE, PLAIN, normal, physical_bytes, same_bytes
@@ -37,6 +37,7 @@ class Settled:
         layouts: layout of each tensor that is not plain.
         seconds: of all kernels and conversions, by measurement or estimate.
         exact: whether the choice is proved the best of all.
+        bodies: the same of each graph that a control node runs, in order.
     """
 
     graph: Graph
@@ -44,6 +45,14 @@ class Settled:
     layouts: Mapping[str, str]
     seconds: float
     exact: bool
+    bodies: Mapping[Node, tuple[Settled, ...]] = field(default_factory=dict)
+
+    def every(self) -> Iterator[Settled]:
+        """Itself, and those of bodies."""
+        yield self
+        for bodies in self.bodies.values():
+            for body in bodies:
+                yield from body.every()
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,7 @@ class _Settlement:
     def __init__(self, graph: Graph, chooser: Chooser) -> None:
         self.graph = graph
         self.chooser = chooser
-        self.nodes = [node for node in graph.nodes if node.kind != "host"]
+        self.nodes = [node for node in graph.nodes if node.kind not in ("host", "control")]
         chooser.prepare([node.workload for node in self.nodes if node.workload is not None])
         self.options = {node: options_of(graph, node, chooser) for node in self.nodes}
 
@@ -103,7 +112,13 @@ class _Settlement:
             node: self.options[node][solution.choices[number]] for node, number in numbers.items()
         }
         graph, options, layouts = _Conversions(self, chosen).run()
-        return Settled(graph, options, layouts, solution.cost, solution.exact)
+        bodies = {
+            node: tuple(settle(body.graph, self.chooser) for body in node.bodies)
+            for node in graph.nodes
+            if node.bodies
+        }
+        seconds = solution.cost + sum(_seconds(node, inner) for node, inner in bodies.items())
+        return Settled(graph, options, layouts, seconds, solution.exact, bodies)
 
     def _connect(
         self, problem: Problem, numbers: Mapping[Node, int], node: Node, position: int, name: str
@@ -134,9 +149,11 @@ class _Settlement:
         )
 
     def needs_plain(self, name: str) -> bool:
-        """Whether a host node or the caller reads the tensor."""
+        """Whether a host node, a control node or the caller reads the tensor."""
         readers = self.graph.consumers.get(name, ())
-        return name in self.graph.output_names or any(r.kind == "host" for r in readers)
+        return name in self.graph.output_names or any(
+            reader.kind in ("host", "control") for reader in readers
+        )
 
     def seconds(self, name: str, source: str, result: str) -> float:
         """Of converting a tensor; infinite where nothing can."""
@@ -150,6 +167,12 @@ class _Settlement:
         if best.origin in ("tuned", "stale"):
             return best.seconds
         return copy_seconds(max(physical_bytes(s, info.dims, info.dtype) for s in (source, result)))
+
+
+def _seconds(node: Node, bodies: Iterable[Settled]) -> float:
+    """Of a control node: of its longer branch, or of as many iterations as it is known to run."""
+    trips = int(node.attribute("trips", 1))
+    return (trips if trips < ENDLESS else 1) * max(body.seconds for body in bodies)
 
 
 def conversion(info: TensorInfo, source: str, result: str) -> Workload | None:

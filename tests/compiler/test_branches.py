@@ -39,7 +39,7 @@ def test_known_branches_are_inlined(text: str, first: bool, second: bool) -> Non
     assert not any(node.operator == "If" for node in graph.nodes)
 
 
-def test_a_branch_that_only_running_tells_stays() -> None:
+def test_branches_that_only_running_tells_are_both_compiled() -> None:
     model = model_of(
         """g (float[4, 6] x) => (float[4, 6] y) {
           t = ReduceSum<keepdims = 0>(x) c = Greater(t, zero)
@@ -48,5 +48,5 @@ def test_a_branch_that_only_running_tells_stays() -> None:
             else_branch = e1 () => (float[4, 6] r) { r = Neg(x) } > }""",
         zero=np.float32(0),
     )  # fmt: skip
-    graph = check_both(model, host=1)
+    graph = check_both(model, host=1, opened=1)
     assert any(node.operator == "If" for node in graph.nodes)

@@ -23,7 +23,7 @@ from tilesmith import codegen, search_space
 from tilesmith.codegen.host import has_length, host_target
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import object_cache, toolchain
-from tilesmith.codegen.native.driver import Call, NativeProgram
+from tilesmith.codegen.native.driver import AnyCall, Branch, Call, Move, NativeProgram, Repeat
 from tilesmith.codegen.native.kernel import (
     KernelCode,
     NativeKernel,
@@ -36,7 +36,17 @@ from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.passes.attention import FuseAttention
 from tilesmith.compiler.passes.fallback import has_schedule
-from tilesmith.compiler.program import CodeObject, KernelStep, Place, Recipe
+from tilesmith.compiler.program import (
+    BranchStep,
+    CodeObject,
+    DeviceStep,
+    KernelStep,
+    LoopStep,
+    MoveStep,
+    Place,
+    Recipe,
+    kernels_of,
+)
 from tilesmith.compiler.recorded import Records
 from tilesmith.search_space import extensions
 from tilesmith.search_space.dtypes import size_of
@@ -57,6 +67,7 @@ class CpuBackend(Backend):
 
     family = "cpu"
     measured_by = "hardware"
+    runs_bodies = True
     listings: ClassVar[Mapping[str, Callable[[Program, Target], str]]] = {
         "LLVM IR": lambda program, target: emit_module(program, target).text,
         "assembly": lambda program, target: toolchain.emit_assembly(
@@ -126,22 +137,43 @@ class CpuBackend(Backend):
         arena: NDArray[np.uint8],
         constants: NDArray[np.uint8],
     ) -> Callable[[], None]:
-        used = {step.code: recipe.codes[step.code] for step in steps}
+        return self.link_all(recipe, steps, arena, constants)
+
+    def link_all(
+        self,
+        recipe: Recipe,
+        steps: Sequence[DeviceStep],
+        arena: NDArray[np.uint8],
+        constants: NDArray[np.uint8],
+    ) -> Callable[[], None]:
+        used = {step.code: recipe.codes[step.code] for step in kernels_of(steps)}
         kernels = {number: _load(code) for number, code in used.items()}
         bases = {"arena": arena.ctypes.data, "constant": constants.ctypes.data}
 
         def address(place: Place) -> int:
             return 0 if place.region == "none" else bases[place.region] + place.offset
 
-        calls = [
-            Call(kernels[step.code].address, tuple(address(place) for place in step.arguments))
-            for step in steps
-        ]
+        def call(step: DeviceStep) -> AnyCall:
+            match step:
+                case KernelStep():
+                    places = tuple(address(place) for place in step.arguments)
+                    return Call(kernels[step.code].address, places)
+                case MoveStep():
+                    ends = address(step.target), address(step.source), step.nbytes
+                    steps = step.target_step, step.source_step
+                    return Move(*ends, *steps, address(step.counter))
+                case LoopStep():
+                    limit, test, counter = map(address, (step.limit, step.test, step.counter))
+                    return Repeat(tuple(map(call, step.steps)), step.trips, limit, test, counter)
+                case BranchStep():
+                    first, second = (tuple(map(call, branch)) for branch in step.steps)
+                    return Branch(address(step.test), (first, second))
+
         program = NativeProgram(
-            calls,
+            [call(step) for step in steps],
             recipe.threads,
-            max(code.shared_bytes for code in used.values()),
-            max(code.local_bytes for code in used.values()),
+            max((code.shared_bytes for code in used.values()), default=0),
+            max((code.local_bytes for code in used.values()), default=0),
             keep=(kernels, arena, constants),
         )
         return program.run

@@ -165,7 +165,7 @@ def _outside(recipe: Recipe, mine: set[int]) -> list[Range]:
     for step in recipe.steps:
         if isinstance(step, HostStep):
             refs += step.inputs
-        elif id(step) not in mine:
+        elif isinstance(step, KernelStep) and id(step) not in mine:
             # Sizes are in the other programs' code; the first byte is enough to know a tensor.
             found += [_range(place, 1) for place in step.arguments if place.region == "arena"]
     return found + [

@@ -1,0 +1,318 @@
+"""Loop, Scan and If whose bodies are compiled: nodes that run graphs of kernels.
+
+What a body computes becomes kernels by the same passes as the model around it. Semantics are those
+of Loop 23, Scan 23 and If 23 of the ONNX standard, which earlier opsets (Scan from 9 on) share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tilesmith.compiler.graph import (
+    BRANCH,
+    ENDLESS,
+    INTERNAL_DOMAIN,
+    REPEAT,
+    Body,
+    Carried,
+    Graph,
+    Node,
+    Row,
+    TensorInfo,
+    attributes_of,
+)
+from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.onnx.bodies import (
+    Opened,
+    Surroundings,
+    endless,
+    keeps_shapes,
+    loop_body,
+    opened_body,
+)
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.template import template_of
+
+
+@dataclass(frozen=True)
+class OpenBodies(Pass):
+    """Loop, Scan and If become nodes whose bodies are graphs of kernels.
+
+        s, ys = Loop(trips, true, s0) body=<ONNX graph>                             before
+        s, ys = Repeat(s0, trips=8) body=<h = Kernel(matmul ...)(entry, w) ...>     after
+
+    Contract: any graph in; same values; a node is replaced only if all of its bodies become
+    kernels, their tensors keep their shapes from iteration to iteration, and the number of rows
+    that a loop stacks is known; any other stays as it is. `lower` takes a body's graph to kernels.
+    """
+
+    name = "open-bodies"
+
+    lower: Callable[[Graph], Graph]
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in graph.nodes:
+            found = _OPENERS[node.operator](self, rewriter, node) if _is_for(node) else None
+            if found is not None:
+                rewriter.replace(node, *found)
+        return rewriter.finish()
+
+    def opened(
+        self,
+        rewriter: Rewriter,
+        node: Node,
+        name: str,
+        given: Sequence[TensorInfo],
+        results: Sequence[str],
+    ) -> Opened | None:
+        """The body `name` of a node, as kernels; None if something of it is on the host.
+
+        Args:
+            given: type and shape of each of its inputs.
+            results: dtype of each of its outputs.
+        """
+        body = node.attribute(name)
+        found = opened_body(body, given, results, _around(rewriter), import_model)
+        return None if found is None else self.lowered(found)
+
+    def lowered(self, found: Opened) -> Opened | None:
+        """A body as kernels; None if something of it is on the host."""
+        graph = self.lower(found.graph)
+        return replace(found, graph=graph) if _is_native(graph) else None
+
+
+def _is_for(node: Node) -> bool:
+    return node.is_onnx(*_OPENERS)
+
+
+def _is_native(graph: Graph) -> bool:
+    """Whether nothing of it is on the host, nor has to be looked at there while it runs."""
+    for node in graph.nodes:
+        if node.kind == "host":
+            return False
+        if node.workload is not None:
+            template = template_of(node.workload.operator)
+            operands = (operand.name for operand in template.operands(node.workload))
+            names = dict(zip(operands, node.inputs, strict=True))
+            if any(
+                names[operand] not in graph.constants
+                for operand in template.index_extents(node.workload)
+            ):
+                return False
+    return True
+
+
+# -- what goes in and out -----------------------------------------------------------------------
+class _Outside:
+    """The inputs of a node under construction, each once."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def number(self, name: str) -> int:
+        if name not in self.names:
+            self.names.append(name)
+        return self.names.index(name)
+
+    def shared(self, found: Opened) -> tuple[tuple[int, str], ...]:
+        return tuple((self.number(name), name) for name in found.captured)
+
+
+def _branches(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None:
+    condition = rewriter.info(node.inputs[0])
+    if not condition.known or condition.elements != 1:
+        return None
+    outside, bodies = _Outside(), []
+    outside.number(condition.name)
+    if not all(node.outputs):
+        return None
+    results = [rewriter.info(name) for name in node.outputs]
+    for name in ("then_branch", "else_branch"):
+        found = step.opened(rewriter, node, name, (), [info.dtype for info in results])
+        if found is None or len(found.graph.outputs) != len(results):
+            return None
+        writes = []
+        for position, (inner, outer) in enumerate(zip(found.graph.outputs, results, strict=True)):
+            if (inner.dtype, inner.shape) != (outer.dtype, outer.shape):
+                return None
+            writes.append(Row(position, inner.name))
+        bodies.append(Body(found.graph, outside.shared(found), writes=tuple(writes)))
+    return [
+        Node(
+            BRANCH, tuple(outside.names), node.outputs, node.name, INTERNAL_DOMAIN,
+            bodies=tuple(bodies),
+        )
+    ]  # fmt: skip
+
+
+def _loop(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None:
+    limit, condition = node.input(0), node.input(1)
+    states = [rewriter.info(name) for name in node.inputs[2:]]
+    body = loop_body(node, _around(rewriter), import_model)
+    if body is None or not keeps_shapes(body, 1, states):
+        return None
+    first = rewriter.constant(condition) if condition else np.array(True)
+    forever = endless(body, first)
+    found = step.lowered(body)
+    if found is None:
+        return None
+    trips = rewriter.constant(limit) if limit else np.array(ENDLESS)
+    rows = found.graph.outputs[1 + len(states) :]
+    if (rows and not forever) or (not limit and forever):
+        return None  # how many rows there are nobody knows; or a loop that never ends
+    if trips is None and (rows or not rewriter.info(limit).known):
+        return None
+    if trips is not None and int(trips.reshape(-1)[0]) < 1:
+        return None
+    often = ENDLESS if trips is None else int(trips.reshape(-1)[0])
+    results = [rewriter.info(name) for name in node.writes]
+    if not all(info.known for info in results):
+        return None
+    outside = _Outside()
+    carried = [
+        Carried(outside.number(info.name), entry, given.name, _number(node, position))
+        for position, (info, entry, given) in enumerate(
+            zip(states, found.inputs[2:], found.graph.outputs[1:], strict=False)
+        )
+    ]
+    test = "" if forever else found.inputs[1]
+    if test or _reads_condition(found):
+        start = outside.number(condition) if condition else -1
+        carried.append(Carried(start, found.inputs[1], found.graph.outputs[0].name))
+    inner = Body(
+        found.graph, outside.shared(found), tuple(carried), (),
+        _rows(node, found, len(states), len(states) + 1), found.inputs[0],
+    )  # fmt: skip
+    number = outside.number(limit) if trips is None else -1
+    return [_repeat(node, outside, inner, trips=often, limit=number, test=test)]
+
+
+def _scan(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None:
+    if rewriter.graph.opset < 9:
+        return None
+    count = int(node.attribute("num_scan_inputs"))
+    held = len(node.inputs) - count
+    states = [rewriter.info(name) for name in node.inputs[:held]]
+    scanned = [rewriter.info(name) for name in node.inputs[held:]]
+    if not all(info.known for info in (*states, *scanned, *map(rewriter.info, node.writes))):
+        return None
+    axes = [
+        axis % len(info.dims)
+        for axis, info in zip(_each(node, "scan_input_axes", count), scanned, strict=True)
+    ]
+    lengths = {info.dims[axis] for axis, info in zip(axes, scanned, strict=True)}
+    if len(lengths) != 1 or (trips := lengths.pop()) < 1:
+        return None
+    slices = [
+        TensorInfo("", info.dtype, (*info.dims[:axis], *info.dims[axis + 1 :]))
+        for axis, info in zip(axes, scanned, strict=True)
+    ]
+    dtypes = _dtypes(rewriter, node, states)
+    found = step.opened(rewriter, node, "body", (*states, *slices), dtypes)
+    if found is None or not keeps_shapes(found, 0, states):
+        return None
+    outside = _Outside()
+    before: list[Node] = []
+    after: list[Node] = []
+    carried = [
+        Carried(outside.number(info.name), entry, given.name, _number(node, position))
+        for position, (info, entry, given) in enumerate(
+            zip(states, found.inputs, found.graph.outputs, strict=False)
+        )
+    ]
+    reads = []
+    for position, back in enumerate(_each(node, "scan_input_directions", count)):
+        source = scanned[position]
+        moved = _axis_first(rewriter, source, axes[position], before)
+        start, stride = (trips - 1, -1) if back else (0, 1)
+        reads.append(Row(outside.number(moved), found.inputs[held + position], start, stride))
+    rows = len(found.graph.outputs) - held
+    outputs, writes = list(node.outputs), []
+    backs = _each(node, "scan_output_directions", rows)
+    for position, axis in enumerate(_each(node, "scan_output_axes", rows)):
+        number = held + position
+        if not outputs[number]:
+            continue
+        result = rewriter.info(outputs[number])
+        outputs[number] = _axis_back(rewriter, result, axis % len(result.dims), after)
+        start, stride = (trips - 1, -1) if backs[position] else (0, 1)
+        writes.append(Row(number, found.graph.outputs[number].name, start, stride))
+    body = Body(found.graph, outside.shared(found), tuple(carried), tuple(reads), tuple(writes))
+    again = _repeat(replace(node, outputs=tuple(outputs)), outside, body, trips=trips)
+    return [*before, again, *after]
+
+
+_OPENERS = {"If": _branches, "Loop": _loop, "Scan": _scan}
+
+
+def _repeat(
+    node: Node, outside: _Outside, body: Body, trips: int, limit: int = -1, test: str = ""
+) -> Node:
+    return Node(
+        REPEAT, tuple(outside.names), node.outputs, node.name, INTERNAL_DOMAIN,
+        attributes_of(trips=trips, limit=limit, test=test), bodies=(body,),
+    )  # fmt: skip
+
+
+def _dtypes(rewriter: Rewriter, node: Node, states: Sequence[TensorInfo]) -> list[str]:
+    """Of the states, and of what a loop stacks besides."""
+    rows = node.outputs[len(states) :]
+    return [i.dtype for i in states] + [rewriter.info(n).dtype if n else "" for n in rows]
+
+
+def _number(node: Node, position: int) -> int:
+    return position if position < len(node.outputs) and node.outputs[position] else -1
+
+
+def _rows(node: Node, found: Opened, first: int, inside: int) -> tuple[Row, ...]:
+    """What is stacked, from the node's output `first` on: one row after the other."""
+    names = [info.name for info in found.graph.outputs[inside:]]
+    rows = [Row(_number(node, first + i), name, 0, 1) for i, name in enumerate(names)]
+    return tuple(row for row in rows if row.outside >= 0)
+
+
+def _around(rewriter: Rewriter) -> Surroundings:
+    return Surroundings(rewriter.tensors, rewriter.constants, rewriter.graph.opsets)
+
+
+def _reads_condition(found: Opened) -> bool:
+    """Whether a body looks at the condition that it hands on."""
+    result = found.graph.outputs[0].name
+    readers = found.graph.consumers.get(found.inputs[1], ())
+    return any(result not in reader.writes for reader in readers)
+
+
+def _each(node: Node, attribute: str, count: int) -> tuple[int, ...]:
+    return tuple(node.attribute(attribute) or (0,) * count)
+
+
+def _axis_first(rewriter: Rewriter, info: TensorInfo, axis: int, nodes: list[Node]) -> str:
+    """The tensor with an axis moved to the front."""
+    if axis == 0:
+        return info.name
+    order = (axis, *(a for a in range(len(info.dims)) if a != axis))
+    moved = rewriter.add_tensor(info.name, info.dtype, tuple(info.dims[a] for a in order))
+    nodes.append(_transpose(info.name, moved, order))
+    return moved
+
+
+def _axis_back(rewriter: Rewriter, info: TensorInfo, axis: int, nodes: list[Node]) -> str:
+    """A tensor of which `info` comes when its first axis is moved."""
+    if axis == 0:
+        return info.name
+    others = [a for a in range(len(info.dims)) if a != axis]
+    shape = tuple(info.dims[a] for a in (axis, *others))
+    stacked = rewriter.add_tensor(info.name, info.dtype, shape)
+    order = (*range(1, axis + 1), 0, *range(axis + 1, len(shape)))
+    nodes.append(_transpose(stacked, info.name, order))
+    return stacked
+
+
+def _transpose(source: str, result: str, order: tuple[int, ...]) -> Node:
+    attributes = attributes_of(perm=order)
+    return Node("Transpose", (source,), (result,), result, attributes=attributes)
