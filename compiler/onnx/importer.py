@@ -38,6 +38,7 @@ from tilesmith.compiler.onnx.inference import (
     info_of_type,
     known_values,
 )
+from tilesmith.compiler.onnx.sequences import Split, part_of, split_of
 from tilesmith.compiler.value_types import is_value_type, texts
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.workload import shape_text
@@ -89,6 +90,7 @@ class _Importer:
         self.tensors: dict[str, TensorInfo] = {}
         self.declared: dict[str, onnx.TypeProto] = {}
         self.read: set[str] = set()
+        self.splits: dict[str, Split] = {}
         self.names: set[str] = set()
         self.written: list[Node] = []
 
@@ -244,8 +246,11 @@ class _Importer:
             if name not in self.tensors:
                 raise ModelError(f"{node.describe()} of '{self.name}' reads the unknown '{name}'")
         entry = expansion_of(node.operator, node.domain, self.opsets.get("", 1))
+        entry = entry or part_of(node, self.splits, self.values)
         if entry is not None:
             return self._expanded(node, entry)
+        if split := split_of(node, self.tensors, self.values):
+            self.splits[node.outputs[0]] = split
         check_operands(node, self.tensors, self.opsets)
         inferred = self._inferred(node)
         for info in inferred.values():
