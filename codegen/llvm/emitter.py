@@ -36,6 +36,7 @@ from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.instruction_set import instruction_set_of, vector_width
 from tilesmith.search_space.ir.expression import const
+from tilesmith.search_space.ir.lanes import most_of
 from tilesmith.search_space.ir.program import (
     Allocate,
     Block,
@@ -49,7 +50,6 @@ from tilesmith.search_space.ir.program import (
     blocks,
     walk,
 )
-from tilesmith.search_space.ir.ragged import most_of
 from tilesmith.search_space.ir.scalar import loads
 from tilesmith.search_space.target import Target
 
@@ -212,13 +212,13 @@ class FunctionEmitter:
             return
         tile = None
         if statement.name == "transpose":
-            tile = recognise(statement, self.values, self.width)
+            tile = recognise(statement, self.values, self.width, self._lane)
         if tile is None:
             self._emit(statement.body)
             return
 
         def store(buffer: str, address: Value, value: Value, lane: Lane) -> None:
-            self.blocks.store(buffer, address, value, lane, None)
+            self.blocks.store(buffer, address, value, lane, lane.bits)
 
         emit_tile(tile, self.values, self.width, store)
 
@@ -301,7 +301,7 @@ class FunctionEmitter:
         bits = self.index.remembered(key)
         if bits is None:
             bits = self.index.remember(key, self.values.first_lanes(count, width))
-        return Lane(loop.variable, width, width, bits)
+        return Lane(loop.variable, width, width, count, bits)
 
     def _if(self, statement: If) -> None:
         condition = self.values.condition(statement.condition)

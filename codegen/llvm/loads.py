@@ -42,12 +42,14 @@ _FIRST = INDEX(0)
 class Lane:
     """The vector loop around a block: its variable, vector width, and lanes really in use.
 
-    `bits`: where their number is known at run time only, which they are; the first always is.
+    `count`, `bits`: where it is known at run time only how many they are, that number, and which
+    they are; the first always is.
     """
 
     variable: str
     width: int
     active: int
+    count: Value | None = None
     bits: Value | None = None
 
 

@@ -13,11 +13,12 @@ Short tiles load and store under masks. A body of any other form is emitted as t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from tilesmith.codegen.llvm.builder import Builder
-from tilesmith.codegen.llvm.ir import INT32, Value, lanes, undefined, vector
+from tilesmith.codegen.llvm.ir import INDEX, INT32, Value, lanes, undefined, vector
 from tilesmith.codegen.llvm.loads import Lane
 from tilesmith.codegen.llvm.types import element_type
 from tilesmith.codegen.llvm.values import ValueEmitter
@@ -33,12 +34,18 @@ class Tile:
     """A recognised transpose: values run along `columns`, stores along `rows`."""
 
     block: Block
-    rows: tuple[str, int]
-    columns: tuple[str, int]
+    rows: Lane
+    columns: Lane
 
 
-def recognise(statement: Intrinsic, values: ValueEmitter, width: int) -> Tile | None:
-    """The tile of a transpose intrinsic, or None where its body has another form."""
+def recognise(
+    statement: Intrinsic, values: ValueEmitter, width: int, lane: Callable[[Loop], Lane]
+) -> Tile | None:
+    """The tile of a transpose intrinsic, or None where its body has another form.
+
+    Args:
+        lane: the lanes that a loop stands for.
+    """
     outer = statement.body
     if not isinstance(outer, Loop) or not isinstance(outer.body, Loop):
         return None
@@ -47,14 +54,13 @@ def recognise(statement: Intrinsic, values: ValueEmitter, width: int) -> Tile | 
         return None
     if width & (width - 1) or block.buffer in values.registers:
         return None
-    pair = [(loop.variable, loop.extent.constant or 0) for loop in (outer, outer.body)]
-    if not all(0 < extent <= width for _, extent in pair):
+    pair = [replace(lane(loop), width=width) for loop in (outer, outer.body)]
+    if not all(0 < found.active <= width for found in pair):
         return None
-    for rows, columns in (pair, pair[::-1]):
-        along, across = Lane(columns[0], width, columns[1]), Lane(rows[0], width, rows[1])
+    for across, along in (pair, pair[::-1]):
         steps = {values.compiled(found, along).stride for found in loads(block.value)}
         if values.compiled(block.write, across).stride == 1 and 1 in steps and steps <= {0, 1}:
-            return Tile(block, rows, columns)
+            return Tile(block, across, along)
     return None
 
 
@@ -63,24 +69,45 @@ def emit_tile(tile: Tile, values: ValueEmitter, width: int, store: Store) -> Non
     environment = values.index.environment
     block = tile.block
     kind = vector(element_type(values.memory.buffers[block.buffer].dtype), width)
-    along = Lane(tile.columns[0], width, tile.columns[1])
-    across = Lane(tile.rows[0], width, tile.rows[1])
+    along, across = tile.columns, tile.rows
     rows: list[Value] = []
     for position in range(across.active):
-        environment[across.variable] = position
+        environment[across.variable] = _in_use(values, across, position)
         values.enter_lane(along)
-        rows.append(values.splat(values.emit(block.value, along), width))
+        rows.append(values.splat(values.emit(block.value, along, along.bits), width))
     rows += [undefined(kind)] * (width - len(rows))
     columns = transpose(values.builder, rows)
     target = values.compiled(block.write, across)
     for position in range(along.active):
         environment[along.variable] = position
         values.enter_lane(across)
-        number, runtime = values.place(target)
-        address = values.pointer(block.buffer, number, runtime)
-        store(block.buffer, address, columns[position], across)
+        with _where_used(values, along, position):
+            number, runtime = values.place(target)
+            address = values.pointer(block.buffer, number, runtime)
+            store(block.buffer, address, columns[position], across)
     for lane in (along, across):
         environment.pop(lane.variable, None)
+
+
+def _in_use(values: ValueEmitter, lane: Lane, position: int) -> int | Value:
+    """A position, or the last one where there are fewer: what it gives is not stored."""
+    if lane.count is None or not position:
+        return position
+    builder, count = values.builder, lane.count
+    beyond = builder.icmp_signed("<=", count, INDEX(position))
+    return builder.select(beyond, builder.add(count, INDEX(-1)), INDEX(position))
+
+
+@contextmanager
+def _where_used(values: ValueEmitter, lane: Lane, position: int) -> Iterator[None]:
+    """Inside, the position is in use; the first always is."""
+    if lane.count is None or not position:
+        yield
+        return
+    with values.builder.if_then(values.builder.icmp_signed(">", lane.count, INDEX(position))):
+        values.index.push()
+        yield
+        values.index.pop()
 
 
 def transpose(builder: Builder, rows: list[Value]) -> list[Value]:

@@ -28,7 +28,6 @@ from tilesmith.search_space.ir.expression import (
     ZERO,
     Atom,
     Expr,
-    Monomial,
     apply,
     const,
     element,
@@ -37,6 +36,7 @@ from tilesmith.search_space.ir.expression import (
     minimum,
     var,
 )
+from tilesmith.search_space.ir.lanes import most_of, settle_lanes, sides
 from tilesmith.search_space.ir.program import (
     Allocate,
     Buffer,
@@ -98,7 +98,7 @@ def finish_tails(program: Program) -> Program:
     body = simplify(cut(program.body))
     fixed = {s.buffer.name for s in walk(body) if isinstance(s, Allocate) and _in_registers(s)}
     fixed |= {literal.name for literal in program.literals}
-    body = simplify(_Settler(frozenset(fixed)).settle(body))
+    body = settle_lanes(simplify(_Settler(frozenset(fixed)).settle(body)))
     return replace(program, body=transform(body, lambda e: e, _roomy(program.sizes)))
 
 
@@ -150,7 +150,9 @@ def cut_loop(loop: Loop) -> Statement:
         return replace(loop, body=simplify_if((full - 1 - var(loop.variable),), main, cut(rest)))
     first = full if nonnegative(full) else maximum(full, ZERO)
     rest = substitute(rest, {loop.variable: full + var(loop.variable)})
-    short = simplify(replace(loop, extent=loop.extent - first, body=rest))
+    most, extent = most_of(loop.extent), loop.extent - first
+    extent = extent if most is None else minimum(most, extent)
+    short = simplify(replace(loop, extent=extent, body=rest))
     inside = replace(short, body=cut(short.body)) if isinstance(short, Loop) else cut(short)
     return sequence(replace(loop, extent=minimum(full, loop.extent), body=main), inside)
 
@@ -224,10 +226,10 @@ def _rolled(loop: Loop) -> Loop:
     inner = loop.body
     assert isinstance(inner, Loop)
     whole = most_of(inner.extent)
-    ends = [side.substitute({loop.variable: ZERO}) for side in _sides(inner.extent)]
+    ends = [side.substitute({loop.variable: ZERO}) for side in sides(inner.extent)]
     steady = whole is not None and all(
         side.constant == whole or side + whole * var(loop.variable) == end
-        for side, end in zip(_sides(inner.extent), ends, strict=True)
+        for side, end in zip(sides(inner.extent), ends, strict=True)
     )
     if whole is None or not steady or not _steps(inner, loop.variable, whole):
         return loop
@@ -272,21 +274,6 @@ def _full(variable: str, whole: int, rest: Expr, tops: Mapping[str, int | None])
     if others.variables() & {variable, *tops}:
         return None
     return floordiv(others - whole + period, period)
-
-
-def most_of(extent: Expr) -> int | None:
-    """The greatest value of an extent, if a side of its minima says it."""
-    known = [side.offset for side in _sides(extent) if _falls(side)]
-    return min(known) if known else None
-
-
-def _falls(expression: Expr) -> bool:
-    """Whether it is largest where all variables are zero."""
-    return all(factor < 0 and _plain(monomial) for monomial, factor in expression.terms if monomial)
-
-
-def _plain(monomial: Monomial) -> bool:
-    return all(atom.kind == "var" for atom in monomial)
 
 
 # -- constants --------------------------------------------------------------------------------
@@ -350,7 +337,7 @@ class _Settler:
             known = simplify(_with_extent(statement, extent, const(low)))
             return self.settle(simplify(peel_tails(known)))
         middle = (low + high + 1) // 2
-        condition = tuple(e - middle for e in _sides(extent) if e.constant is None)
+        condition = tuple(e - middle for e in sides(extent) if e.constant is None)
         return If(
             condition,
             self._copies(statement, extent, middle, high),
@@ -383,12 +370,3 @@ def _with_extent(statement: Statement, old: Expr, new: Expr) -> Statement:
             return If(condition, _with_extent(then, old, new), other)
         case _:
             return statement
-
-
-def _sides(extent: Expr) -> list[Expr]:
-    """The sides of nested minima, or the extent itself."""
-    if len(extent.terms) == 1 and extent.terms[0][1] == 1 and len(extent.terms[0][0]) == 1:
-        atom = extent.terms[0][0][0]
-        if atom.kind == "min":
-            return [end for side in atom.operands for end in _sides(side)]
-    return [extent]

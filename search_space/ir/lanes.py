@@ -1,0 +1,133 @@
+"""Vector loops whose end varies: which lanes they have, and where these stand in memory.
+
+`most_of` is the width that the last, short vector of a row is known to keep to. `settle_lanes`
+decides divisions that the ends of short loops and the strides of vectors decide, so that lanes are
+seen to stand side by side; where they do not, and their number varies, they go one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilesmith.search_space.ir.expression import (
+    ONE,
+    ZERO,
+    Atom,
+    Expr,
+    Monomial,
+    const,
+    floordiv,
+    mod,
+)
+from tilesmith.search_space.ir.program import (
+    Allocate,
+    Block,
+    If,
+    Intrinsic,
+    Loop,
+    Sequence,
+    Statement,
+    blocks,
+    sequence,
+    transform,
+)
+from tilesmith.search_space.ir.ranges import Bounds, lower, upper, within
+from tilesmith.search_space.ir.scalar import loads
+
+
+def most_of(extent: Expr) -> int | None:
+    """The greatest value of an extent, if a side of its minima says it."""
+    known = [side.offset for side in sides(extent) if _falls(side)]
+    return min(known) if known else None
+
+
+def _falls(expression: Expr) -> bool:
+    """Whether it is largest where all variables are zero."""
+    return all(factor < 0 and _plain(monomial) for monomial, factor in expression.terms if monomial)
+
+
+def _plain(monomial: Monomial) -> bool:
+    return all(atom.kind == "var" for atom in monomial)
+
+
+def sides(extent: Expr) -> list[Expr]:
+    """The sides of nested minima, or the extent itself."""
+    if len(extent.terms) == 1 and extent.terms[0][1] == 1 and len(extent.terms[0][0]) == 1:
+        atom = extent.terms[0][0][0]
+        if atom.kind == "min":
+            return [end for side in atom.operands for end in sides(side)]
+    return [extent]
+
+
+def settle_lanes(statement: Statement, bounds: Bounds | None = None) -> Statement:
+    """See the module's docstring."""
+    bounds = bounds or {}
+    match statement:
+        case Loop(variable, extent, kind, body):
+            most = most_of(extent)
+            top = const(most) if most is not None else upper(extent, bounds)
+            inner = settle_lanes(body, {**bounds, variable: top - 1})
+            if kind == "vector" and extent.constant is None and _apart(inner, variable):
+                kind = "serial"
+            return replace(statement, kind=kind, body=inner)
+        case Sequence(statements):
+            return sequence(*(settle_lanes(s, bounds) for s in statements))
+        case If(condition, then, otherwise):
+            other = settle_lanes(otherwise, bounds) if otherwise is not None else None
+            return If(condition, settle_lanes(then, bounds), other)
+        case Allocate():
+            return replace(statement, body=settle_lanes(statement.body, bounds))
+        case Intrinsic(_, body):  # it knows how to take lanes that stand apart on one side
+            around = dict(bounds)
+            while isinstance(body, Loop):
+                around[body.variable] = const(most_of(body.extent) or 1) - 1
+                body = body.body
+            return transform(statement, lambda index: _divided(index, around))
+        case Block():
+            return transform(statement, lambda index: _divided(index, bounds))
+
+
+def _divided(expression: Expr, bounds: Bounds) -> Expr:
+    """With divisions decided that hang on a part that moves in larger steps only:
+
+    (16*y + i) // 32 with i <= 15  -->  y // 2
+    """
+    expression = within(expression, bounds)
+    if all(atom.kind not in ("floordiv", "mod") for atom in expression.atoms()):
+        return expression
+    return expression.map_atoms(lambda atom: _stepped(atom, bounds))
+
+
+def _stepped(atom: Atom, bounds: Bounds) -> Expr:
+    same = Expr((((atom,), 1),))
+    if atom.kind not in ("floordiv", "mod"):
+        return same
+    value, divisor = atom.operands
+    whole = divisor.constant
+    for step in {abs(factor) for _, factor in value.terms} if whole else ():
+        if step == 1 or whole is None or whole % step:
+            continue
+        rest = Expr(tuple(term for term in value.terms if term[1] % step))
+        low, high = lower(rest, bounds).constant, upper(rest, bounds).constant
+        if low is None or high is None or low < 0 or high >= step:
+            continue
+        coarse = Expr(tuple((m, factor // step) for m, factor in (value - rest).terms))
+        if atom.kind == "floordiv":
+            return floordiv(coarse, whole // step)
+        return mod(coarse, whole // step) * step + rest
+    return same
+
+
+def _apart(statement: Statement, variable: str) -> bool:
+    """Whether a variable moves some access by other than one element at a time."""
+    return any(
+        _moves(indices, variable)
+        for block in blocks(statement)
+        for indices in (found.indices for found in (block.write, *loads(block.value)))
+    )
+
+
+def _moves(indices: tuple[Expr, ...], variable: str) -> bool:
+    if any(variable in index.variables() for index in indices[:-1]):
+        return True
+    return bool(indices) and indices[-1].coefficient(variable) not in (ZERO, ONE)
