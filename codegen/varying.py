@@ -51,7 +51,7 @@ def lowered_varying(
     largest = workload.at({size.name: size.high for size in sizes})
     workload.at({size.name: size.low for size in sizes})
     space_of(usual, target).validate(config)
-    chosen = scheduler_of(usual, target).varying(usual, largest, target, config)
+    chosen = scheduler_of(usual, target).varying(workload, usual, largest, target, config)
     space = space_of(usual, target)
     own = {size.name: own_name(number) for number, size in enumerate(sizes)}
     neutral = workload.substituted({name: var(own[name]) for name in workload.sizes})

@@ -60,13 +60,13 @@ class Scheduler(ABC):
         """The schedule of a structural configuration, tile sizes symbolic; extents may be, too."""
 
     def varying(
-        self, workload: Workload, largest: Workload, target: Target, config: Config
+        self, workload: Workload, usual: Workload, largest: Workload, target: Target, config: Config
     ) -> Config:
-        """The configuration to use for all sizes up to the largest, given one of usual sizes.
+        """The configuration to use for all sizes, given one of usual sizes.
 
         Args:
-            workload: at usual sizes.
-            largest: at the largest.
+            workload: symbolic.
+            usual, largest: the same at usual sizes, and at the largest.
         """
         return config
 

@@ -76,12 +76,12 @@ class BlockedMatmul(CpuScheduler):
         )
 
     def varying(
-        self, workload: Workload, largest: Workload, target: Target, config: Config
+        self, workload: Workload, usual: Workload, largest: Workload, target: Target, config: Config
     ) -> Config:
         """Blocks of everything are of everything at the largest sizes, too."""
         found = dict(config.items())
         for axis, tile_size in (("m", "m_tile"), ("k", "k_unroll")):
-            tiles = -(-workload.integer(axis) // config.integer(tile_size))
+            tiles = -(-usual.integer(axis) // config.integer(tile_size))
             if config.integer(f"{axis}_block") >= tiles:
                 found[f"{axis}_block"] = -(-largest.integer(axis) // config.integer(tile_size))
         return Config.of(found)

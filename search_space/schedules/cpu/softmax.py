@@ -66,15 +66,21 @@ class CpuSoftmax(CpuScheduler):
         return Config.of({**fixed, "accumulators": counts[-1], "rows": several, "unroll": 1})
 
     def varying(
-        self, workload: Workload, largest: Workload, target: Target, config: Config
+        self, workload: Workload, usual: Workload, largest: Workload, target: Target, config: Config
     ) -> Config:
-        """Rows whose length varies do not stand in registers."""
-        same = _split(workload)[1] == _split(largest)[1]
-        if same or config["algorithm"] != "registers":
+        """Rows whose length varies do not stand in registers; several of them at a time keep the
+        ports busy where a short one has no work for many accumulators."""
+        length = compute_of(workload).output.axes[1].extent
+        if length.constant is not None or config["algorithm"] == "across":
             return config
-        kept = {name: config[name] for name in ("accumulators", "rows")}
+        found = dict(config.items())
+        rows = max(r for r in (1, 2, 4) if r <= _split(usual)[0])
+        if config["algorithm"] == "along":
+            accumulators = min(2, config.integer("accumulators"))
+            return Config.of({**found, "accumulators": accumulators, "rows": rows})
         row = "recomputed" if workload.integer("log") else "buffer"
-        return Config.of({**kept, "algorithm": "along", "row": row, "unroll": 1})
+        found |= {"algorithm": "along", "row": row, "unroll": 1, "accumulators": 1}
+        return Config.of({**found, "rows": rows})
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         lanes = vector_width(target)
