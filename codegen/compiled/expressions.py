@@ -1,7 +1,8 @@
 """Expressions of the compiled subset, as LLVM values.
 
-Invariant: a value is of the type Python's would be: int (64 bits), float (double), or bool (one
-bit), which becomes an int where it is counted. What has no such value is refused.
+Invariant: a value is of the type Python's would be: int (64 bits), float (double), bool (one bit),
+which becomes an int where it is counted, or numpy's float32, which the others become beside it.
+What has no such value is refused.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from llvmlite import ir
 from tilesmith.codegen.compiled.signature import ARRAYS, Parameter, Signature, Source
 
 INT, FLOAT, BOOL = ir.IntType(64), ir.DoubleType(), ir.IntType(1)
+SINGLE = ir.FloatType()
+REALS = (FLOAT, SINGLE)
 
 TYPES = {
     "int": INT, "float": FLOAT, "ints": INT.as_pointer(), "floats": FLOAT.as_pointer(),
-    "none": ir.VoidType(),
+    "singles": SINGLE.as_pointer(), "none": ir.VoidType(),
 }  # fmt: skip
 
 COMPARISONS: dict[type[ast.cmpop], str] = {
@@ -101,11 +104,19 @@ class Expressions:
 
     def expect(self, node: ast.AST, value: Any, kind: Any, what: str) -> Any:
         """A value where one of type `kind` is expected: bools become ints, ints floats."""
+        if SINGLE in (value.type, kind) and value.type != kind:
+            one = "is a single and would become another number"
+            other = "is another number and would become a single"
+            raise self.source.refusal(
+                node, f"{what} {one if kind == SINGLE else other}; convert it"
+            )
+        if value.type == kind:
+            return value
         order = [BOOL, INT, FLOAT]
         if order.index(value.type) > order.index(kind):
             one, other = ("an int", "a float") if kind == INT else ("a bool", "a number")
             raise self.source.refusal(node, f"{what} is {one} and would become {other}; convert it")
-        return value if value.type == kind else self.convert(value, kind)
+        return self.convert(value, kind)
 
     def name(self, node: ast.Name) -> Any:
         name = node.id
@@ -177,7 +188,7 @@ class Expressions:
                 value = self.number(self.value(operand))
                 if isinstance(value, ir.Constant) and value.type == INT:
                     return INT(-value.constant)
-                return self.at.fneg(value) if value.type == FLOAT else self.at.neg(value)
+                return self.at.fneg(value) if value.type in REALS else self.at.neg(value)
             case ast.Compare():
                 return self.compare(node)
             case ast.UnaryOp(op=ast.Not()):
@@ -199,29 +210,34 @@ class Expressions:
         return self.at.zext(value, INT) if value.type == BOOL else value
 
     def convert(self, value: Any, kind: Any) -> Any:
-        """A value as an int (towards zero) or a float."""
+        """A value as an int (towards zero), a float, or a single."""
         value = self.number(value)
         if value.type == kind:
             return value
+        if kind == SINGLE:
+            return self.at.fptrunc(self.convert(value, FLOAT), SINGLE)
+        if value.type == SINGLE and kind == FLOAT:
+            return self.at.fpext(value, FLOAT)
         return self.at.sitofp(value, kind) if kind == FLOAT else self.at.fptosi(value, INT)
 
     def alike(self, left: Any, right: Any) -> tuple[Any, Any]:
-        """Two numbers as floats if either is one, else as ints."""
-        kind = FLOAT if FLOAT in (left.type, right.type) else INT
+        """Two numbers as singles if either is one, else as floats, else as ints."""
+        kinds = (left.type, right.type)
+        kind = SINGLE if SINGLE in kinds else FLOAT if FLOAT in kinds else INT
         return self.convert(left, kind), self.convert(right, kind)
 
     def arithmetic(self, node: ast.AST, operator: ast.operator, left: Any, right: Any) -> Any:
         left, right = self.alike(left, right)
-        if isinstance(operator, ast.Div):
+        if isinstance(operator, ast.Div) and left.type == INT:
             left, right = self.convert(left, FLOAT), self.convert(right, FLOAT)
         kind = type(operator)
-        if left.type == FLOAT and kind in REAL:
+        if left.type in REALS and kind in REAL:
             return getattr(self.at, REAL[kind])(left, right)
         if left.type == INT and kind in WHOLE:
             return getattr(self.at, WHOLE[kind])(left, right)
         if left.type == INT and kind in (ast.FloorDiv, ast.Mod):
             return self.floored(kind is ast.FloorDiv, left, right)
-        of = "floats" if left.type == FLOAT else "ints"
+        of = "floats" if left.type in REALS else "ints"
         raise self.source.refusal(node, f"{kind.__name__} of {of} is not translated")
 
     def floored(self, quotient: bool, left: Any, right: Any) -> Any:
@@ -276,8 +292,8 @@ class Expressions:
                     total = self.joined(isinstance(operator, ast.And), total, part)
                 return total
         value = self.value(node)
-        if value.type == FLOAT:
-            return self.at.fcmp_unordered("!=", value, FLOAT(0.0))
+        if value.type in REALS:
+            return self.at.fcmp_unordered("!=", value, value.type(0.0))
         return value if value.type == BOOL else self.at.icmp_signed("!=", value, INT(0))
 
     def joined(self, both: bool, first: Any, node: ast.expr) -> Any:
@@ -313,6 +329,9 @@ class Expressions:
             return self.convert(values[0], TYPES[name])
         if len(values) < 2:
             raise self.source.refusal(node, f"{name}() takes two numbers or more")
+        singles = [value.type == SINGLE for value in values]
+        if any(singles) and not all(singles):
+            raise self.source.refusal(node, f"{name}() of singles and other numbers; convert them")
         total = self.number(values[0])
         for value in values[1:]:
             left, right = self.alike(total, value)

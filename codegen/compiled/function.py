@@ -9,10 +9,12 @@ the preconditions below.
 
 The subset:
 
-- parameters annotated `int`, `float`, `Ints` (int64 array), `Floats` (float64 array), or a table of
-  such (`signature`); a result annotated `int`, `float` or `None`;
-- locals of type int, float or bool, fixed by their first assignment; a bool becomes an int, an int
-  a float where one is expected, the reverse is written `int(...)`; read where surely assigned;
+- parameters annotated `int`, `float`, `Ints` (array of int64), `Floats` (float64), `Singles`
+  (float32), or a table of such (`signature`); a result annotated `int`, `float` or `None`;
+- locals of type int, float, bool, or single: an element of `Singles`, and all that is computed of
+  one, is rounded to float32, as numpy does it; `float(...)` converts it;
+- the type of a local is fixed by its first assignment; a bool becomes an int, an int a float where
+  one is expected, the reverse is written `int(...)`; locals are read where surely assigned;
 - `for i in range(...)` with a constant step, `while`, `if`, `break`, `continue`, `return`, `pass`;
 - `+ - *`, `//` and `%` of ints, `/`, comparisons of two, `and`, `or`, `not`, `min`, `max`, `float`,
   `int`; elements of arrays and fields of tables; int and float constants of the module;

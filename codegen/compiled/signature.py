@@ -28,11 +28,14 @@ from tilesmith.search_space.errors import TranslationError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
 
-KINDS = {"int": "int", "float": "float", "Ints": "ints", "Floats": "floats"}
+KINDS = {"int": "int", "float": "float", "Ints": "ints", "Floats": "floats", "Singles": "singles"}
 """Annotation of a parameter or field: its kind."""
 
-ARRAYS = {"ints": np.dtype(np.int64), "floats": np.dtype(np.float64)}
+ARRAYS = {
+    "ints": np.dtype(np.int64), "floats": np.dtype(np.float64), "singles": np.dtype(np.float32),
+}  # fmt: skip
 
 RESULTS = {"int": "int", "float": "float", "None": "none"}
 
@@ -141,6 +144,6 @@ def _fields(table: Any) -> tuple[tuple[str, str], ...]:
 
 def _kind(annotation: Any) -> str:
     """The kind of a field, "" for one that is not seen."""
-    known = {int: "int", float: "float", Ints: "ints", Floats: "floats"}
+    known = {int: "int", float: "float", Ints: "ints", Floats: "floats", Singles: "singles"}
     text = getattr(annotation, "__forward_arg__", annotation)  # NamedTuple keeps a ForwardRef
     return KINDS.get(text, "") if isinstance(text, str) else known.get(annotation, "")

@@ -14,7 +14,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from tilesmith.codegen.compiled.expressions import INT, Expressions
+from tilesmith.codegen.compiled.expressions import FLOAT, INT, SINGLE, Expressions
 from tilesmith.codegen.compiled.signature import Source
 
 
@@ -89,8 +89,7 @@ class Translator(Expressions):
                 self.store(target, name, value)
             case ast.Subscript():
                 pointer = self.element(target, written=True)
-                kind = pointer.type.pointee
-                self.at.store(self.expect(target, value, kind, "an element"), pointer)
+                self.at.store(self.as_element(target, value, pointer), pointer)
             case _:
                 raise self.source.refusal(target, "what is assigned to is one local or one element")
 
@@ -104,7 +103,14 @@ class Translator(Expressions):
             return
         pointer = self.element(target, written=True)
         found = self.arithmetic(node, operator, self.at.load(pointer), self.value(given))
-        self.at.store(self.expect(node, found, pointer.type.pointee, "an element"), pointer)
+        self.at.store(self.as_element(node, found, pointer), pointer)
+
+    def as_element(self, node: ast.AST, value: Any, pointer: Any) -> Any:
+        """A value as an array's element: numpy rounds it to float32, or widens it from there."""
+        kind = pointer.type.pointee
+        if kind == SINGLE or (value.type == SINGLE and kind == FLOAT):
+            return self.convert(value, kind)
+        return self.expect(node, value, kind, "an element")
 
     def leave(self, node: ast.Return, returned: ast.expr | None) -> None:
         nothing = returned is None or ast.unparse(returned) == "None"

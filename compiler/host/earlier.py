@@ -51,12 +51,6 @@ def _flattened(call: Call) -> tuple[Any, Any]:
     return shifted, np.exp(shifted).sum(axis=1, keepdims=True)
 
 
-def roi_align(call: Call) -> Results:
-    """Before opset 16 regions of interest are not shifted by half a pixel."""
-    shift = {"coordinate_transformation_mode": "output_half_pixel"}
-    return _newer("RoiAlign", 16, call.inputs, **{**call.attributes, **shift})
-
-
 def grid_sample(call: Call) -> Results:
     """Before opset 20 the modes of GridSample had the names of two axes."""
     mode = str(call.attributes.get("mode", "bilinear"))

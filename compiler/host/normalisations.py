@@ -93,3 +93,16 @@ def lp_normalization(call: Call) -> Results:
     wide = x.astype(np.result_type(x.dtype, np.float32))
     norm = (np.abs(wide) ** p).sum(axis=axis, keepdims=True) ** (1 / p)
     return (np.where(norm == 0, 0, wide / norm).astype(x.dtype),)
+
+
+def mean_variance_normalization(call: Call) -> Results:
+    """(x - mean) / (standard deviation + 1e-9) over `axes`, in x's dtype.
+
+    `onnx.reference` runs the function of float32 that the standard gives, on any type.
+    """
+    (x,) = call.inputs
+    axes = tuple(int(axis) for axis in call.attributes.get("axes") or (0, 2, 3))
+    wide = x.astype(np.result_type(x.dtype, np.float32))
+    centred = wide - wide.mean(axis=axes, keepdims=True)
+    spread = np.sqrt((centred**2).mean(axis=axes, keepdims=True))
+    return ((centred / (spread + 1e-9)).astype(x.dtype),)

@@ -13,25 +13,30 @@ from tilesmith.compiler.host.earlier import (
     flattened_log_softmax,
     flattened_softmax,
     grid_sample,
-    roi_align,
     scaled,
 )
 from tilesmith.compiler.host.grids import affine_grid
 from tilesmith.compiler.host.indexing import gather_elements, one_hot, progression, scatter_elements
+from tilesmith.compiler.host.matrices import det
 from tilesmith.compiler.host.normalisations import (
     batch_normalization,
     flattened_hardmax,
     group_normalization,
     lp_normalization,
     lrn,
+    mean_variance_normalization,
 )
 from tilesmith.compiler.host.padding import pad
 from tilesmith.compiler.host.quantisation import dequantize_linear, quantize_linear
+from tilesmith.compiler.host.regions import max_roi_pool, roi_align
+from tilesmith.compiler.host.suppression import non_max_suppression
 from tilesmith.compiler.host.windows import (
     average_pool,
     conv,
     conv_transpose,
     global_average_pool,
+    global_lp_pool,
+    global_max_pool,
     lp_pool,
     max_pool,
 )
@@ -44,21 +49,31 @@ OPERATORS: dict[str, Operator] = {
     "Conv": conv,
     "ConvTranspose": conv_transpose,
     "DequantizeLinear": dequantize_linear,
+    "Det": det,
     "GatherElements": gather_elements,
     "GroupNormalization": group_normalization,
     "GlobalAveragePool": global_average_pool,
+    "GlobalLpPool": global_lp_pool,
+    "GlobalMaxPool": global_max_pool,
     "LRN": lrn,
     "LpNormalization": lp_normalization,
     "LpPool": lp_pool,
     "MaxPool": max_pool,
+    "MaxRoiPool": max_roi_pool,
+    "MeanVarianceNormalization": mean_variance_normalization,
+    "NonMaxSuppression": non_max_suppression,
     "OneHot": one_hot,
     "Pad": pad,
     "QuantizeLinear": quantize_linear,
     "Range": progression,
+    "RoiAlign": roi_align,
     "Scatter": scatter_elements,
     "ScatterElements": scatter_elements,
 }
 """What is computed here instead of by `onnx.reference`, by ONNX operator."""
+
+COMPILED = frozenset({"NonMaxSuppression", "RoiAlign"})
+"""Those of them whose loops run as native code, which nothing else computes faster."""
 
 EARLIER: dict[str, tuple[int, Operator]] = {
     "BatchNormalization": (14, batch_normalization),
@@ -66,7 +81,6 @@ EARLIER: dict[str, tuple[int, Operator]] = {
     "Hardmax": (13, flattened_hardmax),
     "LogSoftmax": (13, flattened_log_softmax),
     "Resize": (11, scaled),
-    "RoiAlign": (16, roi_align),
     "Softmax": (13, flattened_softmax),
     "Upsample": (10, scaled),
 }

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, TensorInfo
+from tilesmith.compiler.host.operators import COMPILED
 from tilesmith.compiler.value_types import STRING
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import DependencyError, InputError
@@ -182,7 +183,7 @@ def _is_for(
     inside = [node for node in _nodes_of(proto) if node is not proto]
     if any(node.op_type in UNLESS_FINITE for node in inside):
         return False  # what they are given there nobody can look at
-    if any(map(_is_different, (proto, *inside))):
+    if proto.op_type in COMPILED or any(map(_is_different, (proto, *inside))):
         return False
     kinds = {info.dtype for info in tensors}
     if "float16" in kinds and proto.op_type in DIFFERENT_HALVES:

@@ -114,6 +114,21 @@ def global_average_pool(call: Call) -> Results:
     return (x.mean(axis=axes, keepdims=True, dtype=_wide(x)).astype(x.dtype),)
 
 
+def global_max_pool(call: Call) -> Results:
+    """The maximum over all spatial axes, however many; `onnx.reference` knows two."""
+    (x,) = call.inputs
+    return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+def global_lp_pool(call: Call) -> Results:
+    """The p-norm over all spatial axes."""
+    (x,) = call.inputs
+    p = float(call.attributes.get("p", 2))
+    powers = np.abs(x.astype(_wide(x))) ** p
+    norms = powers.sum(axis=tuple(range(2, x.ndim)), keepdims=True) ** (1 / p)
+    return (norms.astype(x.dtype),)
+
+
 def max_pool(call: Call) -> Results:
     """The maximum of each window and its index in the flattened input."""
     (x,) = call.inputs

@@ -12,7 +12,7 @@ from tilesmith.codegen.compiled import Compiled
 NUMBER = count()
 
 HEAD = """from typing import NamedTuple
-from tilesmith.codegen.compiled import Floats, Ints, compiled
+from tilesmith.codegen.compiled import Floats, Ints, Singles, compiled
 
 WHOLE, HALF, WORD = 3, 0.5, "word"
 

@@ -15,6 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import tilesmith.codegen
+import tilesmith.compiler.host
 import tilesmith.simulator
 from tests.codegen.made import body, made
 from tilesmith.codegen.compiled import Compiled, Floats, Ints, compiled
@@ -304,7 +305,7 @@ def test_objects_are_kept_and_made_anew_where_they_cannot_be(
 def every_compiled() -> list[Compiled[..., Any]]:
     """All compiled functions of the product."""
     found: dict[int, Compiled[..., Any]] = {}
-    for package in (tilesmith.codegen, tilesmith.simulator):
+    for package in (tilesmith.codegen, tilesmith.simulator, tilesmith.compiler.host):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             for value in vars(importlib.import_module(module.name)).values():
                 if isinstance(value, Compiled):
