@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilesmith.compiler.graph import Node
-from tilesmith.compiler.lower import is_computable, make_kernel, rules
+from tilesmith.compiler.lower import is_computable, is_movable, make_kernel, rules, typed_rules
 from tilesmith.compiler.onnx.access import integers, scalar
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.workload import ParameterValue, shape_text
@@ -20,10 +20,10 @@ from tilesmith.search_space.workload import ParameterValue, shape_text
 Dims = tuple[int, ...]
 
 
-@rules.register("Concat")
+@typed_rules.register("Concat")
 def lower_concat(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     infos = [rewriter.info(name) for name in node.inputs]
-    if not all(is_computable(info) for info in infos):
+    if not all(is_movable(info) for info in infos):
         return None
     dims = rewriter.info(node.writes[0]).dims
     axis = int(node.attribute("axis", 0)) % len(dims)
@@ -36,10 +36,10 @@ def lower_concat(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     return [make_kernel(rewriter, "concat", parameters, node.inputs, node)]
 
 
-@rules.register("Split")
+@typed_rules.register("Split")
 def lower_split(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     source = rewriter.info(node.inputs[0])
-    if not is_computable(source) or len(node.writes) != len(node.outputs):
+    if not is_movable(source) or len(node.writes) != len(node.outputs):
         return None
     axis = int(node.attribute("axis", 0)) % len(source.dims)
     before, after = math.prod(source.dims[:axis]), math.prod(source.dims[axis + 1 :])
@@ -67,10 +67,10 @@ def _slice(
     return make_kernel(rewriter, "slice", parameters, (node.inputs[0],), node, output=output)
 
 
-@rules.register("Slice")
+@typed_rules.register("Slice")
 def lower_slice(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     source, result = rewriter.info(node.inputs[0]), rewriter.info(node.writes[0])
-    if not is_computable(source):
+    if not is_movable(source):
         return None
     starts = integers(node, "starts", 1, rewriter.constant)
     axes = integers(node, "axes", 3, rewriter.constant)
@@ -88,14 +88,14 @@ def lower_slice(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     return [_slice(rewriter, node, source.dims, box, result.name)]
 
 
-@rules.register("Pad")
+@typed_rules.register("Pad")
 def lower_pad(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     source = rewriter.info(node.inputs[0])
     mode = node.attribute("mode", "constant")
     sides = integers(node, "pads", 1, rewriter.constant)
-    value = scalar(node, "value", 2, rewriter.constant, 0.0)
+    value = _filling(rewriter, node)
     axes = integers(node, "", 3, rewriter.constant)
-    if not is_computable(source) or sides is None or value is None or axes is None:
+    if not is_movable(source) or sides is None or value is None or axes is None:
         return None
     if mode not in ("constant", "edge", "reflect"):
         return None
@@ -119,6 +119,14 @@ def lower_pad(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     if cut is node:
         return [make_kernel(rewriter, "pad", parameters, (source.name,), node)]
     return [cut, make_kernel(rewriter, "pad", parameters, cut.outputs, node)]
+
+
+def _filling(rewriter: Rewriter, node: Node) -> float | None:
+    """What a Pad puts around its input; None if no workload can say it."""
+    found = scalar(node, "value", 2, rewriter.constant, 0.0)
+    known = rewriter.constant(node.input(2)) if node.input(2) else None
+    exact = known is None or known.dtype == np.float32 or float(known.reshape(-1)[0]) == found
+    return found if exact else None
 
 
 def _cut(rewriter: Rewriter, node: Node, kept: Dims, before: Sequence[int]) -> Node:

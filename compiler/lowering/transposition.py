@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilesmith.compiler.graph import Node
-from tilesmith.compiler.lower import is_computable, make_kernel, rules
+from tilesmith.compiler.lower import is_movable, make_kernel, typed_rules
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.workload import shape_text
 
 
-@rules.register("Transpose")
+@typed_rules.register("Transpose")
 def lower_transpose(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     info = rewriter.info(node.inputs[0])
-    if not is_computable(info):
+    if not is_movable(info):
         return None
     rank = len(info.dims)
     order = tuple(node.attribute("perm") or reversed(range(rank)))

@@ -171,3 +171,37 @@ def test_an_index_out_of_range_is_a_sentence(name: str) -> None:
     fixed.graph.output[0].type.tensor_type.ClearField("shape")
     with pytest.raises(ModelError, match=f"takes index {index} of an axis with {extent} entries"):
         build(import_model(onnx.shape_inference.infer_shapes(fixed)), host_target())
+
+
+MOVES = {
+    "Concat": "y = Concat<axis=1>(x, x)",
+    "Split": "y, z = Split<axis=1>(x, parts)",
+    "Slice": "y = Slice(x, one, five, one)",
+    "Transpose": "y = Transpose(x)",
+    "Expand": "y = Expand(x, larger)",
+    "Tile": "y = Tile(x, twice)",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("bool", np.bool_), ("int64", np.int64), ("float16", np.float16)]
+)
+@pytest.mark.parametrize("name", MOVES)
+def test_what_moves_elements_moves_any(name: str, kind: str, dtype: Any) -> None:
+    model = model_of(
+        f"g ({kind}[5, 6] x) => ({kind} y) {{ {MOVES[name]} }}", parts=np.array([2, 4]),
+        one=np.array([1]), five=np.array([5]), larger=np.array([4, 5, 6]), twice=np.array([2, 3]),
+    )  # fmt: skip
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    x = (random(5, 6) * 50).astype(dtype)
+    native(onnx.shape_inference.infer_shapes(model), {"x": x})
+
+
+def test_whole_numbers_around_others() -> None:
+    text = "g (int64[3, 5] x) => (int64[4, 8] y) { y = Pad(x, pads, value) }"
+    pads = np.array([1, 0, 0, 3])
+    for value in (7, -(2**40)):
+        model = model_of(text, pads=pads, value=np.int64(value))
+        native(model, {"x": np.arange(15).reshape(3, 5)})
+    graph = import_model(model_of(text, pads=pads, value=np.int64(2**53 + 1)))
+    assert build(graph, host_target()).report.host == 1

@@ -1,0 +1,38 @@
+"""Expand and Tile of any element type -> a copy that broadcasts, as an `elementwise` kernel.
+
+Those of float32 were sums with zero before (`decompositions.repetition`), which what reads them
+takes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilesmith.compiler.graph import Node, kernel, view
+from tilesmith.compiler.lower import is_movable, typed_rules
+from tilesmith.compiler.passes.elementwise import elementwise_workload
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.formula import operand
+
+
+@typed_rules.register("Expand")
+@typed_rules.register("Tile")
+def lower_repetition(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    """Tile: (a, b) three times along the last axis is (a, 1, b) -> (a, 3, b) -> (a, 3 b)."""
+    source, result = rewriter.info(node.inputs[0]), rewriter.info(node.writes[0])
+    if not is_movable(source):
+        return None
+    before, after = source.dims, result.dims
+    if node.operator == "Tile":
+        pairs = [(whole // part, part) for part, whole in zip(before, after, strict=True)]
+        before = tuple(n for _, part in pairs for n in (1, part))
+        after = tuple(n for pair in pairs for n in pair)
+    dtypes = (source.dtype, source.dtype)
+    workload = elementwise_workload(operand(0), [before], after, dtypes)
+    single = rewriter.add_tensor(source.name, source.dtype, before)
+    repeated = rewriter.add_tensor(result.name, result.dtype, after)
+    return [
+        view(source.name, single),
+        kernel(workload, (single,), repeated, node.name),
+        view(repeated, result.name),
+    ]
