@@ -200,7 +200,7 @@ def test_what_moves_elements_moves_any(name: str, kind: str, dtype: Any) -> None
 def test_whole_numbers_around_others() -> None:
     text = "g (int64[3, 5] x) => (int64[4, 8] y) { y = Pad(x, pads, value) }"
     pads = np.array([1, 0, 0, 3])
-    for value in (7, -(2**40)):
+    for value in (7, -3):
         model = model_of(text, pads=pads, value=np.int64(value))
         native(model, {"x": np.arange(15).reshape(3, 5)})
     graph = import_model(model_of(text, pads=pads, value=np.int64(2**53 + 1)))
