@@ -1,17 +1,21 @@
-"""Resize and Upsample between pixels (linear, cubic): a few weighted rows for each output row.
+"""Resize and Upsample: a few weighted rows for each output row.
 
-    y[o] = sum_t w[t, o] x[i[t, o]]         t < 2 (linear) or 4 (cubic)
+    y[o] = sum_t w[t, o] x[i[t, o]]         t < 1 (nearest), 2 (linear), 4 (cubic), more (antialias)
 
-Axis by axis; indices and weights are constants. The innermost axis is a product with the matrix
-that holds the weights, which vectors do faster than picking single elements, as long as it is
-short; the others are gathers of whole rows and an elementwise sum. Nearest neighbours are a
-template of their own (`lowering/movement.py`). Antialiasing, regions of interest and sizes known
-only when the model runs stay on the host.
+Axis by axis; indices and weights are constants. Many taps, and few on an innermost axis that is
+short, are a product with the matrix that holds the weights; others are gathers of whole rows and an
+elementwise sum. Nearest neighbours by the very ratios of the extents are a template of their own
+(`lowering/movement.py`). What lies outside of a region of interest is a number
+(tf_crop_and_resize). Sizes, scales and regions known only when the model runs stay on the host.
+Semantics of Resize 19: a filter against aliasing takes pixels of the border for those behind it, or
+leaves them out (`exclude_outside`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,8 +27,21 @@ from tilesmith.compiler.graph import Node
 _LONGEST_PRODUCT = 160
 """Extent of the innermost axis up to which a product is faster than gathers (measured)."""
 
+_MOST_GATHERS = 4
+"""Taps up to which rows are gathered; more are a product along any axis."""
+
 Taps = tuple[NDArray[np.int64], NDArray[np.float64]]
 """Indices and weights, both of shape (taps, outputs)."""
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """How one axis is resized; `ends` are those of the region of interest."""
+
+    extent: int
+    size: int
+    scale: float
+    ends: tuple[float, float]
 
 
 @decompositions.register("Upsample")
@@ -36,31 +53,76 @@ def upsample(composer: Composer, node: Node) -> str | None:
 def resize(composer: Composer, node: Node) -> str | None:
     if composer.opset < 11:
         return _resized(composer, node, 1, "asymmetric")
-    if node.attribute("antialias", 0) or node.attribute("keep_aspect_ratio_policy", "stretch") != (
-        "stretch"
-    ):
-        return None
-    return _resized(
-        composer, node, 2, node.attribute("coordinate_transformation_mode", "half_pixel")
-    )
+    coordinates = str(node.attribute("coordinate_transformation_mode", "half_pixel"))
+    return _resized(composer, node, 2, coordinates)
 
 
 def _resized(composer: Composer, node: Node, position: int, coordinates: str) -> str | None:
     mode = node.attribute("mode", "nearest")
-    source, result = composer.dims(node.inputs[0]), composer.dims(node.writes[0])
-    scales = _scales(composer, node, position, source, result)
-    if mode not in ("linear", "cubic") or scales is None:
+    axes = _axes(composer, node, position, coordinates)
+    if axes is None or mode not in ("nearest", "linear", "cubic"):
         return None
-    found = node.inputs[0]
-    for axis, (extent, size) in enumerate(zip(source, result, strict=True)):
-        if extent == size and scales[axis] == 1.0:
+    stretched = all(axis.size == axis.extent * axis.scale for axis in axes)
+    if mode == "nearest" and (
+        composer.opset < 11 or (stretched and coordinates != "tf_crop_and_resize")
+    ):
+        return None
+    found, inside = node.inputs[0], np.ones((), bool)
+    for number, axis in enumerate(axes):
+        same = axis.extent == axis.size and axis.scale == 1.0
+        if same and (coordinates != "tf_crop_and_resize" or axis.ends == (0.0, 1.0)):
+            inside = inside[..., None] & np.ones(axis.size, bool)
             continue
-        places = _places(coordinates, extent, size, scales[axis])
+        places = _places(coordinates, axis)
         if places is None:
             return None
-        taps = _linear(places) if mode == "linear" else _cubic(places, node, extent)
-        found = _along(composer, found, axis, (np.clip(taps[0], 0, extent - 1), taps[1]))
-    return found if found != node.inputs[0] else composer.view(found, result)
+        within = (places >= 0) & (places <= axis.extent - 1)
+        inside = inside[..., None] & (within | (coordinates != "tf_crop_and_resize"))
+        found = _along(composer, found, number, _taps(node, places, axis))
+    if not inside.all():
+        value = composer.number(float(node.attribute("extrapolation_value", 0.0)))
+        return composer.pointwise("Where", composer.constant(inside), found, value)
+    return found if found != node.inputs[0] else composer.view(found, composer.dims(node.writes[0]))
+
+
+def _taps(node: Node, places: NDArray[np.float64], axis: _Axis) -> Taps:
+    """Pixels within the axis, and their weights."""
+    mode = node.attribute("mode", "nearest")
+    if mode == "nearest":
+        rounding = str(node.attribute("nearest_mode", "round_prefer_floor"))
+        indices = _ROUNDED[rounding](places).astype(np.int64)[None]
+        weights = np.ones(indices.shape)
+    else:
+        scale = min(1.0, axis.scale) if node.attribute("antialias", 0) else 1.0
+        reach = (1 if mode == "linear" else 2) / scale
+        first = np.floor(places).astype(np.int64)
+        indices = first + np.arange(math.floor(-reach) + 1, math.ceil(reach) + 1)[:, None]
+        away = np.abs(indices - places) * scale
+        weights = _linear(away) if mode == "linear" else _cubic(away, node)
+    if node.attribute("exclude_outside", 0):
+        weights = np.where((indices >= 0) & (indices < axis.extent), weights, 0.0)
+    if mode != "nearest":
+        weights = weights / weights.sum(axis=0)
+    used = weights.any(axis=1)
+    return np.clip(indices, 0, axis.extent - 1)[used], weights[used]
+
+
+def _axes(composer: Composer, node: Node, position: int, coordinates: str) -> list[_Axis] | None:
+    """Every axis; None if something of it is computed at run time."""
+    source, result = composer.dims(node.inputs[0]), composer.dims(node.writes[0])
+    scales = _scales(composer, node, position, source, result)
+    regions = [(0.0, 1.0)] * len(source)
+    if coordinates == "tf_crop_and_resize":
+        given = composer.value(node.input(1)) if node.input(1) else None
+        if given is None:
+            return None
+        named = [int(a) % len(source) for a in node.attribute("axes") or range(len(source))]
+        starts, ends = given.reshape(2, -1).tolist()
+        for axis, start, end in zip(named, starts, ends, strict=True):
+            regions[axis] = (start, end)
+    if scales is None:
+        return None
+    return [_Axis(*parts) for parts in zip(source, result, scales, regions, strict=True)]
 
 
 def _scales(
@@ -73,6 +135,9 @@ def _scales(
         if given is None:
             return None
     ratios = [after / before for before, after in zip(source, result, strict=True)]
+    policy = node.attribute("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch" and (given is None or not len(given)):
+        return _common_scale(composer, node, source)
     if given is None or not len(given):
         return ratios
     rank = len(source)
@@ -82,8 +147,21 @@ def _scales(
     return factors
 
 
-def _places(mode: str, extent: int, size: int, scale: float) -> NDArray[np.float64] | None:
+def _common_scale(composer: Composer, node: Node, source: tuple[int, ...]) -> list[float] | None:
+    """The factor of all axes of which a size is given, so that the image fits in or covers it."""
+    sizes = composer.value(node.input(3)) if node.input(3) else None
+    if sizes is None:
+        return None
+    named = [int(axis) % len(source) for axis in node.attribute("axes") or range(len(source))]
+    ratios = [float(n) / source[axis] for n, axis in zip(sizes, named, strict=True)]
+    larger = node.attribute("keep_aspect_ratio_policy") == "not_smaller"
+    scale = max(ratios) if larger else min(ratios)
+    return [scale if axis in named else 1.0 for axis in range(len(source))]
+
+
+def _places(mode: str, axis: _Axis) -> NDArray[np.float64] | None:
     """Where each output lies between the inputs, by ONNX's formulas."""
+    extent, size, scale = axis.extent, axis.size, axis.scale
     o = np.arange(size, dtype=np.float64)
     match mode:
         case "asymmetric":
@@ -98,47 +176,56 @@ def _places(mode: str, extent: int, size: int, scale: float) -> NDArray[np.float
         case "align_corners":
             whole = scale * extent  # the standard does not round it down here
             return o * (extent - 1) / (whole - 1) if whole != 1 else 0 * o
+        case "tf_crop_and_resize":
+            start, end = axis.ends
+            share = o / (size - 1) if size > 1 else o + 0.5
+            return (start + share * (end - start)) * (extent - 1)
     return None
 
 
-def _linear(places: NDArray[np.float64]) -> Taps:
-    first = np.floor(places).astype(np.int64)
-    share = places - first
-    return np.stack((first, first + 1)), np.stack((1 - share, share))
+_ROUNDED: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "round_prefer_floor": lambda places: np.ceil(places - 0.5),
+    "round_prefer_ceil": lambda places: np.floor(places + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
 
 
-def _cubic(places: NDArray[np.float64], node: Node, extent: int) -> Taps:
+def _linear(away: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.clip(1 - away, 0.0, 1.0)
+
+
+def _cubic(away: NDArray[np.float64], node: Node) -> NDArray[np.float64]:
     """Keys, "Cubic convolution interpolation for digital image processing" (1981), equation 4."""
     a = float(node.attribute("cubic_coeff_a", -0.75))
-    first = np.floor(places).astype(np.int64)
-    indices = np.stack([first + t for t in (-1, 0, 1, 2)])
-    away = np.abs(places - indices)
     near = ((a + 2) * away - (a + 3)) * away**2 + 1
     far = a * (((away - 5) * away + 8) * away - 4)
-    weights = np.where(away <= 1, near, far)
-    if node.attribute("exclude_outside", 0):
-        weights = np.where((indices >= 0) & (indices < extent), weights, 0.0)
-        weights = weights / weights.sum(axis=0)
-    return indices, weights
+    return np.where(away <= 1, near, np.where(away < 2, far, 0.0))
 
 
 def _along(composer: Composer, source: str, axis: int, taps: Taps) -> str:
     """One axis resized."""
     shape, (indices, weights) = composer.dims(source), taps
-    size = indices.shape[1]
-    if axis == len(shape) - 1 and shape[axis] <= _LONGEST_PRODUCT:
+    count, size = indices.shape
+    last = axis == len(shape) - 1
+    if count == 1 and np.all(weights == 1):
+        return composer.gather(source, indices[0], axis)
+    whole = (*shape[:axis], size, *shape[axis + 1 :])
+    if count > _MOST_GATHERS or (last and shape[axis] <= _LONGEST_PRODUCT):
         matrix = np.zeros((shape[axis], size))
         for index, weight in zip(indices, weights, strict=True):
             np.add.at(matrix, (index, np.arange(size)), weight)
-        return composer.apply(
-            "MatMul", source, composer.constant(matrix), shape=(*shape[:-1], size)
-        )
-    whole = (*shape[:axis], size, *shape[axis + 1 :])
+        if last:
+            return composer.apply("MatMul", source, composer.constant(matrix), shape=whole)
+        rows = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+        turned = composer.constant(np.ascontiguousarray(matrix.T))
+        view = composer.view(source, rows)
+        found = composer.apply("MatMul", turned, view, shape=(rows[0], size, rows[2]))
+        return composer.view(found, whole)
     column = (size,) + (1,) * (len(shape) - axis - 1)
-    found = ""
+    total = ""
     for index, weight in zip(indices, weights, strict=True):
-        rows = composer.apply("Gather", source, composer.constant(index), shape=whole, axis=axis)
-        part = composer.pointwise("Mul", rows, composer.constant(weight.reshape(column)))
-        found = composer.pointwise("Add", found, part) if found else part
-    assert math.prod(composer.dims(found)) == math.prod(whole)
-    return found
+        rows_of = composer.apply("Gather", source, composer.constant(index), shape=whole, axis=axis)
+        part = composer.pointwise("Mul", rows_of, composer.constant(weight.reshape(column)))
+        total = composer.pointwise("Add", total, part) if total else part
+    return total

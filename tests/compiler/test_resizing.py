@@ -1,0 +1,80 @@
+"""Resize as gathers and products: native, and what `onnx.reference` computes.
+
+onnxruntime computes places in float32, which moves some of the nearest neighbours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from tests.compiler.lowering_checks import model_without_output_shape
+from tests.compiler.model_builder import assert_close, model_of, random
+from tilesmith.codegen.host import host_target
+from tilesmith.compiler.build import build
+from tilesmith.compiler.onnx.importer import import_model
+
+SCALED: dict[str, Any] = {"scales": [1, 1, 0.6, 1.3]}
+SIZED: dict[str, Any] = {"sizes": [1, 2, 4, 12]}
+
+
+def check_native(attributes: str, **given: Any) -> None:
+    """No host node, and the values of `onnx.reference`."""
+    names = [name if name in given else "" for name in ("roi", "scales", "sizes")]
+    types = {"roi": np.float32, "scales": np.float32, "sizes": np.int64}
+    model = model_of(
+        "g (float[1, 2, 9, 7] x) => (float y) "
+        f"{{ y = Resize<{attributes}>(x, {', '.join(names).rstrip(', ')}) }}",
+        19, **{name: np.array(value, types[name]) for name, value in given.items()},
+    )  # fmt: skip
+    model = onnx.shape_inference.infer_shapes(model_without_output_shape(model))
+    executable = build(import_model(model), host_target())
+    assert executable.report.host_nodes == ()
+    inputs = {"x": random(1, 2, 9, 7)}
+    (wanted,) = ReferenceEvaluator(model).run(None, inputs)
+    assert_close(executable.run(inputs), {"y": wanted})
+
+
+@pytest.mark.parametrize("outside", [0, 1])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_filters_against_aliasing(mode: str, outside: int) -> None:
+    for given in (SCALED, SIZED, {"scales": [1, 1, 0.26, 0.5]}):
+        check_native(f'mode="{mode}", antialias=1, exclude_outside={outside}', **given)
+
+
+CROP = 'coordinate_transformation_mode="tf_crop_and_resize"'
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
+def test_regions_of_interest(mode: str) -> None:
+    stated = f'mode="{mode}", {CROP}, extrapolation_value=2.5'
+    check_native(stated, roi=[0, 0, 0.1, 0.2, 1, 1, 0.8, 0.9], sizes=[1, 2, 5, 9])
+    check_native(stated, roi=[0, 0, -0.1, 0.2, 1, 1, 0.8, 1.3], sizes=[1, 2, 9, 7])
+    check_native(f"{stated}, axes=[3, 2]", roi=[0.1, 0.2, 0.8, 0.7], sizes=[9, 1])
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+def test_images_that_keep_their_aspect(mode: str, policy: str) -> None:
+    stated = f'mode="{mode}", keep_aspect_ratio_policy="{policy}"'
+    check_native(f"{stated}, axes=[2, 3]", sizes=[5, 5])
+    check_native(f"{stated}, axes=[3, 2]", sizes=[15, 20])
+
+
+@pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners"])
+def test_neighbours_by_scales_that_no_extents_have(coordinates: str, rounding: str) -> None:
+    check_native(
+        f'mode="nearest", nearest_mode="{rounding}", '
+        f'coordinate_transformation_mode="{coordinates}"',
+        **SCALED,
+    )
+
+
+def test_an_extent_is_rounded_down_as_it_is() -> None:
+    """0.7 in float32 is less than 0.7; onnxruntime rounds 20 times that up to 14."""
+    check_native('mode="nearest"', scales=[1, 1, 0.6, 0.7])
