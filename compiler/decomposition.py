@@ -59,7 +59,9 @@ class Composer:
         return self.constant(np.array(value, np.float32))
 
     def view(self, source: str, shape: tuple[int, ...]) -> str:
-        """The same bytes in another shape."""
+        """The same bytes in another shape; `source` itself where it has that."""
+        if self.dims(source) == shape:
+            return source
         result = self._tensor(shape, self.dtype(source))
         self._parts.append(view(source, result, self._node.name))
         return result

@@ -16,7 +16,7 @@ from tilesmith.compiler.passes.activations import RecogniseActivations
 from tilesmith.compiler.passes.affine import FoldAffine
 from tilesmith.compiler.passes.batch_norm import ExpandBatchNorm
 from tilesmith.compiler.passes.bodies import OpenBodies
-from tilesmith.compiler.passes.bytes_as_numbers import BytesAsNumbers
+from tilesmith.compiler.passes.bytes_as_numbers import BytesAsNumbers, StayNumbers
 from tilesmith.compiler.passes.canonical import Canonicalise
 from tilesmith.compiler.passes.common_subexpressions import ShareCommon
 from tilesmith.compiler.passes.constant_folding import FoldConstants
@@ -40,8 +40,9 @@ SIMPLIFICATIONS: tuple[Pass, ...] = (
     RemoveDeadCode(),
     FoldConstants(),
     PlainIndexing(),
-    Decompose(),
     BytesAsNumbers(),
+    Decompose(),
+    StayNumbers(),
     Canonicalise(),
     TransposeInside(),
     MakeViews(),

@@ -42,7 +42,7 @@ def quantize_linear(composer: Composer, node: Node) -> str | None:
     dtype = composer.dtype(node.writes[0])
     if composer.dtype(x) != "float32" or composer.dtype(scale) != "float32":
         return None
-    if dtype not in NARROW or node.attribute("precision", 1) != 1:
+    if dtype not in NARROW or node.attribute("precision", 0) not in (0, 1):
         return None
     cut, whole = _blocks(composer, node, x)
     if cut is None:

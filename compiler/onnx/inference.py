@@ -173,8 +173,12 @@ def known_values(
             return {node.writes[0]: np.array(int(np.prod(shape)), dtype=np.int64)}
         part = shape[slice(node.attribute("start", 0), node.attribute("end"))]
         return {node.writes[0]: np.array(part, dtype=np.int64)}
-    if not foldable(node) or node.operator == "ConstantOfShape":
+    if not foldable(node):
         return {}
+    if node.operator == "ConstantOfShape" and not all(
+        name in inferred and inferred[name].shape is not None for name in node.writes
+    ):
+        return {}  # it may be large
     if not all(name in values and values[name].size <= _SMALL for name in node.reads):
         return {}
     if any(info.shape is not None and info.elements > _SMALL for info in inferred.values()):

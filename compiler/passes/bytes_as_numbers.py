@@ -15,16 +15,13 @@ from tilesmith.search_space.dtypes import to_numpy
 
 @dataclass(frozen=True)
 class BytesAsNumbers(Pass):
-    """What is moved as bytes is moved as float32, and bytes made to be read as numbers are not.
+    """What is moved as bytes is moved as float32.
 
-        q = Cast(Clip(Round(x), 0, 255), uint8); p = MaxPool(q); y = Cast(p, float32)    before
-        y = MaxPool(Clip(Round(x), 0, 255))                                              after
-
-    A tensor of 8 or 16 bits that the caller gives or gets stays one.
+        p = MaxPool(q)                                         before, q and p of uint8
+        p = Cast(MaxPool(Cast(q, float32)), uint8)             after
 
     Contract: any graph in; values equal; out, no operator that only moves or picks numbers does so
-    with those of 8 or 16 bits where shapes are known, and none becomes such a number only to be
-    read as float32 again.
+    with those of 8 or 16 bits where shapes are known.
     """
 
     name = "bytes-as-numbers"
@@ -34,6 +31,26 @@ class BytesAsNumbers(Pass):
         for node in graph.nodes:
             if _moves_bytes(rewriter, node):
                 _widen(rewriter, node)
+        return rewriter.finish()
+
+
+@dataclass(frozen=True)
+class StayNumbers(Pass):
+    """Bytes made only to be read as numbers again are not made.
+
+        y = Cast(Cast(Clip(Round(x), 0, 255), uint8), float32)      before
+        y = Clip(Round(x), 0, 255)                                  after
+
+    A tensor of 8 or 16 bits that the caller gives or gets stays one.
+
+    Contract: any graph in; values equal; out, no float32 tensor known to hold whole numbers of an
+    element type's range becomes one of that type only to be read as float32.
+    """
+
+    name = "stay-numbers"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
         for node in rewriter.nodes():
             if _is_cast(rewriter, node, ("float32",), (*NARROW, "int32")):
                 _shorten(rewriter, node)

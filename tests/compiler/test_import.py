@@ -324,3 +324,16 @@ def test_shapes_are_inferred_where_onnx_infers_none(body: str, opset: int) -> No
     text = f"g (float[2, 4, 3, 5] x) => ({kind}[A, B, C, D] y) {{ {body} }}"
     (output,) = import_model(model_of(text, opset, **used)).outputs
     assert (output.dtype, output.shape) == ("bool" if kind == "bool" else "float32", (2, 4, 3, 5))
+
+
+def test_shapes_made_of_ones_are_known() -> None:
+    """As older exporters of torch write `expand`: -1 keeps an extent."""
+    graph = import_model(
+        model_of(
+            "g (float[2, 1, 3] x) => (float[A, B, C] y) {"
+            "n = Shape(shape) o = ConstantOfShape<value = int64[1] {1}>(n) m = Mul(o, minus)"
+            "e = Equal(shape, m) w = Where(e, o, shape) y = Expand(x, w) }",
+            shape=np.array([-1, 4, 3]), minus=np.int64(-1),
+        )
+    )  # fmt: skip
+    assert graph.info("y").shape == (2, 4, 3)

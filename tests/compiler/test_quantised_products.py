@@ -10,8 +10,11 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from tests.compiler.model_builder import random
+from tests.compiler.model_builder import assert_close, expected, model_of, random
 from tests.compiler.node_checks import check_node
+from tilesmith.codegen.host import host_target
+from tilesmith.compiler.build import build, extract_tasks
+from tilesmith.compiler.onnx.importer import import_model
 
 KINDS = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "int32": TensorProto.INT32}
 
@@ -107,3 +110,21 @@ def test_quantised_convolutions(dtype: str) -> None:
     group = {**inputs, "w": codes(4, 1, 3, 3, dtype=dtype), "b": None}
     group |= {"ws": number(0.01), "wz": low if dtype == "uint8" else number(0, dtype)}
     _check("QLinearConv", group, "uint8", group=4, constants=["w", "ws", "wz"])
+
+
+def test_what_is_moved_between_quantised_operators_is_moved_natively() -> None:
+    """A quantised model of onnxruntime's: bytes are pooled, joined, expanded and turned."""
+    model = model_of(
+        "g (float[1, 4, 6, 6] x) => (float[3, 3, 3, 8] y) {"
+        "q = QuantizeLinear(x, s, z) p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(q)"
+        "c = Concat<axis = 1>(p, p) r = Reshape(c, cut) e = Expand(r, whole)"
+        "t = Transpose<perm = [0, 2, 3, 1]>(e) y = DequantizeLinear(t, s, z) }",
+        s=np.float32(0.1), z=np.uint8(3), cut=np.array([1, 8, 3, 3]),
+        whole=np.array([3, 8, 3, 3]),
+    )  # fmt: skip
+    x = {"x": random(1, 4, 6, 6)}
+    executable = build(import_model(model), host_target())
+    assert_close(executable.run(x), expected(model, x))
+    assert executable.report.host == 0
+    keys = [task.workload.key for task in extract_tasks(import_model(model), host_target())]
+    assert not any("uint8" in key for key in keys), keys
