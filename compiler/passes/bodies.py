@@ -34,6 +34,7 @@ from tilesmith.compiler.onnx.bodies import (
     opened_body,
 )
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.recurrent import OPERATORS, taken_apart
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.template import template_of
 
@@ -44,6 +45,8 @@ class OpenBodies(Pass):
 
         s, ys = Loop(trips, true, s0) body=<ONNX graph>                             before
         s, ys = Repeat(s0, trips=8) body=<h = Kernel(matmul ...)(entry, w) ...>     after
+
+    LSTM, GRU and RNN do, too, by products of the whole input and a Scan of the rest.
 
     Contract: any graph in; same values; a node is replaced only if all of its bodies become
     kernels, their tensors keep their shapes from iteration to iteration, and the number of rows
@@ -57,10 +60,26 @@ class OpenBodies(Pass):
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
         for node in graph.nodes:
-            found = _OPENERS[node.operator](self, rewriter, node) if _is_for(node) else None
+            if node.is_onnx(*OPERATORS):
+                found = self._recurrent(rewriter, node)
+            else:
+                found = self._opened(rewriter, node)
             if found is not None:
                 rewriter.replace(node, *found)
         return rewriter.finish()
+
+    def _opened(self, rewriter: Rewriter, node: Node) -> list[Node] | None:
+        return _OPENERS[node.operator](self, rewriter, node) if node.is_onnx(*_OPENERS) else None
+
+    def _recurrent(self, rewriter: Rewriter, node: Node) -> list[Node] | None:
+        """An LSTM, a GRU or an RNN: its parts, their loops opened; None if one stays closed."""
+        found: list[Node] = []
+        for part in taken_apart(rewriter, node) or ():
+            opened = _scan(self, rewriter, part) if part.operator == "Scan" else [part]
+            if opened is None:
+                return None
+            found += opened
+        return found or None
 
     def opened(
         self,
@@ -84,10 +103,6 @@ class OpenBodies(Pass):
         """A body as kernels; None if something of it is on the host."""
         graph = self.lower(found.graph)
         return replace(found, graph=graph) if _is_native(graph) else None
-
-
-def _is_for(node: Node) -> bool:
-    return node.is_onnx(*_OPENERS)
 
 
 def _is_native(graph: Graph) -> bool:
@@ -193,8 +208,6 @@ def _loop(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None
 
 
 def _scan(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None:
-    if rewriter.graph.opset < 9:
-        return None
     count = int(node.attribute("num_scan_inputs"))
     held = len(node.inputs) - count
     states = [rewriter.info(name) for name in node.inputs[:held]]
@@ -247,7 +260,12 @@ def _scan(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None
     return [*before, again, *after]
 
 
-_OPENERS = {"If": _branches, "Loop": _loop, "Scan": _scan}
+def _scan_of_model(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None:
+    """Opset 8 has another Scan, which goes through batches."""
+    return _scan(step, rewriter, node) if rewriter.graph.opset > 8 else None
+
+
+_OPENERS = {"If": _branches, "Loop": _loop, "Scan": _scan_of_model}
 
 
 def _repeat(
