@@ -24,8 +24,12 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tilesmith.codegen.native.memory import aligned_bytes
 from tilesmith.compiler.control_format import ControlReader, control_json
@@ -56,13 +60,18 @@ DIGEST = "sha256"
 FORMAT = 3
 """Version of the layout described above."""
 
+VARYING_FORMAT = 4
+"""Version of the same layout with formulas of sizes in it (`compiler.varying.artifact`)."""
+
+Read = TypeVar("Read")
+
 _LIMIT = 1 << 36
 """Bytes: no member may claim to be larger, nor a model to need more of one memory."""
 
 _MANIFEST_LIMIT = 1 << 26
 """Bytes: the manifest alone is read before its own size is known from anything else."""
 
-_THREADS = 1024
+THREADS = 1024
 """As many as the command line gives; each has a workspace of its own."""
 
 
@@ -73,21 +82,28 @@ def write_artifact(recipe: Recipe, path: Path) -> None:
         InputError: the path cannot be written.
         JobError: the disk is full.
     """
+    protos = [step.proto for step in recipe.steps if isinstance(step, HostStep)]
+    write_members(path, _manifest(recipe), recipe.constants, recipe.codes, protos)
+
+
+def write_members(
+    path: Path,
+    manifest: dict[str, Any],
+    constants: NDArray[np.uint8],
+    codes: Iterable[CodeObject],
+    protos: Iterable[bytes],
+) -> None:
+    """Write the members of an artifact and their digest; errors as `write_artifact`."""
     with written(path) as stream, zipfile.ZipFile(stream, "w") as archive:
-        _write_members(recipe, archive)
-
-
-def _write_members(recipe: Recipe, archive: zipfile.ZipFile) -> None:
-    hosts = [step for step in recipe.steps if isinstance(step, HostStep)]
-    manifest = json.dumps(_manifest(recipe), indent=1)
-    archive.writestr(zipfile.ZipInfo("manifest.json"), manifest)  # a bare name has the time in it
-    with archive.open(zipfile.ZipInfo("constants.bin"), "w", force_zip64=True) as stream:
-        stream.write(recipe.constants.data)
-    for number, code in enumerate(recipe.codes):
-        archive.writestr(zipfile.ZipInfo(f"code/{number}.o"), code.code)
-    for number, step in enumerate(hosts):
-        archive.writestr(zipfile.ZipInfo(f"host/{number}.onnx"), step.proto)
-    archive.writestr(zipfile.ZipInfo(DIGEST), digest(archive))
+        text = json.dumps(manifest, indent=1)
+        archive.writestr(zipfile.ZipInfo("manifest.json"), text)  # a bare name has the time in it
+        with archive.open(zipfile.ZipInfo("constants.bin"), "w", force_zip64=True) as member:
+            member.write(constants.data)
+        for number, code in enumerate(codes):
+            archive.writestr(zipfile.ZipInfo(f"code/{number}.o"), code.code)
+        for number, proto in enumerate(protos):
+            archive.writestr(zipfile.ZipInfo(f"host/{number}.onnx"), proto)
+        archive.writestr(zipfile.ZipInfo(DIGEST), digest(archive))
 
 
 def digest(archive: zipfile.ZipFile) -> str:
@@ -156,11 +172,16 @@ def read_artifact(path: Path) -> Recipe:
     Raises:
         ModelError: the file is missing, damaged, no artifact, or of a newer format.
     """
+    return read_by(path, Reader.recipe)
+
+
+def read_by(path: Path, read: Callable[[Reader], Read]) -> Read:
+    """What `read` makes of an artifact; errors as `read_artifact`."""
     if not path.exists():
         raise ModelError(f"artifact '{path}' does not exist")
     try:
         with zipfile.ZipFile(path) as archive:
-            return _Reader(archive, path.name, path.stat().st_size).recipe()
+            return read(Reader(archive, path.name, path.stat().st_size))
     except OSError as error:
         raise ModelError(f"artifact '{path}' cannot be read: {error.strerror}") from error
     except TilesmithError as error:
@@ -174,7 +195,7 @@ def read_artifact(path: Path) -> Recipe:
         ) from error
 
 
-class _Reader:
+class Reader:
     """One artifact being read; every check that fails says what was wrong."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str, nbytes: int) -> None:
@@ -182,69 +203,87 @@ class _Reader:
         self.name = name
         self._check_members(nbytes)
         self.manifest = json.loads(archive.read("manifest.json"))
-        version = self.manifest["format"]
-        if version != FORMAT:
+        self.version = self.manifest["format"]
+        if self.version not in (FORMAT, VARYING_FORMAT):
+            newer = isinstance(self.version, int) and self.version > VARYING_FORMAT
             raise ModelError(
-                f"artifact '{name}' has the format {version}; this version reads {FORMAT}; "
-                "compile the model again"
+                f"artifact '{name}' has the format {self.version}; this version reads {FORMAT} and "
+                f"{VARYING_FORMAT}; "
+                + ("install a newer one" if newer else "compile the model again")
             )
         if archive.read(DIGEST).decode("ascii", "replace") != digest(archive):
-            raise self._damaged("it was changed after it was written")
-        self.arena = self._natural(self.manifest["arena_bytes"], "arena_bytes")
-        self.constants = self._natural(self.manifest["constant_bytes"], "constant_bytes")
+            raise self.damaged("it was changed after it was written")
+        self.arena = self.natural(self.manifest.get("arena_bytes", 0), "arena_bytes")
+        self.constants = self.natural(self.manifest["constant_bytes"], "constant_bytes")
+
+    def codes(self) -> tuple[CodeObject, ...]:
+        """All code objects."""
+        return tuple(
+            CodeObject(
+                self.member(f"code/{number}.o", self.natural(size, "code")),
+                self.natural(shared, "workspace"),
+                self.natural(local, "workspace"),
+            )
+            for number, (size, shared, local) in enumerate(self.manifest["codes"])
+        )
+
+    def report(self, raw: Any) -> Report:
+        """What became of a model."""
+        return Report(**{**raw, "host_nodes": tuple(raw["host_nodes"])})
 
     def recipe(self) -> Recipe:
-        found = self.manifest
-        codes = tuple(
-            CodeObject(
-                self._member(f"code/{number}.o", self._natural(size, "code")),
-                self._natural(shared, "workspace"),
-                self._natural(local, "workspace"),
+        """The whole artifact, of a model whose sizes do not vary."""
+        if self.version != FORMAT:
+            raise ModelError(
+                f"artifact '{self.name}' is of a model whose sizes vary; load it with "
+                "tilesmith.load"
             )
-            for number, (size, shared, local) in enumerate(found["codes"])
-        )
+        found = self.manifest
+        codes = self.codes()
         numbers = iter(range(len(found["steps"])))
         steps = tuple(self._outer_step(step, numbers, len(codes)) for step in found["steps"])
-        report = {**found["report"], "host_nodes": tuple(found["report"]["host_nodes"])}
         return Recipe(
             str(found["name"]), Target.from_json(json.dumps(found["target"])),
-            max(1, self._natural(found["threads"], "threads", _THREADS)),
+            max(1, self.natural(found["threads"], "threads", THREADS)),
             tuple(self._ref(ref) for ref in found["inputs"]),
-            tuple(self._ref(ref) for ref in found["outputs"]), steps, codes, self._weights(),
-            self.arena, tuple((str(d), int(v)) for d, v in found["opsets"]), Report(**report),
-            str(found["source"]),
+            tuple(self._ref(ref) for ref in found["outputs"]), steps, codes, self.weights(),
+            self.arena, tuple((str(d), int(v)) for d, v in found["opsets"]),
+            self.report(found["report"]), str(found["source"]),
         )  # fmt: skip
 
-    def _damaged(self, what: str) -> ModelError:
+    def damaged(self, what: str) -> ModelError:
+        """The error that says what is wrong."""
         return ModelError(f"artifact '{self.name}' is damaged: {what}; compile the model again")
 
     def _check_members(self, nbytes: int) -> None:
         """Refuse what would be more in memory than in the file of `nbytes`."""
         members = self.archive.infolist()
         if any(m.compress_type != zipfile.ZIP_STORED or m.flag_bits & 1 for m in members):
-            raise self._damaged("it has compressed or encrypted members")
+            raise self.damaged("it has compressed or encrypted members")
         if len({m.filename for m in members}) < len(members):
-            raise self._damaged("it has two members of one name")
+            raise self.damaged("it has two members of one name")
         if sum(member.file_size for member in members) > nbytes:
-            raise self._damaged("its members claim to be larger than the file")
+            raise self.damaged("its members claim to be larger than the file")
         if self.archive.getinfo("manifest.json").file_size > _MANIFEST_LIMIT:
-            raise self._damaged(f"its manifest has more than {_MANIFEST_LIMIT >> 20} MiB")
+            raise self.damaged(f"its manifest has more than {_MANIFEST_LIMIT >> 20} MiB")
 
-    def _natural(self, value: Any, what: str, limit: int = _LIMIT) -> int:
+    def natural(self, value: Any, what: str, limit: int = _LIMIT) -> int:
+        """A number that is not negative and no larger than `limit`."""
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= limit:
-            raise self._damaged(f"{what} = {value!r} is out of range")
+            raise self.damaged(f"{what} = {value!r} is out of range")
         return value
 
-    def _member(self, name: str, size: int) -> bytes:
+    def member(self, name: str, size: int) -> bytes:
+        """The bytes of a member that has to have `size` of them."""
         self._check_size(name, size)
         return self.archive.read(name)
 
     def _check_size(self, name: str, size: int) -> None:
         found = self.archive.getinfo(name).file_size
         if found != size:
-            raise self._damaged(f"{name} has {found} bytes where {size} are declared")
+            raise self.damaged(f"{name} has {found} bytes where {size} are declared")
 
-    def _weights(self) -> Any:
+    def weights(self) -> Any:
         """The constants, read straight into aligned memory."""
         self._check_size("constants.bin", self.constants)
         memory = aligned_bytes(max(64, self.constants))[: self.constants]
@@ -255,48 +294,49 @@ class _Reader:
                 position += len(chunk)
         return memory
 
-    def _place(self, raw: Any, nbytes: int) -> Place:
+    def place(self, raw: Any, nbytes: int) -> Place:
+        """A place with `nbytes` bytes behind it."""
         region, offset = raw
-        offset = self._natural(offset, "an offset")
+        offset = self.natural(offset, "an offset")
         sizes = {"arena": self.arena, "constant": self.constants, "value": 0, "none": 0}
         if region not in sizes:
-            raise self._damaged(f"it names the region {region!r}")
+            raise self.damaged(f"it names the region {region!r}")
         if region in ("arena", "constant") and offset + nbytes > sizes[region]:
-            raise self._damaged(f"a tensor ends behind the {region}")
+            raise self.damaged(f"a tensor ends behind the {region}")
         return Place(region, offset)
 
-    def _argument(self, raw: Any) -> Place:
+    def argument(self, raw: Any) -> Place:
         """The place of a kernel's tensor: none at all, or anywhere in the device's memory.
 
         Not only on cache lines: parts of a join lie one after the other, whatever their sizes.
         """
-        place = self._place(raw, 0)
+        place = self.place(raw, 0)
         if place.region == "value":
-            raise self._damaged(f"a kernel's tensor lies at {place.region} + {place.offset}")
+            raise self.damaged(f"a kernel's tensor lies at {place.region} + {place.offset}")
         return place
 
     def _ref(self, raw: Any) -> TensorRef:
         shape = raw["shape"]
-        dims = None if shape is None else tuple(self._natural(s, "an extent") for s in shape)
+        dims = None if shape is None else tuple(self.natural(s, "an extent") for s in shape)
         if raw["dtype"] not in (*STORED, "") and not is_value_type(str(raw["dtype"])):
-            raise self._damaged(f"tensor '{raw['name']}' has the dtype {raw['dtype']!r}")
+            raise self.damaged(f"tensor '{raw['name']}' has the dtype {raw['dtype']!r}")
         info = TensorInfo(str(raw["name"]), raw["dtype"], dims)
         stored = raw.get("stored", "")
         if stored not in (*STORED, ""):
-            raise self._damaged(f"tensor '{info.name}' is stored as {stored!r}")
+            raise self.damaged(f"tensor '{info.name}' is stored as {stored!r}")
         size = info.elements * size_of(stored or info.dtype) if info.known else 0
-        place = self._place(raw["place"], size)
+        place = self.place(raw["place"], size)
         if place.region in ("arena", "constant") and not info.known:
-            raise self._damaged(f"tensor '{info.name}' has no shape")
+            raise self.damaged(f"tensor '{info.name}' has no shape")
         return TensorRef(info, place, stored)
 
     def _check(self, raw: Any) -> IndexCheck:
         indices = self._ref(raw["indices"])
         if indices.place.region != "arena":
-            raise self._damaged(f"the indices '{indices.info.name}' lie at {indices.place.region}")
-        extents = tuple(self._natural(extent, "an extent") for extent in raw["extents"])
+            raise self.damaged(f"the indices '{indices.info.name}' lie at {indices.place.region}")
+        extents = tuple(self.natural(extent, "an extent") for extent in raw["extents"])
         if not extents or indices.info.elements % len(extents):
-            raise self._damaged(f"the indices '{indices.info.name}' are of {len(extents)} axes")
+            raise self.damaged(f"the indices '{indices.info.name}' are of {len(extents)} axes")
         return IndexCheck(str(raw["node"]), indices, extents)
 
     def _control(self, raw: Any, codes: int) -> DeviceStep:
@@ -304,30 +344,30 @@ class _Reader:
             found = None if "host" in part else self._step(part, None, codes)
             looked_at = isinstance(found, KernelStep) and found.checks
             if found is None or isinstance(found, HostStep) or looked_at:
-                raise self._damaged("a loop or branch has steps on the host")
+                raise self.damaged("a loop or branch has steps on the host")
             return found
 
         regions = {"arena": self.arena, "constant": self.constants}
-        return ControlReader(regions, self._damaged, inner).step(raw)
+        return ControlReader(regions, self.damaged, inner).step(raw)
 
     def _outer_step(self, raw: Any, numbers: Any, codes: int) -> Step:
         found = self._step(raw, numbers, codes)
         if isinstance(found, MoveStep) and found.counter != NOWHERE:
-            raise self._damaged("a move counts with no loop")
+            raise self.damaged("a move counts with no loop")
         return found
 
     def _step(self, raw: Any, numbers: Any, codes: int) -> Step:
         if "kernel" in raw:
-            code = self._natural(raw["code"], "a code number")
+            code = self.natural(raw["code"], "a code number")
             if code >= codes:
-                raise self._damaged(f"it names the code object {code} of {codes}")
-            places = tuple(self._argument(place) for place in raw["arguments"])
+                raise self.damaged(f"it names the code object {code} of {codes}")
+            places = tuple(self.argument(place) for place in raw["arguments"])
             name, workload, config = (str(raw[key]) for key in ("kernel", "workload", "config"))
             checks = tuple(self._check(check) for check in raw.get("checks", ()))
             return KernelStep(name, workload, config, str(raw["origin"]), code, places, checks)
         if "host" not in raw:
             return self._control(raw, codes)
-        proto = self._member(f"host/{next(numbers)}.onnx", self._natural(raw["bytes"], "a size"))
+        proto = self.member(f"host/{next(numbers)}.onnx", self.natural(raw["bytes"], "a size"))
         return HostStep(
             str(raw["host"]), str(raw["operator"]), proto,
             tuple(self._ref(ref) for ref in raw["inputs"]),

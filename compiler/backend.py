@@ -22,8 +22,9 @@ from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.program import CodeObject, DeviceStep, KernelStep, Recipe
 from tilesmith.compiler.recorded import Records
-from tilesmith.search_space.errors import ModelError, TargetError
+from tilesmith.search_space.errors import CodegenError, ModelError, TargetError
 from tilesmith.search_space.ir.program import Program
+from tilesmith.search_space.ir.sizes import Size
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.model_evaluator import ModelEvaluator
 from tilesmith.search_space.registry import Registry
@@ -96,6 +97,28 @@ class Backend(ABC):
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
         """Generate code for one configuration; `CodegenError` if none came of it."""
 
+    def compile_varying(
+        self,
+        workload: Workload,
+        sizes: tuple[Size, ...],
+        typical: Mapping[str, int],
+        target: Target,
+        config: Config,
+    ) -> Compiled:
+        """Code for every size in some ranges.
+
+        Behind its parameters it takes one more pointer, to the sizes' values: 64-bit integers in
+        the order of `sizes`. `Compiled.nbytes` is empty.
+
+        Args:
+            workload: varies with `sizes`.
+            typical: sizes at which `config` is legal.
+
+        Raises:
+            CodegenError, WorkloadError, ScheduleError, ConfigError: there is none.
+        """
+        raise CodegenError(f"family '{self.family}' has no kernels for ranges of sizes")
+
     def in_model(
         self, workload: Workload, target: Target, configs: Sequence[Config]
     ) -> list[MeasureResult] | None:
@@ -135,8 +158,13 @@ class Backend(ABC):
         steps: Sequence[KernelStep],
         arena: NDArray[np.uint8],
         constants: NDArray[np.uint8],
+        held: NDArray[np.uint8] | None = None,
     ) -> Callable[[], None]:
-        """A callable that runs kernel steps one after another on the given memory."""
+        """A callable that runs kernel steps one after another on the given memory.
+
+        Args:
+            held: what follows from the sizes, where they vary.
+        """
 
     def link_all(
         self,
@@ -144,6 +172,7 @@ class Backend(ABC):
         steps: Sequence[DeviceStep],
         arena: NDArray[np.uint8],
         constants: NDArray[np.uint8],
+        held: NDArray[np.uint8] | None = None,
     ) -> Callable[[], None]:
         """The same of steps of every kind.
 
@@ -156,7 +185,9 @@ class Backend(ABC):
                 f"'{recipe.name}' has compiled loops, which family '{self.family}' does not run; "
                 "compile the model again"
             )
-        return self.link(recipe, kernels, arena, constants)
+        if held is None:
+            return self.link(recipe, kernels, arena, constants)
+        return self.link(recipe, kernels, arena, constants, held)
 
 
 backends: Registry[Backend] = Registry("target family", "tilesmith.compiler.backends", TargetError)

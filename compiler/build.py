@@ -108,7 +108,7 @@ def build(
         target, database, options.threads, choices, measured_only=options.require_tuned
     )
     if options.require_tuned:
-        _require_tuned(lowered, chooser)
+        require_tuned(lowered, chooser)
     return Executable(replace(fastest_recipe(lowered, chooser), source=options.source))
 
 
@@ -126,15 +126,18 @@ def fastest_recipe(lowered: Graph, chooser: Chooser) -> Recipe:
     return fastest([{}, *others], assembled, backend)
 
 
-def scheduled(graph: Graph, target: Target, precision: str = "fp32") -> Graph:
+def scheduled(
+    graph: Graph, target: Target, precision: str = "fp32", *, bodies: bool = True
+) -> Graph:
     """The kernels of a model on a target.
 
-    Kernels without a schedule are on the host. Errors as `build`.
+    Kernels without a schedule are on the host, and so are loops and branches without `bodies`.
+    Errors as `build`.
     """
     backend = backend_of(target)
     if backend.falls_back:
         backend.check(target)
-    return apply(graph, passes_for(target, precision))
+    return apply(graph, passes_for(target, precision, bodies=bodies))
 
 
 def _check_size(graph: Graph, target: Target) -> None:
@@ -179,7 +182,8 @@ def compile_kernels(
     return compiled
 
 
-def _require_tuned(graph: Graph, chooser: Chooser) -> None:
+def require_tuned(graph: Graph, chooser: Chooser) -> None:
+    """Raise `ModelError` if a workload of the graph was never tuned."""
     missing = [
         node.workload.key
         for inner in (graph, *(inside for inside, _ in graph.inside()))

@@ -31,6 +31,7 @@ from tilesmith.compiler.program import (
     IndexCheck,
     KernelStep,
     Recipe,
+    Region,
     Report,
     TensorRef,
     view_of,
@@ -65,6 +66,38 @@ class _Segment:
     host: HostNode | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """What an executable works in.
+
+    Attributes:
+        arena: activations.
+        constants: weights.
+        held: what follows from the sizes of a model whose sizes vary; None for any other.
+    """
+
+    arena: NDArray[np.uint8]
+    constants: NDArray[np.uint8]
+    held: NDArray[np.uint8] | None = None
+
+    def of(self, region: Region) -> NDArray[np.uint8]:
+        """The memory of a region."""
+        if region == "held" and self.held is not None:
+            return self.held
+        return self.arena if region == "arena" else self.constants
+
+
+def arena_of(recipe: Recipe) -> NDArray[np.uint8]:
+    """Memory for a recipe's activations; `JobError` if there is not enough."""
+    try:
+        return aligned_bytes(max(64, recipe.arena_bytes))
+    except MemoryError as error:
+        raise JobError(
+            f"'{recipe.name}' needs {recipe.arena_bytes / 2**30:.4g} GiB for its tensors, more "
+            "than this machine gives; try a smaller batch"
+        ) from error
+
+
 def _native(call: Callable[[], None]) -> _Segment:
     return _Segment(lambda values: call())
 
@@ -91,19 +124,12 @@ class Executable:
         JobError: there is not enough memory for its tensors.
     """
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, memory: Memory | None = None) -> None:
         self.recipe = recipe
         self._lock = threading.Lock()
         backend = backend_of(recipe.target)
         backend.check(recipe.target)
-        try:
-            self._arena = aligned_bytes(max(64, recipe.arena_bytes))
-        except MemoryError as error:
-            raise JobError(
-                f"'{recipe.name}' needs {recipe.arena_bytes / 2**30:.4g} GiB for its tensors, more "
-                "than this machine gives; try a smaller batch"
-            ) from error
-        self._constants = aligned_copy(recipe.constants)
+        self._areas = memory or Memory(arena_of(recipe), aligned_copy(recipe.constants))
         self._views: dict[str, NDArray[Any]] = {}
         self._known = {ref.info.name: ref.info for ref in recipe.inputs}
         self._usual = {
@@ -120,8 +146,12 @@ class Executable:
             for run in _unbroken(s for s in steps if not isinstance(s, HostStep)):
                 if checks := _checks(run[0]):
                     self._segments.append(self._check_segment(checks))
-                call = backend.link_all(recipe, run, self._arena, self._constants)
+                call = self._linked(run)
                 self._segments.append(_native(call))
+
+    def _linked(self, steps: Sequence[DeviceStep]) -> Callable[[], None]:
+        areas, backend = self._areas, backend_of(self.recipe.target)
+        return backend.link_all(self.recipe, steps, areas.arena, areas.constants, areas.held)
 
     # -- questions ------------------------------------------------------------------------------
     @property
@@ -218,7 +248,7 @@ class Executable:
         """The bytes of a tensor in the arena or among the constants, as an array."""
         name = ref.info.name
         if name not in self._views:
-            memory = self._arena if ref.place.region == "arena" else self._constants
+            memory = self._areas.of(ref.place.region)
             dtype = to_numpy(ref.stored or ref.info.dtype)
             self._views[name] = view_of(memory, ref.place.offset, dtype, ref.info.dims)
         return self._views[name]
@@ -228,7 +258,7 @@ class Executable:
             self._memory(ref)[...] = array
         else:
             array = texts(array) if isinstance(array, np.ndarray) else array
-            values[ref.info.name] = apart(array, self._arena)
+            values[ref.info.name] = apart(array, self._areas.arena)
 
     def _get(self, ref: TensorRef, values: Mapping[str, Any]) -> Any:
         if ref.place.region == "value":

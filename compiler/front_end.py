@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.onnx.file import ModelFile
 
 
 class FrontEndModel(ABC):
@@ -32,3 +33,7 @@ class FrontEndModel(ABC):
         Raises:
             ModelError: the model cannot be brought to a graph, or `shapes` does not fit it.
         """
+
+    def file(self) -> ModelFile | None:
+        """The model in ONNX's form, for those who look at it at many sizes; None: it has none."""
+        return None

@@ -72,8 +72,11 @@ LOWERING: tuple[Pass, ...] = (
 )
 
 
-def passes_for(target: Target, precision: str = "fp32") -> tuple[Pass, ...]:
+def passes_for(target: Target, precision: str = "fp32", *, bodies: bool = True) -> tuple[Pass, ...]:
     """Every pass from an imported model to a target's kernels, in order.
+
+    Args:
+        bodies: whether those of loops and branches become kernels, too, where the family runs them.
 
     Raises:
         TargetError: models cannot run on the target.
@@ -81,7 +84,7 @@ def passes_for(target: Target, precision: str = "fp32") -> tuple[Pass, ...]:
     """
     backend = backend_of(target)
     own = backend.passes(target, precision)
-    if not backend.runs_bodies:
+    if not (bodies and backend.runs_bodies):
         return (*SIMPLIFICATIONS, *LOWERING, *own)
     first = SIMPLIFICATIONS.index(FoldConstants()) + 1  # how often a loop runs may be computed
     opening = OpenBodies(lambda body: apply(body, passes_for(target, precision)))

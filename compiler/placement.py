@@ -9,7 +9,7 @@ and graph outputs).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilesmith.compiler.graph import Graph, Node
@@ -36,6 +36,14 @@ class Placement:
     peak_alive: int
     elsewhere: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     scratch: Mapping[Node, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Touch:
+    """What a step reads and writes, by name."""
+
+    reads: Iterable[str]
+    writes: Iterable[str]
 
 
 def place(
@@ -71,7 +79,7 @@ def place(
     for name in outside:
         if groups.span(name) == (0, nbytes[name]):
             away[groups.find(name)[0]] = name
-    intervals = [i for i in _intervals(graph, groups) if i.name not in away]
+    intervals = [i for i in _intervals_of(graph, groups) if i.name not in away]
     numbers = {node: step for step, node in enumerate(graph.nodes)}
     own = {node: f"\0scratch of {numbers[node]}" for node in scratch or {}}
     for node, size in (scratch or {}).items():
@@ -90,6 +98,24 @@ def place(
     return Placement(offsets, arena.nbytes, peak_alive(intervals), elsewhere, inside)
 
 
+def planned(
+    groups: Groups, touched: Sequence[Touch], inputs: Sequence[str], outputs: Sequence[str]
+) -> Placement:
+    """Plan the arena of tensors that are tied together already.
+
+    Args:
+        touched: what each step reads and writes, in order.
+        inputs, outputs: what is there before the first step, and has to be there at the end.
+    """
+    intervals = _intervals(groups, touched, inputs, outputs)
+    arena = plan_arena(intervals)
+    offsets: dict[str, int] = {}
+    for name in groups.names():
+        root, _ = groups.find(name)
+        offsets[name] = arena.offsets[root] - groups.span(name)[0]
+    return Placement(offsets, arena.nbytes, peak_alive(intervals))
+
+
 def _tie(groups: Groups, name: str, base: str, offset: int) -> None:
     if not groups.tie(name, base, offset):  # an error, not an assertion: it guards memory
         raise VerificationError(f"'{name}' lies elsewhere than {offset} bytes after '{base}'")
@@ -104,7 +130,15 @@ def device_tensors(graph: Graph) -> set[str]:
     return found - graph.constants.keys()
 
 
-def _intervals(graph: Graph, groups: Groups) -> list[Interval]:
+def _intervals_of(graph: Graph, groups: Groups) -> list[Interval]:
+    touched = [Touch(node.reads, node.writes) for node in graph.nodes]
+    names = ([info.name for info in ends] for ends in (graph.inputs, graph.outputs))
+    return _intervals(groups, touched, *names)
+
+
+def _intervals(
+    groups: Groups, touched: Sequence[Touch], inputs: Sequence[str], outputs: Sequence[str]
+) -> list[Interval]:
     """Life and size of each group."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -116,12 +150,12 @@ def _intervals(graph: Graph, groups: Groups) -> list[Interval]:
             first[root] = min(first.get(root, step), step)
             last[root] = max(last.get(root, step), step)
 
-    for info in graph.inputs:
-        touch(info.name, -1)
-    for step, node in enumerate(graph.nodes):
-        for name in (*node.reads, *node.writes):
+    for name in inputs:
+        touch(name, -1)
+    for step, found in enumerate(touched):
+        for name in (*found.reads, *found.writes):
             touch(name, step)
-    for info in (*graph.inputs, *graph.outputs):  # inputs too: a bound run may be repeated
-        touch(info.name, len(graph.nodes))
+    for name in (*inputs, *outputs):  # inputs too: a bound run may be repeated
+        touch(name, len(touched))
     spans = {root: groups.span(root) for root in first}
     return [Interval(r, spans[r][1] - spans[r][0], first[r], last[r]) for r in first]

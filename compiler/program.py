@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.search_space.target import Target
 
-Region = Literal["arena", "constant", "value", "none"]
-"""arena: activations | constant: weights | value: a host node's own array | none: no argument."""
+Region = Literal["arena", "constant", "held", "value", "none"]
+"""arena: activations | constant: weights | held: what follows from the sizes of a model whose sizes
+vary | value: a host node's own array | none: no argument."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         tune,
     )
     from tilesmith.compiler.executable import Executable
+    from tilesmith.compiler.varying.executable import VaryingExecutable
     from tilesmith.jobs.targets import resolve_target
     from tilesmith.records import Database
     from tilesmith.search_space.errors import (
@@ -50,6 +51,7 @@ _HOMES = {
     "DatabaseError": "tilesmith.search_space.errors",
     "DependencyError": "tilesmith.search_space.errors",
     "Executable": "tilesmith.compiler.executable",
+    "VaryingExecutable": "tilesmith.compiler.varying.executable",
     "InputError": "tilesmith.search_space.errors",
     "JobError": "tilesmith.search_space.errors",
     "ModelError": "tilesmith.search_space.errors",
@@ -83,6 +85,7 @@ __all__ = [
     "Target",
     "TargetError",
     "TilesmithError",
+    "VaryingExecutable",
     "Workload",
     "WorkloadError",
     "compile",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tilesmith.compiler.stablehlo.function import CompiledFunction
     from tilesmith.compiler.stablehlo.importer import StableHloModel
     from tilesmith.compiler.stablehlo.traced import JaxModel
+    from tilesmith.compiler.varying.executable import VaryingExecutable
     from tilesmith.jobs.reports import TuneReport
     from tilesmith.jobs.subjects import Model, Subject
     from tilesmith.jobs.tuning import Observer
@@ -70,7 +71,9 @@ def tune(
             precision: "fp32" or, on an accelerator, "bf16": of the kernels of an fp32 model.
             seed: of all random choices; 0 unless given.
             resume: go on with the last unfinished job on the same input.
-            shapes: of inputs with symbolic dimensions, by input name.
+            shapes: of inputs with symbolic dimensions, by input name, or sizes of symbolic
+                dimensions by theirs: {"input_ids": (8, 128)}, {"sequence": 128}. A pair is a range:
+                {"sequence": (1, 2048)}, {"input_ids": ((1, 64), (1, 2048))}.
             settings: numbers of the target to change, by dotted name.
             strategy, scheduler, cost_model: registered names; "evolutionary", "expected_gain", and
                 by the way of measuring.
@@ -93,7 +96,7 @@ def compile(
     *,
     require_tuned: bool = False,
     **asked: Unpack[Asked],
-) -> Executable:
+) -> Executable | VaryingExecutable:
     """Compile a model with the best schedules of a database.
 
     An operator the database does not know takes the schedule of the nearest tuned shape, or else
@@ -104,7 +107,8 @@ def compile(
             end (`from_stablehlo`).
         database: None compiles everything with defaults.
         require_tuned: refuse any schedule that is not the workload's own.
-        asked: `threads`, `precision`, `shapes`, `settings`, as `tune`.
+        asked: `threads`, `precision`, `shapes`, `settings`, as `tune`. With ranges in `shapes`,
+            what comes back runs inputs of every size in them, and compiles nothing when it does.
 
     Raises:
         InputError: model, target or database are wrong; `require_tuned` and something is not tuned.
@@ -173,21 +177,24 @@ def from_jax(
         InputError, CodegenError: as `compile`.
     """
     model = jax_model(function, *examples)
-    executable = compile(model, target, database, require_tuned=require_tuned, **asked)
     from tilesmith.compiler.stablehlo.function import CompiledFunction
+    from tilesmith.jobs.compiling import build_fixed
+
+    request = Request(model, target, database, **asked)
+    executable = build_fixed(request.resolved(), require_tuned)
 
     return CompiledFunction(model, executable)
 
 
-def load(path: str | Path) -> Executable:
+def load(path: str | Path) -> Executable | VaryingExecutable:
     """Load an artifact that `Executable.save` or `tilesmith compile` wrote.
 
     Raises:
         ModelError: no artifact, a damaged one, or one for another instruction set.
     """
-    from tilesmith.compiler.executable import Executable
+    from tilesmith.compiler.varying.loading import load
 
-    return Executable.load(path)
+    return load(path)
 
 
 def simulate(
@@ -273,12 +280,12 @@ def from_torch(
         DependencyError, ModelError: as `torch_model`.
         InputError, CodegenError: as `compile`.
     """
-    from tilesmith.jobs.compiling import build_executable
+    from tilesmith.jobs.compiling import build_fixed
 
     model = torch_model(module, args, kwargs, dynamic_shapes=dynamic_shapes)
     from tilesmith.compiler.pytorch.module import CompiledModule
 
     request = Request(model, target, database, **asked).resolved()
     return CompiledModule(
-        model, lambda shapes: build_executable(replace(request, shapes=shapes), require_tuned)
+        model, lambda shapes: build_fixed(replace(request, shapes=shapes), require_tuned)
     )

@@ -60,7 +60,9 @@ class TilesmithRep(BackendRep):
         )
         if shapes not in self._compiled:
             options = {**self._options, "shapes": dict(shapes)}
-            self._compiled[shapes] = compile(self._model, **options)
+            found = compile(self._model, **options)
+            assert isinstance(found, Executable), "no range was asked for"
+            self._compiled[shapes] = found
         return self._compiled[shapes]
 
     @property

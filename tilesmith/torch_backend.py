@@ -29,7 +29,7 @@ from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.pytorch.binding import BoundGraph, is_literal, is_static, number_of
 from tilesmith.compiler.pytorch.calls import called
 from tilesmith.compiler.pytorch.model import TorchModel, model_of
-from tilesmith.jobs.compiling import build_executable
+from tilesmith.jobs.compiling import build_fixed
 from tilesmith.jobs.extras import required
 from tilesmith.jobs.request import Request
 from tilesmith.search_space.errors import InputError, TilesmithError
@@ -183,7 +183,7 @@ class _Runner:
         bound = BoundGraph(self.graph, args, self._static, self._literal)
         varied = [i for i in self._varied if isinstance(args[i], torch.Tensor)]
         model = model_of(bound, tuple(args[i] for i in varied), name="graph")
-        executable = build_executable(Request(model, **self.asked).resolved())
+        executable = build_fixed(Request(model, **self.asked).resolved())
         feeds = tuple(
             number_of(s.name) if s.leaf < 0 else varied[s.leaf] for s in model.signature.sources
         )

@@ -7,11 +7,13 @@ of ONNX; an opset whose arithmetic broadcasts as numpy does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import onnx
+from numpy.typing import NDArray
 from onnx import helper, inliner, version_converter
 
 from tilesmith.compiler.expansion import OPTIMISERS, expansion_of
@@ -32,11 +34,13 @@ class ModelFile:
         proto: the model.
         folder: where its weights may lie in files of their own; None for a model from memory.
         name: for messages.
+        held: weights in memory, of initialisers that `arrays.typed_only` made.
     """
 
     proto: onnx.ModelProto
     folder: Path | None
     name: str
+    held: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
 def read_model(model: str | Path | onnx.ModelProto) -> ModelFile:
@@ -165,8 +169,8 @@ def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     bare.opset_import.extend(proto.opset_import)
     graph, source = bare.graph, proto.graph
     graph.name = source.name or "graph"
-    for field in ("node", "input", "output", "value_info"):
-        getattr(graph, field).extend(getattr(source, field))
+    for part in ("node", "input", "output", "value_info"):
+        getattr(graph, part).extend(getattr(source, part))
     for value in (*graph.input, *graph.output):  # common in exported models, but it wants one
         if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
             value.type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto())

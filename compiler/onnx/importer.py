@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import onnx
 from numpy.typing import NDArray
-from onnx import helper
 
 from tilesmith.compiler.expansion import Expandable, Expansion, expansion_of
-from tilesmith.compiler.graph import Graph, Node, Subgraph, TensorInfo, attributes_of, check_of
-from tilesmith.compiler.onnx.access import shortest
+from tilesmith.compiler.graph import Graph, Node, TensorInfo, attributes_of, check_of
 from tilesmith.compiler.onnx.arrays import ArrayReader, constant_value
+from tilesmith.compiler.onnx.attributes import attribute_of
 from tilesmith.compiler.onnx.bodies import Surroundings, loop_outputs
 from tilesmith.compiler.onnx.branches import chosen, opened
 from tilesmith.compiler.onnx.captures import captures
@@ -70,7 +69,30 @@ def import_model(
             dtype or a symbolic dimension without a value; `shapes` names an
             unknown input or contradicts a fixed dimension.
     """
-    return _Importer(read_model(model), dict(shapes or {}), held or {}).graph()
+    return import_file(replace(read_model(model), held=held or {}), shapes or {}).graph
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model as read, and what was certain while it was read.
+
+    Attributes:
+        graph: what is left to compute.
+        evaluated: nodes that are not in the graph as their values are known, in order: arithmetic
+            of shapes, mostly.
+        values: of everything known, constants included.
+    """
+
+    graph: Graph
+    evaluated: tuple[Node, ...]
+    values: Mapping[str, NDArray[Any]]
+
+
+def import_file(file: ModelFile, shapes: Shapes) -> Imported:
+    """What `import_model` does, of a file that is read already; errors as there."""
+    importer = _Importer(file, dict(shapes), file.held)
+    graph = importer.graph()
+    return Imported(graph, tuple(importer.evaluated), importer.values)
 
 
 class _Importer:
@@ -93,6 +115,7 @@ class _Importer:
         self.splits: dict[str, Split] = {}
         self.names: set[str] = set()
         self.written: list[Node] = []
+        self.evaluated: list[Node] = []
 
     def graph(self) -> Graph:
         self._read_initializers(self.proto.graph)
@@ -225,7 +248,9 @@ class _Importer:
         return Node(
             proto.op_type, tuple(proto.input), tuple(proto.output), proto.name,
             "" if proto.domain == "ai.onnx" else proto.domain,
-            tuple(sorted((a.name, self._attribute(a)) for a in proto.attribute)),
+            tuple(
+                sorted((a.name, attribute_of(a, self.arrays, self.name)) for a in proto.attribute)
+            ),
             captures(proto),
         )  # fmt: skip
 
@@ -259,6 +284,7 @@ class _Importer:
         for name, value in found.items():
             self.set_value(name, value)
         if found:
+            self.evaluated.append(node)
             return ()
         checks: dict[str, Node] = {}
         for name in node.writes:
@@ -316,37 +342,6 @@ class _Importer:
         found = inferred.shape if inferred.shape is not None else shape
         return TensorInfo(name, inferred.dtype or declared.dtype, found)
 
-    def _attribute(self, proto: onnx.AttributeProto) -> Any:
-        try:
-            return self._attribute_value(proto)
-        except UnicodeDecodeError as error:
-            raise ModelError(
-                f"attribute '{proto.name}' of a node of '{self.name}' holds text that is not UTF-8"
-            ) from error
-
-    def _attribute_value(self, proto: onnx.AttributeProto) -> Any:
-        value = helper.get_attribute_value(proto)
-        match value:
-            case onnx.TensorProto():
-                return self.arrays.array(value)
-            case onnx.SparseTensorProto():
-                return self.arrays.dense(value)
-            case onnx.GraphProto():
-                graph = onnx.GraphProto()
-                graph.CopyFrom(value)
-                self.arrays.embed(graph)
-                return Subgraph(graph.SerializeToString())
-            case bytes():
-                return value.decode()
-            case str() | int():
-                return value
-            case float():
-                return shortest(value)
-            case onnx.TypeProto():
-                return value
-            case _:
-                return tuple(_plain(v) for v in value)
-
     def _output(self, value: onnx.ValueInfoProto) -> TensorInfo:
         name = value.name
         if name not in self.tensors:
@@ -388,10 +383,3 @@ def _unbound(model: str, value: onnx.ValueInfoProto, bindings: Mapping[str, int]
 def _constant(name: str, value: NDArray[Any]) -> Node:
     """A node that gives texts: only numbers lie among the weights."""
     return Node("Constant", (), (name,), name, attributes=attributes_of(value=value))
-
-
-def _plain(value: Any) -> Any:
-    """An element of a list attribute."""
-    if isinstance(value, float):
-        return shortest(value)
-    return value.decode() if isinstance(value, bytes) else value

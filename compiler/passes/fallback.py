@@ -63,11 +63,12 @@ class FallBack(Pass):
     def run(self, graph: Graph) -> Graph:
         moved = unscheduled(graph, self.target) if self.refused is None else self.refused
         return graph.with_nodes(
-            _reference(graph, node) if node.workload in moved else node for node in graph.nodes
+            reference_of(graph, node) if node.workload in moved else node for node in graph.nodes
         )
 
 
-def _reference(graph: Graph, node: Node) -> Node:
+def reference_of(graph: Graph, node: Node) -> Node:
+    """The host node that computes what a kernel does."""
     assert node.workload is not None
     wide = in_precision(node.workload, "float32")
     what = attributes_of(workload=wide.key, shape=graph.info(node.outputs[0]).dims)

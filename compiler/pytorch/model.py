@@ -14,7 +14,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx
@@ -25,6 +25,7 @@ from torch.export import ExportedProgram
 from tilesmith.compiler.front_end import FrontEndModel
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.onnx.arrays import one_line, typed_only
+from tilesmith.compiler.onnx.file import ModelFile, read_model
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.pytorch.program import Signature, flattened
 from tilesmith.compiler.pytorch.tensors import array_of
@@ -59,6 +60,10 @@ class TorchModel(FrontEndModel):
         """See the base class; an input left out has its size at export."""
         whole = {**self.shapes, **{name: tuple(shape) for name, shape in shapes.items()}}
         return import_model(self.proto, whole, self.weights)
+
+    def file(self) -> ModelFile:
+        """See the base class."""
+        return replace(read_model(self.proto), held=self.weights)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

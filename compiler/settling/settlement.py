@@ -8,7 +8,7 @@ kernels' and all conversions' seconds is minimised over the graph as a partition
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -89,6 +89,25 @@ def settle(graph: Graph, chooser: Chooser) -> Settled:
     return settled
 
 
+Layouts = tuple[tuple[str, ...], str]
+"""Of the operands of a node, and of its output."""
+
+
+def layouts_of(settled: Settled) -> list[Layouts]:
+    """What was chosen for each node but host nodes and conversions, in order."""
+    return [
+        (option.operands, option.output)
+        for option in settled.options.values()
+        if option.workload is None or option.workload.operator != TRANSFORM
+    ]
+
+
+def settle_as(graph: Graph, chooser: Chooser, layouts: Sequence[Layouts]) -> Settled | None:
+    """A lowered graph in layouts that are given (`layouts_of` another with the same nodes); None
+    where a node cannot have them."""
+    return _Settlement(graph, chooser).run_as(layouts)
+
+
 class _Settlement:
     def __init__(self, graph: Graph, chooser: Chooser) -> None:
         self.graph = graph
@@ -119,6 +138,17 @@ class _Settlement:
         }
         seconds = solution.cost + sum(_seconds(node, inner) for node, inner in bodies.items())
         return Settled(graph, options, layouts, seconds, solution.exact, bodies)
+
+    def run_as(self, layouts: Sequence[Layouts]) -> Settled | None:
+        """The graph in these layouts, if every node has an option with its own."""
+        chosen: dict[Node, Option] = {}
+        for node, wanted in zip(self.nodes, layouts, strict=True):
+            options = [o for o in self.options[node] if (o.operands, o.output) == wanted]
+            if not options:
+                return None
+            chosen[node] = options[0]
+        graph, options_of_nodes, found = _Conversions(self, chosen).run()
+        return Settled(graph, options_of_nodes, found, 0.0, False)
 
     def _connect(
         self, problem: Problem, numbers: Mapping[Node, int], node: Node, position: int, name: str

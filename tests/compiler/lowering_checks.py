@@ -31,7 +31,7 @@ def check_both(
     assert len(hosts) == host, hosts
     executable = build(import_model(model), host_target())
     assert executable.report.host == host - opened
-    executable._arena.view(np.float32)[:] = np.nan  # what is read has to be written before
+    executable._areas.arena.view(np.float32)[:] = np.nan  # what is read has to be written before
     inputs = inputs_of(lowered)
     assert_close(executable.run(inputs), expected(model, inputs), tolerance)
     return lowered

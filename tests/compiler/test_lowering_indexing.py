@@ -32,7 +32,7 @@ def native(model: onnx.ModelProto, inputs: Arrays) -> Executable:
     assert_close(run_reference(lowered, inputs), wanted)
     executable = build(graph, host_target())
     assert executable.report.host == 0
-    executable._arena[:] = 0xA5  # what is read has to be written before
+    executable._areas.arena[:] = 0xA5  # what is read has to be written before
     assert_close(executable.run(inputs), wanted)
     return executable
 

@@ -62,10 +62,11 @@ def bench(
     """
     from tilesmith.compiler.backend import measures_models
     from tilesmith.jobs.comparison import compare, source_of
-    from tilesmith.jobs.compiling import executable_of, random_inputs
+    from tilesmith.jobs.compiling import at_one_size, executable_of, random_inputs
     from tilesmith.search_space.errors import InputError
 
-    executable = executable_of(request_of(model, asked))
+    request = request_of(model, asked)
+    executable = at_one_size(executable_of(request), request.shapes or {})
     if not measures_models(executable.recipe.target, "hardware"):
         raise InputError(
             f"target '{executable.recipe.target.name}' is not in this machine, so nothing can be "

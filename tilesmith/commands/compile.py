@@ -105,6 +105,15 @@ def _summary(report: CompileReport) -> str:
         f"{report.host} on the host",
     ]
     lines = [f"{report.artifact}: {', '.join(parts)}; compiled in {report.compile_s:.1f} s"]
+    for variant in report.variants:
+        ends = ", ".join(
+            f"{name}={low}" if low == high else f"{name}={low}..{high}"
+            for name, (low, high) in variant.region.items()
+        )
+        lines.append(
+            f"  {ends}: {variant.tuned} tuned, {variant.nearest + variant.default} by nearest "
+            f"shape or default, {variant.host} on the host"
+        )
     if report.simulated is None:
         hosts = zip(report.host_operators, report.host_runtimes, strict=True)
         return "\n".join([*lines, *(f"  on the host: {name}, in {by}" for name, by in hosts)])

@@ -7,6 +7,7 @@ decorators carry the help texts.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-Shape = tuple[int, ...]
+Shape = tuple["int | tuple[int, int]", ...]
 
 
 class NamedShape(click.ParamType["tuple[str, Shape]"]):
-    """`NAME=1x3x224x224`: an input's shape; becomes (name, dimensions)."""
+    """`NAME=1x3x224x224`: an input's shape; becomes (name, dimensions).
+
+    `NAME=1..64` is a range of a symbolic dimension, `NAME=1..64x128` has one for an input's axis.
+    """
 
     name = "NAME=1x3x224x224"
 
@@ -34,10 +38,28 @@ class NamedShape(click.ParamType["tuple[str, Shape]"]):
         if isinstance(value, tuple):
             return value
         name, equals, text = str(value).partition("=")
-        parts = text.lower().split("x")
-        if not equals or not name or not all(part.isascii() and part.isdigit() for part in parts):
-            self.fail(f"'{value}' is not of the form NAME=1x3x224x224", param, ctx)
-        return name, tuple(int(part) for part in parts)
+        found = [_EXTENT.fullmatch(part) for part in text.lower().split("x")]
+        if not equals or not name or not all(found):
+            self.fail(
+                f"'{value}' is not of the form NAME=1x3x224x224, or NAME=1..64 for a range",
+                param, ctx,
+            )  # fmt: skip
+        shape = tuple(_extent(part) for part in found if part is not None)
+        for extent in shape:
+            if isinstance(extent, tuple) and not 1 <= extent[0] <= extent[1]:
+                self.fail(
+                    f"'{value}' has the range {extent[0]}..{extent[1]}; ranges begin at 1 or more, "
+                    "the least comes first",
+                    param, ctx,
+                )  # fmt: skip
+        return name, shape
+
+
+_EXTENT = re.compile(r"([0-9]{1,18})(?:\.\.([0-9]{1,18}))?", re.ASCII)
+
+
+def _extent(found: re.Match[str]) -> int | tuple[int, int]:
+    return int(found[1]) if found[2] is None else (int(found[1]), int(found[2]))
 
 
 class Setting(click.ParamType["tuple[str, str]"]):
@@ -114,7 +136,8 @@ shape_option = click.option(
     "shapes",
     type=NamedShape(),
     multiple=True,
-    help="Bind an input's symbolic dimensions; repeatable.",
+    help="Bind an input's symbolic dimensions, or one of them by its name; 1..64 is a range that "
+    "one compiled model serves whole; repeatable.",
 )
 _THREADS = click.IntRange(min=1, max=1024)
 

@@ -50,16 +50,17 @@ def run(
 ) -> None:
     """Run MODEL once and print (or write) its outputs."""
     from tilesmith.display.arrays import read_arrays, summary_of, write_arrays
-    from tilesmith.jobs.compiling import executable_of, random_inputs
+    from tilesmith.jobs.compiling import at_one_size, executable_of, random_inputs
     from tilesmith.search_space.files import check_output
 
     if output is not None:
         read = (model, *(path for _, path in inputs), asked["database"])
         check_output(output, *filter(None, read))
     given = read_arrays(inputs)
-    executable = executable_of(request_of(model, asked))
+    request = request_of(model, asked)
+    executable = executable_of(request)
     if not given and executable.inputs:
-        given = random_inputs(executable)
+        given = random_inputs(at_one_size(executable, request.shapes or {}))
         note(f"no --input given: seeded random numbers for {', '.join(given)}")
     outputs = executable.run(given)
     if output is not None:

@@ -13,18 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.jobs.in_model import Choices, pinned
-from tilesmith.jobs.reports import CompileReport
+from tilesmith.jobs.reports import CompileReport, VariantReport
 from tilesmith.jobs.request import Request, Resolved
 from tilesmith.jobs.subjects import WeightedWorkload, graph_of, is_model, workloads_of
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import InputError, ModelError
 from tilesmith.search_space.files import check_output
-from tilesmith.search_space.workload import shape_text
+from tilesmith.search_space.workload import Workload
 
 if TYPE_CHECKING:
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.graph import Graph, Node
+    from tilesmith.compiler.recorded import Records
+    from tilesmith.compiler.varying.executable import VaryingExecutable
+    from tilesmith.compiler.varying.kernels import Pinned
+    from tilesmith.jobs.request import Shapes
     from tilesmith.jobs.subjects import Subject
+    from tilesmith.jobs.varying import Varying
+    from tilesmith.search_space.ir.sizes import Size
 
 ARTIFACT_SUFFIX = ".tsm"
 
@@ -61,7 +67,11 @@ def parts_of(asked: Resolved) -> Parts:
         return Parts(workloads_of(asked.subject))  # type: ignore[arg-type]
     from tilesmith.compiler.backend import backends
     from tilesmith.compiler.build import prepared, scheduled
+    from tilesmith.jobs.varying import varying_of
 
+    varying = varying_of(asked.model, asked.shapes)
+    if varying is not None and varying.declared.sizes:
+        return _parts_of_sizes(varying, asked)
     graph = graph_of(asked.model, asked.shapes)
     if asked.target.family in backends or asked.precision != "fp32":
         graph = scheduled(graph, asked.target, asked.precision)
@@ -75,6 +85,18 @@ def parts_of(asked: Resolved) -> Parts:
     return Parts([WeightedWorkload(w, float(n)) for w, n in counts.items()], notes, graph)
 
 
+def _parts_of_sizes(found: Varying, asked: Resolved) -> Parts:
+    """The workloads at the sizes that schedules are chosen for."""
+    from tilesmith.jobs.varying import typical_graphs
+
+    counts: Counter[Workload] = Counter()
+    notes = []
+    for graph, where in typical_graphs(found, asked):
+        counts.update(node.workload for node in graph.nodes if node.workload is not None)
+        notes.append(f"counted at {where}")
+    return Parts([WeightedWorkload(w, float(n)) for w, n in counts.items()], tuple(notes))
+
+
 def host_operator(node: Node) -> str:
     """What a host node computes: an ONNX operator, or one of ours that has no schedule here."""
     from tilesmith.compiler.host.nodes import REFERENCE
@@ -84,15 +106,27 @@ def host_operator(node: Node) -> str:
     )
 
 
-def build_executable(asked: Resolved, require_tuned: bool = False) -> Executable:
+def build_executable(
+    asked: Resolved, require_tuned: bool = False
+) -> Executable | VaryingExecutable:
     """Compile a model with a database's schedules (without one: with defaults only)."""
     from tilesmith.compiler.build import BuildOptions, build
+    from tilesmith.compiler.varying.kernels import Schedules
+    from tilesmith.jobs.varying import build_varying_executable, varying_of
 
-    graph = graph_of(asked.model, asked.shapes)
     source = source_text(Path(asked.model)) if isinstance(asked.model, str | Path) else ""
     options = BuildOptions(asked.threads, asked.precision, require_tuned, source)
+    varying = varying_of(asked.model, asked.shapes)
+
+    def built(database: Records | None, pins: Pinned | None) -> Executable | VaryingExecutable:
+        if varying is not None and varying.declared.sizes:
+            schedules = Schedules(asked.target, database, options, pins)
+            return build_varying_executable(varying, schedules)
+        graph = graph_of(asked.model, asked.shapes)
+        return build(graph, asked.target, database, options, pins)
+
     if asked.database is None:
-        return build(graph, asked.target, None, options)
+        return built(None, None)
     from tilesmith.records.database import Database
 
     with Database.open(asked.database, create=False) as opened:
@@ -100,7 +134,25 @@ def build_executable(asked: Resolved, require_tuned: bool = False) -> Executable
         def pins(kernels: Graph) -> Choices:
             return pinned(opened, kernels, asked.target, asked.threads)
 
-        return build(graph, asked.target, opened, options, pins)
+        return built(opened, pins)
+
+
+def build_fixed(asked: Resolved, require_tuned: bool = False) -> Executable:
+    """`build_executable` for one size of everything.
+
+    Raises:
+        InputError: a size is given a range.
+    """
+    from tilesmith.compiler.executable import Executable
+
+    found = build_executable(asked, require_tuned)
+    if not isinstance(found, Executable):
+        size = found.recipe.sizes[0]
+        raise InputError(
+            f"'{size.name}' is given a range, and this needs one size; write for example "
+            f"--shape {size.name}={size.high}"
+        )
+    return found
 
 
 def source_text(model: Path) -> str:
@@ -109,7 +161,7 @@ def source_text(model: Path) -> str:
         return f"{model.name} sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
-def executable_of(request: Request) -> Executable:
+def executable_of(request: Request) -> Executable | VaryingExecutable:
     """Load an artifact, or compile a model (by its suffix it is known which).
 
     Raises:
@@ -118,35 +170,53 @@ def executable_of(request: Request) -> Executable:
     asked = request.resolved()
     if not is_artifact(request.subject):
         return build_executable(asked)
-    from tilesmith.compiler.executable import Executable
+    from tilesmith.compiler.varying.executable import VaryingExecutable
+    from tilesmith.compiler.varying.loading import load
+    from tilesmith.jobs.varying import shape_words, sizes_for
 
-    loaded = Executable.load(str(request.subject))
+    loaded = load(str(request.subject))
     if request.threads not in (None, loaded.recipe.threads):
         raise InputError(
             f"'{request.subject}' was compiled for --threads {loaded.recipe.threads}; "
             f"compile the model again for {request.threads}"
         )
+    if isinstance(loaded, VaryingExecutable):
+        sizes_for(loaded, asked.shapes)
+        return loaded
     fixed = {info.name: info.shape for info in loaded.inputs}
     for name, shape in asked.shapes.items():
         if fixed.get(name) != tuple(shape):
             raise InputError(
                 f"'{request.subject}' was compiled for inputs of fixed shapes; compile the model "
-                f"again with --shape {name}={shape_text(shape)}"
+                f"again with --shape {shape_words({name: shape})[0]}"
             )
     return loaded
+
+
+def at_one_size(executable: Executable | VaryingExecutable, shapes: Shapes) -> Executable:
+    """The executable at the sizes that `shapes` say, or in the middle of its ranges."""
+    from tilesmith.compiler.varying.executable import VaryingExecutable
+    from tilesmith.jobs.varying import sizes_for
+
+    if not isinstance(executable, VaryingExecutable):
+        return executable
+    fixed = {name: said for name, said in shapes.items() if all(isinstance(e, int) for e in said)}
+    return executable.at(sizes_for(executable, fixed if shapes == fixed else {}))
 
 
 def compile_to(asked: Resolved, artifact: Path, require_tuned: bool = False) -> CompileReport:
     """Compile a model file and write the artifact; says what became of each operator."""
     from tilesmith.compiler.backend import backend_of, measures_models
+    from tilesmith.compiler.executable import Executable
 
     check_output(artifact, str(asked.model), *filter(None, [asked.database]))
     start = time.perf_counter()
     executable = build_executable(asked, require_tuned)
     executable.save(artifact)
+    sizes, variants = _ranges_of(executable)
     report = executable.report
     simulated = None
-    if measures_models(asked.target, "simulator"):
+    if isinstance(executable, Executable) and measures_models(asked.target, "simulator"):
         simulated = backend_of(asked.target).simulate(executable.recipe)
     return CompileReport(
         tuned=report.tuned,
@@ -161,7 +231,22 @@ def compile_to(asked: Resolved, artifact: Path, require_tuned: bool = False) -> 
         precision=report.precision,
         simulated=simulated,
         host_runtimes=tuple(node.runtime for node in executable.host_nodes),
+        sizes=sizes,
+        variants=variants,
     )
+
+
+def _ranges_of(
+    executable: Executable | VaryingExecutable,
+) -> tuple[tuple[Size, ...], tuple[VariantReport, ...]]:
+    """Of a model whose sizes vary: its sizes, and what became of it in each region."""
+    from tilesmith.compiler.executable import Executable
+
+    if isinstance(executable, Executable):
+        return (), ()
+    recipe = executable.recipe
+    variants = (VariantReport.of(found.region, found.report) for found in recipe.variants)
+    return recipe.sizes, tuple(variants)
 
 
 def random_inputs(executable: Executable, seed: int = 0) -> dict[str, NDArray[Any]]:

@@ -5,6 +5,7 @@ Times are microseconds where a name ends in `_us`, milliseconds in `_ms`, second
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
 
 if TYPE_CHECKING:
+    from tilesmith.compiler.program import Report
+    from tilesmith.search_space.ir.sizes import Size
     from tilesmith.simulator import SimulationResult
 
 
@@ -132,6 +135,31 @@ class TuneReport:
 
 
 @dataclass(frozen=True)
+class VariantReport:
+    """What became of a model's kernels in one region of its sizes.
+
+    Attributes:
+        region: (least, greatest) of each size, by name.
+        tuned, nearest, default, stale, host: as of `CompileReport`.
+    """
+
+    region: dict[str, tuple[int, int]]
+    tuned: int
+    nearest: int
+    default: int
+    stale: int
+    host: int
+
+    @classmethod
+    def of(cls, region: Sequence[Size], report: Report) -> VariantReport:
+        ranges = {size.name: (size.low, size.high) for size in region}
+        return cls(ranges, report.tuned, report.fallback, report.default, report.stale, report.host)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "region": {name: list(ends) for name, ends in self.region.items()}}
+
+
+@dataclass(frozen=True)
 class CompileReport:
     """How a model was compiled.
 
@@ -141,6 +169,8 @@ class CompileReport:
         stale: kernels with a schedule of their own that another version tuned.
         host_operators: operators that run on the host.
         host_runtimes: what runs each of them here, "onnxruntime" or "reference".
+        sizes: those that vary; the counts above then are of the kernels for the largest.
+        variants: what became of the kernels in each region of the sizes.
         conversions: layout conversions between kernels.
         artifact: the file written.
         compile_s: seconds from file to file.
@@ -161,6 +191,8 @@ class CompileReport:
     precision: str = "fp32"
     simulated: SimulationResult | None = None
     host_runtimes: tuple[str, ...] = ()
+    sizes: tuple[Size, ...] = ()
+    variants: tuple[VariantReport, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -177,6 +209,8 @@ class CompileReport:
             "compile_s": self.compile_s,
             "peak_bytes": self.peak_bytes,
             "precision": self.precision,
+            "sizes": {size.name: [size.low, size.high] for size in self.sizes},
+            "variants": [variant.to_json() for variant in self.variants],
             **self._device_json(),
         }
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from tilesmith.jobs.subjects import Model, Subject
     from tilesmith.tuner.options import TuneOptions
 
-Shapes = Mapping[str, tuple[int, ...]]
+Shapes = Mapping[str, tuple[int | tuple[int, int], ...]]
+"""By input: an extent, or (least, greatest), for each axis. By symbolic dimension: likewise, or the
+two numbers alone: {"sequence": (1, 2048)}."""
+
 Settings = Mapping[str, str | FactValue]
 
 
@@ -57,7 +60,7 @@ class Request:
             or several.
         target: see `jobs.targets.resolve_target`.
         database: SQLite file or SQLAlchemy URL; None: no schedules on record.
-        shapes: of inputs with symbolic dimensions, by input name.
+        shapes: of inputs by name, or sizes of symbolic dimensions by theirs; ranges vary.
         settings: numbers of the target to change, by dotted name.
         threads: threads a kernel may use; None: 1, or what an artifact is for.
         precision: "fp32" or, on an accelerator, "bf16": of the kernels of an fp32 model.

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tilesmith.jobs.compiling import build_executable, is_artifact, parts_of
+from tilesmith.codegen.structures import space_of
+from tilesmith.jobs.compiling import at_one_size, build_fixed, is_artifact, parts_of
 from tilesmith.jobs.request import Request, Resolved
 from tilesmith.jobs.subjects import is_model
 from tilesmith.jobs.targets import check_schedulable
@@ -52,7 +53,7 @@ def simulated(request: Request, fidelity: str | None, trace: Path | None) -> Sim
     asked = request.resolved(calibrate=True)
     whole_too = fidelity in (None, "timeline")
     if is_model(asked.subject) and whole_too and measures_models(asked.target, "simulator"):
-        return backend_of(asked.target).simulate(build_executable(asked).recipe, trace=trace)
+        return backend_of(asked.target).simulate(build_fixed(asked).recipe, trace=trace)
     whole = parts_of(asked)
     workloads = [item.workload for item in whole.workloads]
     check_schedulable(workloads, asked.target, simulated=True)
@@ -84,23 +85,28 @@ def simulate_artifact(
         TargetError: an unknown setting, or a value out of range.
     """
     from tilesmith.compiler.backend import backend_of, measures_models
-    from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.program import HostStep, KernelStep
+    from tilesmith.compiler.varying.loading import load
 
-    recipe = Executable.load(str(request.subject)).recipe
+    recipe = at_one_size(load(str(request.subject)), request.shapes or {}).recipe
     target = recipe.target.with_settings(request.settings) if request.settings else recipe.target
     if fidelity in (None, "timeline") and measures_models(target, "simulator"):
         return backend_of(target).simulate(recipe, target, trace)
     counts = Counter(
         (step.workload, step.config) for step in recipe.steps if isinstance(step, KernelStep)
     )
-    parts = [
-        Part(Workload.parse(workload), float(count), Config.from_json(config))
-        for (workload, config), count in counts.items()
-    ]
+    parts = [_part(*names, count, target) for names, count in counts.items()]
     hosts = [step.name for step in recipe.steps if isinstance(step, HostStep)]
     notes = tuple(f"{name} on the host, not counted" for name in hosts)
     return simulate_parts(parts, target, fidelity or "analytical", trace, notes)  # type: ignore[arg-type]
+
+
+def _part(workload: str, config: str, count: int, target: Target) -> Part:
+    """A kernel of an artifact. Where sizes vary, its configuration may be one of other sizes; then
+    the default stands for it."""
+    found, chosen = Workload.parse(workload), Config.from_json(config)
+    legal = chosen in space_of(found, target)
+    return Part(found, float(count), chosen if legal else None)
 
 
 def simulate_parts(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from tilesmith.compiler.front_end import FrontEndModel
     from tilesmith.compiler.graph import Graph
+    from tilesmith.jobs.request import Shapes
 
     Model = str | Path | onnx.ModelProto | FrontEndModel
     Subject = Model | Workload | Sequence[Workload]
@@ -74,14 +75,26 @@ def subject_words(subject: Subject) -> tuple[str, ...]:
     return (named.name or "model",)
 
 
-def graph_of(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
-    """The graph of a model, whichever front end reads it; errors as `import_model`."""
-    from tilesmith.compiler.front_end import FrontEndModel
-    from tilesmith.compiler.onnx.importer import import_model
-    from tilesmith.compiler.stablehlo.importer import is_stablehlo, model_of
+def graph_of(model: Model, shapes: Shapes) -> Graph:
+    """The graph of a model, whichever front end reads it; errors as `import_model`.
 
+    Raises:
+        InputError: `shapes` holds ranges, and one size is needed.
+    """
+    from tilesmith.compiler.front_end import FrontEndModel
+    from tilesmith.compiler.onnx.importer import import_file, import_model
+    from tilesmith.compiler.stablehlo.importer import is_stablehlo, model_of
+    from tilesmith.jobs.varying import varying_of
+
+    found = varying_of(model, shapes)
+    if found is not None:
+        if found.declared.sizes:
+            raise InputError(
+                f"'{found.declared.sizes[0].name}' is given a range, and this needs one size; "
+                f"write for example --shape {found.declared.sizes[0].name}=128"
+            )
+        return import_file(found.file, found.declared.shapes({})).graph
+    fixed: Mapping[str, tuple[int, ...]] = shapes  # type: ignore[assignment]
     if isinstance(model, str | Path) and is_stablehlo(model):
-        return model_of(Path(model)).graph(shapes)
-    if isinstance(model, FrontEndModel):
-        return model.graph(shapes)
-    return import_model(model, shapes)
+        return model_of(Path(model)).graph(fixed)
+    return model.graph(fixed) if isinstance(model, FrontEndModel) else import_model(model, fixed)

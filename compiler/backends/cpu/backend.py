@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -31,6 +32,7 @@ from tilesmith.codegen.native.kernel import (
     concrete_shape,
 )
 from tilesmith.codegen.structures import lowered
+from tilesmith.codegen.varying import lowered_varying
 from tilesmith.compiler.backend import Backend, Compiled, backends
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import Pass
@@ -55,6 +57,7 @@ from tilesmith.search_space.instruction_set import instruction_set_of
 from tilesmith.search_space.ir.expression import const
 from tilesmith.search_space.ir.program import Buffer, Program, blocks
 from tilesmith.search_space.ir.scalar import expressions
+from tilesmith.search_space.ir.sizes import Size
 from tilesmith.search_space.model_evaluator import ModelEvaluator
 from tilesmith.search_space.schedules.cpu import attention
 from tilesmith.search_space.spaces.config import Config
@@ -103,7 +106,28 @@ class CpuBackend(Backend):
 
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
         code, unread = _compiled(workload, target, config)
+        nbytes = {buffer.name: _nbytes(buffer) for buffer in code.parameters}
+        return self._ready(code, unread, nbytes, target)
 
+    def compile_varying(
+        self,
+        workload: Workload,
+        sizes: tuple[Size, ...],
+        typical: Mapping[str, int],
+        target: Target,
+        config: Config,
+    ) -> Compiled:
+        program = lowered_varying(workload, sizes, typical, target, config)
+        unread = _unread(program) & frozenset(workload.constants)
+        return self._ready(compile_program(program, target), unread, {}, target)
+
+    def _ready(
+        self,
+        code: KernelCode,
+        unread: frozenset[str],
+        nbytes: Mapping[str, int],
+        target: Target,
+    ) -> Compiled:
         @cache
         def kernel() -> NativeKernel:
             return NativeKernel(code)
@@ -117,7 +141,7 @@ class CpuBackend(Backend):
         return Compiled(
             CodeObject(code.object, code.shared_bytes, code.local_bytes),
             tuple(buffer.name for buffer in code.parameters),
-            {buffer.name: _nbytes(buffer) for buffer in code.parameters},
+            nbytes,
             code.parameters[-1].name,
             unread,
             prepare,
@@ -136,8 +160,9 @@ class CpuBackend(Backend):
         steps: Sequence[KernelStep],
         arena: NDArray[np.uint8],
         constants: NDArray[np.uint8],
+        held: NDArray[np.uint8] | None = None,
     ) -> Callable[[], None]:
-        return self.link_all(recipe, steps, arena, constants)
+        return self.link_all(recipe, steps, arena, constants, held)
 
     def link_all(
         self,
@@ -145,10 +170,13 @@ class CpuBackend(Backend):
         steps: Sequence[DeviceStep],
         arena: NDArray[np.uint8],
         constants: NDArray[np.uint8],
+        held: NDArray[np.uint8] | None = None,
     ) -> Callable[[], None]:
         used = {step.code: recipe.codes[step.code] for step in kernels_of(steps)}
         kernels = {number: _load(code) for number, code in used.items()}
         bases = {"arena": arena.ctypes.data, "constant": constants.ctypes.data}
+        if held is not None:
+            bases["held"] = held.ctypes.data
 
         def address(place: Place) -> int:
             return 0 if place.region == "none" else bases[place.region] + place.offset
@@ -174,7 +202,7 @@ class CpuBackend(Backend):
             recipe.threads,
             max((code.shared_bytes for code in used.values()), default=0),
             max((code.local_bytes for code in used.values()), default=0),
-            keep=(kernels, arena, constants),
+            keep=(kernels, arena, constants, held),
         )
         return program.run
 
@@ -252,8 +280,16 @@ def _decoded(content: bytes) -> tuple[KernelCode, frozenset[str]]:
     return code, frozenset(head["unread"])
 
 
+_loaded: WeakValueDictionary[CodeObject, NativeKernel] = WeakValueDictionary()
+"""What is loaded at present: executables of one model at several sizes share it."""
+
+
 def _load(code: CodeObject) -> NativeKernel:
-    return NativeKernel(KernelCode((), code.code, None, code.shared_bytes, code.local_bytes))
+    found = _loaded.get(code)
+    if found is None:
+        found = NativeKernel(KernelCode((), code.code, None, code.shared_bytes, code.local_bytes))
+        _loaded[code] = found
+    return found
 
 
 def _nbytes(buffer: Buffer) -> int:

@@ -138,6 +138,7 @@ class TrainiumBackend(Backend):
         steps: Sequence[KernelStep],
         arena: NDArray[np.uint8],
         constants: NDArray[np.uint8],
+        held: NDArray[np.uint8] | None = None,
     ) -> Callable[[], None]:
         regions = {"arena": arena, "constant": constants}
         found: list[Program] = []

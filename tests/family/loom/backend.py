@@ -77,6 +77,7 @@ class LoomBackend(Backend):
         steps: Sequence[KernelStep],
         arena: NDArray[np.uint8],
         constants: NDArray[np.uint8],
+        held: NDArray[np.uint8] | None = None,
     ) -> Callable[[], None]:
         regions = {"arena": arena, "constant": constants, "none": arena[:0]}
         kernels = []

@@ -1,0 +1,234 @@
+"""`VaryingExecutable`: a model compiled for ranges of its sizes, ready to run, save and load.
+
+    model.run({"ids": ids_of_17}); model.run({"ids": ids_of_512})      # one model, no compiling
+
+The sizes are read from the inputs' shapes; each choice of them is bound once (`binding`) and kept,
+so that a size seen before costs a look into a table. Invariants: sizes outside their ranges are
+refused before anything is bound; one run at a time; the arena is shared by all sizes and grows to
+the largest that was run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.codegen.native.memory import aligned_copy
+from tilesmith.compiler.backend import backend_of
+from tilesmith.compiler.executable import Arrays, BoundRun, Executable, HostNode, Memory, arena_of
+from tilesmith.compiler.graph import TensorInfo
+from tilesmith.compiler.program import Report
+from tilesmith.compiler.varying.binding import bound, info_at, text_of
+from tilesmith.compiler.varying.recipe import VaryingInfo, VaryingRecipe
+from tilesmith.compiler.varying.regions import points_in
+from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.ir.expression import Expr
+
+_KEPT = 64
+"""Choices of sizes kept bound, those used last."""
+
+
+class VaryingExecutable:
+    """See the module's docstring.
+
+    Raises (on construction):
+        TargetError: this machine cannot run code for the recipe's target.
+    """
+
+    def __init__(self, recipe: VaryingRecipe) -> None:
+        self.recipe = recipe
+        self._lock = threading.RLock()
+        backend_of(recipe.target).check(recipe.target)
+        self._constants = aligned_copy(recipe.constants)
+        self._arena: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
+        self._bound: OrderedDict[tuple[int, ...], Executable] = OrderedDict()
+        self._by_shapes: dict[tuple[tuple[int, ...], ...], Executable] = {}
+        self._names = tuple(info.name for info in recipe.inputs)
+
+    # -- questions ------------------------------------------------------------------------------
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.recipe.name
+
+    @property
+    def inputs(self) -> tuple[VaryingInfo, ...]:
+        """What `run` takes, in order; extents are numbers or formulas of the sizes."""
+        return self.recipe.inputs
+
+    @property
+    def outputs(self) -> tuple[VaryingInfo, ...]:
+        """What `run` gives, in order."""
+        return self.recipe.outputs
+
+    @property
+    def source(self) -> str:
+        """As `Executable.source`."""
+        return self.recipe.source
+
+    @property
+    def report(self) -> Report:
+        """What became of the kernels for the largest sizes; see `recipe.variants` for the rest."""
+        return self.recipe.report
+
+    def at(self, sizes: Mapping[str, int]) -> Executable:
+        """The model at one choice of sizes, an executable like any other.
+
+        It shares its memory with this one: not to be run while this one runs elsewhere.
+
+        Raises:
+            ModelError: a size is missing, unknown or out of its range.
+        """
+        self._check_sizes(sizes)
+        with self._lock:
+            return self._executable(tuple(sizes[size.name] for size in self.recipe.sizes))
+
+    def infos_at(self, sizes: Mapping[str, int]) -> tuple[TensorInfo, ...]:
+        """The inputs at one choice of sizes; errors as `at`."""
+        self._check_sizes(sizes)
+        return tuple(info_at(info, sizes) for info in self.inputs)
+
+    @property
+    def host_nodes(self) -> tuple[HostNode, ...]:
+        """As `Executable.host_nodes`, at `typical` sizes."""
+        return self.at(self.typical).host_nodes
+
+    @property
+    def typical(self) -> dict[str, int]:
+        """Sizes in the middle of the region of the largest ones: schedules are chosen for them."""
+        region = self.recipe.variants[-1].region
+        first = points_in(region)[0]
+        return {size.name: min(max(first[size.name], size.low), size.high) for size in region}
+
+    # -- running --------------------------------------------------------------------------------
+    def run(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
+        """Run the model on arrays of any sizes in range; else as `Executable.run`."""
+        with self._lock:
+            return self._of(inputs).run(inputs)
+
+    def bind(self, inputs: Arrays) -> BoundRun:
+        """As `Executable.bind`; holds until the next `run` or `bind`, of whatever sizes."""
+        with self._lock:
+            return self._of(inputs).bind(inputs)
+
+    def _of(self, inputs: Arrays) -> Executable:
+        """What runs inputs of these shapes."""
+        try:
+            shapes = tuple([inputs[name].shape for name in self._names])
+        except (KeyError, AttributeError):
+            shapes = tuple(np.shape(inputs[n]) for n in self._names if n in inputs)
+        found = self._by_shapes.get(shapes)
+        if found is None:
+            found = self._executable(self._sizes_of(inputs))
+            if len(self._by_shapes) > 4 * _KEPT:
+                self._by_shapes.clear()
+            self._by_shapes[shapes] = found
+        return found
+
+    def _executable(self, sizes: tuple[int, ...]) -> Executable:
+        if sizes in self._bound:
+            self._bound.move_to_end(sizes)
+            return self._bound[sizes]
+        point = {size.name: v for size, v in zip(self.recipe.sizes, sizes, strict=True)}
+        variant = next((v for v in self.recipe.variants if v.serves(point)), None)
+        if variant is None:
+            raise ModelError(f"'{self.name}' has no variant for {text_of(point)}; compile it again")
+        found = bound(self.recipe, variant, point)
+        if found.recipe.arena_bytes > self._arena.size or not self._arena.size:
+            self._bound.clear()
+            self._by_shapes.clear()
+            self._arena = arena_of(found.recipe)
+        memory = Memory(self._arena, self._constants, found.held)
+        self._bound[sizes] = Executable(found.recipe, memory)
+        if len(self._bound) > _KEPT:
+            self._bound.popitem(last=False)
+            self._by_shapes.clear()
+        return self._bound[sizes]
+
+    # -- sizes ----------------------------------------------------------------------------------
+    def _check_sizes(self, sizes: Mapping[str, int]) -> None:
+        known = {size.name: size for size in self.recipe.sizes}
+        if unknown := [name for name in sizes if name not in known]:
+            raise ModelError(
+                f"'{self.name}' has no size '{unknown[0]}'; its sizes are {', '.join(known)}"
+            )
+        for name, size in known.items():
+            if name not in sizes:
+                raise ModelError(f"the size '{name}' of '{self.name}' is missing")
+            if not size.low <= sizes[name] <= size.high:
+                raise ModelError(
+                    f"the size '{name}' of '{self.name}' is {sizes[name]}; it was compiled for "
+                    f"{size.low} to {size.high}"
+                )
+
+    def _sizes_of(self, inputs: Arrays) -> tuple[int, ...]:
+        """The sizes that the inputs' shapes say."""
+        names = ", ".join(self._names)
+        if unknown := [name for name in inputs if name not in self._names]:
+            raise ModelError(f"'{self.name}' has no input '{unknown[0]}'; its inputs are {names}")
+        found: dict[str, tuple[int, str]] = {}
+        rest: list[tuple[str, int, Expr, int]] = []
+        for info in self.inputs:
+            if info.name not in inputs:
+                raise ModelError(
+                    f"input '{info.name}' of '{self.name}' is missing; it takes {names}"
+                )
+            shape = np.shape(inputs[info.name])
+            if info.shape is not None:
+                self._check_rank(info, shape)
+                for axis, (extent, value) in enumerate(zip(info.shape, shape, strict=True)):
+                    if str(extent) in self._ranges:
+                        self._take(found, info.name, axis, str(extent), value)
+                    else:
+                        rest.append((info.name, axis, extent, value))
+        point = {name: value for name, (value, _) in found.items()}
+        for name, axis, extent, value in rest:
+            if (wanted := int(extent.evaluate(point))) != value:
+                formula = "" if extent.constant is not None else f" ({extent}) at {text_of(point)}"
+                raise ModelError(
+                    f"axis {axis} of input '{name}' of '{self.name}' is {value}; "
+                    f"{wanted}{formula} is expected"
+                )
+        return tuple(point[size.name] for size in self.recipe.sizes)
+
+    @property
+    def _ranges(self) -> dict[str, tuple[int, int]]:
+        return {size.name: (size.low, size.high) for size in self.recipe.sizes}
+
+    def _check_rank(self, info: VaryingInfo, shape: tuple[int, ...]) -> None:
+        if info.shape is not None and len(shape) != len(info.shape):
+            wanted = "x".join(str(extent) for extent in info.shape)
+            raise ModelError(
+                f"input '{info.name}' of '{self.name}' has {len(shape)} axes; "
+                f"{len(info.shape)} are expected ({wanted})"
+            )
+
+    def _take(
+        self, found: dict[str, tuple[int, str]], name: str, axis: int, size: str, value: int
+    ) -> None:
+        """Note what an axis says of a size."""
+        low, high = self._ranges[size]
+        where = f"axis {axis} ({size}) of input '{name}'"
+        if not low <= value <= high:
+            raise ModelError(
+                f"{where} of '{self.name}' is {value}; the model was compiled for {low} to {high}"
+            )
+        first = found.setdefault(size, (value, where))
+        if first[0] != value:
+            raise ModelError(
+                f"{where} of '{self.name}' is {value}, but {first[1]} is {first[0]}; both are "
+                f"'{size}' and have to agree"
+            )
+
+    # -- files ----------------------------------------------------------------------------------
+    def save(self, path: str | Path) -> None:
+        """Write the executable as one file (`.tsm`); errors as `search_space.files.written`."""
+        from tilesmith.compiler.varying.artifact import write_varying
+
+        write_varying(self.recipe, Path(path))

@@ -1,0 +1,29 @@
+"""Artifacts of either kind, loaded: the one place that looks which kind a file is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilesmith.compiler.artifact import VARYING_FORMAT, Reader, read_by
+from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.program import Recipe
+from tilesmith.compiler.varying.artifact import varying_recipe
+from tilesmith.compiler.varying.executable import VaryingExecutable
+from tilesmith.compiler.varying.recipe import VaryingRecipe
+
+
+def load(path: str | Path) -> Executable | VaryingExecutable:
+    """Read what `save` wrote.
+
+    Raises:
+        ModelError: missing, damaged, not an artifact, or of a newer format.
+        TargetError: it needs an instruction set this machine does not have.
+    """
+    recipe = read_by(Path(path), _recipe)
+    if isinstance(recipe, VaryingRecipe):
+        return VaryingExecutable(recipe)
+    return Executable(recipe)
+
+
+def _recipe(reader: Reader) -> Recipe | VaryingRecipe:
+    return varying_recipe(reader) if reader.version == VARYING_FORMAT else reader.recipe()

@@ -1,0 +1,136 @@
+"""Jobs on models whose sizes vary: what is asked for, built, tuned and fed.
+
+asked = varying_of("model.onnx", {"sequence": (1, 2048)})      None where nothing varies
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilesmith.search_space.errors import InputError, ModelError
+from tilesmith.search_space.workload import shape_text
+
+if TYPE_CHECKING:
+    from tilesmith.compiler.graph import Graph
+    from tilesmith.compiler.onnx.file import ModelFile
+    from tilesmith.compiler.varying.declared import Declared
+    from tilesmith.compiler.varying.executable import VaryingExecutable
+    from tilesmith.compiler.varying.kernels import Schedules
+    from tilesmith.jobs.request import Resolved, Shapes
+    from tilesmith.jobs.subjects import Model
+
+
+@dataclass(frozen=True)
+class Varying:
+    """A model and ranges of its sizes."""
+
+    file: ModelFile
+    declared: Declared
+
+
+def varying_of(model: Model, shapes: Shapes) -> Varying | None:
+    """What a caller says of a model's sizes; None where `shapes` are inputs' shapes in numbers.
+
+    Raises:
+        ModelError: a name, range or shape does not fit the model.
+    """
+    if not shapes:
+        return None
+    file = _file_of(model)
+    inputs = {value.name for value in file.proto.graph.input} if file is not None else set()
+    fixed = all(_is_fixed(extents) for extents in shapes.values())
+    if fixed and (file is None or shapes.keys() <= inputs or not _names_sizes(file, shapes)):
+        return None
+    if file is None:
+        raise ModelError("this model's sizes cannot vary; give every size one value")
+    from tilesmith.compiler.varying.declared import declared_by
+
+    return Varying(file, declared_by(file, shapes))
+
+
+def _is_fixed(extents: Any) -> bool:
+    return isinstance(extents, tuple | list) and all(isinstance(e, int) for e in extents)
+
+
+def _names_sizes(file: ModelFile, shapes: Shapes) -> bool:
+    """Whether symbolic dimensions are named."""
+    dims = (
+        dim.dim_param
+        for value in file.proto.graph.input
+        for dim in value.type.tensor_type.shape.dim
+    )
+    return not shapes.keys().isdisjoint(dims)
+
+
+def _file_of(model: Model) -> ModelFile | None:
+    from tilesmith.compiler.front_end import FrontEndModel
+    from tilesmith.compiler.onnx.file import read_model
+    from tilesmith.compiler.stablehlo.importer import is_stablehlo
+
+    if isinstance(model, str | Path) and is_stablehlo(model):
+        return None
+    return model.file() if isinstance(model, FrontEndModel) else read_model(model)
+
+
+def build_varying_executable(asked: Varying, schedules: Schedules) -> VaryingExecutable:
+    """Compile a model for ranges of its sizes; errors as `build_varying`."""
+    from tilesmith.compiler.varying.build import build_varying
+    from tilesmith.compiler.varying.executable import VaryingExecutable
+
+    return VaryingExecutable(build_varying(asked.file, asked.declared, schedules))
+
+
+def typical_graphs(found: Varying, asked: Resolved) -> list[tuple[Graph, str]]:
+    """The kernels at one choice of sizes for each region of them, and the sizes as text: what a
+    tuner has to tune."""
+    from tilesmith.compiler.build import BuildOptions
+    from tilesmith.compiler.varying.binding import text_of
+    from tilesmith.compiler.varying.build import typical
+    from tilesmith.compiler.varying.kernels import Schedules
+
+    options = BuildOptions(asked.threads, asked.precision)
+    points = typical(found.file, found.declared, Schedules(asked.target, None, options))
+    return [(graph, text_of(point)) for point, graph in points]
+
+
+def sizes_for(executable: VaryingExecutable, shapes: Shapes) -> dict[str, int]:
+    """One choice of sizes: what `shapes` say, and the middle of the ranges elsewhere.
+
+    Raises:
+        ModelError: they contradict the model or each other.
+    """
+    sizes = {size.name: size for size in executable.recipe.sizes}
+    inputs = {info.name: info for info in executable.inputs}
+    found: dict[str, int] = {}
+    for name, said in shapes.items():
+        extents = tuple(extent for extent in said if isinstance(extent, int))
+        if len(extents) < len(said):
+            raise InputError(
+                f"'{name}' is given a range; the artifact is compiled, and takes one value"
+            )
+        if name in sizes and len(extents) == 1:
+            pairs = {name: extents[0]}
+        elif name in inputs and inputs[name].shape is not None:
+            shape = inputs[name].shape or ()
+            if len(shape) != len(extents):
+                raise InputError(f"input '{name}' has {len(shape)} axes, not {len(extents)}")
+            pairs = {str(e): v for e, v in zip(shape, extents, strict=True) if str(e) in sizes}
+        else:
+            known = ", ".join((*sizes, *inputs))
+            raise InputError(f"'{executable.name}' has no size or input '{name}'; it has {known}")
+        for size, value in pairs.items():
+            if found.setdefault(size, value) != value:
+                raise InputError(f"'{size}' is given both as {found[size]} and {value}")
+    return {**executable.typical, **found}
+
+
+def shape_words(shapes: Mapping[str, tuple[Any, ...]]) -> list[str]:
+    """How a command line says shapes: 'batch=1..64', 'x=1x3x224x224'."""
+    return [f"{name}={shape_text(map(_extent_text, said))}" for name, said in shapes.items()]
+
+
+def _extent_text(extent: Any) -> Any:
+    return f"{extent[0]}..{extent[1]}" if isinstance(extent, tuple) else extent
