@@ -7,6 +7,7 @@ right), as in ONNX.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.ir.scalar import Const, Load, Select, load
@@ -17,7 +18,12 @@ from tilesmith.search_space.workload import Workload
 
 @dataclass(frozen=True)
 class Geometry:
-    """Every number of a 2-D convolution; pairs are (vertical, horizontal)."""
+    """Every number of a 2-D convolution; pairs are (vertical, horizontal).
+
+    Of a symbolic workload, batch, height and width may be formulas over sizes, and so is what comes
+    of them: they add, multiply and divide as numbers do, which schedules rely on. Spaces and
+    defaults see numbers.
+    """
 
     batch: int
     channels: int
@@ -38,13 +44,14 @@ class Geometry:
             WorkloadError: channels that the groups do not divide, or an empty output.
         """
         number = workload.integer
+        extent: Any = workload.extent
         depthwise = workload.operator == "depthwise_conv2d"
         channels = number("c")
         found = cls(
-            number("n"),
+            extent("n"),
             channels,
-            number("h"),
-            number("w"),
+            extent("h"),
+            extent("w"),
             channels if depthwise else number("oc"),
             (number("kh"), number("kw")),
             _pair(workload, "stride"),
@@ -57,7 +64,7 @@ class Geometry:
                 f"'{workload.operator}': groups={found.groups} must divide c={found.channels} "
                 f"and oc={found.out_channels}"
             )
-        if min(found.out_height, found.out_width) < 1:
+        if any(isinstance(e, int) and e < 1 for e in (found.out_height, found.out_width)):
             raise WorkloadError(
                 f"'{workload.operator}': a {found.kernel[0]}x{found.kernel[1]} kernel does not fit "
                 f"the padded {found.padded_height}x{found.padded_width} input"

@@ -67,7 +67,7 @@ def _group(g: Geometry, n: Expr) -> Expr:
 
 def _view_of(tensor: Tensor, g: Geometry) -> Tensor:
     """An epilogue tensor of the output's shape, in the view's shape."""
-    if len(tensor.shape) != 4:
+    if len(tensor.extents) != 4:
         return tensor
     shape = (g.batch, g.out_channels, g.out_height, g.out_width)
     return Tensor(tensor.name, shape, tensor.dtype, tensor.constant)

@@ -13,10 +13,10 @@ from tilesmith.search_space.template import Operand, Parameter, Template
 from tilesmith.search_space.workload import Workload
 
 IMAGE = (
-    Parameter("n", "batch", 1),
+    Parameter("n", "batch", 1, varies=True),
     Parameter("c", "input channels"),
-    Parameter("h", "input height"),
-    Parameter("w", "input width"),
+    Parameter("h", "input height", varies=True),
+    Parameter("w", "input width", varies=True),
 )
 KERNEL = (
     Parameter("kh", "kernel height"),

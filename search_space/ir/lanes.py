@@ -7,6 +7,7 @@ seen to stand side by side; where they do not, and their number varies, they go 
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 
 from tilesmith.search_space.ir.expression import (
@@ -59,24 +60,30 @@ def sides(extent: Expr) -> list[Expr]:
     return [extent]
 
 
-def settle_lanes(statement: Statement, bounds: Bounds | None = None) -> Statement:
-    """See the module's docstring."""
+def settle_lanes(
+    statement: Statement, registers: Set[str], bounds: Bounds | None = None
+) -> Statement:
+    """See the module's docstring.
+
+    Args:
+        registers: buffers whose elements have no addresses: their lanes stay together.
+    """
     bounds = bounds or {}
     match statement:
         case Loop(variable, extent, kind, body):
             most = most_of(extent)
             top = const(most) if most is not None else upper(extent, bounds)
-            inner = settle_lanes(body, {**bounds, variable: top - 1})
-            if kind == "vector" and extent.constant is None and _apart(inner, variable):
+            inner = settle_lanes(body, registers, {**bounds, variable: top - 1})
+            if kind == "vector" and extent.constant is None and _apart(inner, variable, registers):
                 kind = "serial"
             return replace(statement, kind=kind, body=inner)
         case Sequence(statements):
-            return sequence(*(settle_lanes(s, bounds) for s in statements))
+            return sequence(*(settle_lanes(s, registers, bounds) for s in statements))
         case If(condition, then, otherwise):
-            other = settle_lanes(otherwise, bounds) if otherwise is not None else None
-            return If(condition, settle_lanes(then, bounds), other)
+            other = settle_lanes(otherwise, registers, bounds) if otherwise is not None else None
+            return If(condition, settle_lanes(then, registers, bounds), other)
         case Allocate():
-            return replace(statement, body=settle_lanes(statement.body, bounds))
+            return replace(statement, body=settle_lanes(statement.body, registers, bounds))
         case Intrinsic(_, body):  # it knows how to take lanes that stand apart on one side
             around = dict(bounds)
             while isinstance(body, Loop):
@@ -118,16 +125,19 @@ def _stepped(atom: Atom, bounds: Bounds) -> Expr:
     return same
 
 
-def _apart(statement: Statement, variable: str) -> bool:
-    """Whether a variable moves some access by other than one element at a time."""
-    return any(
-        _moves(indices, variable)
-        for block in blocks(statement)
-        for indices in (found.indices for found in (block.write, *loads(block.value)))
-    )
+def _apart(statement: Statement, variable: str, registers: Set[str]) -> bool:
+    """Whether a variable moves some access by other than one element at a time, and no register."""
+    found = [a for block in blocks(statement) for a in (block.write, *loads(block.value))]
+    if any(a.buffer in registers and _inside(a.indices, variable) for a in found):
+        return False
+    return any(_moves(access.indices, variable) for access in found)
+
+
+def _inside(indices: tuple[Expr, ...], variable: str) -> bool:
+    return any(variable in index.variables() for index in indices)
 
 
 def _moves(indices: tuple[Expr, ...], variable: str) -> bool:
-    if any(variable in index.variables() for index in indices[:-1]):
+    if _inside(indices[:-1], variable):
         return True
     return bool(indices) and indices[-1].coefficient(variable) not in (ZERO, ONE)

@@ -98,7 +98,7 @@ def finish_tails(program: Program) -> Program:
     body = simplify(cut(program.body))
     fixed = {s.buffer.name for s in walk(body) if isinstance(s, Allocate) and _in_registers(s)}
     fixed |= {literal.name for literal in program.literals}
-    body = settle_lanes(simplify(_Settler(frozenset(fixed)).settle(body)))
+    body = settle_lanes(simplify(_Settler(frozenset(fixed)).settle(body)), fixed)
     return replace(program, body=transform(body, lambda e: e, _roomy(program.sizes)))
 
 

@@ -26,6 +26,12 @@ class Conv2d(Convolution):
         "conv2d c=32 h=7 w=7 oc=48 kh=1 kw=1 const=weight epilogue=bias,residual,relu",
         "conv2d n=2 c=6 h=9 w=9 oc=9 kh=3 kw=3 groups=3 pad=1x0x0x1 epilogue=bias",
     )
+    varying = (
+        "conv2d n=[b] c=5 h=9 w=11 oc=20 kh=3 kw=3 pad=1 const=weight epilogue=bias,relu",
+        "conv2d n=[b] c=3 h=[h] w=[w] oc=7 kh=3 kw=3 stride=2 pad=1 const=weight",
+        "conv2d n=2 c=20 h=[h] w=[w] oc=18 kh=1 kw=1 const=weight epilogue=bias,residual",
+        "conv2d c=4 h=[h+2] w=[w+2] oc=6 kh=3 kw=3 groups=2 const=weight",
+    )
     parameters = (
         *IMAGE,
         Parameter("oc", "output channels"),

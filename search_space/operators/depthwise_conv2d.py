@@ -27,6 +27,10 @@ class DepthwiseConv2d(Convolution):
         "depthwise_conv2d c=20 h=9 w=11 kh=3 kw=3 pad=1 const=weight epilogue=bias,relu",
         "depthwise_conv2d n=2 c=5 h=13 w=7 kh=5 kw=3 stride=2 pad=2x1x1x0",
     )
+    varying = (
+        "depthwise_conv2d n=[b] c=20 h=9 w=11 kh=3 kw=3 pad=1 const=weight epilogue=bias,relu",
+        "depthwise_conv2d n=[b] c=5 h=[h] w=[w] kh=3 kw=3 stride=2 pad=1",
+    )
     parameters = (*IMAGE, *KERNEL)
 
     def compute(self, workload: Workload) -> ComputeDefinition:

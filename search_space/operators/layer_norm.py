@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.search_space.counts import share_of
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents, product
 from tilesmith.search_space.fusion import epilogue_tensors, epilogue_value
-from tilesmith.search_space.ir.expression import ExprLike, as_expr
+from tilesmith.search_space.ir.expression import ExprLike
 from tilesmith.search_space.ir.ranges import mod
 from tilesmith.search_space.ir.scalar import Scalar, call, load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
@@ -52,6 +53,7 @@ class LayerNorm(Template):
     varying = (
         "layer_norm shape=[b]x[s]x37",
         "layer_norm shape=[b*s]x600 rms=1 bias=0 epilogue=residual",
+        "layer_norm shape=3x[s]",
     )
 
     def check(self, workload: Workload) -> None:
@@ -92,17 +94,11 @@ class LayerNorm(Template):
         y = y * inputs["scale"] if workload["scale"] else y
         return np.asarray(y + inputs["bias"] if workload["bias"] else y)
 
-    def _rows(self, workload: Workload) -> tuple[ExprLike, int]:
-        """(rows, elements of a row); rows may vary."""
+    def _rows(self, workload: Workload) -> tuple[ExprLike, ExprLike]:
+        """(rows, elements of a row)."""
         shape = workload.extents("shape")
         cut = len(shape) - workload.integer("axes")
-        length = as_expr(product(shape[cut:])).constant
-        if length is None:
-            raise WorkloadError(
-                f"operator 'layer_norm': shape={workload['shape']} varies along the last axes; "
-                "only how many rows there are may vary"
-            )
-        return product(shape[:cut]), length
+        return product(shape[:cut]), product(shape[cut:])
 
     def compute(self, workload: Workload, late: bool = False) -> ComputeDefinition:
         """Stages total and mean (without rms), squares, deviation (its reciprocal), and y.
@@ -113,15 +109,16 @@ class LayerNorm(Template):
         rows, length = self._rows(workload)
         r, k = axis("r", rows), axis("k", length)
         centred: Scalar = load("x", r.var, k.var)
-        stages = []
+        counted, share = share_of(length)
+        stages = [*counted]
         if not workload["rms"]:
             stages.append(Stage("total", (r,), centred, (k,), "sum"))
-            mean = call("multiply", load("total", r.var), 1.0 / length)
+            mean = call("multiply", load("total", r.var), share)
             stages.append(Stage("mean", (r,), mean))
             centred = call("subtract", centred, load("mean", r.var))
         square = call("multiply", centred, centred)
         stages.append(Stage("squares", (r,), square, (k,), "sum"))
-        variance = call("multiply", load("squares", r.var), 1.0 / length)
+        variance = call("multiply", load("squares", r.var), share)
         deviation = call("sqrt", call("add", variance, float(workload.text("epsilon"))))
         stages.append(Stage("inverse", (r,), call("reciprocal", deviation)))
         factors: list[Scalar] = [load("inverse", r.var)]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.fusion import epilogue_tensors, epilogue_value
-from tilesmith.search_space.ir.expression import Expr
+from tilesmith.search_space.ir.expression import Expr, ExprLike, as_expr
 from tilesmith.search_space.ir.scalar import REDUCERS, Const, Scalar, Select, call, load
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
@@ -27,7 +27,11 @@ from tilesmith.search_space.workload import Workload
 
 @dataclass(frozen=True)
 class Window:
-    """One spatial direction: extents, window and padding, in elements."""
+    """One spatial direction: extents, window and padding, in elements.
+
+    Of a symbolic workload the extent, and a global window, may be formulas over sizes, and so is
+    what comes of them (see `Geometry`).
+    """
 
     extent: int
     kernel: int
@@ -45,13 +49,25 @@ class Window:
     @property
     def out(self) -> int:
         """Windows; rounded up with `ceil`, but none may start behind the image."""
-        room = self.extent + self.before + self.after - self.reach
+        room: Any = self.extent + self.before + self.after - self.reach
+        if not isinstance(room, int):
+            found: int = self._windows(room)
+            return found
         if room < 0:
             return 0
-        count = (room + (self.stride - 1 if self.ceil else 0)) // self.stride + 1
+        count: int = (room + (self.stride - 1 if self.ceil else 0)) // self.stride + 1
         while self.ceil and count > 1 and (count - 1) * self.stride >= self.extent + self.before:
             count -= 1
         return count
+
+    def _windows(self, room: Expr) -> Any:
+        """The same where the extent varies; `room` is 0 where one window is all of it."""
+        if self.ceil and self.stride > 1:
+            raise WorkloadError(
+                "operator 'pool2d': h and w cannot vary with ceil=1; round the output down"
+            )
+        found = as_expr(room // self.stride + 1)
+        return found if found.constant is None else found.constant
 
     def position(self, index: Expr, cell: Expr) -> Expr:
         """Place in the image of a cell of a window; may lie outside."""
@@ -65,7 +81,13 @@ class Window:
         """Whether a mean counts fewer cells in some windows."""
         low, high = self.limits(include_pad)
         last = (self.out - 1) * self.stride - self.before + self.reach - 1
-        return -self.before < low or last > high
+        return -self.before < low or may_exceed(last, high)
+
+
+def may_exceed(value: ExprLike, limit: ExprLike) -> bool:
+    """Whether a number is more than another, or may be for some sizes."""
+    difference = as_expr(value) - limit
+    return difference.constant is None or difference.constant > 0
 
 
 @templates.register("pool2d")
@@ -77,10 +99,10 @@ class Pool2d(Template):
     summary = "2-D pooling: maximum or average, windows or the whole image"
     parameters = (
         Parameter("kind", "what is done over a window", choices=("max", "average")),
-        Parameter("n", "batch", 1),
+        Parameter("n", "batch", 1, varies=True),
         Parameter("c", "channels"),
-        Parameter("h", "input height"),
-        Parameter("w", "input width"),
+        Parameter("h", "input height", varies=True),
+        Parameter("w", "input width", varies=True),
         Parameter("kh", "window height", 1),
         Parameter("kw", "window width", 1),
         Parameter("stride", "step, as 2 or 2x1", "1"),
@@ -100,9 +122,17 @@ class Pool2d(Template):
         "pool2d kind=max c=16 h=5 w=13 global=1 epilogue=scale",
     )
 
+    varying = (
+        "pool2d kind=max n=[b] c=19 h=9 w=11 kh=3 kw=3 stride=2 pad=1",
+        "pool2d kind=max c=3 h=[h] w=[w] kh=3 kw=3 stride=2 pad=1",
+        "pool2d kind=average c=17 h=[h] w=[w] kh=3 kw=3 pad=1 epilogue=relu",
+        "pool2d kind=average n=[b] c=20 h=[h] w=[w] global=1",
+    )
+
     def windows(self, workload: Workload) -> tuple[Window, Window]:
         """Vertical and horizontal."""
-        height, width = workload.integer("h"), workload.integer("w")
+        extent: Any = workload.extent
+        height, width = extent("h"), extent("w")
         if workload.integer("global"):
             return Window(height, height, 1, 1, 0, 0, False), Window(
                 width, width, 1, 1, 0, 0, False
@@ -129,12 +159,12 @@ class Pool2d(Template):
                 )
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        shape = tuple(workload.integer(name) for name in "nchw")
+        shape = tuple(workload.extent(name) for name in "nchw")
         return (Operand("x", shape, workload.dtype),)
 
     def output(self, workload: Workload) -> Operand:
         vertical, horizontal = self.windows(workload)
-        lead = workload.integer("n"), workload.integer("c")
+        lead = workload.extent("n"), workload.integer("c")
         return Operand("y", (*lead, vertical.out, horizontal.out), workload.dtype, "output")
 
     def channel_axis(self, workload: Workload) -> int:
@@ -165,7 +195,7 @@ class Pool2d(Template):
     def compute(self, workload: Workload) -> ComputeDefinition:
         """`window` reduces; `y` scales a mean and applies the epilogue (absent if neither)."""
         output = self.output(workload)
-        axes = tuple(axis(a, e) for a, e in zip("ncij", output.shape, strict=True))
+        axes = tuple(axis(a, e) for a, e in zip("ncij", output.extents, strict=True))
         reducer = "max" if workload.text("kind") == "max" else "sum"
         value, cells = self._cell(workload, axes, reducer)
         stages = [Stage("window", axes, value, cells, reducer, dtype=workload.dtype)]
@@ -176,7 +206,7 @@ class Pool2d(Template):
         if reducer == "sum" or workload.epilogue:
             value = epilogue_value(self, workload, tuple(a.var for a in axes), value)
             stages.append(Stage("y", axes, value, dtype=workload.dtype))
-        shape = self.inputs(workload)[0].shape
+        shape = self.inputs(workload)[0].extents
         if workload.integer("global"):
             shape = (*shape[:2], shape[2] * shape[3])
         tensors = (Tensor("x", shape, workload.dtype), *epilogue_tensors(self, workload))
@@ -188,7 +218,7 @@ class Pool2d(Template):
         """A cell of a window and the axes over the window; a global one has a single axis."""
         n, c, i, j = (a.var for a in axes)
         if workload.integer("global"):
-            k = axis("k", workload.integer("h") * workload.integer("w"))
+            k = axis("k", workload.extent("h") * workload.extent("w"))
             return load("x", n, c, k.var), (k,)
         vertical, horizontal = self.windows(workload)
         r, s = axis("r", vertical.kernel), axis("s", horizontal.kernel)
@@ -207,7 +237,7 @@ class Pool2d(Template):
         stages: list[Stage] = []
         fixed = 1.0
         for window, index, name in zip(self.windows(workload), place, "rc", strict=True):
-            if not window.count_varies(counted):
+            if isinstance(window.kernel, int) and not window.count_varies(counted):
                 fixed /= window.kernel
                 continue
             out, cell = axis(f"{name}o", window.out), axis(f"{name}k", window.kernel)
@@ -225,7 +255,7 @@ def _tests(place: Expr, window: Window) -> tuple[Expr, ...]:
     """What is >= 0 where a place lies in the image; only what can fail."""
     last = (window.out - 1) * window.stride - window.before + window.reach - 1
     low = (place,) if window.before else ()
-    return (*low, window.extent - 1 - place) if last >= window.extent else low
+    return (*low, window.extent - 1 - place) if may_exceed(last, window.extent - 1) else low
 
 
 def _cells(window: Window, index: int, counted: bool) -> tuple[list[int], int]:

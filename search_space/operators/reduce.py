@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.search_space.counts import share_of
 from tilesmith.search_space.dtypes import is_floating
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents, flatten, product
@@ -56,6 +57,7 @@ class Reduce(Template):
         "reduce shape=[b]x[s]x48 axes=1 keepdims=0 epilogue=bias",
         "reduce shape=[b]x5x[s] kind=mean axes=1",
         "reduce shape=[n] kind=min",
+        "reduce shape=[b]x[s]x20 kind=mean axes=1 keepdims=0",
     )
 
     def check(self, workload: Workload) -> None:
@@ -105,17 +107,6 @@ class Reduce(Template):
         reduced = tuple(not varies for varies in flat.varies[0])
         return axes, (True,) if product(shape) == 1 else reduced
 
-    def _count(self, workload: Workload, over: tuple[Axis, ...]) -> int:
-        """Elements that one result is made of."""
-        count = product([a.extent for a in over])
-        found = count if isinstance(count, int) else count.constant
-        if found is None:
-            raise WorkloadError(
-                f"operator 'reduce': shape={workload['shape']} varies along an axis that a mean is "
-                "taken over; of sums, maxima, minima and products any axis may vary"
-            )
-        return found
-
     def compute(self, workload: Workload) -> ComputeDefinition:
         """Stage `total`; `y` scales a mean and applies the epilogue (absent if neither)."""
         axes, reduced = self._merged(workload)
@@ -132,7 +123,9 @@ class Reduce(Template):
         if kind == "mean" or workload.epilogue:
             value: Scalar = load("total", *indices)
             if kind == "mean":
-                value = call("multiply", value, 1.0 / self._count(workload, over))
+                counted, share = share_of(product([a.extent for a in over]))
+                stages = [*counted, *stages]
+                value = call("multiply", value, share)
             last = (self.output(workload).extents or (1,))[-1]
             channel = mod(indices[-1], last, {kept[-1].name: kept[-1].extent - 1})
             value = epilogue_value(self, workload, indices, value, channel)

@@ -174,7 +174,7 @@ def set_layouts(schedule: Schedule, workload: Workload, structure: Config, g: Ge
         schedule = pad_schedule(schedule, structure.text("input_layout"))
     final = "out" if workload.epilogue else "conv"
     for tensor in schedule.compute.inputs:
-        if tensor.name not in ("data", "weight") and len(tensor.shape) == 4:
+        if tensor.name not in ("data", "weight") and len(tensor.extents) == 4:
             schedule = schedule.set_layout(tensor.name, result)
     if workload.epilogue:
         schedule = schedule.set_layout("conv", result)

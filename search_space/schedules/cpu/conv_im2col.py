@@ -17,7 +17,7 @@ from dataclasses import replace
 from tilesmith.search_space.convolution import stages
 from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.instruction_set import vector_width
-from tilesmith.search_space.ir.expression import const
+from tilesmith.search_space.ir.expression import as_expr, const
 from tilesmith.search_space.ir.scalar import Const, Select, load
 from tilesmith.search_space.schedules.cpu import conv_direct
 from tilesmith.search_space.scheduling.compute import Stage, Tensor, axis
@@ -63,7 +63,7 @@ def _patches(g: Geometry) -> Stage:
     product = unfolded(g)
     shape = (g.batch, product.channels, 1, product.width)
     return Stage(
-        "col", (n, c, r, s, y, x), value, store=store, shape=tuple(const(e) for e in shape)
+        "col", (n, c, r, s, y, x), value, store=store, shape=tuple(as_expr(e) for e in shape)
     )
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
 from tilesmith.search_space.fusion import epilogue_tensors, epilogue_value
 from tilesmith.search_space.instruction_set import vector_width
-from tilesmith.search_space.ir.expression import Expr, const, var
+from tilesmith.search_space.ir.expression import Expr, as_expr, const, var
 from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, call, load
 from tilesmith.search_space.schedules.cpu.conv_direct import pad_schedule
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
@@ -87,7 +87,7 @@ def matrices(m: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[
 
 def _tiles(g: Geometry, m: int) -> tuple[int, int, int]:
     """Tiles down, across, and in all (batch included)."""
-    down, across = -(-g.out_height // m), -(-g.out_width // m)
+    down, across = (g.out_height + m - 1) // m, (g.out_width + m - 1) // m
     return down, across, g.batch * down * across
 
 
@@ -185,15 +185,15 @@ def _result(workload: Workload, g: Geometry, m: int, conv: Stage) -> Stage:
     image, row, column = _position(g, m, t.var)
     place = (image, o.var, row * m + y.var, column * m + x.var)
     guard: list[Expr] = []
-    if g.out_height % m:
+    if g.out_height % m != 0:
         guard.append(g.out_height - 1 - place[2])
-    if g.out_width % m:
+    if g.out_width % m != 0:
         guard.append(g.out_width - 1 - place[3])
     value: Scalar = Load("conv", tuple(a.var for a in conv.axes))
     value = epilogue_value(template_of(workload.operator), workload, place, value)
     if guard:  # operands of the overhang must not be read either
         value = Select(tuple(guard), value, Const(0.0))
-    shape = tuple(const(e) for e in (g.batch, g.out_channels, g.out_height, g.out_width))
+    shape = tuple(as_expr(e) for e in (g.batch, g.out_channels, g.out_height, g.out_width))
     return Stage("out", conv.axes, value, store=place, shape=shape, guard=tuple(guard))
 
 
@@ -285,7 +285,7 @@ def _layouts(s: Schedule, structure: Config, lanes: int) -> Schedule:
         if (
             tensor.name not in ("data", "weight")
             and tensor.values is None
-            and len(tensor.shape) == 4
+            and len(tensor.extents) == 4
         ):
             s = s.set_layout(tensor.name, result)
     s = s.set_layout("out", result)

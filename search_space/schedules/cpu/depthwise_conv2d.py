@@ -105,7 +105,7 @@ def _layouts(s: Schedule, workload: Workload, structure: Config) -> Schedule:
     result = layout_of(structure.text("output_layout"))
     s = s.set_layout("data", source)
     for tensor in s.compute.inputs:
-        if tensor.name not in ("data", "weight") and len(tensor.shape) == 4:
+        if tensor.name not in ("data", "weight") and len(tensor.extents) == 4:
             s = s.set_layout(tensor.name, result)
     return s.set_layout("out" if workload.epilogue else "conv", result)
 

@@ -6,6 +6,7 @@ Rows that are short are unrolled, in registers.
 
 from __future__ import annotations
 
+from tilesmith.search_space.counts import COUNT, SHARE
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import schedules
@@ -48,6 +49,15 @@ class CpuLayerNorm(CpuScheduler):
         unroll = max(u for u in (1, 2, 4) if u <= vectors)
         return Config.of(algorithm="loops", accumulators=accumulators, rows=several, unroll=unroll)
 
+    def varying(
+        self, workload: Workload, usual: Workload, largest: Workload, target: Target, config: Config
+    ) -> Config:
+        """Rows whose length varies do not stand in registers."""
+        length = compute_of(workload).output.axes[1].extent
+        if length.constant is not None or config["algorithm"] != "registers":
+            return config
+        return Config.of({**dict(config.items()), "algorithm": "loops", "unroll": 1})
+
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         lanes = vector_width(target)
         schedule = Schedule(compute_of(workload))
@@ -60,6 +70,8 @@ class CpuLayerNorm(CpuScheduler):
             schedule = schedule.split("y", "kv", var("unroll"), "kt", "ki")
             schedule = schedule.reorder("y", ("ro", "kt", "r", "ki", "lane")).unroll("y", "ki")
         for stage in schedule.compute.stages[:-1]:
+            if stage.name in (COUNT, SHARE):
+                continue
             name, place = stage.name, ("y", "ro")
             if stage.reducer is not None:
                 accumulators = var("accumulators")

@@ -74,12 +74,13 @@ class CpuPool2d(CpuScheduler):
         lanes = vector_width(target)
         compute = compute_of(workload)
         schedule = Schedule(compute)
-        for stage in compute.stages:
-            if stage.name.endswith((".count", ".share")):
-                schedule = schedule.compile_time(stage.name)
+        counts = [s for s in compute.stages if s.name.endswith((".count", ".share"))]
+        fixed = all(a.extent.constant for s in counts for a in (*s.axes, *s.reduce_axes))
+        for stage in counts if fixed else ():
+            schedule = schedule.compile_time(stage.name)
         layout = Layout.parse(structure.text("input_layout"))
         for tensor in compute.inputs:
-            if len(tensor.shape) == 4:
+            if len(tensor.extents) == 4:
                 schedule = schedule.set_layout(tensor.name, layout)
             elif tensor.name == "x":  # the image as one axis
                 flat = structure.text("input_layout").replace("HW", "P")
