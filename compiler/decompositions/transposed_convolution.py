@@ -6,8 +6,8 @@ they are computed as s s times as many channels and interleaved, as DepthToSpace
 
     y[q s + r - p] = sum_j x[q - j] w[j s + r]          j < ceil(kernel / s)
 
-No multiplication by the zeros that a stride puts between pixels. Weights have to be constant, and
-dilated filters must not stride; the rest stays on the host.
+No multiplication by the zeros that a stride puts between pixels; a dilated filter that strides is
+one with zeros between its taps. Weights have to be constant; the rest stays on the host.
 """
 
 from __future__ import annotations
@@ -33,10 +33,8 @@ def conv_transpose(composer: Composer, node: Node) -> str | None:
     strides, dilations = spatial(node, "strides", rank), spatial(node, "dilations", rank)
     if weight is None or shifts is None or rank not in (1, 2, 3):
         return None
-    if any(s > 1 and d > 1 for s, d in zip(strides, dilations, strict=True)):
-        return None
-    kernel = weight.shape[2:]
-    before, _ = transposed_crops(dict(node.attributes), shape[2:], kernel)
+    before, _ = transposed_crops(dict(node.attributes), shape[2:], weight.shape[2:])
+    weight, dilations = _spread(weight, strides, dilations)
     filters = _filters(weight, groups, strides)
     taps = filters.shape[2:]
     pads: list[tuple[int, int]] = []
@@ -61,6 +59,17 @@ def conv_transpose(composer: Composer, node: Node) -> str | None:
     )  # fmt: skip
     whole = _interleaved(composer, convolved, strides) if phases > 1 else convolved
     return _cropped(composer, whole, tuple(rest), result)
+
+
+def _spread(
+    weight: NDArray[Any], strides: tuple[int, ...], dilations: tuple[int, ...]
+) -> tuple[NDArray[Any], tuple[int, ...]]:
+    """The filter with zeros between its taps along axes that stride, and the dilations left."""
+    steps = [d if s > 1 else 1 for s, d in zip(strides, dilations, strict=True)]
+    extents = [(n - 1) * step + 1 for n, step in zip(weight.shape[2:], steps, strict=True)]
+    whole = np.zeros((*weight.shape[:2], *extents), weight.dtype)
+    whole[(slice(None), slice(None), *(slice(None, None, step) for step in steps))] = weight
+    return whole, tuple(d // step for d, step in zip(dilations, steps, strict=True))
 
 
 def _filters(weight: NDArray[Any], groups: int, strides: tuple[int, ...]) -> NDArray[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilesmith.compiler.host.call import Call, Results
+from tilesmith.compiler.host.columns import col2im
 from tilesmith.compiler.host.earlier import (
     flattened_log_softmax,
     flattened_softmax,
@@ -46,6 +47,7 @@ Operator = Callable[[Call], Results]
 OPERATORS: dict[str, Operator] = {
     "AffineGrid": affine_grid,
     "AveragePool": average_pool,
+    "Col2Im": col2im,
     "Conv": conv,
     "ConvTranspose": conv_transpose,
     "DequantizeLinear": dequantize_linear,

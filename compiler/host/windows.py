@@ -33,21 +33,21 @@ def conv_transpose(call: Call) -> Results:
     split_w = w.reshape(groups, -1, *w.shape[1:])
     y = np.zeros((x.shape[0], groups, w.shape[1], *room), dtype=x.dtype)
     for tap in np.ndindex(*kernel):
-        part = np.einsum("ngc...,gco->ngo...", split_x, split_w[_last(tap)])
+        part = np.einsum("ngc...,gco->ngo...", split_x, split_w[last_axes(tap)])
         places = tuple(
             slice(t * d, t * d + (n - 1) * s + 1, s)
             for t, d, n, s in zip(tap, dilations, x.shape[2:], strides, strict=True)
         )
-        y[_last(places)] += part
+        y[last_axes(places)] += part
     y = y.reshape(x.shape[0], groups * w.shape[1], *room)
     ends = [size - a for size, a in zip(full, after, strict=True)]
-    y = y[_last(tuple(slice(b, e) for b, e in zip(before, ends, strict=True)))]
+    y = y[last_axes(tuple(slice(b, e) for b, e in zip(before, ends, strict=True)))]
     if len(inputs) > 2:
         y = y + inputs[2].reshape(-1, *[1] * rank)
     return (y,)
 
 
-def _last(places: tuple[Any, ...]) -> Any:
+def last_axes(places: tuple[Any, ...]) -> Any:
     """An index of the last axes."""
     return cast(Any, (..., *places))
 
@@ -100,7 +100,7 @@ def conv(call: Call) -> Results:
     split = w.reshape(groups, -1, *w.shape[1:]).astype(y.dtype)
     for tap, (places, inside) in zip(np.ndindex(*w.shape[2:]), windows.taps(), strict=True):
         part = np.where(inside, _taken(x, places), 0).astype(y.dtype)
-        y += split[_last(tap)] @ part.reshape(x.shape[0], groups, w.shape[1], y.shape[-1])
+        y += split[last_axes(tap)] @ part.reshape(x.shape[0], groups, w.shape[1], y.shape[-1])
     result = y.reshape(x.shape[0], w.shape[0], *windows.counts)
     if call.input(2) is not None:
         result = result + call.input(2).reshape(-1, *[1] * rank)
