@@ -47,13 +47,16 @@ def qgemm(e: Expansion) -> str:
     a, b = e.input(0), e.input(3)
     a = e.transpose(a, 1, 0) if int(e.attribute("transA")) else a
     b = e.transpose(b, 1, 0) if int(e.attribute("transB")) else b
-    total = e.add(e.apply("MatMulInteger", a, b, e.input(2), e.input(5)), e.input(6))
+    total = e.apply("MatMulInteger", a, b, e.input(2), e.input(5))
     scale = e.apply("Mul", e.input(1), e.input(4))
+    total = e.cast(total, e.dtype(scale))
+    if e.input(6):
+        total = e.apply("Add", total, e.cast(e.input(6), e.dtype(scale)))
     if (alpha := float(e.attribute("alpha"))) != 1.0:
         scale = e.apply("Mul", scale, e.number(alpha, scale))
     if e.input(7):
         scale = e.newest("Div", scale, e.input(7))
-    y = e.apply("Mul", e.cast(total, e.dtype(scale)), scale)
+    y = e.apply("Mul", total, scale)
     if not e.input(7):
         return y
     return quantised(e, y, e.number(1.0, scale), e.input(8), e.dtype(e.input(0)))

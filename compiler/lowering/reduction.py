@@ -1,7 +1,7 @@
 """ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd -> `reduce`.
 
-A mean or maximum over the two spatial axes of an image, axes kept, is global pooling, which knows
-blocked layouts.
+Sums and extremes of whole numbers are kernels, too. A mean or maximum over the two spatial axes of
+an image, axes kept, is global pooling, which knows blocked layouts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilesmith.compiler.graph import Node
-from tilesmith.compiler.lower import is_computable, make_kernel, rules
+from tilesmith.compiler.lower import is_computable, make_kernel, typed_rules
 from tilesmith.compiler.onnx.access import axes
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.workload import ParameterValue, shape_text
@@ -27,7 +27,8 @@ _POOLS = {"mean": "average", "max": "max"}
 
 def _lower(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     info = rewriter.info(node.inputs[0])
-    if not is_computable(info) or not info.dims:
+    whole = info.known and info.dtype in ("int32", "int64") and info.elements > 0
+    if not (is_computable(info) or whole) or not info.dims:
         return None
     rank = len(info.dims)
     over = axes(node, rank, rewriter.constant)
@@ -35,7 +36,7 @@ def _lower(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
         return None
     over = over or tuple(range(rank))
     kind, keep = _KINDS[node.operator], int(node.attribute("keepdims", 1))
-    if rank == 4 and over == (2, 3) and keep and kind in _POOLS:
+    if not whole and rank == 4 and over == (2, 3) and keep and kind in _POOLS:
         n, c, h, w = info.dims
         pool: dict[str, ParameterValue] = {
             "kind": _POOLS[kind], "n": n, "c": c, "h": h, "w": w, "global": 1,
@@ -51,4 +52,4 @@ def _lower(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
 
 
 for _operator in _KINDS:
-    rules.register(_operator)(_lower)
+    typed_rules.register(_operator)(_lower)

@@ -51,6 +51,7 @@ class Reduce(Template):
         "reduce shape=4x1x1 kind=mean axes=1x2 epilogue=residual",
         "reduce shape=2x11x40 axes=1 keepdims=0 epilogue=bias",
         "reduce shape=3x50 kind=max axes=1 dtype=int64",
+        "reduce shape=3x50 axes=1 dtype=int32",
     )
     varying = (
         "reduce shape=[b]x3x[s] kind=max axes=2 keepdims=0 epilogue=relu",
@@ -96,7 +97,8 @@ class Reduce(Template):
         names: dict[str, Any] = {"mean": np.mean, "max": np.max, "min": np.min}
         names |= {"sum": np.sum, "product": np.prod}
         over, keep = self._axes(workload), bool(workload.integer("keepdims"))
-        return np.asarray(names[workload.text("kind")](inputs["x"], axis=over, keepdims=keep))
+        found = np.asarray(names[workload.text("kind")](inputs["x"], axis=over, keepdims=keep))
+        return found.astype(inputs["x"].dtype) if found.dtype.kind in "iu" else found
 
     def _merged(self, workload: Workload) -> tuple[tuple[Axis, ...], tuple[bool, ...]]:
         """Merged axes d0, d1, ... and which of them are reduced."""

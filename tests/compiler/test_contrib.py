@@ -79,7 +79,7 @@ def test_embeddings_are_added_and_normalised(placed: bool) -> None:
     names = ["words", "places", "kinds", "g", "b"]
     outputs = ("y", "m", "t") if placed else ("y", "m")
     check_node(
-        "EmbedLayerNormalization", inputs, constants=names, outputs=outputs, host=placed,
+        "EmbedLayerNormalization", inputs, constants=names, outputs=outputs,
         kinds={"m": onnx.TensorProto.INT32},
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.compiler.lowering_checks import check_both
 from tests.compiler.model_builder import expected, inputs_of, model_of, random
+from tilesmith.codegen.host import host_target
 from tilesmith.compiler.build import BuildOptions, build
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.search_space.target import load_target
@@ -71,3 +72,18 @@ def test_typed_chains(name: str) -> None:
     )  # fmt: skip
     graph = check_both(model)
     assert count is None or len(graph.nodes) == count
+
+
+@pytest.mark.parametrize("operator", ["ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_reductions_of_whole_numbers(operator: str, dtype: str) -> None:
+    over = "" if operator == "ReduceSum" else "<axes = [1]>"
+    given = ", axis" if operator == "ReduceSum" else ""
+    model = model_of(
+        f"g ({dtype}[3, 5, 4] x) => ({dtype}[3, 1, 4] y) {{ y = {operator}{over}(x{given}) }}",
+        **({"axis": np.array([1])} if given else {}),
+    )
+    executable = build(import_model(model), host_target())
+    x = np.random.default_rng(0).integers(-9, 9, (3, 5, 4)).astype(dtype)
+    np.testing.assert_array_equal(executable.run({"x": x})["y"], expected(model, {"x": x})["y"])
+    assert executable.report.host == 0
