@@ -190,11 +190,16 @@ class _Assembler:
         steps: list[Step] = []
         run: dict[str, int] = {}
         """What the kernels since the last host step write, and which step does."""
+        checked: set[tuple[str, tuple[int, ...]]] = set()
         for node in graph.nodes:
             if node.kind == "kernel":
                 checks = self._checks(node)
                 steps.append(self._kernel(node, self.settled.options[node]))
                 for name, check in checks.items():
+                    known = self._origin(name), check.extents
+                    if known in checked:
+                        continue
+                    checked.add(known)
                     # As early as can be: kernels that no check parts are one native call.
                     made = not run.keys().isdisjoint(self._sources(name))
                     first = len(steps) - 1 if made or not run else next(iter(run.values()))
@@ -249,6 +254,14 @@ class _Assembler:
         return (
             max((b for b in bounds if b is not None), default=None) if None not in bounds else None
         )
+
+    def _origin(self, name: str) -> str:
+        """The tensor whose elements a view shows, all of them."""
+        node = self.graph.producers.get(name)
+        if node is None or node.kind != "view":
+            return name
+        same = self.graph.info(node.inputs[0]).elements == self.graph.info(name).elements
+        return self._origin(node.inputs[0]) if same else name
 
     def _sources(self, name: str) -> set[str]:
         """The tensor and those that its bytes are parts or wholes of."""

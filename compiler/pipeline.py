@@ -28,6 +28,7 @@ from tilesmith.compiler.passes.joins import MakeJoins
 from tilesmith.compiler.passes.normalisation import RecogniseNormalisations
 from tilesmith.compiler.passes.padding import FoldPadding
 from tilesmith.compiler.passes.scales import MoveScales
+from tilesmith.compiler.passes.scattered_axes import ScatterInside
 from tilesmith.compiler.passes.selections import AddSelections
 from tilesmith.compiler.passes.transposed_joins import TransposeInside
 from tilesmith.compiler.passes.views import MakeViews
@@ -64,6 +65,7 @@ SIMPLIFICATIONS: tuple[Pass, ...] = (
 LOWERING: tuple[Pass, ...] = (
     MakeJoins(),
     LowerToKernels(),
+    ScatterInside(),
     FoldConstants(),
     FuseEpilogues(),
     LowerElementwise(),

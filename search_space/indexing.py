@@ -98,9 +98,9 @@ def flat(indices: Sequence[Expr], extents: Sequence[int]) -> Expr:
     return total
 
 
-def check_rows(workload: Workload, batch: int) -> None:
+def check_rows(workload: Workload, batch: int, lead: int = 0) -> None:
     """Shapes of data and of indices whose last axis names a place in the data's leading axes
-    (behind `batch` axes that both have)."""
+    (behind `batch` axes that both have, or `lead` axes that the data alone has)."""
     operator, shape, indices = workload.operator, workload.shape("shape"), workload.shape("indices")
     check_extents(operator, "shape", shape)
     check_extents(operator, "indices", indices)
@@ -109,10 +109,10 @@ def check_rows(workload: Workload, batch: int) -> None:
             f"operator '{operator}': shape={workload['shape']} and indices={workload['indices']} "
             f"do not begin with the same {batch} axes"
         )
-    if not 1 <= indices[-1] <= len(shape) - batch:
+    if not 1 <= indices[-1] <= len(shape) - batch - lead:
         raise WorkloadError(
             f"operator '{operator}': indices={workload['indices']} name places in {indices[-1]} "
-            f"axes; shape={workload['shape']} has {len(shape) - batch} of them"
+            f"axes; shape={workload['shape']} has {max(0, len(shape) - batch - lead)} of them"
         )
 
 

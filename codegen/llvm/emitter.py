@@ -26,6 +26,7 @@ from tilesmith.codegen.llvm.builder import Builder
 from tilesmith.codegen.llvm.indexing import IndexEmitter, elements
 from tilesmith.codegen.llvm.ir import INDEX, POINTER, VOID, Function, Module, Value, integer
 from tilesmith.codegen.llvm.loads import Lane, Memory
+from tilesmith.codegen.llvm.own_copies import copied_whole
 from tilesmith.codegen.llvm.registers import RegisterFile
 from tilesmith.codegen.llvm.threads import barrier_function, export
 from tilesmith.codegen.llvm.transposes import emit_tile, recognise
@@ -135,6 +136,15 @@ class FunctionEmitter:
     # -- the root: threads --------------------------------------------------------------------
     def _root(self, statement: Statement) -> None:
         """Root statements one after another, each shared out over the threads."""
+        copied = None if isinstance(statement, Sequence) else copied_whole(statement, self.program)
+        if copied is None or statement is self.program.body:
+            self._shared_out(statement)
+            return
+        pointers = [self.memory.pointers[buffer.name] for buffer in copied]
+        with self.builder.if_then(self.builder.icmp_unsigned("!=", *pointers)):
+            self._shared_out(statement)
+
+    def _shared_out(self, statement: Statement) -> None:
         match statement:
             case Allocate(buffer, body) if buffer.scope != "register":
                 offset = self.shared.take(self._bytes(buffer))

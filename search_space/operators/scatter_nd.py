@@ -2,6 +2,7 @@
 
     y = x;  y[indices[c, 0], indices[c, 1], ...] = updates[c]    in their order (reduction=none)
     y = x;  y[indices[c, 0], indices[c, 1], ...] += updates[c]   (add; mul, max, min likewise)
+    y = x;  y[l, indices[c, 0], ...] = updates[l, c]             for every l (lead=1)
 
 ONNX ScatterND, opset 18: the indices' last axis names a place in the data's leading axes. Negative
 indices count from the end, others out of range are clipped; a compiled model refuses them before it
@@ -46,6 +47,7 @@ class ScatterND(Template):
         Parameter("indices", "shape of the indices; the last axis is a place", text=True),
         REDUCTION,
         INDEX,
+        Parameter("lead", "axes before those that indices choose in, taken whole", 0, minimum=0),
     )
     examples = (
         "scatter_nd shape=5x7x33 indices=4x2",
@@ -54,14 +56,20 @@ class ScatterND(Template):
         "scatter_nd shape=19 indices=6x1 reduction=min dtype=int32",
         "scatter_nd shape=3x100 indices=7x1 reduction=max",
         "scatter_nd shape=4x5 indices=1 dtype=bool",
+        "scatter_nd shape=3x9x37 indices=2x1 lead=1",
+        "scatter_nd shape=2x3x5x4 indices=4x2 lead=1 reduction=add index=int32",
     )
 
     def check(self, workload: Workload) -> None:
-        check_rows(workload, 0)
+        check_rows(workload, 0, workload.integer("lead"))
 
     def _updates(self, workload: Workload) -> tuple[int, ...]:
         shape, indices = workload.shape("shape"), workload.shape("indices")
-        return (*indices[:-1], *shape[indices[-1] :])
+        lead = workload.integer("lead")
+        return (*shape[:lead], *indices[:-1], *shape[lead + indices[-1] :])
+
+    def _extents(self, workload: Workload) -> tuple[int, ...]:
+        return row_extents(workload, workload.integer("lead"))
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
         return (
@@ -74,37 +82,42 @@ class ScatterND(Template):
         return Operand("y", workload.shape("shape"), workload.dtype, "output")
 
     def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
-        return {"indices": row_extents(workload, 0)}
+        return {"indices": self._extents(workload)}
 
     def flops(self, workload: Workload) -> int:
         return product(self._updates(workload)) if workload.text("reduction") != "none" else 0
 
     def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-        indices, extents = inputs["indices"], row_extents(workload, 0)
-        places = tuple(wrapped(indices[..., k], extent) for k, extent in enumerate(extents))
+        indices, extents = inputs["indices"], self._extents(workload)
+        whole: list[Any] = [slice(None)] * workload.integer("lead")
+        places = (*whole, *(wrapped(indices[..., k], n) for k, n in enumerate(extents)))
         return combine(inputs["x"], places, inputs["updates"], workload.text("reduction"))
 
     def compute(self, workload: Workload) -> ComputeDefinition:
-        """Stages `base`, a copy of x, and `y` over elements t of a slice and places c."""
+        """Stages `base`, a copy of x, and `y` over leading axes l, elements t of a slice and places
+        c."""
         shape, indices = workload.shape("shape"), workload.shape("indices")
-        extents, count = row_extents(workload, 0), rows_of(indices, 0)
-        behind = product(shape[len(extents) :])
-        t, c = axis("t", behind), axis("c", count)
+        extents, count = self._extents(workload), rows_of(indices, 0)
+        lead = workload.integer("lead")
+        before, behind = product(shape[:lead]), product(shape[lead + len(extents) :])
+        around, t, c = axis("l", before), axis("t", behind), axis("c", count)
+        outer = (around.var,) if before > 1 else ()
         inner = (t.var,) if behind > 1 else ()
-        whole = (*extents, *((behind,) if behind > 1 else ()))
+        sides = ((before,) if before > 1 else ()), ((behind,) if behind > 1 else ())
+        whole = (*sides[0], *extents, *sides[1])
         written = Stage(
             "y",
-            (t,),
-            load("updates", c.var, *inner),
+            (around, t) if before > 1 else (t,),
+            load("updates", *outer, c.var, *inner),
             (c,),
             REDUCTIONS[workload.text("reduction")],
-            (*row_places(c.var, extents), *inner),
+            (*outer, *row_places(c.var, extents), *inner),
             tuple(map(as_expr, whole)),
             dtype=workload.dtype,
         )
         tensors = (
             Tensor("x", whole, workload.dtype),
             Tensor("indices", (product(indices),), workload.text("index")),
-            Tensor("updates", (count, behind) if inner else (count,), workload.dtype),
+            Tensor("updates", (*sides[0], count, *sides[1]), workload.dtype),
         )
         return ComputeDefinition(self.operator, tensors, (copied("x", written), written))

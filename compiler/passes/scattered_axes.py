@@ -1,0 +1,94 @@
+"""Writes along an inner axis: exporters bring the axis to the front, write, and bring it back.
+
+A cache of keys [heads, positions, features] is written at some positions. As three kernels it is
+moved twice; as one only what is written is moved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilesmith.compiler.graph import Graph, Node, kernel
+from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.passes.views import is_view
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.workload import ParameterValue, Workload, shape_text
+
+
+@dataclass(frozen=True)
+class ScatterInside(Pass):
+    """Rows are written where they are.
+
+        t = transpose(x, 1x0x2); s = scatter_nd(t, indices, u); y = transpose(s, 1x0x2)    before
+        y = scatter_nd(x, indices, transpose(u, 1x0x2), lead=1)                            after
+
+    Contract: a lowered graph in, elementwise operators may be waiting; same values out. Nothing
+    else reads what lies between.
+    """
+
+    name = "scatter-inside"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in graph.nodes:
+            if rewriter.alive(node):
+                _write_inside(rewriter, node)
+        return rewriter.finish()
+
+
+def _write_inside(rewriter: Rewriter, node: Node) -> None:
+    found = node.workload
+    if found is None or found.operator != "scatter_nd" or found.integer("lead"):
+        return
+    if len(found.shape("indices")) != 2 or found.shape("indices")[-1] != 1:
+        return
+    inward = _swap(rewriter.producer(node.inputs[0]))
+    after = rewriter.only_consumer(node.writes[0])
+    if inward is None or rewriter.only_consumer(inward.writes[0]) is not node:
+        return
+    outward = _swap(after)
+    assert inward.workload is not None
+    before, rows, behind = inward.workload.shape("shape")
+    if outward is None or outward.workload is None:
+        return
+    if outward.workload.shape("shape") != (rows, before, behind):
+        return
+    count = found.shape("indices")[0]
+    updates, made = _swapped(rewriter, node.inputs[2], (count, before, behind), found)
+    parameters = {
+        **dict(found.parameters), "shape": shape_text((before, rows, behind)), "lead": 1,
+    }  # fmt: skip
+    workload = replace(
+        found, parameters=tuple((name, parameters[name]) for name, _ in found.parameters)
+    )
+    operands = (inward.inputs[0], node.inputs[1], updates)
+    written = kernel(workload, operands, outward.writes[0], node.name)
+    rewriter.replace((inward, node, outward), *made, written)
+
+
+def _swap(node: Node | None) -> Node | None:
+    """A kernel that swaps the first two of three axes, else None."""
+    found = node.workload if node is not None else None
+    if found is None or found.operator != "transpose" or found.shape("perm") != (1, 0, 2):
+        return None
+    return node
+
+
+def _swapped(
+    rewriter: Rewriter, name: str, shape: tuple[int, ...], scatter: Workload
+) -> tuple[str, list[Node]]:
+    """Updates (count, before, behind) as (before, count, behind)."""
+    count, before, behind = shape
+    if count == 1 or before == 1:
+        return name, []
+    producer = rewriter.producer(name)
+    while producer is not None and is_view(producer) and not producer.attribute("offset", 0):
+        producer = rewriter.producer(producer.inputs[0])
+    swap = _swap(producer)
+    swapped = swap.workload.shape("shape") if swap is not None and swap.workload else ()
+    if swap is not None and swapped == (before, count, behind):
+        return swap.inputs[0], []
+    result = rewriter.add_tensor(name, scatter.dtype, (before, count, behind))
+    parameters: dict[str, ParameterValue] = {"shape": shape_text(shape), "perm": "1x0x2"}
+    workload = Workload.of("transpose", parameters, dtype=scatter.dtype)
+    return result, [kernel(workload, (name,), result, result)]
