@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.native.memory import aligned_bytes, aligned_copy
+from tilesmith.codegen.native.memory import aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.compiler.artifact import read_artifact, write_artifact
 from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.graph import TensorInfo
@@ -85,6 +85,13 @@ class Memory:
         if region == "held" and self.held is not None:
             return self.held
         return self.arena if region == "arena" else self.constants
+
+
+def own_aligned(array: NDArray[Any]) -> NDArray[Any]:
+    """A copy for the caller on a cache line: frameworks take such by DLPack as it lies there."""
+    made = aligned_empty(array.shape, array.dtype)
+    made[...] = array
+    return made
 
 
 def arena_of(recipe: Recipe) -> NDArray[np.uint8]:

@@ -30,7 +30,9 @@ from tilesmith.compiler.passes.padding import FoldPadding
 from tilesmith.compiler.passes.scales import MoveScales
 from tilesmith.compiler.passes.scattered_axes import ScatterInside
 from tilesmith.compiler.passes.selections import AddSelections
+from tilesmith.compiler.passes.spellings import UnifySpellings
 from tilesmith.compiler.passes.transposed_joins import TransposeInside
+from tilesmith.compiler.passes.transposes import SinkTransposes
 from tilesmith.compiler.passes.views import MakeViews
 from tilesmith.compiler.passes.volumes import FlattenVolumes
 from tilesmith.compiler.settling.chooser import Chooser
@@ -44,6 +46,7 @@ SIMPLIFICATIONS: tuple[Pass, ...] = (
     BytesAsNumbers(),
     Decompose(),
     StayNumbers(),
+    UnifySpellings(),
     Canonicalise(),
     TransposeInside(),
     MakeViews(),
@@ -51,6 +54,8 @@ SIMPLIFICATIONS: tuple[Pass, ...] = (
     FoldPadding(),
     RecogniseActivations(),
     RecogniseNormalisations(),
+    SinkTransposes(),
+    RemoveDeadCode(),
     ExpandBatchNorm(),
     MoveScales(),
     AddSelections(),

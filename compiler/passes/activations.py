@@ -91,6 +91,9 @@ def factors(rewriter: Rewriter, name: str, depth: int = 4) -> tuple[float, list[
     if constant is not None:
         return constant, []
     node = rewriter.producer(name)
+    if depth and node is not None and node.is_onnx("Neg"):
+        scale, tensors = factors(rewriter, node.inputs[0], depth - 1)
+        return -scale, tensors
     if depth and node is not None and node.is_onnx("Mul", "Div") and len(node.inputs) == 2:
         left = factors(rewriter, node.inputs[0], depth - 1)
         right = factors(rewriter, node.inputs[1], depth - 1)
@@ -145,6 +148,8 @@ def _gelu(rewriter: Rewriter, node: Node) -> tuple[str, str] | None:
         return None
     tensors = product[1]
     for x, gate in (tensors, tensors[::-1]):
+        if _is_complement(rewriter, gate, x):
+            return "gelu", x
         for inner, one in _pairs(rewriter, gate, "Add"):
             if not _near(rewriter, one, 1.0):
                 continue
@@ -154,6 +159,15 @@ def _gelu(rewriter: Rewriter, node: Node) -> tuple[str, str] | None:
             if tanh and _is_cubic(rewriter, tanh, x):
                 return "gelu_tanh", x
     return None
+
+
+def _is_complement(rewriter: Rewriter, gate: str, x: str) -> bool:
+    """gate == 1 - erf(-x / sqrt 2)"""
+    node = rewriter.producer(gate)
+    if node is None or not node.is_onnx("Sub") or not _near(rewriter, node.inputs[0], 1.0):
+        return False
+    erf = _argument(rewriter, node.inputs[1], "Erf")
+    return bool(erf) and _is_scaled(rewriter, erf or "", x, -math.sqrt(0.5))
 
 
 def _is_scaled(rewriter: Rewriter, name: str, x: str, scale: float) -> bool:

@@ -115,6 +115,12 @@ def is_elementwise(node: Node) -> bool:
     return node.workload is not None and node.workload.operator == "elementwise"
 
 
+def is_map(node: Node) -> bool:
+    """Whether it is an operator on one element each of operands that broadcast."""
+    internal = node.domain == INTERNAL_DOMAIN and node.operator in STEPS
+    return node.workload is None and (internal or node.is_onnx(*_FORMULAS))
+
+
 def formula_in(workload: Workload) -> Scalar:
     """What an elementwise workload computes."""
     return parse_formula(workload.text("expression"))

@@ -10,6 +10,7 @@ from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.onnx.access import axes, scalar, uniform
 from tilesmith.compiler.passes.activations import factors
+from tilesmith.compiler.passes.views import is_view
 from tilesmith.compiler.rewrite import Rewriter
 
 
@@ -27,7 +28,9 @@ class RecogniseNormalisations(Pass):
         e = Exp(Sub(x, ReduceMax(x))); y = Div(e, ReduceSum(e))                 before
         y = Softmax(x)                                                          after
 
-    All over the last axis.
+    All over the last axis; the variance of a layer normalisation may also be written as
+    max(0, mean(x x) - mean(x) mean(x)), and a maximum be taken before the rows were put in another
+    order.
 
     Contract: any graph in; float32 of known shape only; the new operators are of the newest opset
     (domain "tilesmith"); values equal up to roundings; dead code is left behind.
@@ -62,17 +65,32 @@ def _reduced(rewriter: Rewriter, name: str, operator: str) -> str | None:
     return node.inputs[0]
 
 
+def _origin(rewriter: Rewriter, name: str) -> str:
+    """The tensor whose elements `name` has in another order or shape."""
+    while (node := rewriter.producer(name)) is not None and (
+        node.is_onnx("Reshape", "Transpose") or (is_view(node) and not node.attribute("offset", 0))
+    ):
+        name = node.inputs[0]
+    return name
+
+
 def _softmax(rewriter: Rewriter, node: Node) -> None:
-    top = rewriter.producer(node.inputs[0])
-    if top is None or not top.is_onnx("Exp") or _reduced(
+    """What is subtracted from a row changes nothing: the maximum may be taken of the same elements
+    in another order of rows."""
+    power = rewriter.producer(node.inputs[0])
+    if power is None or not power.is_onnx("Exp") or _reduced(
         rewriter, node.inputs[1], "ReduceSum"
     ) != node.inputs[0]:  # fmt: skip
         return
-    shifted = rewriter.producer(top.inputs[0])
+    shifted = rewriter.producer(power.inputs[0])
     if shifted is None or not shifted.is_onnx("Sub"):
         return
-    x = shifted.inputs[0]
-    if _reduced(rewriter, shifted.inputs[1], "ReduceMax") == x:
+    x, top = shifted.inputs
+    highest = _reduced(rewriter, _origin(rewriter, top), "ReduceMax")
+    rows = (*rewriter.info(x).dims[:-1], 1)
+    if not highest or rewriter.info(top).shape != rows:
+        return
+    if _origin(rewriter, highest) == _origin(rewriter, x):
         rewriter.replace(
             node,
             Node("Softmax", (x,), node.outputs, node.name, INTERNAL_DOMAIN, attributes_of(axis=-1)),
@@ -89,9 +107,10 @@ def _normalisation(rewriter: Rewriter, node: Node) -> None:
         return
     for variance, small in (total.inputs, total.inputs[::-1]):
         epsilon = uniform(rewriter.constant, small)
+        whole = _uncentred(rewriter, source)
         squares = _reduced(rewriter, variance, "ReduceMean")
-        if epsilon is not None and squares and _is_square(rewriter, squares, source):
-            whole = _uncentred(rewriter, source)
+        centred = bool(squares) and _is_square(rewriter, squares or "", source)
+        if epsilon is not None and (centred or _is_variance(rewriter, variance, whole)):
             operator = "RMSNormalization" if whole is None else "LayerNormalization"
             _replace(rewriter, node, operator, whole or source, epsilon)
             return
@@ -104,6 +123,25 @@ def _uncentred(rewriter: Rewriter, name: str) -> str | None:
         return None
     x = subtraction.inputs[0]
     return x if _reduced(rewriter, subtraction.inputs[1], "ReduceMean") == x else None
+
+
+def _is_variance(rewriter: Rewriter, name: str, x: str | None) -> bool:
+    """Whether `name` is max(0, mean(x^2) - mean(x)^2)."""
+    node = rewriter.producer(name)
+    if node is not None and node.is_onnx("Relu"):
+        node = rewriter.producer(node.inputs[0])
+    if x is None or node is None or not node.is_onnx("Sub"):
+        return False
+    squares, mean = (_reduced(rewriter, node.inputs[0], "ReduceMean"), _squared(rewriter, node))
+    of_x = bool(squares) and _is_square(rewriter, squares or "", x)
+    return of_x and bool(mean) and _reduced(rewriter, mean, "ReduceMean") == x
+
+
+def _squared(rewriter: Rewriter, node: Node) -> str:
+    """m where a Sub subtracts m m."""
+    square = rewriter.producer(node.inputs[1])
+    mean = square.inputs[0] if square is not None and square.inputs else ""
+    return mean if mean and _is_square(rewriter, node.inputs[1], mean) else ""
 
 
 def _source_and_deviation(rewriter: Rewriter, node: Node) -> tuple[str, str]:
@@ -140,7 +178,7 @@ def _replace(rewriter: Rewriter, node: Node, operator: str, x: str, epsilon: flo
             break
         other = after.inputs[1] if after.inputs[0] == result else after.inputs[0]
         info = rewriter.info(other)
-        if rewriter.constant(other) is None or info.shape != (width,):
+        if info.shape != (width,) or info.dtype != "float32":
             break
         consumed.append(after)
         parameters.append(other)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.onnx.access import uniform
 from tilesmith.compiler.rewrite import Rewriter
@@ -34,7 +34,7 @@ class AddSelections(Pass):
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
         for node in rewriter.nodes():
-            if node.is_onnx("Softmax"):
+            if node.operator == "Softmax" and node.domain in ("", INTERNAL_DOMAIN):
                 _add(rewriter, node)
         return rewriter.finish()
 

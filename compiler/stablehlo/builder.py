@@ -221,11 +221,31 @@ class Builder:
         Args:
             dtype: of the result; of the first value, where left out.
         """
+        reshaped = self._before_reshape(values)
+        if reshaped is not None:
+            made = self.elementwise(operator, *reshaped, dtype=dtype, **attributes)
+            shape = np.broadcast_shapes(*(v.shape for v in values))
+            return self.reshape(made, shape)
         own = np.broadcast_shapes(*(v.own for v in values))
         shape = np.broadcast_shapes(*(v.shape for v in values))
         names = [v.name for v in values]
         made = self.add(operator, names, dtype or values[0].dtype, own, **attributes)
         return replace(made, shape=shape)
+
+    def _before_reshape(self, values: Sequence[Value]) -> list[Value] | None:
+        """The values with the one that is no single number as it was before it was reshaped."""
+        large = [i for i, v in enumerate(values) if np.prod(v.own) != 1]
+        if len(large) != 1 or not values[large[0]].whole:
+            return None
+        before = self.producer(values[large[0]].name)
+        if before is None or not before.is_onnx("Reshape"):
+            return None
+        source = self.value(before.inputs[0])
+        numbers = [v for i, v in enumerate(values) if i != large[0]]
+        if any(v.own or np.prod(v.shape) > np.prod(source.shape) for v in numbers):
+            return None
+        plain = (replace(v, shape=()) for v in values)
+        return [source if i == large[0] else v for i, v in enumerate(plain)]
 
     def full(self, value: Value) -> Value:
         """The value as a tensor of its whole shape."""
@@ -276,12 +296,25 @@ class Builder:
         if moving == sorted(moving):
             return self.reshape(value, shape)
         before = self.producer(value.name)
+        if before is not None and before.is_onnx("Reshape"):
+            squeezed = self._without_ones(value, order)
+            if squeezed is not None:
+                return self.reshape(squeezed, shape)
         if before is not None and before.is_onnx("Transpose"):
             first = before.attribute("perm")
             return self.transpose(
                 self.value(before.inputs[0]), tuple(first[axis] for axis in order)
             )
         return self.add("Transpose", [value.name], value.dtype, shape, perm=order)
+
+    def _without_ones(self, value: Value, order: Shape) -> Value | None:
+        """The transposed value without its axes of one element, where it is transposed already."""
+        kept = [axis for axis, extent in enumerate(value.shape) if extent > 1]
+        small = self.reshape(value, tuple(value.shape[axis] for axis in kept))
+        before = self.producer(small.name)
+        if before is None or not before.is_onnx("Transpose"):
+            return None
+        return self.transpose(small, [kept.index(axis) for axis in order if axis in kept])
 
     def broadcast(self, value: Value, shape: Shape, axes: Sequence[int]) -> Value:
         """Axis i of the value is axis `axes[i]` of the result, and repeated where that is

@@ -12,8 +12,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.native.memory import aligned_empty
-from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.executable import Executable, own_aligned
 from tilesmith.compiler.stablehlo.traced import BY_DLPACK, JaxModel, array_of
 from tilesmith.search_space.errors import ModelError
 
@@ -46,16 +45,9 @@ class CompiledFunction:
             name: _fitting(leaf, dtype)
             for name, leaf, dtype in zip(self.model.inputs, leaves, self.model.dtypes, strict=True)
         }
-        found = self.executable.run(given, _aligned)
+        found = self.executable.run(given, own_aligned)
         results = [_shared(array) for array in found.values()]
         return jax.tree_util.tree_unflatten(self.model.results, results)
-
-
-def _aligned(array: NDArray[Any]) -> NDArray[Any]:
-    """A copy that JAX takes as it lies in memory."""
-    made = aligned_empty(array.shape, array.dtype)
-    made[...] = array
-    return made
 
 
 def _shared(array: NDArray[Any]) -> jax.Array:

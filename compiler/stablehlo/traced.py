@@ -21,6 +21,7 @@ from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.stablehlo.importer import check_shapes
 from tilesmith.compiler.stablehlo.translator import Translation
 from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.target import HOST
 
 
 class JaxModel(FrontEndModel):
@@ -69,7 +70,7 @@ def _traced(
         return jax.core.eval_jaxpr(closed.jaxpr, constants, *values)
 
     traced = jax.jit(whole, keep_unused=True).trace(list(closed.consts), list(leaves))
-    lowered = traced.lower(lowering_platforms=("cpu",))
+    lowered = traced.lower(lowering_platforms=(HOST,))
     return closed.consts, lowered.compiler_ir("stablehlo"), shapes
 
 

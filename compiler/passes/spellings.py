@@ -1,0 +1,218 @@
+"""Operators that frameworks without them write in smaller ones: one spelling for later passes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.onnx.access import axes
+from tilesmith.compiler.rewrite import Rewriter
+
+
+@dataclass(frozen=True)
+class UnifySpellings(Pass):
+    """What is written in smaller operators gets the operator that ONNX has for it.
+
+        s = Max(x, -inf); m = Div(ReduceSum(s, [1]), 8); y = Max(m, 0)      before: x is 4 x 8
+        m = ReduceMean(x, [1]); y = Relu(m)                                 after
+
+    Likewise Clip of Min and Max, Sigmoid of 1 / (1 + exp(-x)), and a product in which a row's
+    factor is multiplied last becomes one in which it is first: x * (1/d * g) as (x * 1/d) * g.
+
+    Contract: any graph in; float32 only; same values, up to roundings; dead code is left behind.
+    """
+
+    name = "unify-spellings"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in rewriter.nodes():
+            rule = _RULES.get(node.operator)
+            if rule is None or not node.is_onnx(node.operator) or len(node.writes) != 1:
+                continue
+            result = rewriter.info(node.writes[0])
+            if result.known and result.dtype == "float32" and rewriter.shapes_known(node):
+                rule(rewriter, node)
+        return rewriter.finish()
+
+
+_Rule = Callable[[Rewriter, Node], None]
+
+
+def _number(rewriter: Rewriter, name: str) -> float | None:
+    """The one number of a constant that keeps the other operand's shape, infinite ones too."""
+    array = rewriter.constant(name)
+    if array is None or array.size != 1 or array.dtype != np.float32:
+        return None
+    return float(array.reshape(-1)[0])
+
+
+def _beside(rewriter: Rewriter, node: Node) -> tuple[str, float] | None:
+    """(x, number) of a binary operator on both, whichever comes first, that keeps x's shape."""
+    if len(node.inputs) != 2:
+        return None
+    for x, other in (node.inputs, node.inputs[::-1]):
+        number = _number(rewriter, other)
+        if number is not None and rewriter.info(x).shape == rewriter.info(node.writes[0]).shape:
+            return x, number
+    return None
+
+
+def _maximum(rewriter: Rewriter, node: Node) -> None:
+    found = _beside(rewriter, node)
+    if found is None:
+        return
+    x, number = found
+    if number == -math.inf:
+        rewriter.bypass(node, x)
+    elif number == 0.0:
+        rewriter.replace(node, Node("Relu", (x,), node.outputs, node.name))
+    else:
+        _clipped(rewriter, node, x, number)
+
+
+def _minimum(rewriter: Rewriter, node: Node) -> None:
+    found = _beside(rewriter, node)
+    if found is None:
+        return
+    x, number = found
+    if number == math.inf:
+        rewriter.bypass(node, x)
+    else:
+        _clipped(rewriter, node, x, number)
+
+
+def _clipped(rewriter: Rewriter, node: Node, x: str, bound: float) -> None:
+    """Min(Max(x, low), high), and the other way round, where low is not above high."""
+    before = rewriter.producer(x)
+    if before is None or rewriter.only_consumer(x) is not node or rewriter.captured(x):
+        return
+    if before.is_onnx("Relu"):
+        source, other = before.inputs[0], 0.0
+    elif before.is_onnx("Min" if node.operator == "Max" else "Max"):
+        inner = _beside(rewriter, before)
+        if inner is None:
+            return
+        source, other = inner
+    else:
+        return
+    if before.is_onnx("Relu") and node.operator == "Max":
+        return
+    low, high = (bound, other) if node.operator == "Max" else (other, bound)
+    if low <= high:
+        bounds = (
+            rewriter.add_constant(f"{node.writes[0]}.bound", np.array(n, np.float32), "float32")
+            for n in (low, high)
+        )
+        rewriter.replace((before, node), Node("Clip", (source, *bounds), node.outputs, node.name))
+
+
+# -- quotients ----------------------------------------------------------------------------------
+def _quotient(rewriter: Rewriter, node: Node) -> None:
+    if _number(rewriter, node.inputs[0]) == 1.0:
+        _sigmoid(rewriter, node, node.inputs[1])
+    else:
+        divisor = _number(rewriter, node.inputs[1])
+        if divisor:
+            _mean(rewriter, node, node.inputs[0], divisor)
+
+
+def _reciprocal(rewriter: Rewriter, node: Node) -> None:
+    _sigmoid(rewriter, node, node.inputs[0])
+
+
+def _sigmoid(rewriter: Rewriter, node: Node, divisor: str) -> None:
+    """1 / (1 + exp(-x))"""
+    total = rewriter.producer(divisor)
+    found = _beside(rewriter, total) if total is not None and total.is_onnx("Add") else None
+    power = rewriter.producer(found[0]) if found is not None and found[1] == 1.0 else None
+    if power is None or not power.is_onnx("Exp"):
+        return
+    minus = rewriter.producer(power.inputs[0])
+    if minus is not None and minus.is_onnx("Neg"):
+        rewriter.replace(node, Node("Sigmoid", minus.inputs, node.outputs, node.name))
+
+
+def _mean(rewriter: Rewriter, node: Node, total: str, divisor: float) -> None:
+    """A sum over axes, divided by how many were summed."""
+    views: list[Node] = []
+    reduction = rewriter.producer(total)
+    if reduction is not None and reduction.is_onnx("Reshape"):
+        views.append(reduction)
+        reduction = rewriter.producer(reduction.inputs[0])
+    if reduction is None or not reduction.is_onnx("ReduceSum"):
+        return
+    source, summed = rewriter.info(reduction.inputs[0]), rewriter.info(reduction.writes[0])
+    over = axes(reduction, len(source.dims), rewriter.constant) if source.known else None
+    if not over or not summed.known or rewriter.info(total).shape != rewriter.info(
+        node.writes[0]
+    ).shape:  # fmt: skip
+        return
+    if math.prod(source.dims[axis] for axis in over) != divisor:
+        return
+    if any(rewriter.only_consumer(name) is None for name in (total, reduction.writes[0])):
+        return
+    averaged = replace(reduction, operator="ReduceMean")
+    if rewriter.graph.opset < _AXES_ARE_AN_INPUT:
+        kept = dict(reduction.attributes) | {"axes": over}
+        averaged = replace(
+            averaged, inputs=reduction.inputs[:1], attributes=tuple(sorted(kept.items()))
+        )
+    if not views:
+        rewriter.replace((reduction, node), replace(averaged, outputs=node.outputs))
+        return
+    mean = rewriter.add_tensor(f"{reduction.writes[0]}.mean", summed.dtype, summed.dims)
+    rewriter.replace(
+        (reduction, *views, node),
+        replace(averaged, outputs=(mean,)),
+        replace(views[0], inputs=(mean, *views[0].inputs[1:]), outputs=node.outputs),
+    )
+
+
+_AXES_ARE_AN_INPUT = 18
+"""Opset from which ReduceMean takes its axes as ReduceSum does since 13."""
+
+
+# -- products -----------------------------------------------------------------------------------
+def _product(rewriter: Rewriter, node: Node) -> None:
+    share = _beside(rewriter, node)
+    if share is not None and share[1] and math.isclose(round(1 / share[1]), 1 / share[1]):
+        _mean(rewriter, node, share[0], float(round(1 / share[1])))
+        return
+    for x, factor in (node.inputs, node.inputs[::-1]):
+        scaled = rewriter.producer(factor)
+        if scaled is None or not scaled.is_onnx("Mul"):
+            continue
+        if rewriter.only_consumer(factor) is not node or rewriter.captured(factor):
+            continue
+        for inverse, scale in (scaled.inputs, scaled.inputs[::-1]):
+            if _is_of_rows(rewriter, inverse, x, scale):
+                info = rewriter.info(x)
+                first = rewriter.add_tensor(node.writes[0], info.dtype, info.dims)
+                rewriter.replace(
+                    (scaled, node),
+                    Node("Mul", (x, inverse), (first,), scaled.name),
+                    Node("Mul", (first, scale), node.outputs, node.name),
+                )
+                return
+
+
+def _is_of_rows(rewriter: Rewriter, inverse: str, x: str, scale: str) -> bool:
+    """Whether `inverse` is one number of each row of x, as an inverted deviation is, and `scale`
+    one of each column."""
+    node = rewriter.producer(inverse)
+    if node is None or not node.is_onnx("Reciprocal"):
+        return False
+    dims, width = rewriter.info(x).dims, rewriter.info(x).dims[-1:]
+    return rewriter.info(inverse).shape == (*dims[:-1], 1) and rewriter.info(scale).shape == width
+
+
+_RULES: dict[str, _Rule] = {
+    "Max": _maximum, "Min": _minimum, "Div": _quotient, "Reciprocal": _reciprocal,
+    "Mul": _product,
+}  # fmt: skip

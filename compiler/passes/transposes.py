@@ -1,0 +1,192 @@
+"""Transposes move down to where others undo them.
+
+Frameworks that keep channels last write each convolution between two transposes, as ONNX's has
+channels second; between two convolutions there are maps, sums and pools, which do not mind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of, view
+from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.onnx.access import axes
+from tilesmith.compiler.passes.elementwise import is_map
+from tilesmith.compiler.rewrite import Rewriter
+
+Order = tuple[int, ...]
+
+_REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd")
+
+
+@dataclass(frozen=True)
+class SinkTransposes(Pass):
+    """Transposes pass through what does not mind the order of axes, until two cancel.
+
+        y = Transpose(Relu(Add(Transpose(x, [0, 2, 3, 1]), b)), [0, 3, 1, 2])     before
+        y = Relu(Add(x, b'))                      b' is b, one number a channel    after
+
+    Through maps of one or several operands (all transposed alike, or constant, or a vector),
+    reductions, softmaxes of the last axis that stays last, and concatenations.
+
+    Contract: any graph in; same values out. A transpose with a reader that it cannot pass stays.
+    """
+
+    name = "sink-transposes"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in rewriter.nodes():
+            if node.kind != "host" or len(node.writes) != 1 or not rewriter.shapes_known(node):
+                continue
+            if node.is_onnx("Transpose"):
+                _compose(rewriter, node)
+            elif is_map(node):
+                _through_map(rewriter, node)
+            elif node.is_onnx(*_REDUCTIONS):
+                _through_reduction(rewriter, node)
+            elif node.operator == "Softmax" and node.domain in ("", INTERNAL_DOMAIN):
+                _through_softmax(rewriter, node)
+            elif node.is_onnx("Concat"):
+                _through_concat(rewriter, node)
+        return rewriter.finish()
+
+
+def _order(rewriter: Rewriter, name: str) -> Order | None:
+    """The permutation by which `name` is made, where its readers do not need it made."""
+    node = rewriter.producer(name)
+    if node is None or not node.is_onnx("Transpose") or not rewriter.shapes_known(node):
+        return None
+    if rewriter.is_output(name) or rewriter.captured(name):
+        return None
+    if not all(_lets_through(reader) for reader in rewriter.consumers(name)):
+        return None
+    rank = len(rewriter.info(name).dims)
+    return tuple(node.attribute("perm") or reversed(range(rank)))
+
+
+def _lets_through(node: Node) -> bool:
+    softmax = node.operator == "Softmax" and node.domain in ("", INTERNAL_DOMAIN)
+    return is_map(node) or softmax or node.is_onnx("Transpose", "Concat", *_REDUCTIONS)
+
+
+def _source(rewriter: Rewriter, name: str) -> str:
+    node = rewriter.producer(name)
+    assert node is not None
+    return node.inputs[0]
+
+
+def _inverse(order: Order) -> Order:
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
+def _compose(rewriter: Rewriter, node: Node) -> None:
+    first = _order(rewriter, node.inputs[0])
+    if first is None:
+        return
+    second = tuple(node.attribute("perm") or reversed(range(len(first))))
+    order = tuple(first[axis] for axis in second)
+    source = _source(rewriter, node.inputs[0])
+    if order == tuple(range(len(order))) and rewriter.bypass(node, source):
+        return
+    rewriter.replace(node, replace(node, inputs=(source,), attributes=attributes_of(perm=order)))
+
+
+def _moved(
+    rewriter: Rewriter, node: Node, inputs: Sequence[str], order: Order, *before: Node
+) -> None:
+    """Compute the node on `inputs`, and transpose what it gives."""
+    result = rewriter.info(node.writes[0])
+    dims = tuple(result.dims[axis] for axis in _inverse(order))
+    middle = rewriter.add_tensor(result.name, result.dtype, dims)
+    rewriter.replace(
+        node,
+        *before,
+        replace(node, inputs=tuple(inputs), outputs=(middle,)),
+        Node(
+            "Transpose", (middle,), node.outputs, f"{node.name}.transposed",
+            attributes=attributes_of(perm=order),
+        ),
+    )  # fmt: skip
+
+
+def _through_map(rewriter: Rewriter, node: Node) -> None:
+    shape = rewriter.info(node.writes[0]).dims
+    whole = [name for name in node.reads if rewriter.info(name).dims == shape]
+    orders = [order for name in whole if (order := _order(rewriter, name))]
+    if not orders or len(set(orders)) > 1:
+        return
+    order = orders[0]
+    inputs: list[str] = []
+    before: list[Node] = []
+    for name in node.inputs:
+        if name in whole and _order(rewriter, name) == order:
+            inputs.append(_source(rewriter, name))
+            continue
+        other = _untransposed(rewriter, name, order, before) if name else ""
+        if other is None:
+            return
+        inputs.append(other)
+    _moved(rewriter, node, inputs, order, *before)
+
+
+def _untransposed(rewriter: Rewriter, name: str, order: Order, before: list[Node]) -> str | None:
+    """A smaller operand as the transpose's source would broadcast it; None where elements of it
+    would move."""
+    info, value = rewriter.info(name), rewriter.constant(name)
+    if info.elements == 1:
+        return name
+    dims = (1,) * (len(order) - len(info.dims)) + info.dims
+    if value is not None:
+        moved = value.reshape(dims).transpose(_inverse(order))
+        return rewriter.add_constant(name, np.ascontiguousarray(moved), info.dtype)
+    if sum(extent > 1 for extent in dims) > 1:
+        return None
+    result = rewriter.add_tensor(name, info.dtype, tuple(dims[axis] for axis in _inverse(order)))
+    before.append(view(name, result))
+    return result
+
+
+def _through_reduction(rewriter: Rewriter, node: Node) -> None:
+    order = _order(rewriter, node.inputs[0])
+    if order is None:
+        return
+    over = axes(node, len(order), rewriter.constant)
+    if not over or not node.attribute("keepdims", 1):
+        return
+    listed = np.array(sorted(order[axis] for axis in over), np.int64)
+    source, kept = _source(rewriter, node.inputs[0]), dict(node.attributes)
+    if "axes" in kept:
+        kept["axes"] = tuple(int(axis) for axis in listed)
+        node = _with_attributes(rewriter, node, kept)
+        _moved(rewriter, node, (source,), order)
+    else:
+        places = rewriter.add_constant(f"{node.writes[0]}.axes", listed, "int64")
+        _moved(rewriter, node, (source, places), order)
+
+
+def _with_attributes(rewriter: Rewriter, node: Node, attributes: dict[str, object]) -> Node:
+    changed = replace(node, attributes=attributes_of(**attributes))
+    rewriter.replace(node, changed)
+    return changed
+
+
+def _through_softmax(rewriter: Rewriter, node: Node) -> None:
+    order = _order(rewriter, node.inputs[0])
+    last = -1 if order is None else len(order) - 1
+    if order is None or order[last] != last or node.attribute("axis", -1) not in (-1, last):
+        return
+    _moved(rewriter, node, (_source(rewriter, node.inputs[0]),), order)
+
+
+def _through_concat(rewriter: Rewriter, node: Node) -> None:
+    orders = {_order(rewriter, name) for name in node.inputs}
+    order = orders.pop()
+    if orders or order is None:
+        return
+    axis = order[int(node.attribute("axis", 0)) % len(order)]
+    node = _with_attributes(rewriter, node, {"axis": axis})
+    _moved(rewriter, node, [_source(rewriter, name) for name in node.inputs], order)
