@@ -16,10 +16,11 @@ def index_fault(indices: NDArray[Any], extents: Sequence[int]) -> str | None:
     """
     if not indices.size:
         return None
-    columns = indices.reshape(-1, len(extents))
-    pairs = zip(extents, columns.min(axis=0), columns.max(axis=0), strict=True)
-    for extent, *ends in pairs:
-        for index in map(int, ends):
+    least = min(extents)  # in most cases one look at all of them is enough
+    if -least <= int(indices.min()) and int(indices.max()) < least:
+        return None
+    for extent, column in zip(extents, indices.reshape(-1, len(extents)).T, strict=True):
+        for index in (int(column.min()), int(column.max())):
             if not -extent <= index < extent:
                 return (
                     f"takes index {index} of an axis with {extent} entries; "

@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilesmith.codegen.llvm.builder import Builder
-from tilesmith.codegen.llvm.indexing import CompiledAccess, IndexEmitter, compile_access
+from tilesmith.codegen.llvm.gathers import Places, gather, offsets, places_of
+from tilesmith.codegen.llvm.indexing import (
+    CompiledAccess,
+    IndexEmitter,
+    compile_access,
+    compile_index,
+)
 from tilesmith.codegen.llvm.ir import (
     BOOL,
     FLOAT,
@@ -31,7 +37,9 @@ from tilesmith.codegen.llvm.ir import (
 )
 from tilesmith.codegen.llvm.registers import RegisterFile
 from tilesmith.codegen.llvm.types import element_type, suffix
+from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.ir.expression import Expr
 from tilesmith.search_space.ir.program import Buffer
 from tilesmith.search_space.ir.scalar import Load
 
@@ -191,6 +199,10 @@ class LoadEmitter:
         """Strided and irregular accesses: from a window of two vectors, or lane by lane."""
         assert lane is not None
         plain = self.compiled(access, None)
+        picked = places_of(plain.offset, lane.variable)
+        dtype = self.memory.buffers[access.buffer].dtype
+        if picked is not None and mask is lane.bits is None and size_of(dtype) >= 4:
+            return self._gather(access.buffer, picked, lane)
         places: list[tuple[int, tuple[tuple[Value, int], ...]]] = []
         for position in range(lane.active):
             self.index.environment[lane.variable] = position
@@ -202,6 +214,25 @@ class LoadEmitter:
         if near and once and all(runtime == places[0][1] for _, runtime in places):
             return self._load_window(access.buffer, lane, mask, numbers, places[0][1])
         return self._load_each(access.buffer, lane, mask, places)
+
+    def _gather(self, buffer: str, picked: Places, lane: Lane) -> Value:
+        """Elements at places that a vector of indices names."""
+
+        def load(tensor: str, index: Expr) -> Value:
+            return self._indices(tensor, index, lane)
+
+        found = offsets(picked, lane.width, self.index, load, self.splat)
+        base, dtype = self.memory.pointers[buffer], self.memory.buffers[buffer].dtype
+        return gather(self.builder, base, dtype, found, self.mask(lane, None))
+
+    def _indices(self, tensor: str, index: Expr, lane: Lane) -> Value:
+        """The integers of a tensor that lanes read one after the other, as 64 bits."""
+        self.index.environment[lane.variable] = 0
+        number, runtime = self.index.split(compile_index(index))
+        address = self.pointer(tensor, number, runtime)
+        found = self._load_at(tensor, address, lane, None)
+        kind = vector(INDEX, lane.width)
+        return found if found.type is kind else self.builder.convert("sext", found, kind)
 
     def _load_window(
         self,
