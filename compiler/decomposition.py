@@ -20,7 +20,7 @@ from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.lower import is_computable
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import VerificationError
+from tilesmith.search_space.errors import ModelError, VerificationError
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.workload import Workload, shape_text
 
@@ -248,6 +248,9 @@ def take_apart(
 
     Args:
         typed: whether rules look at element types themselves; else one result of float32 is.
+
+    Raises:
+        ModelError: the node's operands do not go together.
     """
     if node.kind != "host" or node.domain not in ("", INTERNAL_DOMAIN):
         return None
@@ -259,7 +262,13 @@ def take_apart(
     if not typed and (len(infos) != 1 or not is_computable(infos[0])):
         return None
     composer = Composer(rewriter, node)
-    result = rules[node.operator](composer, node)
+    try:
+        result = rules[node.operator](composer, node)
+    except (ValueError, IndexError, ZeroDivisionError) as error:
+        shapes = ", ".join(shape_text(rewriter.info(name).dims) for name in node.reads)
+        raise ModelError(
+            f"{node.describe()} cannot be computed of inputs of shapes {shapes}: {error}"
+        ) from error
     if result is None:
         return None
     results = (result,) if isinstance(result, str) else result

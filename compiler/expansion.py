@@ -180,7 +180,7 @@ class Expansion:
 
     def dims(self, name: str) -> tuple[int, ...]:
         """A tensor's shape; raises `ModelError` where only running the model tells it."""
-        shape = self._reading.tensors[name].shape
+        shape = self._info(name).shape
         if shape is None:
             raise self.wrong(
                 f"the shape of '{name}' is not known before the model runs; export the model with "
@@ -192,7 +192,12 @@ class Expansion:
         return len(self.dims(name))
 
     def dtype(self, name: str) -> str:
-        return self._reading.tensors[name].dtype
+        return self._info(name).dtype
+
+    def _info(self, name: str) -> TensorInfo:
+        if not name:
+            raise self.wrong("an input is left out that it has to have")
+        return self._reading.tensors[name]
 
     def value(self, name: str) -> NDArray[Any] | None:
         """A tensor's value, None if it is not constant."""
@@ -262,9 +267,21 @@ class Expansion:
         while inputs and not inputs[-1]:
             inputs.pop()
         stated = attributes_of(**attributes)
+        self._check_given(operator, inputs)
         node = Node(operator, tuple(inputs), tuple(names), self.node.name, domain, stated)
         self._reading.take(node)
         return names
+
+    def _check_given(self, operator: str, inputs: Sequence[str]) -> None:
+        """Raise `ModelError` where a part lacks what it needs, for the node lacks it."""
+        if not onnx.defs.has(operator):
+            return
+        schema = onnx.defs.get_schema(operator)
+        optional = onnx.defs.OpSchema.FormalParameterOption.Optional
+        pairs = zip(schema.inputs, inputs, strict=False)
+        blank = any(not name and formal.option != optional for formal, name in pairs)
+        if blank or len(inputs) < schema.min_input:
+            raise self.wrong("an input is left out that it has to have")
 
     def _name(self) -> str:
         return self._reading.unused(f"{self.node.writes[0]}.part")
