@@ -1,25 +1,14 @@
-"""Numbers of elements that are known at run time only, as values to compute with.
-
-A mean divides by how many elements it is of. Where that is a number it is folded into the code;
-where it varies with sizes, a stage counts.
-"""
+"""Numbers of elements that are known at run time only, as values to compute with."""
 
 from __future__ import annotations
 
 from tilesmith.search_space.ir.expression import ExprLike, as_expr
-from tilesmith.search_space.ir.scalar import Const, Scalar, call, load
-from tilesmith.search_space.scheduling.compute import Stage, axis
-
-COUNT, SHARE = "elements", "share"
-"""Names of the stages that count, and divide one by the count."""
+from tilesmith.search_space.ir.scalar import Const, Index, Scalar, call
 
 
-def share_of(count: ExprLike) -> tuple[tuple[Stage, ...], Scalar]:
-    """Stages to put before others (none where the count is a number), and the value 1 / count."""
+def share_of(count: ExprLike) -> Scalar:
+    """1 / count, which a mean is multiplied by: folded into the code unless it varies."""
     number = as_expr(count).constant
     if number is not None:
-        return (), Const(1.0 / number)
-    one, k = axis("one", 1), axis("counted", count)
-    counted = Stage(COUNT, (one,), Const(1.0), (k,), "sum")
-    share = Stage(SHARE, (one,), call("reciprocal", load(COUNT, one.var)))
-    return (counted, share), load(SHARE, 0)
+        return Const(1.0 / number)
+    return call("reciprocal", call("to_float32", Index(as_expr(count))))

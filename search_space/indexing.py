@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents, product
-from tilesmith.search_space.ir.expression import Expr, as_expr, element
+from tilesmith.search_space.ir.expression import Expr, ExprLike, as_expr, element
 from tilesmith.search_space.ir.scalar import load
 from tilesmith.search_space.parameter import Parameter
 from tilesmith.search_space.scheduling.compute import Axis, Stage, axis
@@ -82,7 +82,7 @@ def check_elements(workload: Workload) -> None:
 
 def element_places(workload: Workload) -> tuple[tuple[Axis, ...], tuple[Expr, ...]]:
     """Axes d0, d1, ... over the indices, and the place in the data that each of them names."""
-    shape, extents = workload.shape("shape"), workload.shape("indices")
+    shape, extents = workload.extents("shape"), workload.extents("indices")
     axes = tuple(axis(f"d{a}", extent) for a, extent in enumerate(extents))
     places = [a.var for a in axes]
     position = workload.integer("axis")
@@ -90,7 +90,7 @@ def element_places(workload: Workload) -> tuple[tuple[Axis, ...], tuple[Expr, ..
     return axes, tuple(places)
 
 
-def flat(indices: Sequence[Expr], extents: Sequence[int]) -> Expr:
+def flat(indices: Sequence[Expr], extents: Sequence[ExprLike]) -> Expr:
     """The row-major number of an element."""
     total = as_expr(0)
     for index, extent in zip(indices, extents, strict=True):
@@ -121,12 +121,27 @@ def row_extents(workload: Workload, batch: int) -> tuple[int, ...]:
     return workload.shape("shape")[batch : batch + workload.shape("indices")[-1]]
 
 
-def row_places(row: Expr, extents: Sequence[int]) -> tuple[Expr, ...]:
+def varying_row_extents(workload: Workload, batch: int) -> tuple[ExprLike, ...]:
+    """The same where they may vary; how many there are does not.
+
+    Raises:
+        WorkloadError: it does.
+    """
+    count = workload.extents("indices")[-1]
+    if not isinstance(count, int):
+        raise WorkloadError(
+            f"operator '{workload.operator}': indices={workload['indices']} name places in a "
+            "number of axes that varies; the last extent has to be a number"
+        )
+    return workload.extents("shape")[batch : batch + count]
+
+
+def row_places(row: Expr, extents: Sequence[ExprLike]) -> tuple[Expr, ...]:
     """The place that row number `row` of the indices names."""
     count = len(extents)
     return tuple(element("indices", row * count + k, extent) for k, extent in enumerate(extents))
 
 
-def rows_of(indices: Sequence[int], batch: int) -> int:
+def rows_of(indices: Sequence[ExprLike], batch: int) -> ExprLike:
     """How many places indices of this shape name in each batch."""
     return product(indices[batch:-1])

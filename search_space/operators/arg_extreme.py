@@ -33,7 +33,7 @@ class ArgExtreme(Template):
     operator = "arg_extreme"
     summary = "index of the largest or smallest element along one axis"
     parameters = (
-        Parameter("shape", "of the input, e.g. 4x32000", text=True),
+        Parameter("shape", "of the input, e.g. 4x32000", text=True, varies=True),
         Parameter("kind", "which element", "max", choices=("max", "min")),
         Parameter("axis", "looked along", 0, minimum=0),
         Parameter("last", "1 gives the last of equal ones, 0 the first", 0, minimum=0),
@@ -48,6 +48,7 @@ class ArgExtreme(Template):
         "arg_extreme shape=7x50 axis=1 dtype=int64",
         "arg_extreme shape=3x1x19 axis=1 dtype=int32",
     )
+    varying = ("arg_extreme shape=[b]x[s] axis=1", "arg_extreme shape=[b]x[s]x20 axis=1 last=1")
 
     def check(self, workload: Workload) -> None:
         shape = workload.shape("shape")
@@ -64,10 +65,10 @@ class ArgExtreme(Template):
             )
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.shape("shape"), workload.dtype),)
+        return (Operand("x", workload.extents("shape"), workload.dtype),)
 
     def output(self, workload: Workload) -> Operand:
-        shape, position = workload.shape("shape"), workload.integer("axis")
+        shape, position = workload.extents("shape"), workload.integer("axis")
         kept = (1,) if workload.integer("keepdims") else ()
         return Operand("y", (*shape[:position], *kept, *shape[position + 1 :]), "int64", "output")
 
@@ -91,10 +92,10 @@ class ArgExtreme(Template):
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """Stages m, p (int32) and y over rows o, elements k (and neighbours t)."""
-        shape, position = workload.shape("shape"), workload.integer("axis")
+        shape, position = workload.extents("shape"), workload.integer("axis")
         before, behind = product(shape[:position]), product(shape[position + 1 :])
         o, k = axis("o", before), axis("k", shape[position])
-        rest = (axis("t", behind),) if behind > 1 else ()
+        rest = () if behind == 1 else (axis("t", behind),)
         row, kind = (o, *rest), workload.text("kind")
         one = tuple(a.var for a in row)
         x = load("x", o.var, k.var, *one[1:])

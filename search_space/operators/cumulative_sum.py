@@ -28,7 +28,7 @@ class CumulativeSum(Template):
     operator = "cumulative_sum"
     summary = "running sums along one axis"
     parameters = (
-        Parameter("shape", "of input and output, e.g. 4x2048", text=True),
+        Parameter("shape", "of input and output, e.g. 4x2048", text=True, varies=True),
         Parameter("axis", "added along", 0, minimum=0),
         Parameter("exclusive", "1 leaves an element out of its own sum", 0, minimum=0),
         Parameter("reverse", "1 begins at the end", 0, minimum=0),
@@ -40,6 +40,7 @@ class CumulativeSum(Template):
         "cumulative_sum shape=19x33 reverse=1 dtype=int64",
         "cumulative_sum shape=1009 dtype=int32",
     )
+    varying = ("cumulative_sum shape=[b]x[s] axis=1", "cumulative_sum shape=[s]x[n] exclusive=1")
 
     def check(self, workload: Workload) -> None:
         shape = workload.shape("shape")
@@ -51,10 +52,10 @@ class CumulativeSum(Template):
             )
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        return (Operand("x", workload.shape("shape"), workload.dtype),)
+        return (Operand("x", workload.extents("shape"), workload.dtype),)
 
     def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.shape("shape"), workload.dtype, "output")
+        return Operand("y", workload.extents("shape"), workload.dtype, "output")
 
     def flops(self, workload: Workload) -> int:
         return product(workload.shape("shape"))
@@ -70,12 +71,12 @@ class CumulativeSum(Template):
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """One stage `y`, a scan over elements k of rows o (and neighbours t)."""
-        shape, position = workload.shape("shape"), workload.integer("axis")
+        shape, position = workload.extents("shape"), workload.integer("axis")
         before, length, behind = (
             product(shape[:position]), shape[position], product(shape[position + 1 :])
         )  # fmt: skip
         o, k = axis("o", before), axis("k", length)
-        rest = (axis("t", behind),) if behind > 1 else ()
+        rest = () if behind == 1 else (axis("t", behind),)
         place = length - 1 - k.var if workload.integer("reverse") else k.var
         indices = (o.var, place, *(a.var for a in rest))
         whole = (before, length, *((behind,) if rest else ()))

@@ -33,8 +33,8 @@ class GatherElements(Template):
     operator = "gather_elements"
     summary = "elements picked by index along an axis"
     parameters = (
-        Parameter("shape", "of the data, e.g. 12x128x64", text=True),
-        Parameter("indices", "shape of the indices, of as many axes", text=True),
+        Parameter("shape", "of the data, e.g. 12x128x64", text=True, varies=True),
+        Parameter("indices", "shape of the indices, of as many axes", text=True, varies=True),
         Parameter("axis", "picked along", 0, minimum=0),
         INDEX,
     )
@@ -45,18 +45,22 @@ class GatherElements(Template):
         "gather_elements shape=17 indices=40",
         "gather_elements shape=3x1 indices=2x1 dtype=bool",
     )
+    varying = (
+        "gather_elements shape=[b]x[s] indices=[b]x5 axis=1",
+        "gather_elements shape=5x[s]x20 indices=5x[t]x20 axis=1 index=int32",
+    )
 
     def check(self, workload: Workload) -> None:
         check_elements(workload)
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
         return (
-            Operand("x", workload.shape("shape"), workload.dtype),
-            Operand("indices", workload.shape("indices"), workload.text("index")),
+            Operand("x", workload.extents("shape"), workload.dtype),
+            Operand("indices", workload.extents("indices"), workload.text("index")),
         )
 
     def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.shape("indices"), workload.dtype, "output")
+        return Operand("y", workload.extents("indices"), workload.dtype, "output")
 
     def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
         return {"indices": (workload.shape("shape")[workload.integer("axis")],)}
@@ -74,9 +78,9 @@ class GatherElements(Template):
         """One stage `y` over the indices' axes d0, d1, ..."""
         axes, places = element_places(workload)
         tensors = (
-            Tensor("x", workload.shape("shape"), workload.dtype, workload.is_constant("x")),
+            Tensor("x", workload.extents("shape"), workload.dtype, workload.is_constant("x")),
             Tensor(
-                "indices", (product(workload.shape("indices")),), workload.text("index"),
+                "indices", (product(workload.extents("indices")),), workload.text("index"),
                 workload.is_constant("indices"),
             ),
         )  # fmt: skip

@@ -20,6 +20,7 @@ from tilesmith.search_space.indexing import (
     row_extents,
     row_places,
     rows_of,
+    varying_row_extents,
     wrapped,
 )
 from tilesmith.search_space.ir.scalar import load
@@ -35,8 +36,8 @@ class GatherND(Template):
     operator = "gather_nd"
     summary = "slices picked by places in several axes"
     parameters = (
-        Parameter("shape", "of the data, e.g. 2x16x16x64", text=True),
-        Parameter("indices", "shape of the indices; the last axis is a place", text=True),
+        Parameter("shape", "of the data, e.g. 2x16x16x64", text=True, varies=True),
+        Parameter("indices", "shape of the indices; last, a place", text=True, varies=True),
         Parameter("batch", "leading axes that data and indices have in common", 0, minimum=0),
         INDEX,
     )
@@ -46,19 +47,24 @@ class GatherND(Template):
         "gather_nd shape=5x7 indices=2x19x2 dtype=int64",
         "gather_nd shape=19 indices=1",
     )
+    varying = (
+        "gather_nd shape=[b]x[s]x20 indices=[n]x2",
+        "gather_nd shape=[b]x[s]x7 indices=[b]x4x1 batch=1 index=int32",
+    )
 
     def check(self, workload: Workload) -> None:
         check_rows(workload, workload.integer("batch"))
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
         return (
-            Operand("x", workload.shape("shape"), workload.dtype),
-            Operand("indices", workload.shape("indices"), workload.text("index")),
+            Operand("x", workload.extents("shape"), workload.dtype),
+            Operand("indices", workload.extents("indices"), workload.text("index")),
         )
 
     def output(self, workload: Workload) -> Operand:
-        shape, indices = workload.shape("shape"), workload.shape("indices")
-        behind = shape[workload.integer("batch") + indices[-1] :]
+        shape, indices = workload.extents("shape"), workload.extents("indices")
+        batch = workload.integer("batch")
+        behind = shape[batch + len(varying_row_extents(workload, batch)) :]
         return Operand("y", (*indices[:-1], *behind), workload.dtype, "output")
 
     def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
@@ -78,12 +84,12 @@ class GatherND(Template):
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """One stage `y` over batches b, places c and (if a slice is longer than one) t."""
-        shape, indices = workload.shape("shape"), workload.shape("indices")
+        shape, indices = workload.extents("shape"), workload.extents("indices")
         batch = workload.integer("batch")
-        extents, count = row_extents(workload, batch), rows_of(indices, batch)
+        extents, count = varying_row_extents(workload, batch), rows_of(indices, batch)
         before, behind = product(shape[:batch]), product(shape[batch + len(extents) :])
         b, c = axis("b", before), axis("c", count)
-        rest = (axis("t", behind),) if behind > 1 else ()
+        rest = () if behind == 1 else (axis("t", behind),)
         places = row_places(b.var * count + c.var, extents)
         picked = load("x", b.var, *places, *(a.var for a in rest))
         tensors = (

@@ -109,8 +109,8 @@ class LayerNorm(Template):
         rows, length = self._rows(workload)
         r, k = axis("r", rows), axis("k", length)
         centred: Scalar = load("x", r.var, k.var)
-        counted, share = share_of(length)
-        stages = [*counted]
+        share = share_of(length)
+        stages = []
         if not workload["rms"]:
             stages.append(Stage("total", (r,), centred, (k,), "sum"))
             mean = call("multiply", load("total", r.var), share)

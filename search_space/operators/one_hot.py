@@ -30,7 +30,7 @@ class OneHot(Template):
     operator = "one_hot"
     summary = "rows that are on at one index and off elsewhere"
     parameters = (
-        Parameter("indices", "shape of the indices, e.g. 2x128", text=True),
+        Parameter("indices", "shape of the indices, e.g. 2x128", text=True, varies=True),
         Parameter("depth", "entries of the new axis"),
         Parameter("axis", "where the new axis stands in the output", 0, minimum=0),
         INDEX,
@@ -41,6 +41,7 @@ class OneHot(Template):
         "one_hot indices=2x7 depth=8 index=int32 dtype=bool axis=2",
         "one_hot indices=scalar depth=17",
     )
+    varying = ("one_hot indices=[b]x[s] depth=19 axis=2", "one_hot indices=[n] depth=5")
 
     def check(self, workload: Workload) -> None:
         indices = workload.shape("indices")
@@ -55,11 +56,11 @@ class OneHot(Template):
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
         return (
             Operand("values", (2,), workload.dtype),
-            Operand("indices", workload.shape("indices"), workload.text("index")),
+            Operand("indices", workload.extents("indices"), workload.text("index")),
         )
 
     def output(self, workload: Workload) -> Operand:
-        indices, position = workload.shape("indices"), workload.integer("axis")
+        indices, position = workload.extents("indices"), workload.integer("axis")
         shape = (*indices[:position], workload.integer("depth"), *indices[position:])
         return Operand("y", shape, workload.dtype, "output")
 
@@ -76,11 +77,11 @@ class OneHot(Template):
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """One stage `y` over indices o, entries d and (if there are any behind) indices i."""
-        indices, depth = workload.shape("indices"), workload.integer("depth")
+        indices, depth = workload.extents("indices"), workload.integer("depth")
         position = workload.integer("axis")
         before, behind = product(indices[:position]), product(indices[position:])
         o, d = axis("o", before), axis("d", depth)
-        rest = (axis("i", behind),) if behind > 1 else ()
+        rest = () if behind == 1 else (axis("i", behind),)
         dtype = workload.text("index")
         index = load("indices", o.var, *(a.var for a in rest))
         wanted = call("where", call("less", index, 0), call("add", index, depth), index)

@@ -125,9 +125,7 @@ class Reduce(Template):
         if kind == "mean" or workload.epilogue:
             value: Scalar = load("total", *indices)
             if kind == "mean":
-                counted, share = share_of(product([a.extent for a in over]))
-                stages = [*counted, *stages]
-                value = call("multiply", value, share)
+                value = call("multiply", value, share_of(product([a.extent for a in over])))
             last = (self.output(workload).extents or (1,))[-1]
             channel = mod(indices[-1], last, {kept[-1].name: kept[-1].extent - 1})
             value = epilogue_value(self, workload, indices, value, channel)

@@ -28,7 +28,9 @@ class Trilu(Template):
     operator = "trilu"
     summary = "upper or lower triangles of matrices"
     parameters = (
-        Parameter("shape", "of input and output, matrices last, e.g. 12x128x128", text=True),
+        Parameter(
+            "shape", "of input and output, matrices last, e.g. 12x128x128", text=True, varies=True
+        ),
         Parameter("upper", "1 keeps the upper triangle, 0 the lower", 1, minimum=0),
         Parameter("k", "the diagonal where the triangle begins", 0, minimum=-(1 << 31)),
         Parameter("dynamic", "1 reads k from an int64 operand", 0, minimum=0),
@@ -40,6 +42,7 @@ class Trilu(Template):
         "trilu shape=5x40 upper=0 dynamic=1",
         "trilu shape=7x19 k=100 dtype=bool",
     )
+    varying = ("trilu shape=[b]x[s]x[s]", "trilu shape=[s]x[t] upper=0 dynamic=1")
 
     def check(self, workload: Workload) -> None:
         shape = workload.shape("shape")
@@ -51,11 +54,11 @@ class Trilu(Template):
             )
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        x = Operand("x", workload.shape("shape"), workload.dtype)
+        x = Operand("x", workload.extents("shape"), workload.dtype)
         return (x, Operand("k", (), "int64")) if workload.integer("dynamic") else (x,)
 
     def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.shape("shape"), workload.dtype, "output")
+        return Operand("y", workload.extents("shape"), workload.dtype, "output")
 
     def flops(self, workload: Workload) -> int:
         return 0
@@ -69,7 +72,7 @@ class Trilu(Template):
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """One stage `y` over matrices b, rows i and columns j."""
-        *outer, rows, columns = workload.shape("shape")
+        *outer, rows, columns = workload.extents("shape")
         b, i, j = axis("b", product(outer)), axis("i", rows), axis("j", columns)
         x = load("x", b.var, i.var, j.var)
         distance = j.var - i.var

@@ -6,7 +6,6 @@ Rows that are short are unrolled, in registers.
 
 from __future__ import annotations
 
-from tilesmith.search_space.counts import COUNT, SHARE
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import schedules
@@ -70,8 +69,6 @@ class CpuLayerNorm(CpuScheduler):
             schedule = schedule.split("y", "kv", var("unroll"), "kt", "ki")
             schedule = schedule.reorder("y", ("ro", "kt", "r", "ki", "lane")).unroll("y", "ki")
         for stage in schedule.compute.stages[:-1]:
-            if stage.name in (COUNT, SHARE):
-                continue
             name, place = stage.name, ("y", "ro")
             if stage.reducer is not None:
                 accumulators = var("accumulators")
