@@ -20,7 +20,7 @@ from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.lower import is_computable
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import ModelError, VerificationError
+from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.workload import Workload, shape_text
 
@@ -193,9 +193,9 @@ class Composer:
     def _check(self, result: str, output: str) -> None:
         found, declared = self.dims(result), self.dims(output)
         if found != declared:
-            raise VerificationError(
+            raise ModelError(
                 f"{self._node.describe()} comes out as {shape_text(found)}, and "
-                f"{shape_text(declared)} is known of it"
+                f"{shape_text(declared)} is known of it; its operands do not go together"
             )
 
 

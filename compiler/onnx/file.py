@@ -7,7 +7,7 @@ of ONNX; an opset whose arithmetic broadcasts as numpy does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,15 @@ def _hide_expanded(bare: onnx.ModelProto) -> None:
         bare.opset_import.append(helper.make_opsetid(OPTIMISERS, 1))
 
 
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Every node, those of bodies included."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _nodes(inner)
+
+
 def _check_operators(proto: onnx.ModelProto, name: str) -> None:
     opsets = {e.domain: e.version for e in proto.opset_import}
     newest = onnx.defs.onnx_opset_version()
@@ -135,7 +144,7 @@ def _check_operators(proto: onnx.ModelProto, name: str) -> None:
             f"'{name}' is of opset {version}, and this installation knows ONNX up to opset "
             f"{newest}; update the package 'onnx', or export the model with an older opset"
         )
-    for node in proto.graph.node:
+    for node in _nodes(proto.graph):
         names: tuple[Any, ...] = (*node.input, *node.output, node.name, node.op_type, node.domain)
         if any(isinstance(text, bytes) for text in names):  # what protobuf makes of such a name
             raise ModelError(f"'{name}' has a name that is not UTF-8; it may be damaged")

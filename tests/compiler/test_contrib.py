@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.compiler.model_builder import random
+from tests.compiler.model_builder import assert_close, expected, model_of, random
 from tests.compiler.node_checks import check_node, node_model
 from tilesmith.codegen.host import host_target
 from tilesmith.compiler.build import build
@@ -151,3 +151,22 @@ def test_what_is_not_understood_is_refused_by_name(
     model = node_model(operator, {"x": X}, outputs=outputs, **attributes)
     with pytest.raises(ModelError, match=message.replace("(", r"\(")):
         import_model(model)
+
+
+def test_operators_in_bodies_are_understood_or_refused_by_name() -> None:
+    text = (
+        "g (float[2, 3] x, bool c) => (float[2, 3] y) { y = If (c) <"
+        "then_branch = t () => (float[2, 3] a) { a = com.microsoft.Gelu(x) },"
+        "else_branch = e () => (float[2, 3] b) { b = com.microsoft.QuickGelu(x) }> }"
+    )
+    x = random(2, 3)
+    model = model_of(text)
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    executable = build(import_model(model), host_target())
+    for condition in (True, False):
+        inputs = {"x": x, "c": np.array(condition)}
+        assert_close(executable.run(inputs), expected(model, inputs))
+    unknown = model_of(text.replace("QuickGelu", "SlowGelu"))
+    unknown.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    with pytest.raises(ModelError, match=r"uses com\.microsoft\.SlowGelu"):
+        import_model(unknown)
