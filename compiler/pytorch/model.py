@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,6 +103,7 @@ def model_of(
     if not isinstance(args, tuple):
         raise InputError(f"args is a tuple of the module's arguments; got {type(args).__name__}")
     name = name or type(module).__name__
+    _know_caches()
     try:
         with _quiet(), torch.no_grad():
             program = torch.export.export(
@@ -115,11 +117,20 @@ def model_of(
 def model_of_program(program: ExportedProgram, name: str) -> TorchModel:
     """The model of an exported program; errors as `model_of`."""
     _check_random(program, name)
-    with _quiet():
+    with _quiet(), torch.no_grad():  # with gradients, attention is decomposed in another way
         pure, signature = flattened(program, name)
         written = _written(pure, name, signature)
     proto, weights = written
     return TorchModel(name, proto, weights, signature, *_sizes(pure))
+
+
+def _know_caches() -> None:
+    """Let caches of transformers be arguments and results, where that is imported."""
+    if "transformers" in sys.modules:
+        with suppress(Exception):  # a version that knows of it in another place, or not at all
+            from transformers.integrations import executorch
+
+            executorch.register_dynamic_cache_export_support()
 
 
 def _check_random(program: ExportedProgram, name: str) -> None:
