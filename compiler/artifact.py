@@ -83,22 +83,27 @@ def write_artifact(recipe: Recipe, path: Path) -> None:
         JobError: the disk is full.
     """
     protos = [step.proto for step in recipe.steps if isinstance(step, HostStep)]
-    write_members(path, _manifest(recipe), recipe.constants, recipe.codes, protos)
+    write_members(path, _manifest(recipe), recipe.pieces(), recipe.codes, protos)
 
 
 def write_members(
     path: Path,
     manifest: dict[str, Any],
-    constants: NDArray[np.uint8],
+    constants: Iterable[NDArray[np.uint8]],
     codes: Iterable[CodeObject],
     protos: Iterable[bytes],
 ) -> None:
-    """Write the members of an artifact and their digest; errors as `write_artifact`."""
+    """Write the members of an artifact and their digest; errors as `write_artifact`.
+
+    Args:
+        constants: in pieces, one after the other.
+    """
     with written(path) as stream, zipfile.ZipFile(stream, "w") as archive:
         text = json.dumps(manifest, indent=1)
         archive.writestr(zipfile.ZipInfo("manifest.json"), text)  # a bare name has the time in it
         with archive.open(zipfile.ZipInfo("constants.bin"), "w", force_zip64=True) as member:
-            member.write(constants.data)
+            for piece in constants:
+                member.write(piece.data)
         for number, code in enumerate(codes):
             archive.writestr(zipfile.ZipInfo(f"code/{number}.o"), code.code)
         for number, proto in enumerate(protos):

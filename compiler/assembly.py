@@ -61,16 +61,30 @@ def assemble(
     Args:
         kernels: compiled code of every (workload, configuration) that the graph runs.
     """
-    reuse = backend_of(target).reuses_memory
-    return _Assembler(settled, kernels, reuse).recipe(target, threads)
+    backend = backend_of(target)
+    constants = _Constants(backend.lends_weights)
+    return _Assembler(settled, kernels, backend.reuses_memory, constants).recipe(target, threads)
+
+
+_LENT = 1 << 16
+"""Bytes from which on a weight that is used as it is stays in its own memory."""
+
+_LENT_PACKED = 1 << 24
+"""The same for a packed one, whose memory of its own is up to 4 MiB larger."""
 
 
 class _Constants:
-    """Weights, one after the other."""
+    """Weights, one after the other.
 
-    def __init__(self) -> None:
-        self.chunks: list[NDArray[np.uint8]] = []
+    Args:
+        lends: whether large ones may stay in the memory they come in.
+    """
+
+    def __init__(self, lends: bool) -> None:
+        self.chunks: dict[int, NDArray[np.uint8]] = {}
+        self.lent: list[tuple[int, NDArray[np.uint8]]] = []
         self.size = 0
+        self._lends = lends
         self.known: dict[tuple[str, str, object], Place] = {}
 
     def add(self, named: tuple[str, str], array: NDArray[Any], owner: object) -> Place:
@@ -79,16 +93,20 @@ class _Constants:
         if key not in self.known:
             flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             self.known[key] = Place("constant", self.size)
-            self.chunks.append(flat)
-            padding = -flat.size % ALIGNMENT
-            self.chunks.append(np.zeros(padding, dtype=np.uint8))
-            self.size += flat.size + padding
+            least = _LENT if named[1] == PLAIN else _LENT_PACKED
+            if self._lends and flat.size >= least and flat.ctypes.data % ALIGNMENT == 0:
+                self.lent.append((self.size, flat))
+            else:
+                self.chunks[self.size] = flat
+            self.size += flat.size + -flat.size % ALIGNMENT
         return self.known[key]
 
     def joined(self) -> NDArray[np.uint8]:
+        """Their memory, in which those that are lent are holes: pages that nothing touches."""
         memory = aligned_bytes(max(ALIGNMENT, self.size))[: self.size]
-        if self.chunks:
-            np.concatenate(self.chunks, out=memory)
+        while self.chunks:  # each is let go as soon as it is copied
+            offset, chunk = self.chunks.popitem()
+            memory[offset : offset + chunk.size] = chunk
         return memory
 
 
@@ -106,6 +124,7 @@ class _Assembler:
         settled: Settled,
         kernels: Kernels,
         reuse: bool,
+        constants: _Constants,
         around: _Assembler | None = None,
         body: Body | None = None,
     ) -> None:
@@ -113,14 +132,14 @@ class _Assembler:
         self.graph: Graph = settled.graph
         self.kernels = kernels
         self.base = 0
-        self.constants: _Constants = around.constants if around else _Constants()
+        self.constants = constants
         self.codes: dict[bytes, int] = around.codes if around else {}
         self.code_list: list[CodeObject] = around.code_list if around else []
         self._around, self._body = around, body
         self._node: Node | None = None
         self._inside = {
             node: tuple(
-                _Assembler(inner, kernels, reuse, self, own)
+                _Assembler(inner, kernels, reuse, constants, self, own)
                 for inner, own in zip(found, node.bodies, strict=True)
             )
             for node, found in settled.bodies.items()
@@ -219,6 +238,7 @@ class _Assembler:
         return Recipe(
             graph.name, target, threads, inputs, outputs, done, tuple(self.code_list),
             self.constants.joined(), self.placement.nbytes, graph.opsets, self._report(done),
+            lent=tuple(self.constants.lent),
         )  # fmt: skip
 
     def _checks(self, node: Node) -> dict[str, IndexCheck]:

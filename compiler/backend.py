@@ -66,6 +66,8 @@ class Backend(ABC):
     """What a lowered, bound program can be shown as, by the name of the language."""
     reuses_memory: ClassVar[bool] = True
     """Whether tensors that are not alive together may share bytes."""
+    lends_weights: ClassVar[bool] = False
+    """Whether kernels take weights wherever they lie (`Recipe.lent`)."""
     runs_bodies: ClassVar[bool] = False
     """Whether `link_all` takes loops, branches and moves."""
     falls_back: ClassVar[bool] = False

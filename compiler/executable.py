@@ -255,9 +255,11 @@ class Executable:
         """The bytes of a tensor in the arena or among the constants, as an array."""
         name = ref.info.name
         if name not in self._views:
-            memory = self._areas.of(ref.place.region)
+            memory, offset = self._areas.of(ref.place.region), ref.place.offset
+            if ref.place.region == "constant":
+                memory, offset = self.recipe.weights_at(offset, memory)
             dtype = to_numpy(ref.stored or ref.info.dtype)
-            self._views[name] = view_of(memory, ref.place.offset, dtype, ref.info.dims)
+            self._views[name] = view_of(memory, offset, dtype, ref.info.dims)
         return self._views[name]
 
     def _put(self, ref: TensorRef, array: Any, values: dict[str, Any]) -> None:

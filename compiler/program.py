@@ -7,6 +7,7 @@ constants.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -226,11 +227,13 @@ class Recipe:
         inputs, outputs: what the caller gives and gets, in order.
         steps: in order.
         codes: code objects that kernel steps name by number.
-        constants: all weights, one after the other, each on a cache line.
+        constants: all weights, one after the other, each on a cache line; holes where `lent` is.
         arena_bytes: size of the activations' arena.
         opsets: of host nodes.
         report: what became of the model.
         source: name and content hash of the file the model was read from, "" if it came from none.
+        lent: weights in memory of their own (a caller's, perhaps), by their place among the
+            constants, in order.
     """
 
     name: str
@@ -245,6 +248,31 @@ class Recipe:
     opsets: tuple[tuple[str, int], ...]
     report: Report
     source: str = ""
+    lent: tuple[tuple[int, NDArray[np.uint8]], ...] = ()
+
+    def weights_at(
+        self, offset: int, constants: NDArray[np.uint8]
+    ) -> tuple[NDArray[np.uint8], int]:
+        """The memory in which the constants from `offset` on lie, and their offset in that.
+
+        Args:
+            constants: where `self.constants` lie by now.
+        """
+        number = bisect_right(self.lent, offset, key=lambda lent: lent[0]) - 1
+        if number >= 0:
+            start, memory = self.lent[number]
+            if offset < start + memory.size:
+                return memory, offset - start
+        return constants, offset
+
+    def pieces(self) -> Iterator[NDArray[np.uint8]]:
+        """The constants with what is lent in its places."""
+        done = 0
+        for offset, memory in self.lent:
+            yield self.constants[done:offset]
+            yield memory
+            done = offset + memory.size
+        yield self.constants[done:]
 
 
 def view_of(

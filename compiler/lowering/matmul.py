@@ -59,7 +59,7 @@ def lower_gemm(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     ta, tb = int(node.attribute("transA", 0)), int(node.attribute("transB", 0))
     weight = rewriter.constant(b)
     if tb and weight is not None:
-        b, tb = rewriter.add_constant(b, np.ascontiguousarray(weight.T), "float32"), 0
+        b, tb = rewriter.add_constant(b, weight.T, "float32"), 0
     rows, depth = rewriter.info(a).dims[::-1] if ta else rewriter.info(a).dims
     columns = rewriter.info(b).dims[0 if tb else 1]
     epilogue: list[tuple[EpilogueStep, str]] = []

@@ -74,4 +74,4 @@ def _fold(rewriter: Rewriter, node: Node) -> None:
         return
     rewriter.remove(node)
     for name, value in results.items():
-        rewriter.make_constant(name, np.array(value))
+        rewriter.make_constant(name, value)  # a view of another, perhaps: nothing writes constants

@@ -51,7 +51,7 @@ _MOST = 1 << 36
 def write_varying(recipe: VaryingRecipe, path: Path) -> None:
     """Write a recipe; errors as `write_artifact`."""
     protos = [part.proto for variant in recipe.variants for part in _hosts(variant)]
-    write_members(path, _manifest(recipe), recipe.constants, recipe.codes, protos)
+    write_members(path, _manifest(recipe), [recipe.constants], recipe.codes, protos)
 
 
 def varying_recipe(reader: Reader) -> VaryingRecipe:

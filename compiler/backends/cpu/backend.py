@@ -70,6 +70,7 @@ class CpuBackend(Backend):
 
     family = "cpu"
     measured_by = "hardware"
+    lends_weights = True
     runs_bodies = True
     listings: ClassVar[Mapping[str, Callable[[Program, Target], str]]] = {
         "LLVM IR": lambda program, target: emit_module(program, target).text,
@@ -174,12 +175,17 @@ class CpuBackend(Backend):
     ) -> Callable[[], None]:
         used = {step.code: recipe.codes[step.code] for step in kernels_of(steps)}
         kernels = {number: _load(code) for number, code in used.items()}
-        bases = {"arena": arena.ctypes.data, "constant": constants.ctypes.data}
-        if held is not None:
-            bases["held"] = held.ctypes.data
 
         def address(place: Place) -> int:
-            return 0 if place.region == "none" else bases[place.region] + place.offset
+            if place.region == "none":
+                return 0
+            memory, offset = arena, place.offset
+            if place.region == "held":
+                assert held is not None
+                memory = held
+            elif place.region == "constant":
+                memory, offset = recipe.weights_at(offset, constants)
+            return int(memory.ctypes.data) + offset
 
         def call(step: DeviceStep) -> AnyCall:
             match step:
@@ -202,7 +208,7 @@ class CpuBackend(Backend):
             recipe.threads,
             max((code.shared_bytes for code in used.values()), default=0),
             max((code.local_bytes for code in used.values()), default=0),
-            keep=(kernels, arena, constants, held),
+            keep=(kernels, arena, constants, held, recipe.lent),
         )
         return program.run
 
