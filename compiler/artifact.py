@@ -60,6 +60,10 @@ DIGEST = "sha256"
 FORMAT = 3
 """Version of the layout described above."""
 
+_OLDEST = 2
+"""The oldest that is read: before format 3 no model had loops or branches in it, and indices were
+checked against one extent."""
+
 VARYING_FORMAT = 4
 """Version of the same layout with formulas of sizes in it (`compiler.varying.artifact`)."""
 
@@ -209,12 +213,12 @@ class Reader:
         self._check_members(nbytes)
         self.manifest = json.loads(archive.read("manifest.json"))
         self.version = self.manifest["format"]
-        if self.version not in (FORMAT, VARYING_FORMAT):
+        if self.version not in range(_OLDEST, VARYING_FORMAT + 1):
             newer = isinstance(self.version, int) and self.version > VARYING_FORMAT
+            advice = "install a newer one" if newer else "compile the model again"
             raise ModelError(
-                f"artifact '{name}' has the format {self.version}; this version reads {FORMAT} and "
-                f"{VARYING_FORMAT}; "
-                + ("install a newer one" if newer else "compile the model again")
+                f"artifact '{name}' has the format {self.version}; this version reads {_OLDEST} to "
+                f"{VARYING_FORMAT}; {advice}"
             )
         if archive.read(DIGEST).decode("ascii", "replace") != digest(archive):
             raise self.damaged("it was changed after it was written")
@@ -238,7 +242,7 @@ class Reader:
 
     def recipe(self) -> Recipe:
         """The whole artifact, of a model whose sizes do not vary."""
-        if self.version != FORMAT:
+        if self.version == VARYING_FORMAT:
             raise ModelError(
                 f"artifact '{self.name}' is of a model whose sizes vary; load it with "
                 "tilesmith.load"
@@ -339,7 +343,8 @@ class Reader:
         indices = self._ref(raw["indices"])
         if indices.place.region != "arena":
             raise self.damaged(f"the indices '{indices.info.name}' lie at {indices.place.region}")
-        extents = tuple(self.natural(extent, "an extent") for extent in raw["extents"])
+        given = raw["extents"] if "extents" in raw else [raw["extent"]]
+        extents = tuple(self.natural(extent, "an extent") for extent in given)
         if not extents or indices.info.elements % len(extents):
             raise self.damaged(f"the indices '{indices.info.name}' are of {len(extents)} axes")
         return IndexCheck(str(raw["node"]), indices, extents)

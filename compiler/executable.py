@@ -305,7 +305,13 @@ class Executable:
 
     # -- files ----------------------------------------------------------------------------------
     def save(self, path: str | Path) -> None:
-        """Write the executable as one file (`.tsm`); errors as `search_space.files.written`."""
+        """Write the executable as one file (`.tsm`); errors as `search_space.files.written`.
+
+        Raises:
+            ModelError: it is a model at one of many sizes (`VaryingExecutable.at`).
+        """
+        if self._areas.held is not None:
+            raise ModelError(f"this is '{self.name}' at one of its sizes; save the model itself")
         write_artifact(self.recipe, Path(path))
 
     @classmethod

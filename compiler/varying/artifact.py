@@ -37,6 +37,7 @@ from tilesmith.compiler.varying.recipe import (
     Vector,
 )
 from tilesmith.search_space.dtypes import STORED, size_of
+from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.ir.expression import Expr
 from tilesmith.search_space.ir.sizes import Size, extent_text, limits, parse_extent
 from tilesmith.search_space.target import Target
@@ -180,7 +181,10 @@ class _Reader:
         )  # fmt: skip
 
     def _sizes(self, raw: Any) -> tuple[Size, ...]:
-        sizes = tuple(Size(str(name), low, high) for name, low, high in raw)
+        try:
+            sizes = tuple(Size(str(name), low, high) for name, low, high in raw)
+        except WorkloadError as error:
+            raise self.reader.damaged(str(error)) from error
         if len({size.name for size in sizes}) < len(sizes):
             raise self.reader.damaged("two of its sizes have one name")
         return sizes
@@ -219,8 +223,11 @@ class _Reader:
         """A number or formula that stays in bounds while the sizes do."""
         if not isinstance(raw, int | str) or isinstance(raw, bool) or len(str(raw)) > _TEXT:
             raise self.reader.damaged(f"{str(raw)[:40]!r} is no extent")
-        found = parse_extent(str(raw))
-        low, high = limits(found, self.region)
+        try:
+            found = parse_extent(str(raw))
+            low, high = limits(found, self.region)
+        except WorkloadError as error:
+            raise self.reader.damaged(str(error)) from error
         if not (least <= low and high <= _MOST):
             raise self.reader.damaged(f"the extent {str(raw)[:40]} is {low} to {high}")
         return found

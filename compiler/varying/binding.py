@@ -155,8 +155,7 @@ class _Binder:
                 self.whole.constants, tensor.constant.offset, to_numpy(info.dtype), info.dims
             )
         for part in variant.prologue:
-            proto = onnx.NodeProto.FromString(part.proto)
-            function = HostFunction(proto, part.reads, self.whole.opsets)
+            function = _function(part.proto, part.reads, self.whole.opsets)
             values.update(function.run({name: values[name] for name in part.reads}))
         return {name: np.asarray(values[name]) for name in variant.held}
 
@@ -184,6 +183,8 @@ class _Binder:
             name = tensor.info.name
             if tensor.device and tensor.constant is None and name not in self.held:
                 sizes[name] = _natural(tensor.nbytes, self.point)
+                if self.infos[name].nbytes > sizes[name]:
+                    raise VerificationError(f"'{name}' has more elements than bytes")
                 groups.add(name, sizes[name])
         for name, base, offset in self._ties():
             if name in sizes and base in sizes and not groups.tie(name, base, offset):
@@ -299,6 +300,14 @@ class _Binder:
         if isinstance(pattern, tuple):
             return [self._value(part) for part in pattern]
         return text_at(str(pattern), self.point)
+
+
+@lru_cache(maxsize=1024)
+def _function(
+    proto: bytes, reads: tuple[str, ...], opsets: tuple[tuple[str, int], ...]
+) -> HostFunction:
+    """What runs a node of a prologue; kept, for every new size runs it."""
+    return HostFunction(onnx.NodeProto.FromString(proto), reads, opsets)
 
 
 @lru_cache(maxsize=4096)

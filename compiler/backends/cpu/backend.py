@@ -118,9 +118,8 @@ class CpuBackend(Backend):
         target: Target,
         config: Config,
     ) -> Compiled:
-        program = lowered_varying(workload, sizes, typical, target, config)
-        unread = _unread(program) & frozenset(workload.constants)
-        return self._ready(compile_program(program, target), unread, {}, target)
+        code, unread = _compiled(workload, target, config, sizes, typical)
+        return self._ready(code, unread, {}, target)
 
     def _ready(
         self,
@@ -217,26 +216,37 @@ backends.register("cpu")(CpuBackend())
 
 
 def _compiled(
-    workload: Workload, target: Target, config: Config
+    workload: Workload,
+    target: Target,
+    config: Config,
+    sizes: tuple[Size, ...] = (),
+    typical: Mapping[str, int] | None = None,
 ) -> tuple[KernelCode, frozenset[str]]:
-    """Code of a configuration and the operands it never reads, from the cache if it is there."""
-    key = _cache_key(workload, target, config)
+    """Code of a configuration and the operands it never reads, from the cache if it is there.
+
+    Args:
+        sizes, typical: of a workload that varies; see `Backend.compile_varying`.
+    """
+    key = _cache_key(workload, target, config, *map(str, sizes), repr(typical))
     found = object_cache.load(key)
     if found is not None:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             return _decoded(found)
-    program = lowered(workload, target, config)
+    if sizes:
+        program = lowered_varying(workload, sizes, typical or {}, target, config)
+    else:
+        program = lowered(workload, target, config)
     code = compile_program(program, target)
     unread = _unread(program) & frozenset(workload.constants)
     object_cache.store(key, _encoded(code, unread))
     return code, unread
 
 
-def _cache_key(workload: Workload, target: Target, config: Config) -> str:
+def _cache_key(workload: Workload, target: Target, config: Config, *more: str) -> str:
     facts = (target.text(name) for name in ("isa.triple", "isa.processor", "isa.features"))
     parts = (
         "kernel", workload.key, config.key, target.identity, *facts, toolchain.version(),
-        repr(instruction_set_of(target)), _sources(),
+        repr(instruction_set_of(target)), _sources(), *more,
     )  # fmt: skip
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
