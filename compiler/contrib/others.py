@@ -3,6 +3,7 @@
     CDist(a, b)        distances of each row of a from each of b: `metric` "sqeuclidean" (squares of
                        them) or "euclidean"
     ExpandDims(x, axis)    Unsqueeze, axis being a constant
+    Inverse(x)         of the matrices along the last two axes, on the host
     GatherND, Pad, Range, Trilu    as in ONNX
 
 Source: ONNX Runtime, docs/ContribOperators.md.
@@ -25,6 +26,14 @@ def cdist(e: Expansion) -> str:
     squares = e.apply("Sub", both, e.apply("Mul", product, e.number(2.0, product)))
     squares = e.apply("Relu", squares)
     return e.apply("Sqrt", squares) if metric == "euclidean" else squares
+
+
+@operator("com.microsoft.Inverse", 1, 1)
+def inverse(e: Expansion) -> str:
+    dims = e.dims(e.input(0))
+    if len(dims) < 2 or dims[-1] != dims[-2]:
+        raise e.wrong("its input holds no square matrices")
+    return e.newest("Inverse", e.input(0))
 
 
 @operator("com.microsoft.ExpandDims", 2, 2)

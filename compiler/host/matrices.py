@@ -1,4 +1,7 @@
-"""Det on the host, in numpy, which has no determinants of float16: `onnx.reference` fails there."""
+"""Det and Inverse on the host, in numpy, which has none of float16.
+
+`onnx.reference` fails there for Det; ONNX has no Inverse, com.microsoft does.
+"""
 
 from __future__ import annotations
 
@@ -12,3 +15,14 @@ def det(call: Call) -> Results:
     (x,) = call.inputs
     wide = x.astype(np.result_type(x.dtype, np.float32))
     return (np.asarray(np.linalg.det(wide)).astype(x.dtype),)
+
+
+def inverse(call: Call) -> Results:
+    """Inverses of the matrices along the last two axes.
+
+    Raises:
+        ValueError: a matrix has none.
+    """
+    (x,) = call.inputs
+    wide = x.astype(np.result_type(x.dtype, np.float32))
+    return (np.asarray(np.linalg.inv(wide)).astype(x.dtype),)

@@ -153,15 +153,23 @@ class HostFunction:
     @property
     def _own(self) -> Operator | None:
         proto = self._proto
-        return own_operator(proto.op_type, self._opsets.get("", 1)) if not proto.domain else None
+        if proto.domain not in ("", INTERNAL_DOMAIN):
+            return None
+        return own_operator(proto.op_type, self._opset)
+
+    @property
+    def _opset(self) -> int:
+        """Version of ONNX's operators that the node is of."""
+        newest = self._proto.domain == INTERNAL_DOMAIN
+        return onnx.defs.onnx_opset_version() if newest else self._opsets.get("", 1)
 
     def _run_own(self, operator: Operator, arrays: Mapping[str, Any]) -> dict[str, Any]:
         proto = self._proto
         attributes = {a.name: helper.get_attribute_value(a) for a in proto.attribute}
         texts = {n: v.decode() for n, v in attributes.items() if isinstance(v, bytes)}
         inputs = [arrays[name] if name else None for name in proto.input]
-        opset = self._opsets.get("", 1)
-        results = operator(Call({**attributes, **texts}, inputs, opset, len(self._writes)))
+        stated = {**attributes, **texts}
+        results = operator(Call(stated, inputs, self._opset, len(self._writes)))
         return {name: r for name, r in zip(proto.output, results, strict=False) if name}
 
 

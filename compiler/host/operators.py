@@ -18,7 +18,7 @@ from tilesmith.compiler.host.earlier import (
 )
 from tilesmith.compiler.host.grids import affine_grid
 from tilesmith.compiler.host.indexing import gather_elements, one_hot, progression, scatter_elements
-from tilesmith.compiler.host.matrices import det
+from tilesmith.compiler.host.matrices import det, inverse
 from tilesmith.compiler.host.normalisations import (
     batch_normalization,
     flattened_hardmax,
@@ -57,6 +57,7 @@ OPERATORS: dict[str, Operator] = {
     "GlobalAveragePool": global_average_pool,
     "GlobalLpPool": global_lp_pool,
     "GlobalMaxPool": global_max_pool,
+    "Inverse": inverse,
     "LRN": lrn,
     "LpNormalization": lp_normalization,
     "LpPool": lp_pool,

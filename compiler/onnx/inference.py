@@ -36,8 +36,9 @@ _RIGHT_FROM = {
 Before them ONNX counts pooling windows that start behind the input (with `ceil_mode`), or infers
 nothing."""
 
-_LIKE_INPUT = ("GroupNormalization", "MeanVarianceNormalization")
-"""Operators that ONNX defines by functions and infers nothing for: they keep shape and dtype."""
+_LIKE_INPUT = ("GroupNormalization", "Inverse", "MeanVarianceNormalization")
+"""Operators that ONNX infers nothing for, defined by functions or not its own: they keep shape and
+dtype."""
 
 _ONNX_NAMES = {
     "float8_e4m3": "FLOAT8E4M3FN", "float8_e5m2": "FLOAT8E5M2", "float32": "FLOAT",

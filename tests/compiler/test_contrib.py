@@ -84,6 +84,15 @@ def test_embeddings_are_added_and_normalised(placed: bool) -> None:
     )  # fmt: skip
 
 
+def test_inverses_on_the_host() -> None:
+    for dtype in (np.float32, np.float64):
+        x = (random(2, 3, 3) + 2 * np.eye(3, dtype=np.float32)).astype(dtype)
+        kinds = {"y": int(onnx.helper.np_dtype_to_tensor_dtype(x.dtype))}
+        check_node("Inverse", {"x": x}, host=1, kinds=kinds)
+    with pytest.raises(ModelError, match="Inverse 'n' cannot be computed: its input holds no sq"):
+        import_model(node_model("Inverse", {"x": random(2, 3)}))
+
+
 @pytest.mark.parametrize(
     ("bits", "zeros"),
     [(2, "packed"), (4, "none"), (4, "packed"), (4, "numbers"), (8, "none"), (8, "packed")],
