@@ -20,8 +20,9 @@ import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.codegen import object_cache
 from tilesmith.codegen.llvm.module import emit_module
-from tilesmith.codegen.native import object_cache, toolchain
+from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.memory import aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.codegen.structures import lowered
 from tilesmith.codegen.varying import lowered_varying, own_name, verify_sizes

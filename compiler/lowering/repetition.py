@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.compiler.graph import Node, kernel, view
-from tilesmith.compiler.lower import is_movable, typed_rules
-from tilesmith.compiler.passes.elementwise import elementwise_workload
+from tilesmith.compiler.graph import Node, view
+from tilesmith.compiler.lower import is_movable, make_kernel, typed_rules
 from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.formula import operand
+from tilesmith.search_space.flattening import flatten
+from tilesmith.search_space.workload import ParameterValue, shape_text
 
 
 @typed_rules.register("Expand")
@@ -27,12 +27,15 @@ def lower_repetition(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
         pairs = [(whole // part, part) for part, whole in zip(before, after, strict=True)]
         before = tuple(n for _, part in pairs for n in (1, part))
         after = tuple(n for pair in pairs for n in pair)
-    dtypes = (source.dtype, source.dtype)
-    workload = elementwise_workload(operand(0), [before], after, dtypes)
+    flat = flatten(after, [before])
+    own = tuple(n if v else 1 for n, v in zip(flat.shape, flat.varies[0], strict=True))
+    parameters: dict[str, ParameterValue] = {
+        "shape": shape_text(flat.shape), "expression": "x0", "x0": shape_text(own),
+    }  # fmt: skip
     single = rewriter.add_tensor(source.name, source.dtype, before)
     repeated = rewriter.add_tensor(result.name, result.dtype, after)
     return [
         view(source.name, single),
-        kernel(workload, (single,), repeated, node.name),
+        make_kernel(rewriter, "elementwise", parameters, (single,), node, output=repeated),
         view(repeated, result.name),
     ]

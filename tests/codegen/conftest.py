@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tilesmith.codegen import object_cache
 from tilesmith.codegen.host import cpu_target
-from tilesmith.codegen.native import object_cache
 from tilesmith.compiler.backend import backends
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.instruction_set import instruction_set

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tests.codegen.kernels import HOST, narrowed, pointwise
-from tilesmith.codegen.native import object_cache, toolchain
+from tilesmith.codegen import object_cache
+from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.kernel import NativeKernel, compile_program
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.ir.program import Program

@@ -34,7 +34,6 @@ IMPORTS = {
     ("tilesmith.compiler.assembly", "tilesmith.codegen.native.memory"): "aligned arrays",
     ("tilesmith.compiler.executable", "tilesmith.codegen.native.memory"): "aligned arrays",
     ("tilesmith.tuner.arena", "tilesmith.codegen.native.memory"): "large pages",
-    ("tilesmith.codegen.compiled", "tilesmith.codegen.native"): "our own loops run on this machine",
 }
 """Who (a module, or a package and all in it) may import what of a family, and why."""
 

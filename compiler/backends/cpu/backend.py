@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith import codegen, search_space
+from tilesmith.codegen import object_cache
 from tilesmith.codegen.host import has_length, host_target
 from tilesmith.codegen.llvm.module import emit_module
-from tilesmith.codegen.native import object_cache, toolchain
+from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.driver import AnyCall, Branch, Call, Move, NativeProgram, Repeat
 from tilesmith.codegen.native.kernel import (
     KernelCode,
