@@ -20,7 +20,7 @@ from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.lower import is_computable
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.errors import ModelError, WorkloadError
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.workload import Workload, shape_text
 
@@ -264,6 +264,8 @@ def take_apart(
     composer = Composer(rewriter, node)
     try:
         result = rules[node.operator](composer, node)
+    except WorkloadError:  # no template that takes these parameters
+        result = None
     except (ValueError, IndexError, ZeroDivisionError) as error:
         shapes = ", ".join(shape_text(rewriter.info(name).dims) for name in node.reads)
         raise ModelError(

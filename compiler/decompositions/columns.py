@@ -1,8 +1,7 @@
 """Col2Im and MaxUnpool: what was taken out of images is put back.
 
-Col2Im adds columns up where they were taken from: a transposed convolution whose filter is a one
-for each place in a block, which costs as many multiplications a number as a block has places, and
-pays up to `_LARGEST_BLOCK`. MaxUnpool scatters into zeros. Semantics of Col2Im 18, MaxUnpool 22.
+Col2Im over one or two axes is the template `fold`; MaxUnpool scatters into zeros. Semantics of
+Col2Im 18, MaxUnpool 22.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ import numpy as np
 
 from tilesmith.compiler.decomposition import Composer, decompositions
 from tilesmith.compiler.graph import Node
+from tilesmith.compiler.lowering.convolution import pad_text, pair_text
 from tilesmith.compiler.onnx.access import spatial
-
-_LARGEST_BLOCK = 25
 
 
 @decompositions.register("Col2Im")
@@ -24,26 +22,34 @@ def col2im(composer: Composer, node: Node) -> str | None:
     if known[0] is None or known[1] is None:
         return None
     image, block = (tuple(int(n) for n in array) for array in known if array is not None)
-    n, columns, length = composer.dims(node.inputs[0])
-    rank, places = len(image), math.prod(block)
-    if not 1 <= rank <= 3 or places > _LARGEST_BLOCK or columns % places:
+    rank = len(image)
+    if rank not in (1, 2):
         return None
     strides, dilations = (spatial(node, name, rank) for name in ("strides", "dilations"))
     pads = spatial(node, "pads", 2 * rank, 0)
-    reach = [(size - 1) * d + 1 for size, d in zip(block, dilations, strict=True)]
-    room = [image[a] + pads[a] + pads[rank + a] - reach[a] for a in range(rank)]
-    counts = tuple(extent // s + 1 for extent, s in zip(room, strides, strict=True))
-    if min(room) < 0 or math.prod(counts) != length:
+    sides = tuple((pads[axis], pads[rank + axis]) for axis in range(rank))
+    if rank == 1:
+        image, block, strides, dilations = ((1, *n) for n in (image, block, strides, dilations))
+        sides = ((0, 0), *sides)
+    n, columns, length = composer.dims(node.inputs[0])
+    if min(*block, *strides) < 1:
         return None
-    rest = tuple(extent % s for extent, s in zip(room, strides, strict=True))
-    channels = columns // places
-    filters = np.tile(np.eye(places, dtype=np.float32), (channels, 1))
-    weight = composer.constant(filters.reshape(columns, 1, *block))
-    source = composer.view(node.inputs[0], (n, columns, *counts))
-    return composer.apply(
-        "ConvTranspose", source, weight, shape=(n, channels, *image), group=channels,
-        kernel_shape=block, strides=strides, dilations=dilations, pads=pads, output_padding=rest,
+    channels = columns // math.prod(block)
+    counts = [
+        (extent + sum(side) - (size - 1) * step - 1) // stride + 1
+        for extent, side, size, step, stride in zip(
+            image, sides, block, dilations, strides, strict=True
+        )
+    ]
+    cut = (n, channels, *block, *counts)
+    if min(counts) < 1 or math.prod(cut) != n * columns * length:
+        return None
+    found = composer.kernel(
+        "fold", (composer.view(node.inputs[0], cut),), (n, channels, *image), n=n, c=channels,
+        h=image[0], w=image[1], kh=block[0], kw=block[1], stride=pair_text(strides),
+        pad=pad_text(sides), dilation=pair_text(dilations),
     )  # fmt: skip
+    return composer.view(found, composer.dims(node.writes[0]))
 
 
 @decompositions.register("MaxUnpool")

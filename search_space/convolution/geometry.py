@@ -13,6 +13,7 @@ from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.ir.scalar import Const, Load, Select, load
 from tilesmith.search_space.scheduling.compute import Stage, axis
 from tilesmith.search_space.scheduling.layout import Layout
+from tilesmith.search_space.window_parameters import pair_of, sides_of
 from tilesmith.search_space.workload import Workload
 
 
@@ -54,9 +55,9 @@ class Geometry:
             extent("w"),
             channels if depthwise else number("oc"),
             (number("kh"), number("kw")),
-            _pair(workload, "stride"),
-            _pads(workload),
-            _pair(workload, "dilation"),
+            pair_of(workload, "stride"),
+            sides_of(workload),
+            pair_of(workload, "dilation"),
             channels if depthwise else number("groups"),
         )
         if found.channels % found.groups or found.out_channels % found.groups:
@@ -146,30 +147,6 @@ class Geometry:
         inside = (row, column, self.height - 1 - row, self.width - 1 - column)
         value = Select(inside, load("data", n.var, c.var, row, column), Const(0.0))
         return Stage("padded", (n, c, y, x), value)
-
-
-def _pair(workload: Workload, name: str) -> tuple[int, int]:
-    """'2' -> (2, 2); '2x1' -> (2, 1)."""
-    sizes = workload.shape(name)
-    if len(sizes) not in (1, 2) or min(sizes) < 1:
-        raise WorkloadError(f"{name}={workload[name]}: one or two positive integers, as 2 or 2x1")
-    return (sizes[0], sizes[-1])
-
-
-def _pads(workload: Workload) -> tuple[int, int, int, int]:
-    """'1' -> all sides; '1x2' -> (vertical, horizontal); 'TxLxBxR' -> each side."""
-    sizes = workload.shape("pad")
-    match sizes:
-        case (p,):
-            return (p, p, p, p)
-        case (v, h):
-            return (v, h, v, h)
-        case (t, left, b, r):
-            return (t, left, b, r)
-        case _:
-            raise WorkloadError(
-                f"pad={workload['pad']}: one, two or four integers, as 1 or 0x1x0x1"
-            )
 
 
 def layout_names(lanes: int) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from tilesmith.search_space.ir.expression import Expr, ExprLike, as_expr
 from tilesmith.search_space.ir.scalar import REDUCERS, Const, Scalar, Select, call, load
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.window_parameters import pair_of, sides_of
 from tilesmith.search_space.workload import Workload
 
 
@@ -137,8 +138,8 @@ class Pool2d(Template):
             return Window(height, height, 1, 1, 0, 0, False), Window(
                 width, width, 1, 1, 0, 0, False
             )
-        top, left, bottom, right = _pads(workload)
-        stride, dilation = _pair(workload, "stride"), _pair(workload, "dilation")
+        top, left, bottom, right = sides_of(workload)
+        stride, dilation = pair_of(workload, "stride"), pair_of(workload, "dilation")
         ceil = bool(workload.integer("ceil"))
         kernel = workload.integer("kh"), workload.integer("kw")
         return (
@@ -265,24 +266,3 @@ def _cells(window: Window, index: int, counted: bool) -> tuple[list[int], int]:
     low, high = (-window.before, window.extent + window.after) if counted else (0, window.extent)
     inside = [place for place in places if 0 <= place < window.extent]
     return inside, sum(low <= place < high for place in places)
-
-
-def _pair(workload: Workload, name: str) -> tuple[int, int]:
-    sizes = workload.shape(name)
-    if len(sizes) not in (1, 2) or min(sizes) < 1:
-        raise WorkloadError(f"{name}={workload[name]}: one or two positive integers, as 2 or 2x1")
-    return sizes[0], sizes[-1]
-
-
-def _pads(workload: Workload) -> tuple[int, int, int, int]:
-    match workload.shape("pad"):
-        case (every,):
-            return every, every, every, every
-        case (vertical, horizontal):
-            return vertical, horizontal, vertical, horizontal
-        case (top, left, bottom, right):
-            return top, left, bottom, right
-        case _:
-            raise WorkloadError(
-                f"pad={workload['pad']}: one, two or four integers, as 1 or 0x1x0x1"
-            )

@@ -1,0 +1,50 @@
+"""Columns added up on CPUs: vectors along rows of pixels, the cells of a window unrolled.
+
+The cell of a window that a pixel is lies in one block; where blocks step by one, those of a row of
+pixels are a row of memory.
+"""
+
+from __future__ import annotations
+
+from tilesmith.search_space.instruction_set import vector_width
+from tilesmith.search_space.ir.expression import var
+from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import tile
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import compute_of
+from tilesmith.search_space.workload import Workload
+
+_UNROLLED = 8
+"""Cells of a window's row up to which they are unrolled."""
+
+
+@schedules("fold", on="cpu")
+class CpuFold(CpuScheduler):
+    """See the module's docstring."""
+
+    def space(self, workload: Workload, target: Target) -> SearchSpace:
+        knobs = (tile("w_tile", self._tiles(workload, target)),)
+        return SearchSpace((Subspace((("algorithm", "rows"),), knobs),))
+
+    def default(self, workload: Workload, target: Target) -> Config:
+        """Whole rows if they are short: which lanes have a block is known then."""
+        return Config.of(algorithm="rows", w_tile=max(self._tiles(workload, target)))
+
+    def _tiles(self, workload: Workload, target: Target) -> list[int]:
+        vectors = -(-workload.integer("w") // vector_width(target))
+        return [size for size in (1, 2, 3, 4) if size <= vectors]
+
+    def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        schedule = Schedule(compute_of(workload))
+        schedule = schedule.split("y", "j", vector_width(target), "jv", "lane")
+        schedule = schedule.split("y", "jv", var("w_tile"), "jt", "ji")
+        schedule = schedule.reorder("y", ("n", "c", "i", "jt", "r", "s", "ji", "lane"))
+        schedule = schedule.vectorize("y", "lane").unroll("y", "ji")
+        if workload.integer("kw") <= _UNROLLED:
+            schedule = schedule.unroll("y", "s")
+        schedule = schedule.cache_write("y", "register", "jt")
+        return schedule.parallel("y", "n", "c", "i")
