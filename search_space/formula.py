@@ -82,6 +82,15 @@ def _ordinal(value: Any) -> Any:
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
+def _shifted(function: Callable[..., Any], a: Any, b: Any) -> Any:
+    """Moved by bits; what is moved further than there are bits leaves its sign to the right."""
+    bits = 8 * np.result_type(a, b).itemsize
+    beyond = np.less(b, 0) | np.greater_equal(b, bits)
+    left = np.less(a, 0) * np.asarray(-1) if function is np.right_shift else np.asarray(0)
+    moved = function(a, np.where(beyond, 0, b).astype(np.result_type(a, b)))
+    return np.where(beyond, left, moved).astype(np.result_type(a, b))
+
+
 def _numbers_of(name: str, values: Sequence[Any]) -> Sequence[Any]:
     """Flags that arithmetic takes are 1.0 or 0.0."""
     if name in FLAGS or name in CONVERSIONS or name == "where":
@@ -94,7 +103,11 @@ _NUMPY: Mapping[str, Callable[..., Any]] = {
     "maximum": np.maximum, "minimum": np.minimum, "power": np.power, "negate": np.negative,
     "absolute": np.abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
     "reciprocal": lambda x: 1.0 / x, "tanh": np.tanh, "erf": _erf, "sin": np.sin,
-    "cos": np.cos,
+    "cos": np.cos, "sinh": np.sinh, "cosh": np.cosh, "asin": np.arcsin, "acos": np.arccos,
+    "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+    "bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np.bitwise_xor,
+    "bit_not": np.bitwise_not, "shift_left": partial(_shifted, np.left_shift),
+    "shift_right": partial(_shifted, np.right_shift),
     "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)), "floor": np.floor, "ceil": np.ceil,
     "round": np.round,
     "greater_equal": np.greater_equal, "greater": np.greater, "equal": np.equal,

@@ -32,10 +32,16 @@ _LOGIC = frozenset({"and", "or", "xor", "not"})
 NUMBER = ""
 """The type of numbers: that of what they stand beside, float32 among themselves."""
 
-INTEGER_FUNCTIONS = frozenset(
-    {"add", "subtract", "multiply", "maximum", "minimum", "negate", "absolute", "divide", "modulo"}
+WHOLE_ONLY = frozenset(
+    {"modulo", "bit_and", "bit_or", "bit_xor", "bit_not", "shift_left", "shift_right"}
 )
-"""Arithmetic that whole numbers have too; `divide` cuts towards zero there."""
+"""Arithmetic of whole numbers alone."""
+
+INTEGER_FUNCTIONS = frozenset(
+    {"add", "subtract", "multiply", "maximum", "minimum", "negate", "absolute", "divide"}
+    | WHOLE_ONLY
+)
+"""Arithmetic that whole numbers have, too; `divide` cuts towards zero there."""
 
 
 def type_of(formula: Scalar, dtypes: Sequence[str]) -> str:
@@ -75,8 +81,8 @@ def _of_call(name: str, arguments: Sequence[Scalar], dtypes: Sequence[str]) -> s
         raise WorkloadError(
             f"'{name}' is not for dtype={dtype}; {', '.join(sorted(INTEGER_FUNCTIONS))} are"
         )
-    if name == "modulo" and not whole:
-        raise WorkloadError("'modulo' is for whole numbers only")
+    if name in WHOLE_ONLY and not whole:
+        raise WorkloadError(f"'{name}' is for whole numbers only")
     return dtype
 
 

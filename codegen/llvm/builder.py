@@ -118,6 +118,9 @@ class Builder:
     def ashr(self, left: Value, right: Value) -> Value:
         return self._binary("ashr", left, right)
 
+    def lshr(self, left: Value, right: Value) -> Value:
+        return self._binary("lshr", left, right)
+
     # -- floating point -----------------------------------------------------------------------
     def fadd(self, left: Value, right: Value, *, flags: str = "") -> Value:
         return self._binary(_word("fadd", flags), left, right)

@@ -183,6 +183,16 @@ def whole(builder: Builder, function: str, values: Sequence[Value]) -> Value:
             return _divided(builder, *values)
         case "modulo":
             return _modulo(builder, *values)
+        case "bit_and":
+            return builder.and_(*values)
+        case "bit_or":
+            return builder.or_(*values)
+        case "bit_xor":
+            return builder.xor(*values)
+        case "bit_not":
+            return builder.xor(first, literal(first.type, -1))
+        case "shift_left" | "shift_right":
+            return _shifted(builder, function == "shift_left", *values)
         case _:
             raise CodegenError(f"function '{function}' has no integer code")
 
@@ -200,6 +210,20 @@ def _divided(builder: Builder, a: Value, b: Value) -> Value:
     safe = builder.select(builder.or_(by_zero, negated), literal(a.type, 1), b)
     quotient = builder.select(negated, builder.sub(zero, a), builder.sdiv(a, safe))
     return builder.select(by_zero, zero, quotient)
+
+
+def _shifted(builder: Builder, left: bool, a: Value, b: Value) -> Value:
+    """By as many bits as a number has, or by fewer than none, nothing but its sign is left."""
+    scalar = scalar_of(a.type)
+    assert isinstance(scalar, IntType)
+    beyond = builder.icmp_unsigned(">", b, literal(a.type, scalar.width - 1))
+    within = builder.select(beyond, literal(a.type, 0), b)
+    if left:
+        return builder.select(beyond, literal(a.type, 0), builder.shl(a, within))
+    if is_unsigned(a.type):
+        return builder.select(beyond, literal(a.type, 0), builder.lshr(a, within))
+    most = literal(a.type, scalar.width - 1)
+    return builder.ashr(a, builder.select(beyond, most, b))
 
 
 def _modulo(builder: Builder, a: Value, b: Value) -> Value:

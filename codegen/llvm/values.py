@@ -18,6 +18,7 @@ from tilesmith.codegen.llvm.flags import (
     whole,
 )
 from tilesmith.codegen.llvm.indexing import IndexEmitter
+from tilesmith.codegen.llvm.inverses import INVERSES
 from tilesmith.codegen.llvm.ir import (
     BOOL,
     FLOAT,
@@ -260,6 +261,8 @@ class ValueEmitter(LoadEmitter):
             case "absolute" | "sqrt" | "floor" | "ceil" | "round":
                 names = {"absolute": "fabs", "round": "roundeven"}
                 return math.call(f"llvm.{names.get(function, function)}", *values)
+            case _ if function in INVERSES:
+                return INVERSES[function](math, *values)
             case _:
                 found: Value = getattr(math, function)(*values)
                 return found

@@ -12,7 +12,7 @@ from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, TensorInfo, k
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.host.nodes import activation_step
 from tilesmith.compiler.onnx.access import clip_bounds, uniform
-from tilesmith.compiler.passes.typed_formulas import DTYPES, TYPED, clip_whole, whole_number
+from tilesmith.compiler.passes.typed_formulas import DTYPES, TYPED, clip_by_tensors, whole_number
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.epilogue import STEPS
 from tilesmith.search_space.errors import WorkloadError
@@ -237,9 +237,11 @@ def _binary(name: str) -> _Writer:
 
 def _power(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
     exponent = uniform(rewriter.constant, node.inputs[1])
+    x, kinds = terms[0], [rewriter.info(name).dtype for name in node.inputs]
+    if exponent is None and kinds[0] == "float32":
+        return call("power", x, terms[1] if kinds[1] == "float32" else to_float(terms[1]))
     if exponent is None or exponent == 0:
         return None
-    x = terms[0]
     if abs(exponent) == 0.5:
         found: Scalar = call("sqrt", x)
     elif abs(exponent) == 1.0:
@@ -263,12 +265,22 @@ def _repeated(x: Scalar, times: int) -> Scalar:
     return call("multiply", _repeated(x, half), _repeated(x, times - half))
 
 
+def to_float(x: Scalar) -> Scalar:
+    """A number as float32."""
+    return call("to_float32", x)
+
+
+def _relu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
+    floating = rewriter.info(node.writes[0]).dtype == "float32"
+    return call("relu", terms[0]) if floating else call("maximum", terms[0], 0)
+
+
 def _clip(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
     if rewriter.info(node.writes[0]).dtype != "float32":
-        return clip_whole(rewriter, node, terms[0])
+        return clip_by_tensors(rewriter, node, terms)
     bounds = clip_bounds(node, rewriter.constant)
     if bounds is None:
-        return None
+        return clip_by_tensors(rewriter, node, terms)
     low, high = bounds
     if math.isinf(high):
         return call("maximum", terms[0], number(low)) if math.isfinite(low) else None
@@ -347,7 +359,7 @@ _FORMULAS: dict[str, _Writer] = {
     "Log": _function("log"), "Sqrt": _function("sqrt"), "Reciprocal": _function("reciprocal"),
     "Tanh": _function("tanh"), "Erf": _function("erf"), "Sigmoid": _function("sigmoid"),
     "Floor": _function("floor"), "Ceil": _function("ceil"), "Round": _function("round"),
-    "Relu": _function("relu"), "HardSwish": _function("hard_swish"), "Softsign": _softsign,
+    "Relu": _relu, "HardSwish": _function("hard_swish"), "Softsign": _softsign,
     "Pow": _power, "Clip": _clip, "LeakyRelu": _with_numbers("leaky_relu", alpha=0.01),
     "HardSigmoid": _with_numbers("hard_sigmoid", alpha=0.2, beta=0.5), "Elu": _elu,
     "PRelu": _prelu, "Selu": _selu, "Celu": _celu, "Softplus": _softplus, "Mish": _mish,

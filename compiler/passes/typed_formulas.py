@@ -15,7 +15,8 @@ import onnx
 
 from tilesmith.compiler.graph import Node
 from tilesmith.compiler.rewrite import Rewriter
-from tilesmith.search_space.ir.scalar import CONVERSIONS, Call, Const, Scalar, call
+from tilesmith.search_space.formula import number
+from tilesmith.search_space.ir.scalar import CONVERSIONS, Const, Scalar, call
 
 Writer = Callable[[Rewriter, Node, list[Scalar]], "Scalar | None"]
 
@@ -64,18 +65,29 @@ def _where(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None
 
 
 def _modulo(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
-    """Of whole numbers, with the sign of the divisor."""
-    return None if node.attribute("fmod", 0) else call("modulo", *terms)
+    """Of whole numbers, with the sign of the divisor, or with `fmod` of what is divided."""
+    if not node.attribute("fmod", 0):
+        return call("modulo", *terms)
+    if rewriter.info(node.writes[0]).dtype == "float32":
+        return None  # a quotient may have more digits than any number here
+    x, y = terms
+    return call("subtract", x, call("multiply", call("divide", x, y), y))
 
 
-def clip_whole(rewriter: Rewriter, node: Node, x: Scalar) -> Scalar | None:
-    """`Clip` of whole numbers, whose bounds no float32 holds."""
-    for function, name in (("maximum", node.input(1)), ("minimum", node.input(2))):
-        bound = whole_number(rewriter, name) if name else None
-        if name and bound is None:
-            return None
-        x = call(function, x, bound) if bound is not None else x
-    return x if isinstance(x, Call) else None
+def _shift(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
+    return call(f"shift_{str(node.attribute('direction')).lower()}", *terms)
+
+
+def clip_by_tensors(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
+    """`Clip` to bounds that are tensors: of whole numbers, which no float32 holds, or not known."""
+    x, *bounds = terms
+    names = ("maximum", "minimum")
+    given = [function for function, name in zip(names, node.inputs[1:], strict=False) if name]
+    if not bounds or len(given) != len(bounds):
+        return None
+    for function, bound in zip(given, bounds, strict=True):
+        x = call(function, x, bound)
+    return x
 
 
 def _tan(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
@@ -88,6 +100,22 @@ def _sign(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
     return call("where", call("greater", x, 0), 1, call("where", call("less", x, 0), -1, x))
 
 
+def _shrink(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar | None:
+    if rewriter.info(node.writes[0]).dtype != "float32":
+        return None
+    x, bias = terms[0], number(node.attribute("bias", 0.0))
+    limit = float(node.attribute("lambd", 0.5))
+    above = call("where", call("greater", x, number(limit)), call("subtract", x, bias), 0)
+    return call("where", call("less", x, number(-limit)), call("add", x, bias), above)
+
+
+def _swiglu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
+    gate, value = terms
+    alpha = float(node.attribute("alpha", 1.0))
+    inner = gate if alpha == 1.0 else call("multiply", gate, number(alpha))
+    return call("multiply", call("multiply", gate, call("sigmoid", inner)), value)
+
+
 TYPED: dict[str, Writer] = {
     "Where": _where, "Cast": cast, "CastLike": cast, "IsNaN": _function("is_nan", 1),
     "IsInf": _is_inf, "Equal": _function("equal", 2), "Less": _function("less", 2),
@@ -95,6 +123,12 @@ TYPED: dict[str, Writer] = {
     "GreaterOrEqual": _function("greater_equal", 2), "And": _function("and", 2),
     "Or": _function("or", 2), "Xor": _function("xor", 2), "Not": _function("not", 1),
     "Mod": _modulo, "Sign": _sign, "Sin": _function("sin", 1), "Cos": _function("cos", 1),
-    "Tan": _tan,
+    "Tan": _tan, "Sinh": _function("sinh", 1), "Cosh": _function("cosh", 1),
+    "Asin": _function("asin", 1), "Acos": _function("acos", 1), "Atan": _function("atan", 1),
+    "Asinh": _function("asinh", 1), "Acosh": _function("acosh", 1),
+    "Atanh": _function("atanh", 1), "BitwiseAnd": _function("bit_and", 2),
+    "BitwiseOr": _function("bit_or", 2), "BitwiseXor": _function("bit_xor", 2),
+    "BitwiseNot": _function("bit_not", 1), "BitShift": _shift, "Shrink": _shrink,
+    "SwiGLU": _swiglu,
 }  # fmt: skip
 """Writers by ONNX operator."""

@@ -82,6 +82,23 @@ def _divide(a: Any, b: Any) -> Any:
     return 0 if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
+def _shifted(a: Any, b: Any, left: bool) -> Any:
+    """Moved by bits; what is moved further than there are bits leaves its sign to the right."""
+    a, b = int(a), int(b)
+    if not 0 <= b < 64:
+        return -1 if a < 0 and not left else 0
+    return a << b if left else a >> b
+
+
+def _wrapped(value: int, dtype: np.dtype[Any]) -> int:
+    """A whole number as an element holds it: as many of its bits as there are."""
+    if dtype.kind not in "iu":
+        return value
+    bits = 8 * dtype.itemsize
+    low = value % (1 << bits)
+    return low - (1 << bits) if dtype.kind == "i" and low >> (bits - 1) else low
+
+
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
@@ -118,6 +135,15 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "modulo": lambda a, b: a % b if b else 0,
     **{name: partial(_convert, dtype) for name, dtype in CONVERSIONS.items()},
     "ordinal": _ordinal,
+    **{n: getattr(np, n) for n in ("sinh", "cosh")},
+    **{n: getattr(np, f"arc{n[1:]}") for n in ("asin", "acos", "atan")},
+    **{n: getattr(np, f"arc{n[1:]}") for n in ("asinh", "acosh", "atanh")},
+    "bit_and": lambda a, b: int(a) & int(b),
+    "bit_or": lambda a, b: int(a) | int(b),
+    "bit_xor": lambda a, b: int(a) ^ int(b),
+    "bit_not": lambda a: ~int(a),
+    "shift_left": lambda a, b: _shifted(a, b, left=True),
+    "shift_right": lambda a, b: _shifted(a, b, left=False),
     "where": lambda flag, a, b: a if flag != 0 else b,
 }
 
@@ -227,7 +253,7 @@ class _Machine:
         value = _REDUCERS[block.reducer](array[place].item(), value)
         if array.dtype.kind == "i" and math.isinf(value):  # the identity of an integer maximum
             value = np.iinfo(array.dtype).max if value > 0 else np.iinfo(array.dtype).min
-        array[place] = value
+        array[place] = _wrapped(value, array.dtype) if isinstance(value, int) else value
 
     def _value(self, value: Scalar) -> Any:
         match value:

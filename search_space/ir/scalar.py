@@ -27,6 +27,8 @@ FUNCTIONS: Mapping[str, int] = {
     "to_float32": 1, "to_int64": 1, "to_int32": 1, "to_bool": 1,
     "to_int8": 1, "to_uint8": 1, "to_int16": 1, "to_uint16": 1,
     "ordinal": 1,
+    "sinh": 1, "cosh": 1, "asin": 1, "acos": 1, "atan": 1, "asinh": 1, "acosh": 1, "atanh": 1,
+    "bit_and": 2, "bit_or": 2, "bit_xor": 2, "bit_not": 1, "shift_left": 2, "shift_right": 2,
 }  # fmt: skip
 """Function names and their number of arguments.
 
@@ -37,7 +39,8 @@ may give either. Whole numbers wrap around; their quotient is cut towards zero, 
 sign of its second argument, both are 0 where that is 0. Converting to whole numbers cuts towards
 zero; what is too large becomes the nearest there is, not-a-number becomes 0. `ordinal` of a number
 of at most 32 bits is an int32 that orders as the numbers do, not-a-number beyond infinity (below
--infinity if its sign is set); of two zeros both are the same."""
+-infinity if its sign is set); of two zeros both are the same. Shifting by as many bits as there
+are, or by a negative number, leaves 0, or to the right the sign alone."""
 
 COMPOSITES: Mapping[str, int] = {
     "add_constant": 2, "multiply_constant": 2, "relu": 1, "leaky_relu": 2, "clip": 3,

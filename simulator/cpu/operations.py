@@ -18,6 +18,8 @@ FUNCTION_OPERATIONS: dict[str, float] = {
     "divide": 12, "reciprocal": 12, "sqrt": 16, "exp": 14, "log": 24, "tanh": 26, "erf": 28,
     "sigmoid": 28, "power": 40, "negate": 1, "absolute": 1, "floor": 1, "ceil": 1, "round": 1,
     "greater_equal": 2, "where": 2, "sin": 30, "cos": 30,
+    "sinh": 52, "cosh": 44, "asin": 32, "acos": 34, "atan": 48, "asinh": 56, "acosh": 58,
+    "atanh": 52, "shift_left": 3, "shift_right": 3,
 }  # fmt: skip
 """Operations of a function beyond one: counted off `codegen.llvm.vector_math`; divisions by
 throughput."""

@@ -41,6 +41,11 @@ def relative(found: Floats, exact: NDArray[Any]) -> float:
     return float(np.max(np.abs(found - exact) / np.abs(exact)))
 
 
+def either(low: float, high: float) -> Floats:
+    """Numbers of either sign."""
+    return np.concatenate([-magnitudes(low, high), magnitudes(low, high)])
+
+
 ERF = np.vectorize(math.erf, otypes=[np.float64])
 CASES: dict[str, tuple[Callable[[Any], Any], Floats, float]] = {
     "exp": (np.exp, grid(-87.2, 88.2), 2e-7),
@@ -50,6 +55,14 @@ CASES: dict[str, tuple[Callable[[Any], Any], Floats, float]] = {
     "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), grid(-80, 80), 4e-7),
     "sin": (np.sin, np.concatenate([grid(-9, 9, 20010), grid(-1e4, 1e4, 20010)]), 2e-7),
     "cos": (np.cos, np.concatenate([grid(-9, 9), grid(-1e4, 1e4)]), 2e-7),
+    "sinh": (np.sinh, either(1e-30, 89.4), 6e-7),
+    "cosh": (np.cosh, either(1e-6, 89.4), 6e-7),
+    "asin": (np.arcsin, either(1e-30, 1.0), 4e-7),
+    "acos": (np.arccos, either(1e-6, 0.9999), 4e-7),
+    "atan": (np.arctan, either(1e-30, 3e38), 4e-7),
+    "asinh": (np.arcsinh, either(1e-30, 3e38), 4e-7),
+    "acosh": (np.arccosh, 1 + magnitudes(1e-6, 3e38), 4e-7),
+    "atanh": (np.arctanh, either(1e-30, 0.99999), 4e-7),
 }  # fmt: skip
 
 
@@ -102,3 +115,21 @@ def test_large_angles_are_angles(function: str, vector: bool) -> None:
     x = np.array([np.inf, -np.inf, np.nan], np.float32)
     assert np.isnan(compiled(function, x, vector)).all()
     assert np.abs(compiled(function, magnitudes(1e9, 3e38), vector)).max() <= 1
+
+
+INVERSES = {
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
+    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("vector", [False, True], ids=["scalar", "vector"])
+@pytest.mark.parametrize("function", INVERSES)
+def test_ends_of_domains(function: str, vector: bool) -> None:
+    """Infinities, zeros and ones, what is outside, what is no number."""
+    x = np.array([-np.inf, -200, -1.5, -1, -0.0, 0, 1, 1.5, 200, np.inf, np.nan], np.float32)
+    with np.errstate(all="ignore"):
+        expected = INVERSES[function](x)
+    found = compiled(function, x, vector)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=0)
+    np.testing.assert_array_equal(np.signbit(found[4:6]), np.signbit(expected[4:6]))

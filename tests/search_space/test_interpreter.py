@@ -22,7 +22,9 @@ _NUMPY = {
     "maximum": np.maximum, "minimum": np.minimum, "power": np.power, "negate": np.negative,
     "absolute": np.abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
     "reciprocal": np.reciprocal, "tanh": np.tanh, "erf": np.vectorize(math.erf),
-    "sin": np.sin, "cos": np.cos,
+    "sin": np.sin, "cos": np.cos, "sinh": np.sinh, "cosh": np.cosh, "asin": np.arcsin,
+    "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
+    "atanh": np.arctanh,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "floor": np.floor, "ceil": np.ceil,
     "round": np.rint, "greater_equal": lambda a, b: (a >= b).astype(float),
     "where": lambda flag, a, b: np.where(flag != 0, a, b), "modulo": np.mod,
@@ -35,13 +37,15 @@ _NUMPY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", [n for n in FUNCTIONS if n in _NUMPY])
 def test_functions(name: str) -> None:
     i = axis("i", 6)
     rng = np.random.default_rng(1)
     arrays = {f"x{n}": rng.uniform(0.2, 3, 6).astype(np.float32) for n in range(FUNCTIONS[name])}
     if name == "where":
         arrays["x0"] = np.array([0, 1, 0, 1, 1, 0], dtype=np.float32)
+    if name in ("asin", "acos", "atanh", "acosh"):
+        arrays["x0"] = arrays["x0"] / 4 + np.float32(name == "acosh")
     value = call(name, *(load(tensor, i.var) for tensor in arrays))
     compute = ComputeDefinition(
         "f", tuple(Tensor(n, (6,)) for n in arrays), (Stage("y", (i,), value),)
@@ -135,3 +139,28 @@ def test_inputs_are_not_changed() -> None:
     x = X.copy()
     interpret(_program(Block("s", "y", (var("i"),), load("x", var("i")))), {"x": x})
     np.testing.assert_array_equal(x, X)
+
+
+_BITS = {
+    "bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np.bitwise_xor,
+    "bit_not": np.bitwise_not, "shift_left": np.left_shift, "shift_right": np.right_shift,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "int16"])
+@pytest.mark.parametrize("name", _BITS)
+def test_bits(name: str, dtype: str) -> None:
+    i = axis("i", 6)
+    arrays = {"x0": np.array([0, 1, 7, 100, 127, 5], dtype)}
+    if FUNCTIONS[name] == 2:
+        arrays["x1"] = np.array([3, 0, 1, 2, 4, 6], dtype)
+    value = call(name, *(load(tensor, i.var) for tensor in arrays))
+    compute = ComputeDefinition(
+        "f", tuple(Tensor(n, (6,), dtype) for n in arrays), (Stage("y", (i,), value, dtype=dtype),)
+    )
+    found = result(lower(Schedule(compute)), arrays)
+    np.testing.assert_array_equal(found, _BITS[name](*arrays.values()))
+
+
+def test_every_function_is_tested() -> None:
+    assert set(FUNCTIONS) == {*_NUMPY, *_BITS}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilesmith.search_space.dtypes import is_floating
-from tilesmith.search_space.formula_types import INTEGER_FUNCTIONS
+from tilesmith.search_space.formula_types import INTEGER_FUNCTIONS, WHOLE_ONLY
 from tilesmith.search_space.ir.scalar import (
     CONVERSIONS,
     FLAGS,
@@ -29,7 +29,7 @@ from tilesmith.search_space.workload import Workload
 _CONVERTING = FLAGS | CONVERSIONS.keys() | {"where", "ordinal"}
 """Functions whose operands and results may be of several types."""
 
-_DOUBLE = (INTEGER_FUNCTIONS - {"modulo"}) | _CONVERTING | {
+_DOUBLE = (INTEGER_FUNCTIONS - WHOLE_ONLY) | _CONVERTING | {
     "sqrt", "reciprocal", "floor", "ceil", "round",
 }  # fmt: skip
 """Functions that there is code for in float64."""

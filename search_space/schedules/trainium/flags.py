@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tilesmith.search_space.dtypes import is_floating
+from tilesmith.search_space.formula_types import WHOLE_ONLY
 from tilesmith.search_space.ir.scalar import (
     CONVERSIONS,
     FLAGS,
@@ -75,7 +76,10 @@ _ARITHMETIC: Mapping[str, Callable[..., Scalar]] = {
 }
 
 _COMPARISONS = frozenset({"equal", "greater", "greater_equal", "less", "less_equal"})
-_ADDED = FLAGS | frozenset(CONVERSIONS) | {"modulo", "sin", "cos"}
+_ADDED = (
+    FLAGS | frozenset(CONVERSIONS) | WHOLE_ONLY
+    | {"sin", "cos", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh"}
+)  # fmt: skip
 _MISSING = _ADDED - _COMPARISONS - frozenset(_ARITHMETIC)
 """Functions that no instruction computes."""
 
