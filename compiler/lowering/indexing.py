@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from tilesmith.compiler.graph import Node, TensorInfo
 from tilesmith.compiler.indices import index_fault
 from tilesmith.compiler.lower import is_movable, make_kernel, typed_rules
+from tilesmith.compiler.onnx.access import within
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.workload import ParameterValue, shape_text
@@ -38,10 +39,10 @@ def _check(rewriter: Rewriter, node: Node, extents: Sequence[int]) -> None:
 @typed_rules.register("Gather")
 def lower_gather(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     found = _usable(rewriter, node)
-    if found is None:
+    axis = within(int(node.attribute("axis", 0)), len(found[0].dims)) if found else None
+    if found is None or axis is None:
         return None
     source, indices = found
-    axis = int(node.attribute("axis", 0)) % len(source.dims)
     _check(rewriter, node, (source.dims[axis],))
     before, after = math.prod(source.dims[:axis]), math.prod(source.dims[axis + 1 :])
     lead = (before,) if before > 1 else ()
@@ -77,10 +78,10 @@ def _elements(
 ) -> Sequence[Node] | None:
     """A kernel that takes indices element by element along `axis`."""
     found = _usable(rewriter, node)
-    if found is None or not found[0].dims:
+    axis = within(int(node.attribute("axis", 0)), len(found[0].dims)) if found else None
+    if found is None or axis is None:
         return None
     source, indices = found
-    axis = int(node.attribute("axis", 0)) % len(source.dims)
     fits = len(source.dims) == len(indices.dims) and all(
         n <= m or a == axis for a, (n, m) in enumerate(zip(indices.dims, source.dims, strict=True))
     )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tilesmith.compiler.graph import Node, view
 from tilesmith.compiler.lower import is_movable, make_kernel, typed_rules
-from tilesmith.compiler.onnx.access import integers
+from tilesmith.compiler.onnx.access import integers, within
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.workload import ParameterValue, shape_text
 
@@ -27,9 +27,10 @@ def _around(dims: tuple[int, ...], axis: int) -> tuple[tuple[int, ...], int]:
 
 def _arg_extreme(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     info = rewriter.info(node.inputs[0])
-    if not is_movable(info) or info.dtype not in _NUMBERS or not info.dims:
+    axis = within(int(node.attribute("axis", 0)), len(info.dims))
+    if not is_movable(info) or info.dtype not in _NUMBERS or axis is None:
         return None
-    shape, axis = _around(info.dims, int(node.attribute("axis", 0)) % len(info.dims))
+    shape, axis = _around(info.dims, axis)
     parameters: dict[str, ParameterValue] = {
         "shape": shape_text(shape),
         "kind": "max" if node.operator == "ArgMax" else "min",
@@ -47,9 +48,10 @@ for _operator in ("ArgMax", "ArgMin"):
 def lower_cumulative_sum(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     info = rewriter.info(node.inputs[0])
     axes = integers(node, "", 1, rewriter.constant)
-    if not is_movable(info) or info.dtype not in _NUMBERS or axes is None or len(axes) != 1:
+    axis = within(axes[0], len(info.dims)) if axes is not None and len(axes) == 1 else None
+    if not is_movable(info) or info.dtype not in _NUMBERS or axis is None:
         return None
-    shape, axis = _around(info.dims, axes[0] % len(info.dims))
+    shape, axis = _around(info.dims, axis)
     parameters: dict[str, ParameterValue] = {
         "shape": shape_text(shape),
         "axis": axis,
@@ -66,9 +68,11 @@ def lower_one_hot(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     depth = integers(node, "", 1, rewriter.constant)
     if not is_movable(indices) or indices.dtype not in ("int64", "int32") or depth is None:
         return None
-    if len(depth) != 1 or not is_movable(values):
+    axis = within(int(node.attribute("axis", -1)), len(result.dims))
+    if values.dims != (2,) or not is_movable(values) or axis is None:
         return None
-    axis = int(node.attribute("axis", -1)) % len(result.dims)
+    if result.dims != (*indices.dims[:axis], *depth, *indices.dims[axis:]):
+        return None
     before = math.prod(indices.dims[:axis])
     parameters: dict[str, ParameterValue] = {
         "indices": shape_text((before, math.prod(indices.dims[axis:]))),
@@ -84,10 +88,13 @@ def lower_one_hot(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
 def lower_top_k(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     info = rewriter.info(node.inputs[0])
     count = integers(node, "k", 1, rewriter.constant)
-    if not is_movable(info) or count is None or len(count) != 1 or not info.dims:
+    axis = within(int(node.attribute("axis", -1)), len(info.dims))
+    if not is_movable(info) or count is None or len(count) != 1 or axis is None:
         return None
     values, indices = (*node.outputs, "")[:2]
-    axis = int(node.attribute("axis", -1)) % len(info.dims)
+    dims = (*info.dims[:axis], *count, *info.dims[axis + 1 :])
+    if any(rewriter.info(name).dims != dims for name in node.writes):
+        return None
     shape, place = _around(info.dims, axis)
     picked = (*shape[:place], count[0], *shape[place + 1 :])
     parameters: dict[str, ParameterValue] = {
@@ -97,7 +104,6 @@ def lower_top_k(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
         "kind": "max" if node.attribute("largest", 1) else "min",
     }
     if not indices:
-        dims = (*info.dims[:axis], count[0], *info.dims[axis + 1 :])
         indices = rewriter.add_tensor(values, "int64", dims)
     own = make_kernel(rewriter, "top_k", parameters, node.inputs[:1], node, output=indices)
     if not values:

@@ -54,6 +54,11 @@ def axes(node: Node, rank: int, constant: Constants, position: int = 1) -> tuple
     return None if found is None else tuple(sorted(axis % rank for axis in found))
 
 
+def within(axis: int, rank: int) -> int | None:
+    """An axis counted from the front; None if there is none of that number."""
+    return axis % rank if -rank <= axis < rank else None
+
+
 def uniform(constant: Constants, name: str) -> float | None:
     """The value of a float32 constant that holds one number only (of any shape), else None."""
     array = constant(name)

@@ -13,6 +13,7 @@ from tests.compiler.test_lowering_indexing import native
 from tilesmith.codegen.host import host_target
 from tilesmith.compiler.build import build
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.search_space.errors import JobError
 
 
 def unknown_output(text: str, opset: int = 17, **weights: Any) -> onnx.ModelProto:
@@ -132,3 +133,12 @@ def test_the_largest_beside_what_is_no_number() -> None:
     x[0, [7, 30]] = np.nan
     found = build(import_model(model_of(text, k=np.array([3]))), host_target()).run({"x": x})["v"]
     assert np.isnan(found[0, :2]).all() and found[0, 2] == np.nanmax(x)
+
+
+@pytest.mark.parametrize("axis", [3, -4])
+def test_an_axis_that_is_not_there_is_a_sentence(axis: int) -> None:
+    text = "g (float[3, 7, 5] x) => (float[3, 7, 5] y) { y = CumSum(x, a) }"
+    executable = build(import_model(model_of(text, a=np.int64(axis))), host_target())
+    assert executable.report.host == 1
+    with pytest.raises(JobError, match="CumSum 'y'"):
+        executable.run({"x": random(3, 7, 5)})
