@@ -270,7 +270,9 @@ def from_torch(
 ) -> CompiledModule:
     """Compile a module of PyTorch; what is returned is called as the module is.
 
-    Sizes that `dynamic_shapes` lets vary may differ from call to call, within their ranges.
+    Sizes that `dynamic_shapes` lets vary may differ from call to call, within their ranges. Where
+    each has an end (`Dim("rows", max=64)`) all of them are compiled for now, and nothing when the
+    module is called; else each choice of sizes is compiled when it is first called with.
 
     Args:
         module, args, kwargs, dynamic_shapes: as `torch_model`.
@@ -280,12 +282,19 @@ def from_torch(
         DependencyError, ModelError: as `torch_model`.
         InputError, CodegenError: as `compile`.
     """
-    from tilesmith.jobs.compiling import build_fixed
+    from tilesmith.compiler.executable import Executable
+    from tilesmith.jobs.compiling import build_executable, build_fixed
 
     model = torch_model(module, args, kwargs, dynamic_shapes=dynamic_shapes)
     from tilesmith.compiler.pytorch.module import CompiledModule
 
     request = Request(model, target, database, **asked).resolved()
+    whole = None
+    if model.bounded:
+        found = build_executable(replace(request, shapes=model.bounded), require_tuned)
+        whole = None if isinstance(found, Executable) else found
     return CompiledModule(
-        model, lambda shapes: build_fixed(replace(request, shapes=shapes), require_tuned)
+        model,
+        lambda shapes: build_fixed(replace(request, shapes=shapes), require_tuned),
+        whole,
     )

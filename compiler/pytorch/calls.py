@@ -14,10 +14,13 @@ import torch
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.pytorch.program import Signature
 from tilesmith.compiler.pytorch.tensors import array_of, tensor_of
+from tilesmith.compiler.varying.executable import VaryingExecutable
 
 
 def called(
-    executable: Executable, signature: Signature, tensors: Sequence[torch.Tensor]
+    executable: Executable | VaryingExecutable,
+    signature: Signature,
+    tensors: Sequence[torch.Tensor],
 ) -> list[Any]:
     """Run the executable.
 

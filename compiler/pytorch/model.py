@@ -78,6 +78,14 @@ class TorchModel(FrontEndModel):
             if any(d.dim_param for d in value.type.tensor_type.shape.dim)
         }
 
+    @property
+    def bounded(self) -> dict[str, tuple[int, int]]:
+        """The ranges of the sizes that vary, if each has an end; else none of them."""
+        found = {name: self.ranges[name] for name in self.sizes if name in self.ranges}
+        if len(found) < len(self.sizes) or any(math.isinf(high) for _, high in found.values()):
+            return {}
+        return {name: (max(low, 1), int(high)) for name, (low, high) in found.items()}
+
 
 def model_of(
     module: torch.nn.Module,

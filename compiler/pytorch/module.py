@@ -1,9 +1,9 @@
 """`CompiledModule`: a compiled PyTorch module, called as the module was.
 
 Tensors go in and come out by DLPack. Sizes that export kept symbolic may change from call to call:
-what was compiled for sizes is kept for them. Invariants: buffers and arguments that the module
-writes are written after a call's results are computed, as the module itself would leave them; calls
-from several threads run one after another.
+what was compiled for ranges of them serves all, else what was compiled for sizes is kept for them.
+Invariants: buffers and arguments that the module writes are written after a call's results are
+computed, as the module itself would leave them; calls from several threads run one after another.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.pytorch.calls import called
 from tilesmith.compiler.pytorch.model import Shapes, TorchModel
 from tilesmith.compiler.pytorch.program import Source
+from tilesmith.compiler.varying.executable import VaryingExecutable
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.workload import shape_text
 
@@ -30,9 +31,18 @@ class CompiledModule:
     Args:
         model: as traced.
         compile: makes the executable for shapes of the inputs that have symbolic dimensions.
+        whole: serves all sizes, if there is such; `compile` is not called then.
     """
 
-    def __init__(self, model: TorchModel, compile: Callable[[Shapes], Executable]) -> None:
+    executable: Executable | VaryingExecutable
+    """What runs: at the sizes of export, unless it serves all."""
+
+    def __init__(
+        self,
+        model: TorchModel,
+        compile: Callable[[Shapes], Executable],
+        whole: VaryingExecutable | None = None,
+    ) -> None:
         self.model = model
         self._compile = compile
         self._lock = threading.Lock()
@@ -43,7 +53,8 @@ class CompiledModule:
             for value in model.proto.graph.input
             if value.name in self._symbolic
         }
-        self.executable = self._executable(model.shapes)
+        self._whole = whole
+        self.executable = whole or self._executable(model.shapes)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the module gives for these arguments, nested as it nests them.
@@ -57,7 +68,7 @@ class CompiledModule:
         signature = self.model.signature
         tensors = [_tensor(source, leaves) for source in signature.sources]
         executable = self.executable
-        if self._symbolic:
+        if self._symbolic and self._whole is None:
             shapes = zip(signature.sources, tensors, strict=True)
             executable = self._executable({s.name: tuple(t.shape) for s, t in shapes})
         results = called(executable, signature, tensors)

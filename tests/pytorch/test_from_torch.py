@@ -115,6 +115,17 @@ def test_layers_of_a_vision_model() -> None:
     assert compiled.executable.report.host == 0
 
 
+def test_sizes_with_an_end_are_compiled_once() -> None:
+    module = nn.ReLU()
+    varies = ({0: dims("rows", min=1, max=16)},)
+    compiled = ts.from_torch(module, (torch.randn(3, 8),), dynamic_shapes=varies)
+    for rows in (1, 5, 16):
+        x = torch.randn(rows, 8)
+        close(compiled(x), module(x))
+    with pytest.raises(ts.ModelError, match="is 17; the model was compiled for 1 to 16"):
+        compiled(torch.randn(17, 8))
+
+
 def test_a_module_is_a_model_for_every_job() -> None:
     module = nn.Linear(8, 4)
     model = ts.torch_model(module, (torch.ones(2, 8),))
