@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -74,11 +74,13 @@ class Memory:
         arena: activations.
         constants: weights.
         held: what follows from the sizes of a model whose sizes vary; None for any other.
+        lock: taken by whoever runs in it.
     """
 
     arena: NDArray[np.uint8]
     constants: NDArray[np.uint8]
     held: NDArray[np.uint8] | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, region: Region) -> NDArray[np.uint8]:
         """The memory of a region."""
@@ -133,10 +135,10 @@ class Executable:
 
     def __init__(self, recipe: Recipe, memory: Memory | None = None) -> None:
         self.recipe = recipe
-        self._lock = threading.Lock()
         backend = backend_of(recipe.target)
         backend.check(recipe.target)
         self._areas = memory or Memory(arena_of(recipe), aligned_copy(recipe.constants))
+        self._lock = self._areas.lock
         self._views: dict[str, NDArray[Any]] = {}
         self._known = {ref.info.name: ref.info for ref in recipe.inputs}
         self._usual = {

@@ -9,6 +9,7 @@ for they are planned here.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -35,7 +36,7 @@ from tilesmith.compiler.program import (
     TensorRef,
     view_of,
 )
-from tilesmith.compiler.varying.fitting import Point
+from tilesmith.compiler.varying.fitting import Point, text_of
 from tilesmith.compiler.varying.forms import valued
 from tilesmith.compiler.varying.recipe import (
     AliasPart,
@@ -81,11 +82,6 @@ def _natural(extent: Expr, point: Point) -> int:
     return value
 
 
-def text_of(point: Point) -> str:
-    """For messages: 'batch=2, sequence=17'."""
-    return ", ".join(f"{name}={value}" for name, value in point.items())
-
-
 def bound(whole: VaryingRecipe, variant: Variant, point: Point) -> Bound:
     """The variant at sizes inside its region.
 
@@ -98,6 +94,14 @@ def bound(whole: VaryingRecipe, variant: Variant, point: Point) -> Bound:
     return _Binder(whole, variant, point).bound()
 
 
+def arena_bytes(whole: VaryingRecipe, variant: Variant, point: Point) -> int:
+    """What a variant's activations need at some sizes."""
+    binder = _Binder(whole, variant, point)
+    binder.held = {name: Place("held") for name in variant.held}
+    binder.alias_held(sys.maxsize)
+    return binder.arena()[1]
+
+
 class _Binder:
     def __init__(self, whole: VaryingRecipe, variant: Variant, point: Point) -> None:
         self.whole, self.variant, self.point = whole, variant, point
@@ -108,8 +112,8 @@ class _Binder:
     def bound(self) -> Bound:
         whole, variant = self.whole, self.variant
         held = self._held()
-        self._alias_held(held.size)
-        self.offsets, nbytes = self._arena()
+        self.alias_held(held.size)
+        self.offsets, nbytes = self.arena()
         copies = (self._copy(name, place) for name, place in self.copied)
         steps = (*copies, *self._steps(held))
         recipe = Recipe(
@@ -159,7 +163,7 @@ class _Binder:
             values.update(function.run({name: values[name] for name in part.reads}))
         return {name: np.asarray(values[name]) for name in variant.held}
 
-    def _alias_held(self, total: int) -> None:
+    def alias_held(self, total: int) -> None:
         """Views of what is held are held, too; parts of joins are copied to where they belong."""
         for part in self.variant.parts:
             if not isinstance(part, AliasPart):
@@ -175,7 +179,7 @@ class _Binder:
                     self.copied.append((name, self.held.pop(name)))
 
     # -- memory -------------------------------------------------------------------------------
-    def _arena(self) -> tuple[dict[str, int], int]:
+    def arena(self) -> tuple[dict[str, int], int]:
         """Offsets of tensors in the arena, and its bytes."""
         groups = Groups()
         sizes: dict[str, int] = {}

@@ -17,6 +17,7 @@ from tilesmith.compiler.build import scheduled
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.onnx.file import ModelFile
 from tilesmith.compiler.varying.assembly import Store, assembled
+from tilesmith.compiler.varying.binding import arena_bytes
 from tilesmith.compiler.varying.declared import Declared
 from tilesmith.compiler.varying.fitting import Point
 from tilesmith.compiler.varying.forms import Form, form_at
@@ -35,7 +36,7 @@ from tilesmith.search_space.errors import (
     ModelError,
 )
 
-_MOST_VARIANTS = 32
+_MOST_VARIANTS = 16
 
 
 def build_varying(file: ModelFile, declared: Declared, schedules: Schedules) -> VaryingRecipe:
@@ -77,17 +78,18 @@ class _Builder:
     def recipe(self) -> VaryingRecipe:
         variants = [self._variant(region, form) for region, form in self.forms()]
         schedules = self.schedules
-        return VaryingRecipe(
+        found = VaryingRecipe(
             self.first.name, schedules.target, schedules.options.threads, self.declared.sizes,
             self._infos(variants[-1], variants[-1].inputs),
             self._infos(variants[-1], variants[-1].outputs), tuple(variants),
             tuple(self.store.objects), self.store.joined(), self.first.opsets,
             schedules.options.source,
         )  # fmt: skip
+        return replace(found, variants=tuple(_reported(found, v) for v in variants))
 
     def forms(self) -> list[tuple[Region, Form]]:
         """Regions, and the form that the model has in each."""
-        waiting = first_regions(self.declared.sizes)
+        waiting = first_regions(self.declared.sizes, tuned=self.schedules.tuned)
         found: list[tuple[Region, Form]] = []
         while waiting:
             region = waiting.pop(0)
@@ -189,6 +191,16 @@ class _Builder:
         except NotAlikeError as error:
             raise self._cut(region, [s.point for s in form.snapshots], str(error)) from error
         self.graphs[id(form)] = graphs
+
+
+def _reported(whole: VaryingRecipe, variant: Variant) -> Variant:
+    """The variant, its report saying what memory it needs at its largest sizes."""
+    largest = {size.name: size.high for size in variant.region}
+    report = replace(
+        variant.report, peak_bytes=arena_bytes(whole, variant, largest),
+        constant_bytes=whole.constants.size,
+    )  # fmt: skip
+    return replace(variant, report=report)
 
 
 class _CutError(Exception):

@@ -24,7 +24,8 @@ from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.executable import Arrays, BoundRun, Executable, HostNode, Memory, arena_of
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.program import Report
-from tilesmith.compiler.varying.binding import bound, info_at, text_of
+from tilesmith.compiler.varying.binding import bound, info_at
+from tilesmith.compiler.varying.fitting import text_of
 from tilesmith.compiler.varying.recipe import VaryingInfo, VaryingRecipe
 from tilesmith.compiler.varying.regions import points_in
 from tilesmith.search_space.errors import ModelError
@@ -44,6 +45,7 @@ class VaryingExecutable:
     def __init__(self, recipe: VaryingRecipe) -> None:
         self.recipe = recipe
         self._lock = threading.RLock()
+        self._running = threading.Lock()
         backend_of(recipe.target).check(recipe.target)
         self._constants = aligned_copy(recipe.constants)
         self._arena: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
@@ -80,7 +82,7 @@ class VaryingExecutable:
     def at(self, sizes: Mapping[str, int]) -> Executable:
         """The model at one choice of sizes, an executable like any other.
 
-        It shares its memory with this one: not to be run while this one runs elsewhere.
+        It shares its memory with this one: what it binds holds until either is run again.
 
         Raises:
             ModelError: a size is missing, unknown or out of its range.
@@ -110,12 +112,14 @@ class VaryingExecutable:
     def run(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
         """Run the model on arrays of any sizes in range; else as `Executable.run`."""
         with self._lock:
-            return self._of(inputs).run(inputs)
+            found = self._of(inputs)
+        return found.run(inputs)
 
     def bind(self, inputs: Arrays) -> BoundRun:
         """As `Executable.bind`; holds until the next `run` or `bind`, of whatever sizes."""
         with self._lock:
-            return self._of(inputs).bind(inputs)
+            found = self._of(inputs)
+        return found.bind(inputs)
 
     def _of(self, inputs: Arrays) -> Executable:
         """What runs inputs of these shapes."""
@@ -144,7 +148,7 @@ class VaryingExecutable:
             self._bound.clear()
             self._by_shapes.clear()
             self._arena = arena_of(found.recipe)
-        memory = Memory(self._arena, self._constants, found.held)
+        memory = Memory(self._arena, self._constants, found.held, self._running)
         self._bound[sizes] = Executable(found.recipe, memory)
         if len(self._bound) > _KEPT:
             self._bound.popitem(last=False)

@@ -21,7 +21,9 @@ Point = Mapping[str, int]
 """A value of every size, by name."""
 
 STEPS = 32
-_DIVISORS = range(2, STEPS + 1)
+"""Strides that are expected where nothing else is known."""
+
+_DIVISORS = range(2, 129)
 """Strides (and patches) of windows that are looked for."""
 
 _DEGREE = 4
@@ -37,7 +39,8 @@ class Fitter:
         known: formulas that are checked already; they come first.
 
     Attributes:
-        unsure: sizes of quotients of which the points leave several possible.
+        unsure: sizes of quotients of which the points leave several possible, and the largest
+            divisor of each.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class Fitter:
     ) -> None:
         self.points = tuple(points)
         self.names = tuple(names)
-        self.unsure: set[str] = set()
+        self.unsure: dict[str, int] = {}
         self._known: dict[tuple[int, ...], Expr] = {}
         self._products = list(self._with_values(_products(names)))
         for formula, numbers in self._with_values(dict.fromkeys(known)):
@@ -90,9 +93,15 @@ class Fitter:
             if ends is not None:
                 divisor, low, high = ends
                 if low < high:
-                    self.unsure |= base.variables()
+                    for name in base.variables():
+                        self.unsure[name] = max(divisor, self.unsure.get(name, 0))
                 return floordiv(base + low, const(divisor))
         return None
+
+
+def text_of(point: Point) -> str:
+    """For messages: 'batch=2, sequence=17'."""
+    return ", ".join(f"{name}={value}" for name, value in point.items())
 
 
 def _products(names: Sequence[str]) -> list[Expr]:

@@ -103,9 +103,13 @@ def form_at(file: ModelFile, declared: Declared, region: Region, points: Sequenc
     except NotAlikeError:
         if len(points) == 1:
             raise
-        form, unsure = None, set(names)
+        form, unsure = None, dict.fromkeys(names, STEPS)
     if unsure:
-        more = neighbours(region, points[0], unsure, STEPS + 1)
+        more = [
+            point
+            for name, divisor in unsure.items()
+            for point in neighbours(region, points[0], name, divisor + 1)
+        ]
         snapshots += tuple(taken(file, declared, point) for point in more)
         form, _ = _form(snapshots, Fitter((*points, *more), names), len(points))
     assert form is not None
@@ -114,9 +118,9 @@ def form_at(file: ModelFile, declared: Declared, region: Region, points: Sequenc
 
 def _form(
     snapshots: tuple[Snapshot, ...], fitter: Fitter, count: int
-) -> tuple[Form | None, set[str]]:
+) -> tuple[Form | None, dict[str, int]]:
     """The form at all snapshots, of which the first `count` are what passes work on; and sizes
-    whose formulas are not sure."""
+    whose formulas are not sure, with their divisors."""
     for snapshot in snapshots[1:]:
         if snapshot.frontier != snapshots[0].frontier:
             raise NotAlikeError("what follows from the sizes differs")

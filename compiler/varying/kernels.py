@@ -42,12 +42,16 @@ Pinned = Callable[[Graph], Mapping[Workload, Config]]
 
 @dataclass(frozen=True)
 class Schedules:
-    """Where schedules come from; as arguments of `build`."""
+    """Where schedules come from; as arguments of `build`.
+
+    `tuned` says whether they are, or are to be, on record: long ranges then are several regions.
+    """
 
     target: Target
     database: Records | None = None
     options: BuildOptions = DEFAULTS
     pinned: Pinned | None = None
+    tuned: bool = False
 
     def chooser(self, graph: Graph) -> Chooser:
         choices = self.pinned(graph) if self.pinned is not None else {}

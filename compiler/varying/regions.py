@@ -11,7 +11,7 @@ Points are primes where the range has enough of them: two extents that happen to
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -26,21 +26,39 @@ POINTS = 5
 
 _MOST_REGIONS = 8
 
+_FAR = 64
+"""How many times the least size the greatest may be before two schedules are better than one."""
+
 _ORDERS = ((0, 1, 2, 3, 4), (1, 3, 0, 4, 2), (2, 0, 4, 1, 3), (3, 4, 1, 2, 0))
 """Which of its values each size has at each point, so that no two sizes move together."""
 
 
-def first_regions(sizes: Sequence[Size], cuts: Iterable[Point] = ()) -> list[Region]:
-    """Where to begin: sizes of one apart from others, and a region around each of `cuts`."""
+def first_regions(sizes: Sequence[Size], *, tuned: bool = False) -> list[Region]:
+    """Where to begin: sizes of one apart from others.
+
+    Args:
+        tuned: whether schedules come from records; then long ranges are several regions, each with
+            the schedules of its own middle.
+    """
     pieces: list[list[Size]] = []
     count = 1
     for size in sizes:
         own = [size]
         if size.low == 1 < size.high and 2 * count <= _MOST_REGIONS:
             own = [replace(size, high=1), replace(size, low=2)]
+        if tuned and (len(own) + 1) * count <= _MOST_REGIONS:
+            own[-1:] = _halves(own[-1])
         count *= len(own)
         pieces.append(own)
     return [tuple(chosen) for chosen in product(*pieces)]
+
+
+def _halves(size: Size) -> list[Size]:
+    """A range, or two where its ends are far apart: they meet in its geometric middle."""
+    if size.high <= _FAR * size.low:
+        return [size]
+    between = round(math.sqrt(size.low * size.high))
+    return [replace(size, high=between), replace(size, low=between + 1)]
 
 
 def middle(size: Size) -> int:
@@ -119,14 +137,11 @@ def _telling(size: Size) -> list[int]:
     return sorted(value for value in wanted if size.low <= value <= size.high)
 
 
-def neighbours(region: Region, point: Point, names: Iterable[str], count: int) -> list[Point]:
-    """The point and those `count` numbers around each of some of its sizes, one after another."""
-    found: list[Point] = []
-    for size in region:
-        if size.name in names:
-            low = max(size.low, min(point[size.name], size.high - count) - count // 2)
-            found += [{**point, size.name: value} for value in range(low, low + count)]
-    return found
+def neighbours(region: Region, point: Point, name: str, count: int) -> list[Point]:
+    """The point with `count` numbers around its own for one of its sizes, one after another."""
+    size = next(size for size in region if size.name == name)
+    low = max(size.low, min(point[name], size.high - count) - count // 2)
+    return [{**point, name: value} for value in range(low, low + count)]
 
 
 def regions_cut(region: Region, name: str, below: int) -> tuple[Region, Region]:

@@ -22,8 +22,8 @@ from tilesmith.compiler.host.nodes import HostFunction, foldable
 from tilesmith.compiler.onnx.file import ModelFile
 from tilesmith.compiler.onnx.importer import Imported, import_file
 from tilesmith.compiler.varying.declared import Declared
-from tilesmith.compiler.varying.fitting import Point
-from tilesmith.search_space.errors import JobError
+from tilesmith.compiler.varying.fitting import Point, text_of
+from tilesmith.search_space.errors import JobError, ModelError
 
 _STRUCTURE: Mapping[str, tuple[int, ...]] = {
     "Reshape": (1,), "Expand": (1,), "Slice": (1, 2, 3, 4), "Tile": (1,), "ConstantOfShape": (0,),
@@ -123,7 +123,10 @@ def taken(file: ModelFile, declared: Declared, point: Point) -> Snapshot:
     Raises:
         ModelError: the model does not fit them, or is wrong.
     """
-    return Snapshot(dict(point), import_file(file, declared.shapes(point)))
+    try:
+        return Snapshot(dict(point), import_file(file, declared.shapes(point)))
+    except ModelError as error:
+        raise ModelError(f"'{file.name}' does not work at {text_of(point)}: {error}") from error
 
 
 def is_structure(node: Node, position: int, snapshot: Snapshot) -> bool:

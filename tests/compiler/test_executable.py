@@ -158,7 +158,7 @@ def damaged(executable: Executable, path: Path, change: Any, sealed: bool = True
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(format=99), "has the format 99; this version reads 3"),
+        (lambda m: m.update(format=99), "has the format 99; this version reads 2 to 4"),
         (lambda m: m.update(arena_bytes=-1), "arena_bytes = -1 is out of range"),
         (lambda m: m.update(arena_bytes=1 << 60), "out of range"),
         (lambda m: m.update(arena_bytes=64), "ends behind the arena"),

@@ -120,7 +120,8 @@ def build_executable(
 
     def built(database: Records | None, pins: Pinned | None) -> Executable | VaryingExecutable:
         if varying is not None and varying.declared.sizes:
-            schedules = Schedules(asked.target, database, options, pins)
+            tuned = database is not None
+            schedules = Schedules(asked.target, database, options, pins, tuned)
             return build_varying_executable(varying, schedules)
         graph = graph_of(asked.model, asked.shapes)
         return build(graph, asked.target, database, options, pins)

@@ -87,12 +87,15 @@ def typical_graphs(found: Varying, asked: Resolved) -> list[tuple[Graph, str]]:
     """The kernels at one choice of sizes for each region of them, and the sizes as text: what a
     tuner has to tune."""
     from tilesmith.compiler.build import BuildOptions
-    from tilesmith.compiler.varying.binding import text_of
     from tilesmith.compiler.varying.build import typical
+    from tilesmith.compiler.varying.fitting import text_of
     from tilesmith.compiler.varying.kernels import Schedules
 
     options = BuildOptions(asked.threads, asked.precision)
-    points = typical(found.file, found.declared, Schedules(asked.target, None, options))
+    tuned = asked.database is not None
+    points = typical(
+        found.file, found.declared, Schedules(asked.target, None, options, tuned=tuned)
+    )
     return [(graph, text_of(point)) for point, graph in points]
 
 
