@@ -24,25 +24,22 @@ from tilesmith.search_space.workload import Workload
 class CpuArgExtreme(CpuScheduler):
     """See the module's docstring."""
 
-    def _counts(self, workload: Workload, target: Target) -> list[int]:
-        """Accumulators that a row can fill; none where vectors run across rows."""
-        found = compute_of(workload).stage("m")
+    def _choices(self, workload: Workload, target: Target) -> tuple[str, str, list[int]]:
+        """(algorithm, its knob, the knob's values)."""
+        found, lanes = compute_of(workload).stage("m"), vector_width(target)
         if len(found.axes) > 1:
-            return []
+            vectors = -(-(found.axes[-1].extent.constant or lanes) // lanes)
+            return "across", "n_vectors", [v for v in (1, 2, 4, 8) if v <= vectors]
         length = found.reduce_axes[0].extent.constant or 1
-        return accumulator_counts(length, vector_width(target))
+        return "along", "accumulators", accumulator_counts(length, lanes)
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
-        counts = self._counts(workload, target)
-        if not counts:
-            return SearchSpace((Subspace((("algorithm", "across"),), ()),))
-        return SearchSpace((Subspace((("algorithm", "along"),), (tile("accumulators", counts),)),))
+        algorithm, knob, values = self._choices(workload, target)
+        return SearchSpace((Subspace((("algorithm", algorithm),), (tile(knob, values),)),))
 
     def default(self, workload: Workload, target: Target) -> Config:
-        counts = self._counts(workload, target)
-        if not counts:
-            return Config.of(algorithm="across")
-        return Config.of(algorithm="along", accumulators=max(c for c in counts if c <= 4))
+        algorithm, knob, values = self._choices(workload, target)
+        return Config.of({"algorithm": algorithm, knob: max(v for v in values if v <= 4)})
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         schedule, lanes = Schedule(compute_of(workload)), vector_width(target)
@@ -52,8 +49,12 @@ class CpuArgExtreme(CpuScheduler):
                 schedule = reduce_row(schedule, name, "k", var("accumulators"), lanes, place)
                 schedule = schedule.compute_at(name, *place, scope="register")
             return schedule.parallel("y", "o")
-        schedule = schedule.split("y", "t", lanes, "vector", "lane").vectorize("y", "lane")
-        for name in ("m", "p"):
-            schedule = schedule.reorder(name, ("o", "k", "t")).vectorize(name, "t")
-            schedule = schedule.compute_at(name, "y", "vector", scope="register")
-        return schedule.parallel("y", "o", "vector")
+        schedule = schedule.split("y", "t", var("n_vectors") * lanes, "tile", "t")
+        for name, over in (("m", ["k"]), ("p", ["k"]), ("y", [])):
+            schedule = schedule.split(name, "t", lanes, "part", "lane")
+            outer = ["o"] if name != "y" else ["o", "tile"]
+            schedule = schedule.reorder(name, (*outer, *over, "part", "lane"))
+            schedule = schedule.unroll(name, "part").vectorize(name, "lane")
+            if name != "y":
+                schedule = schedule.compute_at(name, "y", "tile", scope="register")
+        return schedule.parallel("y", "o", "tile")
