@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, Union
 
 import numpy
@@ -256,6 +256,7 @@ def const(value: int) -> Expr:
     return Expr((((), value),)) if value else ZERO
 
 
+@lru_cache(maxsize=1 << 14)
 def var(name: str) -> Expr:
     """A loop variable or a symbolic tile size."""
     return Expr((((Atom("var", name),), 1),))
@@ -275,7 +276,9 @@ ZERO = Expr(())
 ONE = const(1)
 
 
+@lru_cache(maxsize=1 << 16)
 def _operation(kind: AtomKind, left: Expr, right: Expr) -> Expr:
+    """Kept, so that what is known of an atom (its text, its hash) is found out once."""
     return Expr((((Atom(kind, "", left, right),), 1),))
 
 
