@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.conformance.template_checks import expected, random_inputs
+from tilesmith.codegen import object_cache
 from tilesmith.codegen.host import host_target
-from tilesmith.codegen.native import object_cache
 from tilesmith.codegen.native.kernel import KernelCode, NativeKernel, compile_varying
 from tilesmith.codegen.structures import default_of
 from tilesmith.codegen.varying import lowered_varying, verify_sizes
