@@ -48,6 +48,7 @@ from tilesmith.compiler.program import (
     Step,
     TensorRef,
 )
+from tilesmith.compiler.updates_format import read_updates, updates_json
 from tilesmith.compiler.value_types import is_value_type
 from tilesmith.search_space.dtypes import STORED, size_of
 from tilesmith.search_space.errors import ModelError, TargetError, TilesmithError
@@ -141,6 +142,7 @@ def _manifest(recipe: Recipe) -> dict[str, Any]:
         "codes": [[len(c.code), c.shared_bytes, c.local_bytes] for c in recipe.codes],
         "steps": [_step_json(step) for step in recipe.steps],
         "report": report,
+        **updates_json(recipe),
     }
 
 
@@ -224,6 +226,7 @@ class Reader:
             raise self.damaged("it was changed after it was written")
         self.arena = self.natural(self.manifest.get("arena_bytes", 0), "arena_bytes")
         self.constants = self.natural(self.manifest["constant_bytes"], "constant_bytes")
+        self.callers = self.natural(self.manifest.get("caller_bytes", 0), "caller_bytes")
 
     def codes(self) -> tuple[CodeObject, ...]:
         """All code objects."""
@@ -251,13 +254,14 @@ class Reader:
         codes = self.codes()
         numbers = iter(range(len(found["steps"])))
         steps = tuple(self._outer_step(step, numbers, len(codes)) for step in found["steps"])
+        inputs, outputs = (tuple(map(self._ref, found[end])) for end in ("inputs", "outputs"))
         return Recipe(
             str(found["name"]), Target.from_json(json.dumps(found["target"])),
             max(1, self.natural(found["threads"], "threads", THREADS)),
-            tuple(self._ref(ref) for ref in found["inputs"]),
-            tuple(self._ref(ref) for ref in found["outputs"]), steps, codes, self.weights(),
+            inputs, outputs, steps, codes, self.weights(),
             self.arena, tuple((str(d), int(v)) for d, v in found["opsets"]),
             self.report(found["report"]), str(found["source"]),
+            updates=read_updates(found, inputs, outputs, self.damaged),
         )  # fmt: skip
 
     def damaged(self, what: str) -> ModelError:
@@ -307,10 +311,12 @@ class Reader:
         """A place with `nbytes` bytes behind it."""
         region, offset = raw
         offset = self.natural(offset, "an offset")
-        sizes = {"arena": self.arena, "constant": self.constants, "value": 0, "none": 0}
+        sizes = {"arena": self.arena, "constant": self.constants, "caller": self.callers}
+        sizes |= {"value": 0, "none": 0}
         if region not in sizes:
             raise self.damaged(f"it names the region {region!r}")
-        if region in ("arena", "constant") and offset + nbytes > sizes[region]:
+        behind = offset + max(nbytes, region == "caller") > sizes[region]
+        if region not in ("value", "none") and behind:
             raise self.damaged(f"a tensor ends behind the {region}")
         return Place(region, offset)
 

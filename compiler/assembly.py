@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.native.memory import aligned_bytes
+from tilesmith.compiler.areas import starts_of
 from tilesmith.compiler.backend import Compiled, backend_of
 from tilesmith.compiler.control import control_steps, scratch_bytes
 from tilesmith.compiler.graph import Body, Graph, Node, TensorInfo
@@ -36,11 +37,13 @@ from tilesmith.compiler.program import (
     Report,
     Step,
     TensorRef,
+    Update,
     kernels_of,
 )
 from tilesmith.compiler.settling.layouts import PLAIN, pack, physical_bytes
 from tilesmith.compiler.settling.options import Option
 from tilesmith.compiler.settling.settlement import TRANSFORM, Settled
+from tilesmith.compiler.updates import written_over
 from tilesmith.search_space.errors import ModelError, VerificationError
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
@@ -63,7 +66,9 @@ def assemble(
     """
     backend = backend_of(target)
     constants = _Constants(backend.lends_weights)
-    return _Assembler(settled, kernels, backend.reuses_memory, constants).recipe(target, threads)
+    updated = written_over(settled.graph, settled.layouts) if backend.updates_in_place else {}
+    assembler = _Assembler(settled, kernels, backend.reuses_memory, constants, updated=updated)
+    return assembler.recipe(target, threads)
 
 
 _LENT = 1 << 16
@@ -116,6 +121,7 @@ class _Assembler:
     Args:
         around: what the body is inside of; None for the model.
         body: whose graph it is.
+        updated: of the model, inputs that are written where they are (`updates.written_over`).
         base: byte of the arena at which its own memory starts, once that is known.
     """
 
@@ -127,6 +133,7 @@ class _Assembler:
         constants: _Constants,
         around: _Assembler | None = None,
         body: Body | None = None,
+        updated: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
         self.settled = settled
         self.graph: Graph = settled.graph
@@ -148,8 +155,14 @@ class _Assembler:
             node: scratch_bytes(node, [body.nbytes for body in bodies])
             for node, bodies in self._inside.items()
         }
-        shared = [name for _, name in body.shared] if body else []
-        self.placement: Placement = place(self.graph, self._sizes(), reuse, scratch, shared)
+        updated = updated or {}
+        shared = [name for _, name in body.shared] if body else [*updated]
+        sizes, ties = self._sizes(), updated.values()
+        self.placement: Placement = place(self.graph, sizes, reuse, scratch, shared, ties)
+        away = {source for source, _ in self.placement.elsewhere.values()}
+        here = [name for name in updated if name in away]
+        starts = starts_of([sizes[name] for name in here])
+        self._callers: dict[str, int] = dict(zip(here, starts, strict=False))
 
     @property
     def nbytes(self) -> int:
@@ -162,8 +175,10 @@ class _Assembler:
             return self.constants.add((name, PLAIN), self.graph.constants[name], self)
         if name not in self.placement.elsewhere:
             return Place("arena", self.base + self.placement.offsets[name])
-        assert self._around is not None and self._body is not None and self._node is not None
         source, distance = self.placement.elsewhere[name]
+        if self._around is None:
+            return Place("caller", self._callers[source] + distance)
+        assert self._body is not None and self._node is not None
         number = next(number for number, own in self._body.shared if own == source)
         found = self._around.where(self._node.inputs[number])
         return Place(found.region, found.offset + distance)
@@ -239,6 +254,7 @@ class _Assembler:
             graph.name, target, threads, inputs, outputs, done, tuple(self.code_list),
             self.constants.joined(), self.placement.nbytes, graph.opsets, self._report(done),
             lent=tuple(self.constants.lent),
+            updates=tuple(Update(name, result) for name, result in graph.updates.items()),
         )  # fmt: skip
 
     def _checks(self, node: Node) -> dict[str, IndexCheck]:
@@ -363,8 +379,8 @@ class _Assembler:
         if info.name in self.graph.constants:
             array = self.graph.constants[info.name]
             place = self.constants.add((info.name, PLAIN), array, self)
-        elif info.name in self.placement.offsets:
-            place = Place("arena", self.placement.offsets[info.name])
+        elif info.name in self.placement.offsets or info.name in self.placement.elsewhere:
+            place = self.where(info.name)
         else:
             return TensorRef(info, Place("value"))
         outside = self.graph.converted.get(info.name)

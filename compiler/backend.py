@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.program import CodeObject, DeviceStep, KernelStep, Recipe
@@ -70,6 +70,8 @@ class Backend(ABC):
     """Whether kernels take weights wherever they lie (`Recipe.lent`)."""
     runs_bodies: ClassVar[bool] = False
     """Whether `link_all` takes loops, branches and moves."""
+    updates_in_place: ClassVar[bool] = False
+    """Whether kernels write arrays of the caller's (the region "caller")."""
     falls_back: ClassVar[bool] = False
     """Whether kernels without a schedule for the target run on the host instead."""
 
@@ -158,23 +160,15 @@ class Backend(ABC):
         self,
         recipe: Recipe,
         steps: Sequence[KernelStep],
-        arena: NDArray[np.uint8],
-        constants: NDArray[np.uint8],
-        held: NDArray[np.uint8] | None = None,
+        memory: Memory,
     ) -> Callable[[], None]:
-        """A callable that runs kernel steps one after another on the given memory.
-
-        Args:
-            held: what follows from the sizes, where they vary.
-        """
+        """A callable that runs kernel steps one after another on the given memory."""
 
     def link_all(
         self,
         recipe: Recipe,
         steps: Sequence[DeviceStep],
-        arena: NDArray[np.uint8],
-        constants: NDArray[np.uint8],
-        held: NDArray[np.uint8] | None = None,
+        memory: Memory,
     ) -> Callable[[], None]:
         """The same of steps of every kind.
 
@@ -187,9 +181,7 @@ class Backend(ABC):
                 f"'{recipe.name}' has compiled loops, which family '{self.family}' does not run; "
                 "compile the model again"
             )
-        if held is None:
-            return self.link(recipe, kernels, arena, constants)
-        return self.link(recipe, kernels, arena, constants, held)
+        return self.link(recipe, kernels, memory)
 
 
 backends: Registry[Backend] = Registry("target family", "tilesmith.compiler.backends", TargetError)

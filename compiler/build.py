@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tilesmith.compiler.assembly import assemble
 from tilesmith.compiler.backend import Compiled, backend_of
@@ -24,6 +24,7 @@ from tilesmith.compiler.recorded import Records
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.in_model import Choices, assignments, fastest
 from tilesmith.compiler.settling.settlement import Settled, settle
+from tilesmith.compiler.updates import with_updates
 from tilesmith.search_space.errors import CodegenError, ModelError, VerificationError
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
@@ -48,12 +49,14 @@ class BuildOptions:
         require_tuned: refuse a model with a workload that was never tuned, and choose among
             measured layouts only.
         source: what to remember of the model's file.
+        updates: by input the output that its array is to hold after a run.
     """
 
     threads: int = 1
     precision: str = "fp32"
     require_tuned: bool = False
     source: str = ""
+    updates: Mapping[str, str] = field(default_factory=dict)
 
 
 DEFAULTS = BuildOptions()
@@ -100,7 +103,7 @@ def build(
         CodegenError: a schedule could not be turned into code.
     """
     backend = backend_of(target)  # before anything is scheduled for what cannot run it
-    lowered = scheduled(graph, target, options.precision)
+    lowered = scheduled(with_updates(graph, options.updates), target, options.precision)
     if backend.falls_back:
         _check_size(lowered, target)
     choices = pinned(lowered) if pinned is not None else {}

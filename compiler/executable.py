@@ -9,10 +9,10 @@ another.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.native.memory import aligned_bytes, aligned_copy, aligned_empty
+from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.artifact import read_artifact, write_artifact
 from tilesmith.compiler.backend import backend_of
+from tilesmith.compiler.callers import Callers
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.indices import index_fault
 from tilesmith.compiler.program import (
@@ -31,10 +33,8 @@ from tilesmith.compiler.program import (
     IndexCheck,
     KernelStep,
     Recipe,
-    Region,
     Report,
     TensorRef,
-    view_of,
 )
 from tilesmith.compiler.value_types import apart, fits, is_value_type, own, texts
 from tilesmith.search_space.dtypes import to_numpy
@@ -43,6 +43,9 @@ from tilesmith.search_space.workload import shape_text
 
 Arrays = Mapping[str, NDArray[Any]]
 _Run = Callable[[dict[str, Any]], None]
+
+_PLACES = 16
+"""Sets of callers' arrays for which kernels stay linked."""
 
 
 @dataclass(frozen=True)
@@ -66,29 +69,6 @@ class _Segment:
     host: HostNode | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Memory:
-    """What an executable works in.
-
-    Attributes:
-        arena: activations.
-        constants: weights.
-        held: what follows from the sizes of a model whose sizes vary; None for any other.
-        lock: taken by whoever runs in it.
-    """
-
-    arena: NDArray[np.uint8]
-    constants: NDArray[np.uint8]
-    held: NDArray[np.uint8] | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def of(self, region: Region) -> NDArray[np.uint8]:
-        """The memory of a region."""
-        if region == "held" and self.held is not None:
-            return self.held
-        return self.arena if region == "arena" else self.constants
-
-
 def own_aligned(array: NDArray[Any]) -> NDArray[Any]:
     """A copy for the caller on a cache line: frameworks take such by DLPack as it lies there."""
     made = aligned_empty(array.shape, array.dtype)
@@ -107,8 +87,26 @@ def arena_of(recipe: Recipe) -> NDArray[np.uint8]:
         ) from error
 
 
-def _native(call: Callable[[], None]) -> _Segment:
-    return _Segment(lambda values: call())
+class _Native:
+    """A run of kernels, linked to its memory: callers' arrays may be others next time."""
+
+    def __init__(self, link: Callable[[Memory], Callable[[], None]], memory: Memory) -> None:
+        self._link = link
+        self._known: dict[tuple[int, ...], Callable[[], None]] = {}
+        self.move(memory)
+
+    def move(self, memory: Memory) -> None:
+        """Work there from now on; the places seen before are remembered."""
+        where = tuple(int(array.ctypes.data) for array in memory.callers)
+        if where not in self._known:
+            if len(self._known) == _PLACES:
+                self._known.clear()
+            self._known[where] = self._link(memory)
+        self._call = self._known[where]
+
+    def run(self, values: dict[str, Any]) -> None:
+        """Run them."""
+        self._call()
 
 
 def _unbroken(steps: Iterable[DeviceStep]) -> list[list[DeviceStep]]:
@@ -137,8 +135,15 @@ class Executable:
         self.recipe = recipe
         backend = backend_of(recipe.target)
         backend.check(recipe.target)
-        self._areas = memory or Memory(arena_of(recipe), aligned_copy(recipe.constants))
+        self._callers = Callers(recipe)
+        self._areas = memory or Memory(
+            arena_of(recipe),
+            aligned_copy(recipe.constants),
+            lent=recipe.lent,
+            callers=self._callers.start(),
+        )
         self._lock = self._areas.lock
+        self._natives: list[_Native] = []
         self._views: dict[str, NDArray[Any]] = {}
         self._known = {ref.info.name: ref.info for ref in recipe.inputs}
         self._usual = {
@@ -155,12 +160,8 @@ class Executable:
             for run in _unbroken(s for s in steps if not isinstance(s, HostStep)):
                 if checks := _checks(run[0]):
                     self._segments.append(self._check_segment(checks))
-                call = self._linked(run)
-                self._segments.append(_native(call))
-
-    def _linked(self, steps: Sequence[DeviceStep]) -> Callable[[], None]:
-        areas, backend = self._areas, backend_of(self.recipe.target)
-        return backend.link_all(self.recipe, steps, areas.arena, areas.constants, areas.held)
+                self._natives.append(_Native(partial(backend.link_all, recipe, run), self._areas))
+                self._segments.append(_Segment(self._natives[-1].run))
 
     # -- questions ------------------------------------------------------------------------------
     @property
@@ -202,20 +203,35 @@ class Executable:
             copy: makes what the caller gets of an output, whose memory the next run writes.
 
         Returns:
-            a new array for every output, by name.
+            a new array for every output, by name; the caller's own for what the run updates.
 
         Raises:
-            ModelError: an input is missing, unknown, or of the wrong shape or dtype.
+            ModelError: an input is missing, unknown, or of the wrong shape or dtype, or is to be
+                updated and cannot be written.
             JobError: a host node failed on these inputs, or an index is out of range.
         """
         self._check(inputs)
         with self._lock:
-            values: dict[str, Any] = {}
-            for ref in self.recipe.inputs:
-                self._put(ref, inputs[ref.info.name], values)
+            values = self._placed(inputs)
             for part in self._segments:
                 part.run(values)
-            return {r.info.name: copy(self._get(r, values)) for r in self.recipe.outputs}
+            updated = self._callers.outputs
+            found = {r.info.name: self._get(r, values) for r in self.recipe.outputs}
+            self._callers.finish(inputs, found)
+            return {n: inputs[updated[n]] if n in updated else copy(v) for n, v in found.items()}
+
+    def _placed(self, inputs: Arrays) -> dict[str, Any]:
+        """Put inputs where kernels read them; returns those that are values of the host's."""
+        values: dict[str, Any] = {}
+        for ref in self.recipe.inputs:
+            if ref.place.region != "caller":
+                self._put(ref, inputs[ref.info.name], values)
+        arrays = self._callers.arrays(inputs)
+        if any(a is not b for a, b in zip(arrays, self._areas.callers, strict=True)):
+            self._areas = replace(self._areas, callers=arrays)
+            for native in self._natives:
+                native.move(self._areas)
+        return values
 
     def bind(self, inputs: Arrays) -> BoundRun:
         """Put inputs in place once, for runs that copy nothing; errors as `run`.
@@ -223,10 +239,7 @@ class Executable:
         The binding holds until the next `run` or `bind` of this executable.
         """
         self._check(inputs)
-        values: dict[str, Any] = {}
-        for ref in self.recipe.inputs:
-            self._put(ref, inputs[ref.info.name], values)
-        return BoundRun(self._segments, self.recipe.outputs, values, self._get)
+        return BoundRun(self._segments, self.recipe.outputs, self._placed(inputs), self._get)
 
     def _check(self, inputs: Arrays) -> None:
         if unknown := [name for name in inputs if name not in self._known]:
@@ -252,16 +265,17 @@ class Executable:
                 raise ModelError(
                     f"input '{name}' of '{self.name}' is of {kind}; {info.dtype} is expected"
                 )
+        self._callers.check(inputs)
 
     def _memory(self, ref: TensorRef) -> NDArray[Any]:
         """The bytes of a tensor in the arena or among the constants, as an array."""
         name = ref.info.name
         if name not in self._views:
-            memory, offset = self._areas.of(ref.place.region), ref.place.offset
-            if ref.place.region == "constant":
-                memory, offset = self.recipe.weights_at(offset, memory)
             dtype = to_numpy(ref.stored or ref.info.dtype)
-            self._views[name] = view_of(memory, offset, dtype, ref.info.dims)
+            view = self._areas.view(ref.place, dtype, ref.info.dims)
+            if ref.place.region == "caller":
+                return view  # of this run
+            self._views[name] = view
         return self._views[name]
 
     def _put(self, ref: TensorRef, array: Any, values: dict[str, Any]) -> None:

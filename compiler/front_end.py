@@ -34,6 +34,11 @@ class FrontEndModel(ABC):
             ModelError: the model cannot be brought to a graph, or `shapes` does not fit it.
         """
 
+    @property
+    def updates(self) -> Mapping[str, str]:
+        """By input the output that its array is to hold after a run."""
+        return {}
+
     def file(self) -> ModelFile | None:
         """The model in ONNX's form, for those who look at it at many sizes; None: it has none."""
         return None

@@ -260,6 +260,7 @@ class Graph:
         opsets: (domain, version) pairs the ONNX nodes are written in.
         converted: by tensor that kernels hold in another element type than the caller and host
             nodes see: the type that these see. Values are converted on the way.
+        updates: outputs by the input whose array they are to be in after a run.
     """
 
     name: str
@@ -270,6 +271,7 @@ class Graph:
     tensors: Mapping[str, TensorInfo]
     opsets: tuple[tuple[str, int], ...] = field(default=())
     converted: Mapping[str, str] = field(default_factory=dict)
+    updates: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def producers(self) -> dict[str, Node]:

@@ -52,6 +52,7 @@ def place(
     reuse: bool = True,
     scratch: Mapping[Node, int] | None = None,
     outside: Collection[str] = (),
+    ties: Iterable[tuple[str, str]] = (),
 ) -> Placement:
     """Plan the arena.
 
@@ -61,6 +62,7 @@ def place(
         reuse: whether tensors that are not alive together may share bytes.
         scratch: bytes that control nodes need while they run.
         outside: inputs that have a place outside the arena, used if nothing larger is tied to them.
+        ties: tensors that are to share bytes, each to lie where the other does.
     """
     groups = Groups()
     for name in nbytes:
@@ -75,6 +77,8 @@ def place(
             for name in node.inputs:
                 _tie(groups, name, node.outputs[0], offset)
                 offset += nbytes[name]
+    for name, base in ties:
+        _tie(groups, name, base, 0)
     away: dict[str, str] = {}
     for name in outside:
         if groups.span(name) == (0, nbytes[name]):

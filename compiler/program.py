@@ -7,7 +7,6 @@ constants.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,9 +17,10 @@ from numpy.typing import NDArray
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.search_space.target import Target
 
-Region = Literal["arena", "constant", "held", "value", "none"]
+Region = Literal["arena", "constant", "held", "caller", "value", "none"]
 """arena: activations | constant: weights | held: what follows from the sizes of a model whose sizes
-vary | value: a host node's own array | none: no argument."""
+vary | caller: arrays of the caller's that a run updates | value: a host node's own array | none: no
+argument."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +216,18 @@ class Report:
     precision: str = "fp32"
 
 
+@dataclass(frozen=True)
+class Update:
+    """An input whose array holds an output after a run: a cache that is handed from run to run.
+
+    Where the input lies in the region "caller", kernels write the caller's memory; elsewhere the
+    output is copied there.
+    """
+
+    input: str
+    output: str
+
+
 @dataclass(frozen=True, eq=False)
 class Recipe:
     """A compiled model as data.
@@ -234,6 +246,7 @@ class Recipe:
         source: name and content hash of the file the model was read from, "" if it came from none.
         lent: weights in memory of their own (a caller's, perhaps), by their place among the
             constants, in order.
+        updates: inputs that a run changes.
     """
 
     name: str
@@ -249,21 +262,7 @@ class Recipe:
     report: Report
     source: str = ""
     lent: tuple[tuple[int, NDArray[np.uint8]], ...] = ()
-
-    def weights_at(
-        self, offset: int, constants: NDArray[np.uint8]
-    ) -> tuple[NDArray[np.uint8], int]:
-        """The memory in which the constants from `offset` on lie, and their offset in that.
-
-        Args:
-            constants: where `self.constants` lie by now.
-        """
-        number = bisect_right(self.lent, offset, key=lambda lent: lent[0]) - 1
-        if number >= 0:
-            start, memory = self.lent[number]
-            if offset < start + memory.size:
-                return memory, offset - start
-        return constants, offset
+    updates: tuple[Update, ...] = ()
 
     def pieces(self) -> Iterator[NDArray[np.uint8]]:
         """The constants with what is lent in its places."""

@@ -4,9 +4,9 @@
     python examples/generate.py [--tokens 64] [--prompt 32] [--layers 8] [--hidden 512] [--json]
 
 The model is a Llama of `transformers` with random weights (nothing is downloaded); its cache is
-static, with room for every position from the start, and both compiled steps write it. Greedy tokens
-have to be those that `transformers` generates; tokens a second are printed beside its own, on one
-thread each.
+static, with room for every position from the start, and both steps write it where it is. Greedy
+tokens have to be those that `transformers` generates; tokens a second are printed beside its own,
+on one thread each.
 """
 
 from __future__ import annotations

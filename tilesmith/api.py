@@ -75,6 +75,8 @@ def tune(
                 dimensions by theirs: {"input_ids": (8, 128)}, {"sequence": 128}. A pair is a range:
                 {"sequence": (1, 2048)}, {"input_ids": ((1, 64), (1, 2048))}.
             settings: numbers of the target to change, by dotted name.
+            updates: by input the output that its array is to hold after a run: a cache is written
+                where it is, as far as kernels can.
             strategy, scheduler, cost_model: registered names; "evolutionary", "expected_gain", and
                 by the way of measuring.
 
@@ -107,8 +109,9 @@ def compile(
             end (`from_stablehlo`).
         database: None compiles everything with defaults.
         require_tuned: refuse any schedule that is not the workload's own.
-        asked: `threads`, `precision`, `shapes`, `settings`, as `tune`. With ranges in `shapes`,
-            what comes back runs inputs of every size in them, and compiles nothing when it does.
+        asked: `threads`, `precision`, `shapes`, `settings`, `updates`, as `tune`. With ranges in
+            `shapes`, what comes back runs inputs of every size in them, and compiles nothing when
+            it does.
 
     Raises:
         InputError: model, target or database are wrong; `require_tuned` and something is not tuned.

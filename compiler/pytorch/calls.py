@@ -44,8 +44,11 @@ def called(
     written: dict[int, torch.Tensor] = {}
     for output, source in signature.writes:
         written[output] = tensors[source]
+        array = outputs[output]
+        if array.size and array.ctypes.data == tensors[source].data_ptr():
+            continue  # kernels wrote it, or `run` did
         with torch.no_grad():
-            tensors[source].copy_(tensor_of(outputs[output]))
+            tensors[source].copy_(tensor_of(array))
     leaves: list[Any] = []
     for result in signature.given:
         if result.output < 0:

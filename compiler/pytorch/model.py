@@ -67,6 +67,16 @@ class TorchModel(FrontEndModel):
         return replace(read_model(self.proto), held=self.weights)
 
     @property
+    def updates(self) -> dict[str, str]:
+        """Arguments and buffers that the module writes, by what it writes; sizes that vary are
+        written by copying."""
+        if self.shapes:
+            return {}
+        results = [value.name for value in self.proto.graph.output]
+        found = {results[o]: self.signature.sources[s].name for o, s in self.signature.writes}
+        return {source: result for result, source in found.items()}
+
+    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes at export, of inputs with symbolic dimensions."""
         return {

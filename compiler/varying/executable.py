@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.native.memory import aligned_copy
+from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backend import backend_of
-from tilesmith.compiler.executable import Arrays, BoundRun, Executable, HostNode, Memory, arena_of
+from tilesmith.compiler.executable import Arrays, BoundRun, Executable, HostNode, arena_of
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.program import Report
 from tilesmith.compiler.varying.binding import bound, info_at
@@ -148,7 +149,9 @@ class VaryingExecutable:
             self._bound.clear()
             self._by_shapes.clear()
             self._arena = arena_of(found.recipe)
-        memory = Memory(self._arena, self._constants, found.held, self._running)
+        memory = Memory(
+            self._arena, self._constants, found.held, found.recipe.lent, lock=self._running
+        )
         self._bound[sizes] = Executable(found.recipe, memory)
         if len(self._bound) > _KEPT:
             self._bound.popitem(last=False)

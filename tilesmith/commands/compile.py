@@ -17,6 +17,7 @@ from tilesmith.commands.options import (
     shape_option,
     target_option,
     threads_option,
+    update_option,
 )
 from tilesmith.display.output import print_json
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 @threads_option
 @precision_option
 @shape_option
+@update_option
 @json_option
 def compile_model(
     model: str | None,

@@ -55,6 +55,22 @@ class NamedShape(click.ParamType["tuple[str, Shape]"]):
         return name, shape
 
 
+class NamedPair(click.ParamType["tuple[str, str]"]):
+    """`INPUT=OUTPUT`: two tensors; becomes their names."""
+
+    name = "INPUT=OUTPUT"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        first, _, second = str(value).partition("=")
+        if not first or not second:
+            self.fail(f"'{value}' is not of the form INPUT=OUTPUT", param, ctx)
+        return first, second
+
+
 _EXTENT = re.compile(r"([0-9]{1,18})(?:\.\.([0-9]{1,18}))?", re.ASCII)
 
 
@@ -139,6 +155,13 @@ shape_option = click.option(
     help="Bind an input's symbolic dimensions, or one of them by its name; 1..64 is a range that "
     "one compiled model serves whole; repeatable.",
 )
+update_option = click.option(
+    "--update",
+    "updates",
+    type=NamedPair(),
+    multiple=True,
+    help="Leave an output in the array of an input, a cache that every run extends; repeatable.",
+)
 _THREADS = click.IntRange(min=1, max=1024)
 
 threads_option = click.option(
@@ -169,7 +192,8 @@ def request_of(subject: Subject, asked: Mapping[str, Any]) -> Request:
     """The request that options of this module make, as click hands them over."""
     from tilesmith.jobs.request import Request
 
-    pairs = {name: dict(asked[name]) for name in ("settings", "shapes")}
+    names = ("settings", "shapes", "updates")
+    pairs = {name: dict(asked[name]) for name in names if name in asked}
     return Request(subject, **{**asked, **pairs})
 
 

@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 from tilesmith.jobs.in_model import Choices, pinned
 from tilesmith.jobs.reports import CompileReport, VariantReport
 from tilesmith.jobs.request import Request, Resolved
-from tilesmith.jobs.subjects import WeightedWorkload, graph_of, is_model, workloads_of
+from tilesmith.jobs.subjects import (
+    WeightedWorkload,
+    graph_of,
+    is_model,
+    updates_of,
+    workloads_of,
+)
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import InputError, ModelError
 from tilesmith.search_space.files import check_output
@@ -115,8 +121,14 @@ def build_executable(
     from tilesmith.jobs.varying import build_varying_executable, varying_of
 
     source = source_text(Path(asked.model)) if isinstance(asked.model, str | Path) else ""
-    options = BuildOptions(asked.threads, asked.precision, require_tuned, source)
+    updates = {**updates_of(asked.model), **asked.updates}
+    options = BuildOptions(asked.threads, asked.precision, require_tuned, source, updates)
     varying = varying_of(asked.model, asked.shapes)
+    if asked.updates and varying is not None and varying.declared.sizes:
+        raise InputError(
+            f"input '{next(iter(asked.updates))}' is to be updated in place, which models whose "
+            "sizes vary cannot do yet; give one size for each, or leave the update out"
+        )
 
     def built(database: Records | None, pins: Pinned | None) -> Executable | VaryingExecutable:
         if varying is not None and varying.declared.sizes:

@@ -35,6 +35,7 @@ class Asked(TypedDict, total=False):
     settings: Settings | None
     threads: int | None
     precision: str
+    updates: Mapping[str, str] | None
 
 
 class AskedOfSearch(Asked, total=False):
@@ -64,6 +65,7 @@ class Request:
         settings: numbers of the target to change, by dotted name.
         threads: threads a kernel may use; None: 1, or what an artifact is for.
         precision: "fp32" or, on an accelerator, "bf16": of the kernels of an fp32 model.
+        updates: by input the output that its array is to hold after a run (a cache).
     """
 
     subject: Subject
@@ -73,6 +75,7 @@ class Request:
     settings: Settings | None = None
     threads: int | None = None
     precision: str = "fp32"
+    updates: Mapping[str, str] | None = None
 
     def resolved(self, *, calibrate: bool = False) -> Resolved:
         """The request with its target looked up and what was left out filled in.
@@ -91,7 +94,8 @@ class Request:
         threads = 1 if self.threads is None else self.threads
         if threads < 1:
             raise InputError(f"threads = {threads} is out of range; at least 1")
-        return Resolved(self.subject, target, database, self.shapes or {}, threads, self.precision)
+        shapes, updates = self.shapes or {}, self.updates or {}
+        return Resolved(self.subject, target, database, shapes, threads, self.precision, updates)
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,7 @@ class Resolved:
     shapes: Shapes
     threads: int
     precision: str
+    updates: Mapping[str, str]
 
     @property
     def model(self) -> Model:

@@ -75,6 +75,13 @@ def subject_words(subject: Subject) -> tuple[str, ...]:
     return (named.name or "model",)
 
 
+def updates_of(model: Model) -> Mapping[str, str]:
+    """What a front end's model says that a run leaves in its inputs; nothing for a file."""
+    from tilesmith.compiler.front_end import FrontEndModel
+
+    return model.updates if isinstance(model, FrontEndModel) else {}
+
+
 def graph_of(model: Model, shapes: Shapes) -> Graph:
     """The graph of a model, whichever front end reads it; errors as `import_model`.
 

@@ -34,6 +34,7 @@ from tilesmith.codegen.native.kernel import (
 )
 from tilesmith.codegen.structures import lowered
 from tilesmith.codegen.varying import lowered_varying
+from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backend import Backend, Compiled, backends
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import Pass
@@ -46,7 +47,6 @@ from tilesmith.compiler.program import (
     KernelStep,
     LoopStep,
     MoveStep,
-    Place,
     Recipe,
     kernels_of,
 )
@@ -73,6 +73,7 @@ class CpuBackend(Backend):
     measured_by = "hardware"
     lends_weights = True
     runs_bodies = True
+    updates_in_place = True
     listings: ClassVar[Mapping[str, Callable[[Program, Target], str]]] = {
         "LLVM IR": lambda program, target: emit_module(program, target).text,
         "assembly": lambda program, target: toolchain.emit_assembly(
@@ -159,33 +160,19 @@ class CpuBackend(Backend):
         self,
         recipe: Recipe,
         steps: Sequence[KernelStep],
-        arena: NDArray[np.uint8],
-        constants: NDArray[np.uint8],
-        held: NDArray[np.uint8] | None = None,
+        memory: Memory,
     ) -> Callable[[], None]:
-        return self.link_all(recipe, steps, arena, constants, held)
+        return self.link_all(recipe, steps, memory)
 
     def link_all(
         self,
         recipe: Recipe,
         steps: Sequence[DeviceStep],
-        arena: NDArray[np.uint8],
-        constants: NDArray[np.uint8],
-        held: NDArray[np.uint8] | None = None,
+        memory: Memory,
     ) -> Callable[[], None]:
         used = {step.code: recipe.codes[step.code] for step in kernels_of(steps)}
         kernels = {number: _load(code) for number, code in used.items()}
-
-        def address(place: Place) -> int:
-            if place.region == "none":
-                return 0
-            memory, offset = arena, place.offset
-            if place.region == "held":
-                assert held is not None
-                memory = held
-            elif place.region == "constant":
-                memory, offset = recipe.weights_at(offset, constants)
-            return int(memory.ctypes.data) + offset
+        address = memory.address
 
         def call(step: DeviceStep) -> AnyCall:
             match step:
@@ -208,7 +195,7 @@ class CpuBackend(Backend):
             recipe.threads,
             max((code.shared_bytes for code in used.values()), default=0),
             max((code.local_bytes for code in used.values()), default=0),
-            keep=(kernels, arena, constants, held, recipe.lent),
+            keep=(kernels, memory),
         )
         return program.run
 

@@ -24,6 +24,7 @@ from tilesmith.codegen.trainium.linking.linker import among_neighbours
 from tilesmith.codegen.trainium.selection.from_program import generate
 from tilesmith.codegen.trainium.selection.prologue import prepare
 from tilesmith.codegen.trainium.selection.staging import SUFFIX, Staged, constants_of, stage
+from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backend import Backend, Compiled, backends
 from tilesmith.compiler.backends.trainium.entrance import ConvertAtEntrance
 from tilesmith.compiler.backends.trainium.model import latency_of, simulate_model
@@ -136,18 +137,16 @@ class TrainiumBackend(Backend):
         self,
         recipe: Recipe,
         steps: Sequence[KernelStep],
-        arena: NDArray[np.uint8],
-        constants: NDArray[np.uint8],
-        held: NDArray[np.uint8] | None = None,
+        memory: Memory,
     ) -> Callable[[], None]:
-        regions = {"arena": arena, "constant": constants}
+        regions = {"arena": memory.arena, "constant": memory.constants}
         found: list[Program] = []
 
         def run() -> None:
             if not found:  # linked when first run: simulation links the same program
                 found.append(linked(recipe, steps))
-            memory = [regions[r.region][r.offset : r.stop] for r in found[0].linked.ranges]
-            execute_in(found[0].linked.stream, memory)
+            parts = [regions[r.region][r.offset : r.stop] for r in found[0].linked.ranges]
+            execute_in(found[0].linked.stream, parts)
 
         return run
 

@@ -1,0 +1,81 @@
+"""Arrays of the caller's that a run updates: taken as they are, or copied in and out.
+
+Kernels write an array where it is if it lies as they expect tensors to lie: in one piece, from a
+cache line on. Any other is copied to memory of ours before the run and back after it. Invariant:
+after a run, an updated input's array holds the output, and is what the caller gets as that output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.codegen.native.memory import aligned_bytes
+from tilesmith.compiler.areas import Bytes
+from tilesmith.compiler.memory import ALIGNMENT
+from tilesmith.compiler.program import Recipe, TensorRef
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.errors import ModelError
+
+
+class Callers:
+    """The updated inputs of one executable."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._name = recipe.name
+        refs = {ref.info.name: ref for ref in recipe.inputs}
+        self.outputs = {update.output: update.input for update in recipe.updates}
+        self._direct = [
+            refs[update.input]
+            for update in recipe.updates
+            if refs[update.input].place.region == "caller"
+        ]
+        self._staged: dict[str, Bytes] = {}
+
+    def check(self, inputs: Mapping[str, Any]) -> None:
+        """Refuse what cannot be written, before anything runs; `ModelError`."""
+        for name in self.outputs.values():
+            array = inputs[name]
+            if not isinstance(array, np.ndarray) or not array.flags.writeable:
+                raise ModelError(
+                    f"input '{name}' of '{self._name}' is updated by a run; an array that can be "
+                    "written is expected"
+                )
+
+    def start(self) -> tuple[Bytes, ...]:
+        """Memory of ours for every array that is to be written where it is."""
+        return tuple(self._own(ref) for ref in self._direct)
+
+    def arrays(self, inputs: Mapping[str, Any]) -> tuple[Bytes, ...]:
+        """The memory to run in, one for each array written where it is."""
+        found = []
+        for ref in self._direct:
+            array = inputs[ref.info.name]
+            if _fits(array, ref):
+                found.append(array.reshape(-1).view(np.uint8))
+                continue
+            own = self._own(ref)
+            own.view(to_numpy(ref.info.dtype)).reshape(array.shape)[...] = array
+            found.append(own)
+        return tuple(found)
+
+    def finish(self, inputs: Mapping[str, Any], results: Mapping[str, NDArray[Any]]) -> None:
+        """Copy results to arrays that were not written where they are."""
+        for output, name in self.outputs.items():
+            if not np.shares_memory(inputs[name], results[output]):
+                inputs[name][...] = results[output]
+
+    def _own(self, ref: TensorRef) -> Bytes:
+        name = ref.info.name
+        if name not in self._staged:
+            self._staged[name] = aligned_bytes(max(1, ref.info.nbytes))[: ref.info.nbytes]
+        return self._staged[name]
+
+
+def _fits(array: NDArray[Any], ref: TensorRef) -> bool:
+    """Whether kernels can work on the array itself."""
+    usual = array.dtype == to_numpy(ref.info.dtype) and array.flags.c_contiguous
+    return bool(usual and array.ctypes.data % ALIGNMENT == 0)
