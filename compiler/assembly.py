@@ -15,14 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.native.memory import aligned_bytes
 from tilesmith.compiler.areas import starts_of
 from tilesmith.compiler.backend import Compiled, backend_of
 from tilesmith.compiler.control import control_steps, scratch_bytes
 from tilesmith.compiler.graph import Body, Graph, Node, TensorInfo
 from tilesmith.compiler.host.nodes import REFERENCE, node_proto
 from tilesmith.compiler.indices import index_fault
-from tilesmith.compiler.memory import ALIGNMENT
 from tilesmith.compiler.placement import Placement, device_tensors, place
 from tilesmith.compiler.precision import precision_of
 from tilesmith.compiler.program import (
@@ -44,6 +42,7 @@ from tilesmith.compiler.settling.layouts import PLAIN, pack, physical_bytes
 from tilesmith.compiler.settling.options import Option
 from tilesmith.compiler.settling.settlement import TRANSFORM, Settled
 from tilesmith.compiler.updates import written_over
+from tilesmith.compiler.weights import Constants
 from tilesmith.search_space.errors import ModelError, VerificationError
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
@@ -65,54 +64,10 @@ def assemble(
         kernels: compiled code of every (workload, configuration) that the graph runs.
     """
     backend = backend_of(target)
-    constants = _Constants(backend.lends_weights)
+    constants = Constants(backend.lends_weights)
     updated = written_over(settled.graph, settled.layouts) if backend.updates_in_place else {}
     assembler = _Assembler(settled, kernels, backend.reuses_memory, constants, updated=updated)
     return assembler.recipe(target, threads)
-
-
-_LENT = 1 << 16
-"""Bytes from which on a weight that is used as it is stays in its own memory."""
-
-_LENT_PACKED = 1 << 24
-"""The same for a packed one, whose memory of its own is up to 4 MiB larger."""
-
-
-class _Constants:
-    """Weights, one after the other.
-
-    Args:
-        lends: whether large ones may stay in the memory they come in.
-    """
-
-    def __init__(self, lends: bool) -> None:
-        self.chunks: dict[int, NDArray[np.uint8]] = {}
-        self.lent: list[tuple[int, NDArray[np.uint8]]] = []
-        self.size = 0
-        self._lends = lends
-        self.known: dict[tuple[str, str, object], Place] = {}
-
-    def add(self, named: tuple[str, str], array: NDArray[Any], owner: object) -> Place:
-        """The place of an array, stored the first time the name is seen among those of `owner`."""
-        key = (*named, owner)
-        if key not in self.known:
-            flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            self.known[key] = Place("constant", self.size)
-            least = _LENT if named[1] == PLAIN else _LENT_PACKED
-            if self._lends and flat.size >= least and flat.ctypes.data % ALIGNMENT == 0:
-                self.lent.append((self.size, flat))
-            else:
-                self.chunks[self.size] = flat
-            self.size += flat.size + -flat.size % ALIGNMENT
-        return self.known[key]
-
-    def joined(self) -> NDArray[np.uint8]:
-        """Their memory, in which those that are lent are holes: pages that nothing touches."""
-        memory = aligned_bytes(max(ALIGNMENT, self.size))[: self.size]
-        while self.chunks:  # each is let go as soon as it is copied
-            offset, chunk = self.chunks.popitem()
-            memory[offset : offset + chunk.size] = chunk
-        return memory
 
 
 class _Assembler:
@@ -130,7 +85,7 @@ class _Assembler:
         settled: Settled,
         kernels: Kernels,
         reuse: bool,
-        constants: _Constants,
+        constants: Constants,
         around: _Assembler | None = None,
         body: Body | None = None,
         updated: Mapping[str, tuple[str, str]] | None = None,

@@ -1,0 +1,60 @@
+"""Weights of a model being assembled: each stored once, one after the other, on cache lines.
+
+Large ones may stay in the memory they are in, which is lent: a framework's parameters are not
+copied. Invariant: places do not overlap, and are given in the order in which weights come.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.codegen.native.memory import aligned_bytes
+from tilesmith.compiler.memory import ALIGNMENT
+from tilesmith.compiler.program import Place
+from tilesmith.compiler.settling.layouts import PLAIN
+
+_LENT = 1 << 16
+"""Bytes from which on a weight that is used as it is stays in its own memory."""
+
+_LENT_PACKED = 1 << 24
+"""The same for a packed one, whose memory of its own is up to 4 MiB larger."""
+
+
+class Constants:
+    """Weights, one after the other.
+
+    Args:
+        lends: whether large ones may stay in the memory they come in.
+    """
+
+    def __init__(self, lends: bool) -> None:
+        self.chunks: dict[int, NDArray[np.uint8]] = {}
+        self.lent: list[tuple[int, NDArray[np.uint8]]] = []
+        self.size = 0
+        self._lends = lends
+        self.known: dict[tuple[str, str, object], Place] = {}
+
+    def add(self, named: tuple[str, str], array: NDArray[Any], owner: object) -> Place:
+        """The place of an array, stored the first time the name is seen among those of `owner`."""
+        key = (*named, owner)
+        if key not in self.known:
+            flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            self.known[key] = Place("constant", self.size)
+            least = _LENT if named[1] == PLAIN else _LENT_PACKED
+            if self._lends and flat.size >= least and flat.ctypes.data % ALIGNMENT == 0:
+                self.lent.append((self.size, flat))
+            else:
+                self.chunks[self.size] = flat
+            self.size += flat.size + -flat.size % ALIGNMENT
+        return self.known[key]
+
+    def joined(self) -> NDArray[np.uint8]:
+        """Their memory, in which those that are lent are holes: pages that nothing touches."""
+        memory = aligned_bytes(max(ALIGNMENT, self.size))[: self.size]
+        while self.chunks:  # each is let go as soon as it is copied
+            offset, chunk = self.chunks.popitem()
+            memory[offset : offset + chunk.size] = chunk
+        return memory
