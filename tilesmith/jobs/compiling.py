@@ -12,16 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.jobs.graphs import graph_of, updates_of
 from tilesmith.jobs.in_model import Choices, pinned
 from tilesmith.jobs.reports import CompileReport, VariantReport
 from tilesmith.jobs.request import Request, Resolved
-from tilesmith.jobs.subjects import (
-    WeightedWorkload,
-    graph_of,
-    is_model,
-    updates_of,
-    workloads_of,
-)
+from tilesmith.jobs.subjects import WeightedWorkload, is_model, workloads_of
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import InputError, ModelError
 from tilesmith.search_space.files import check_output

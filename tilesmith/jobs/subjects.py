@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import onnx
 
     from tilesmith.compiler.front_end import FrontEndModel
-    from tilesmith.compiler.graph import Graph
-    from tilesmith.jobs.request import Shapes
 
     Model = str | Path | onnx.ModelProto | FrontEndModel
     Subject = Model | Workload | Sequence[Workload]
@@ -73,35 +71,3 @@ def subject_words(subject: Subject) -> tuple[str, ...]:
 
     named = subject if isinstance(subject, FrontEndModel) else subject.graph  # type: ignore[union-attr]
     return (named.name or "model",)
-
-
-def updates_of(model: Model) -> Mapping[str, str]:
-    """What a front end's model says that a run leaves in its inputs; nothing for a file."""
-    from tilesmith.compiler.front_end import FrontEndModel
-
-    return model.updates if isinstance(model, FrontEndModel) else {}
-
-
-def graph_of(model: Model, shapes: Shapes) -> Graph:
-    """The graph of a model, whichever front end reads it; errors as `import_model`.
-
-    Raises:
-        InputError: `shapes` holds ranges, and one size is needed.
-    """
-    from tilesmith.compiler.front_end import FrontEndModel
-    from tilesmith.compiler.onnx.importer import import_file, import_model
-    from tilesmith.compiler.stablehlo.importer import is_stablehlo, model_of
-    from tilesmith.jobs.varying import varying_of
-
-    found = varying_of(model, shapes)
-    if found is not None:
-        if found.declared.sizes:
-            raise InputError(
-                f"'{found.declared.sizes[0].name}' is given a range, and this needs one size; "
-                f"write for example --shape {found.declared.sizes[0].name}=128"
-            )
-        return import_file(found.file, found.declared.shapes({})).graph
-    fixed: Mapping[str, tuple[int, ...]] = shapes  # type: ignore[assignment]
-    if isinstance(model, str | Path) and is_stablehlo(model):
-        return model_of(Path(model)).graph(fixed)
-    return model.graph(fixed) if isinstance(model, FrontEndModel) else import_model(model, fixed)
