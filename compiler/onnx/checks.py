@@ -317,14 +317,32 @@ def _transpose_faults(node: Node, shapes: Shapes) -> Iterator[str]:
         yield f"attribute 'perm' is {list(order)}, not all axes of its input, 0 to {axes - 1}"
 
 
-def _convolution_faults(_: Node, shapes: Shapes) -> Iterator[str]:
-    """Input and weight have as many axes (ONNX operators, Conv and ConvTranspose)."""
+def _convolution_faults(node: Node, shapes: Shapes) -> Iterator[str]:
+    """Input, weight and bias belong together (ONNX operators, Conv and ConvTranspose)."""
     given, weight = shapes[:2]
-    if given is not None and weight is not None and len(given) != len(weight):
+    if given is None or weight is None:
+        return
+    if len(given) != len(weight):
         yield (
             f"its input has the shape {shape_text(given)} and its weight {shape_text(weight)}; "
             "both have to have the same number of axes"
         )
+        return
+    groups, transposed = int(node.attribute("group", 1)), node.operator == "ConvTranspose"
+    channels, filters = weight[0] if transposed else weight[1] * groups, weight[0]
+    if len(given) < 3 or groups < 1 or filters % groups or channels != given[1]:
+        yield (
+            f"its weight {shape_text(weight)} with {groups} groups is for inputs of {channels} "
+            f"channels, each group of as many filters; its input has the shape {shape_text(given)}"
+        )
+    if tuple(node.attribute("kernel_shape") or weight[2:]) != tuple(weight[2:]):
+        yield (
+            f"attribute 'kernel_shape' is {list(node.attribute('kernel_shape'))} and its weight "
+            f"{shape_text(weight)}; both have to say the same"
+        )
+    outputs, bias = weight[1] * groups if transposed else filters, (*shapes, None, None)[2]
+    if bias is not None and bias != (outputs,):
+        yield f"its bias has the shape {shape_text(bias)}; one number a channel, {outputs}, is due"
 
 
 _SHAPES: dict[str, Callable[[Node, Shapes], Iterator[str]]] = {

@@ -150,6 +150,26 @@ CASES: dict[str, tuple[onnx.ModelProto, str]] = {
         graph_of("Conv(x, w)", "float[1, 2, 4, 4] x, float[3, 2, 1] w"),
         "shape 1x2x4x4 and its weight 3x2x1; both have to have the same number of axes",
     ),
+    "a weight for other channels": (
+        graph_of("Conv(x, w)", "float[1, 2, 4, 4] x, float[3, 1, 2, 2] w"),
+        "weight 3x1x2x2 with 1 groups is for inputs of 1 channels",
+    ),
+    "groups of no filters": (
+        graph_of("Conv<group=2>(x, w)", "float[1, 2, 4, 4] x, float[3, 1, 2, 2] w"),
+        "each group of as many filters",
+    ),
+    "a transposed weight for other channels": (
+        graph_of("ConvTranspose(x, w)", "float[1, 2, 4, 4] x, float[3, 2, 2, 2] w"),
+        "is for inputs of 3 channels",
+    ),
+    "a bias of other channels": (
+        graph_of("Conv(x, w, b)", "float[1, 2, 4, 4] x, float[3, 2, 2, 2] w, float[2] b"),
+        "its bias has the shape 2; one number a channel, 3, is due",
+    ),
+    "a window of another size": (
+        graph_of("Conv<kernel_shape=[2, 1]>(x, w)", "float[1, 2, 4, 4] x, float[3, 2, 2, 2] w"),
+        "'kernel_shape' is \\[2, 1\\] and its weight 3x2x2x2; both have to say the same",
+    ),
     "an input of exabytes": (
         graph_of("Erf(x)", "float[1, 32, 4611686018427387904] x"), "input 'x' .* more than 1 TiB",
     ),
