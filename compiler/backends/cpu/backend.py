@@ -39,7 +39,7 @@ from tilesmith.compiler.backend import Backend, Compiled, backends
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.passes.attention import FuseAttention
-from tilesmith.compiler.passes.fallback import has_schedule
+from tilesmith.compiler.passes.fallback import FallBack, has_schedule
 from tilesmith.compiler.program import (
     BranchStep,
     CodeObject,
@@ -85,7 +85,7 @@ class CpuBackend(Backend):
         def accepts(workload: Workload) -> bool:
             return attention.pays(workload, target) and has_schedule(workload, target)
 
-        return (*super().passes(target, precision), FuseAttention(accepts))
+        return (*super().passes(target, precision), FallBack(target), FuseAttention(accepts))
 
     def check(self, target: Target) -> None:
         """This machine must have the target's architecture and every feature its code may use."""
