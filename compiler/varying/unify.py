@@ -67,7 +67,7 @@ class _Unifier:
     def graph(self) -> VaryingGraph:
         for graph in self.graphs[1:]:
             self._check_interface(graph)
-        for info in (*self.first.inputs, *self.first.outputs):
+        for info in self.first.inputs:
             self._shape(info.name, ())
         for name in self.first.constants:
             self._check_constant(name)

@@ -88,18 +88,21 @@ def attention() -> Case:
         text, 17, table=random(7, 8), places=random(40, 8), wq=random(8, 8), wk=random(8, 8),
         wo=random(8, 7),
     )  # fmt: skip
-    return Case(model, {"b": (1, 6), "s": (1, 40)}, integers=7)
+    return Case(model, {"b": (2, 6), "s": (1, 40)}, integers=7)
 
 
 def windows() -> Case:
     """Strided windows: extents are quotients, and quotients of those."""
     text = """
-    windows (float[b, 3, h, w] x) => (float[b, 5] y)
+    windows (float[b, 3, h, w] x) => (float[b, 5] y, float[b, 5, u, v] z)
+    <float[4] scales = {1, 1, 2, 2}>
     {
         a = Conv<strides=[2, 2], pads=[1, 1, 1, 1], kernel_shape=[3, 3]>(x, first)
         r = Relu(a)
         p = MaxPool<kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]>(r)
         c = Conv<strides=[1, 1], pads=[1, 1, 1, 1], kernel_shape=[3, 3]>(p, second)
+        z = Resize<mode="nearest", coordinate_transformation_mode="asymmetric",
+                   nearest_mode="floor">(c, , scales)
         g = GlobalAveragePool(c)
         y = Flatten(g)
     }"""
