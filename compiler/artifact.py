@@ -142,6 +142,7 @@ def _manifest(recipe: Recipe) -> dict[str, Any]:
         "codes": [[len(c.code), c.shared_bytes, c.local_bytes] for c in recipe.codes],
         "steps": [_step_json(step) for step in recipe.steps],
         "report": report,
+        "private": sorted(recipe.private),
         **updates_json(recipe),
     }
 
@@ -261,6 +262,7 @@ class Reader:
             inputs, outputs, steps, codes, self.weights(),
             self.arena, tuple((str(d), int(v)) for d, v in found["opsets"]),
             self.report(found["report"]), str(found["source"]),
+            private=frozenset(map(str, found.get("private", ()))),
             updates=read_updates(found, inputs, outputs, self.damaged),
         )  # fmt: skip
 

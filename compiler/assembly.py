@@ -208,6 +208,7 @@ class _Assembler:
         return Recipe(
             graph.name, target, threads, inputs, outputs, done, tuple(self.code_list),
             self.constants.joined(), self.placement.nbytes, graph.opsets, self._report(done),
+            private=self.placement.private,
             lent=tuple(self.constants.lent),
             updates=tuple(Update(name, result) for name, result in graph.updates.items()),
         )  # fmt: skip

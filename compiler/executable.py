@@ -25,6 +25,7 @@ from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.artifact import read_artifact, write_artifact
 from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.callers import Callers
+from tilesmith.compiler.callers_memory import CallersMemory
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.indices import index_fault
 from tilesmith.compiler.program import (
@@ -102,11 +103,11 @@ class _Native:
             if len(self._known) == _PLACES:
                 self._known.clear()
             self._known[where] = self._link(memory)
-        self._call = self._known[where]
+        self.call = self._known[where]
 
     def run(self, values: dict[str, Any]) -> None:
         """Run them."""
-        self._call()
+        self.call()
 
 
 def _unbroken(steps: Iterable[DeviceStep]) -> list[list[DeviceStep]]:
@@ -152,6 +153,7 @@ class Executable:
             if info.shape is not None and not is_value_type(info.dtype)
         }
         self._segments: list[_Segment] = []
+        linked: list[Callable[[], None]] = []
         for is_host, steps in groupby(recipe.steps, lambda s: isinstance(s, HostStep)):
             if is_host:
                 hosts = (step for step in steps if isinstance(step, HostStep))
@@ -162,6 +164,8 @@ class Executable:
                     self._segments.append(self._check_segment(checks))
                 self._natives.append(_Native(partial(backend.link_all, recipe, run), self._areas))
                 self._segments.append(_Segment(self._natives[-1].run))
+        linked = [] if recipe.updates else [native.call for native in self._natives]
+        self._passed = CallersMemory(recipe, linked, self._areas.arena)
 
     # -- questions ------------------------------------------------------------------------------
     @property
@@ -200,7 +204,8 @@ class Executable:
 
         Args:
             inputs: an array for every input, by name; exact shapes and dtypes.
-            copy: makes what the caller gets of an output, whose memory the next run writes.
+            copy: makes what the caller gets of an output whose memory the next run writes; most
+                are written where the caller gets them.
 
         Returns:
             a new array for every output, by name; the caller's own for what the run updates.
@@ -212,20 +217,35 @@ class Executable:
         """
         self._check(inputs)
         with self._lock:
-            values = self._placed(inputs)
-            for part in self._segments:
-                part.run(values)
-            updated = self._callers.outputs
-            found = {r.info.name: self._get(r, values) for r in self.recipe.outputs}
-            self._callers.finish(inputs, found)
-            return {n: inputs[updated[n]] if n in updated else copy(v) for n, v in found.items()}
+            try:
+                return self._outputs_of(inputs, copy)
+            finally:
+                self._passed.home()  # the caller's memory may be gone when a bound run goes on
 
-    def _placed(self, inputs: Arrays) -> dict[str, Any]:
-        """Put inputs where kernels read them; returns those that are values of the host's."""
+    def _outputs_of(self, inputs: Arrays, copy: Callable[[Any], Any]) -> dict[str, NDArray[Any]]:
+        values = self._placed(inputs, self._passed)
+        made = {ref.info.name: self._passed.give(ref) for ref in self.recipe.outputs}
+        for part in self._segments:
+            part.run(values)
+        rest = (ref for ref in self.recipe.outputs if made[ref.info.name] is None)
+        found = {ref.info.name: self._get(ref, values) for ref in rest}
+        self._callers.finish(inputs, found)
+        updated = self._callers.outputs
+        for name, value in found.items():
+            made[name] = inputs[updated[name]] if name in updated else copy(value)
+        return made
+
+    def _placed(self, inputs: Arrays, passed: CallersMemory | None = None) -> dict[str, Any]:
+        """Put inputs where kernels read them; returns those that are values of the host's.
+
+        Args:
+            passed: takes those that may be where the caller has them.
+        """
         values: dict[str, Any] = {}
         for ref in self.recipe.inputs:
-            if ref.place.region != "caller":
-                self._put(ref, inputs[ref.info.name], values)
+            array = inputs[ref.info.name]
+            if ref.place.region != "caller" and not (passed and passed.take(ref, array)):
+                self._put(ref, array, values)
         arrays = self._callers.arrays(inputs)
         if any(a is not b for a, b in zip(arrays, self._areas.callers, strict=True)):
             self._areas = replace(self._areas, callers=arrays)

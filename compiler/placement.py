@@ -29,6 +29,7 @@ class Placement:
         elsewhere: tensors outside the arena, by name: the graph's input that they lie in or are,
             and their distance in bytes from its start.
         scratch: where the memory of a control node's bodies is.
+        private: inputs and outputs whose bytes are no other tensor's at any time.
     """
 
     offsets: Mapping[str, int]
@@ -36,6 +37,7 @@ class Placement:
     peak_alive: int
     elsewhere: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     scratch: Mapping[Node, int] = field(default_factory=dict)
+    private: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,34 @@ def place(
         else:
             offsets[name] = arena.offsets[root] - groups.span(name)[0]
     inside = {node: arena.offsets[name] for node, name in own.items()}
-    return Placement(offsets, arena.nbytes, peak_alive(intervals), elsewhere, inside)
+    ends = [info.name for info in (*graph.inputs, *graph.outputs)]
+    private = _private(ends, groups, nbytes, lives, arena)
+    return Placement(offsets, arena.nbytes, peak_alive(intervals), elsewhere, inside, private)
+
+
+def _private(
+    ends: Sequence[str],
+    groups: Groups,
+    nbytes: Mapping[str, int],
+    lives: Iterable[Interval],
+    arena: Arena,
+) -> frozenset[str]:
+    """Those of `ends` whose bytes are no other tensor's at any time."""
+    found = set()
+    known = [name for name in ends if name in nbytes]
+    roots = [groups.find(name)[0] for name in known]
+    for name, root in zip(known, roots, strict=True):
+        if groups.span(name) != (0, nbytes[name]) or roots.count(root) > 1:
+            continue
+        start = arena.offsets.get(root)
+        if start is not None and not any(
+            life.name != root
+            and arena.offsets[life.name] < start + nbytes[name]
+            and start < arena.offsets[life.name] + life.nbytes
+            for life in lives
+        ):
+            found.add(name)
+    return frozenset(found)
 
 
 def planned(

@@ -244,6 +244,7 @@ class Recipe:
         opsets: of host nodes.
         report: what became of the model.
         source: name and content hash of the file the model was read from, "" if it came from none.
+        private: inputs and outputs whose bytes of the arena are no other tensor's at any time.
         lent: weights in memory of their own (a caller's, perhaps), by their place among the
             constants, in order.
         updates: inputs that a run changes.
@@ -261,6 +262,7 @@ class Recipe:
     opsets: tuple[tuple[str, int], ...]
     report: Report
     source: str = ""
+    private: frozenset[str] = frozenset()
     lent: tuple[tuple[int, NDArray[np.uint8]], ...] = ()
     updates: tuple[Update, ...] = ()
 

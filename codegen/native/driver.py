@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -206,6 +206,8 @@ class _Tables:
 
     def __init__(self) -> None:
         self._kept: list[NDArray[np.int64]] = []
+        self.arguments: list[NDArray[np.int64]] = []
+        """Of kernels, the addresses they are called with."""
 
     def table(self, calls: Sequence[AnyCall]) -> tuple[int, int]:
         """Address and length of a table."""
@@ -215,7 +217,9 @@ class _Tables:
     def _pair(self, call: AnyCall) -> tuple[int, int]:
         match call:
             case Call(function, arguments):
-                return function, self._memory(arguments)
+                address = self._memory(arguments)
+                self.arguments.append(self._kept[-1])
+                return function, address
             case Move():
                 name, numbers = "move", tuple(vars(call).values())
             case Repeat(calls):
@@ -260,6 +264,29 @@ class NativeProgram:
             for thread, local in enumerate(self._locals)
         ]
         self._walk = _driver().walk
+
+    def __call__(self) -> None:
+        self.run()
+
+    def movable(self, start: int, stop: int) -> Callable[[int], None]:
+        """What moves memory that kernels are called with: from then on they are called with the
+        same places of memory that begins at the address it is given.
+
+        Args:
+            start, stop: addresses the memory lies between, as it was when the program was made.
+        """
+        places = [
+            (array, number, int(address) - start)
+            for array in self._tables.arguments
+            for number, address in enumerate(array)
+            if start <= address < stop
+        ]
+
+        def move(address: int) -> None:
+            for array, number, distance in places:
+                array[number] = address + distance
+
+        return move
 
     def run(self) -> None:
         """Run every call, in order, to the end."""

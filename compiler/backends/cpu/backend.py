@@ -190,14 +190,13 @@ class CpuBackend(Backend):
                     first, second = (tuple(map(call, branch)) for branch in step.steps)
                     return Branch(address(step.test), (first, second))
 
-        program = NativeProgram(
+        return NativeProgram(
             [call(step) for step in steps],
             recipe.threads,
             max((code.shared_bytes for code in used.values()), default=0),
             max((code.local_bytes for code in used.values()), default=0),
             keep=(kernels, memory),
         )
-        return program.run
 
 
 backends.register("cpu")(CpuBackend())
