@@ -190,11 +190,18 @@ def whole(builder: Builder, function: str, values: Sequence[Value]) -> Value:
         case "bit_xor":
             return builder.xor(*values)
         case "bit_not":
-            return builder.xor(first, literal(first.type, -1))
+            return builder.xor(first, _ones(first))
         case "shift_left" | "shift_right":
             return _shifted(builder, function == "shift_left", *values)
         case _:
             raise CodegenError(f"function '{function}' has no integer code")
+
+
+def _ones(value: Value) -> Value:
+    """Every bit set: -1, or the largest number without a sign."""
+    scalar = scalar_of(value.type)
+    assert isinstance(scalar, IntType)
+    return literal(value.type, (1 << scalar.width) - 1 if is_unsigned(value.type) else -1)
 
 
 def _divided(builder: Builder, a: Value, b: Value) -> Value:

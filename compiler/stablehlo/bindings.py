@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from tilesmith.compiler.stablehlo.trial import check_bytes
 from tilesmith.search_space.errors import DependencyError, ModelError
 
 _DEEPEST = 200
@@ -77,6 +78,9 @@ def parse(module: str | bytes, name: str) -> Any:
             ) from error
     if isinstance(module, str):
         _check_text(module, name)
+    else:
+        _libraries()
+        check_bytes(module, name)
     ir, made = mlir(), context()
     try:
         with made:
@@ -93,7 +97,8 @@ def first_fault(error: Exception) -> str:
     """The first line that says what is wrong, of a message of MLIR's."""
     lines = [" ".join(line.split()) for line in str(error).splitlines()]
     wanted = next((line for line in lines if line.startswith("error:")), "")
-    return (wanted.removeprefix("error: ") or " ".join(lines))[:300] or "it cannot be read"
+    found = wanted.removeprefix("error: ") or " ".join(lines)
+    return (found.rpartition('"): ')[2] or found)[:300] or "it cannot be read"
 
 
 def _check_text(text: str, name: str) -> None:

@@ -64,13 +64,15 @@ def import_stablehlo(
     Args:
         module: MLIR text, bytecode, or a portable artifact.
         name: of the model, for messages and reports.
-        shapes: of inputs, by name; they have to be what the module says.
+        shapes: of inputs, by name: sizes of open dimensions; the others as the module says.
 
     Raises:
         ModelError: it is no valid module, or uses what is not supported.
         DependencyError: jaxlib is not installed.
     """
-    graph = Translation(parse(module, name), name).graph()
+    translation = Translation(parse(module, name), name)
+    translation.fix(shapes or {})
+    graph = translation.graph()
     check_shapes(graph, shapes or {})
     return graph
 

@@ -8,12 +8,13 @@ operation and where it comes from. Semantics are those of the StableHLO specific
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.stablehlo.attributes import name_of, place_of, tensor_type
 from tilesmith.compiler.stablehlo.builder import Builder, Value
+from tilesmith.compiler.stablehlo.passes import legalised, with_shapes
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.registry import Registry
 
@@ -37,9 +38,7 @@ class Translation:
         self.builder = Builder(name)
         self.name = name
         self._module = module  # operations live as long as it does
-        self._functions = {
-            _symbol(op): op for op in module.body if op.operation.name == "func.func"
-        }
+        self._functions = _functions(module)
         self._depth = 0
 
     def graph(
@@ -69,8 +68,24 @@ class Translation:
 
     def _input(self, argument: Any, number: int, named: Sequence[str]) -> Value:
         found = tensor_type(argument.type, f"input {number} of '{self.name}'")
-        base = named[0] if named else _argument_name(argument, number)
+        base = named[0] if named else self._named(argument, number)
         return self.builder.input(base, found.dtype, found.shape)
+
+    def fix(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Give inputs of open shape the shapes asked for; errors as `passes.with_shapes`."""
+        main = self._main()
+        names = [self._named(argument, n) for n, argument in enumerate(main.arguments)]
+        with_shapes(self._module, main, names, shapes, self.name)
+        self._functions = _functions(self._module)
+
+    def _named(self, argument: Any, number: int) -> str:
+        """The name of an input; of one without, that of the function's that it goes to."""
+        name = _argument_name(argument)
+        for use in argument.uses if not name else ():
+            function = self._functions.get(_text(use.owner, "callee").lstrip("@"))
+            if use.owner.operation.name == "func.call" and function is not None:
+                name = name or _argument_name(list(function.arguments)[use.operand_number])
+        return name or f"input{number}"
 
     def _main(self) -> Any:
         if not self._functions:
@@ -115,6 +130,8 @@ class Translation:
     def _translate(self, operation: Any, known: dict[Any, Value]) -> None:
         name = operation.operation.name
         rule = rules.find(name)
+        if rule is None and name.startswith("chlo."):
+            rule = _through_stablehlo
         if rule is None:
             raise ModelError(
                 f"{place_of(operation.operation)} of '{self.name}' is not supported; compute it "
@@ -141,6 +158,15 @@ class Translation:
         return ModelError(f"{place_of(operation)} of '{self.name}' {why}")
 
 
+def _through_stablehlo(translation: Translation, operation: Any, values: Values) -> Values:
+    """An operation of CHLO without a rule of its own, as StableHLO's own passes write it."""
+    module = legalised(operation, translation.name)
+    (main,) = module.body
+    if any(op.operation.name == operation.name for op in main.regions[0].blocks[0].operations):
+        raise translation.refuse(operation, "is not supported; compute it outside of the function")
+    return translation.region(main.regions[0], values)
+
+
 _ENDS = ("func.return", "stablehlo.return", "mhlo.return", "sdy.return")
 
 
@@ -153,13 +179,17 @@ def _text(operation: Any, name: str) -> str:
     return str(attributes[name].value) if name in attributes else ""
 
 
-def _argument_name(argument: Any, number: int) -> str:
+def _argument_name(argument: Any) -> str:
     """The name of an argument in the module's text, if it has one."""
     location = getattr(argument, "location", None)
     try:
-        return str(location.name_str) or f"input{number}"  # type: ignore[union-attr]
+        return str(location.name_str)  # type: ignore[union-attr]
     except (AttributeError, ValueError, TypeError, RuntimeError):
-        return f"input{number}"
+        return ""
+
+
+def _functions(module: Any) -> dict[str, Any]:
+    return {_symbol(op): op for op in module.body if op.operation.name == "func.func"}
 
 
 def _result_names(function: Any, count: int) -> list[str]:

@@ -87,3 +87,12 @@ def test_reductions_of_whole_numbers(operator: str, dtype: str) -> None:
     x = np.random.default_rng(0).integers(-9, 9, (3, 5, 4)).astype(dtype)
     np.testing.assert_array_equal(executable.run({"x": x})["y"], expected(model, {"x": x})["y"])
     assert executable.report.host == 0
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "int64"])
+def test_every_bit_is_turned(dtype: str) -> None:
+    model = model_of(f"g ({dtype}[6] x) => ({dtype}[6] y) {{ y = BitwiseNot(x) }}", opset=18)
+    x = np.array([0, 1, 7, 100, 127, 90]).astype(dtype)
+    executable = build(import_model(model), host_target())
+    assert not executable.report.host_nodes
+    np.testing.assert_array_equal(executable.run({"x": x})["y"], ~x)

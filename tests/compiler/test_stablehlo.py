@@ -193,7 +193,7 @@ def test_files_of_every_form(tmp_path: Path) -> None:
         ('%a = stablehlo.custom_call @lapack_spotrf_ffi(%0) : (tensor<3xf32>) -> tensor<3xf32>\n'
          "return %a : tensor<3xf32>", "3xf32", "calls 'lapack_spotrf_ffi'"),
         ("return %0 : tensor<99999999x99999999xf32>", "99999999x99999999xf32", "terabyte"),
-        ("return %0 : tensor<?xf32>", "?xf32", "whose shape is not fixed"),
+        ("return %0 : tensor<?xf32>", "?xf32", "give it a shape, for example --shape input0=1"),
     ],
 )  # fmt: skip
 def test_bad_modules_are_refused_in_a_sentence(body: str, kind: str, sentence: str) -> None:
@@ -206,3 +206,40 @@ def test_nesting_that_would_overflow_the_parser_is_refused() -> None:
     text = "module {" + "module {" * 100_000 + "}" * 100_001
     with pytest.raises(ModelError, match="nests brackets"):
         tilesmith.compile(tilesmith.from_stablehlo(text))
+
+
+def test_damaged_artifacts_do_not_end_the_process() -> None:
+    from tilesmith.compiler.stablehlo.bindings import stablehlo
+
+    module = module_of(
+        "%a = stablehlo.add %0, %0 : tensor<3xf32>\nreturn %a : tensor<3xf32>",
+        "3xf32", results="3xf32",
+    )  # fmt: skip
+    whole = stablehlo().serialize_portable_artifact_str(module, stablehlo().get_current_version())
+    no_text = whole.replace(b"main", b"m\xff\xfen")
+    for damaged in (no_text, whole[: len(whole) // 2], b"ML\xefR" + bytes(range(255))):
+        with pytest.raises(ModelError, match="is not a valid StableHLO artifact") as caught:
+            tilesmith.compile(tilesmith.from_stablehlo(damaged))
+        assert "\n" not in str(caught.value)
+
+
+def test_open_dimensions_are_given_sizes() -> None:
+    module = """module { func.func public @main(%0: tensor<?x4xf32>) -> tensor<?x1xf32> {
+      %z = stablehlo.constant dense<0.0> : tensor<f32>
+      %n = stablehlo.get_dimension_size %0, dim = 0 : (tensor<?x4xf32>) -> tensor<i32>
+      %s = stablehlo.reduce(%0 init: %z) applies stablehlo.add across dimensions = [1]
+        : (tensor<?x4xf32>, tensor<f32>) -> tensor<?xf32>
+      %m = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
+      %one = stablehlo.constant dense<1> : tensor<1xi32>
+      %d = stablehlo.concatenate %m, %one, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+      %r = stablehlo.dynamic_reshape %s, %d : (tensor<?xf32>, tensor<2xi32>) -> tensor<?x1xf32>
+      return %r : tensor<?x1xf32> } }"""
+    model = tilesmith.from_stablehlo(module)
+    compiled = tilesmith.compile(model, shapes={"input0": (3, 4)})
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    (found,) = compiled.run({"input0": x}).values()
+    np.testing.assert_allclose(found, x.sum(1, keepdims=True))
+    with pytest.raises(ModelError, match="--shape input0=1x4"):
+        tilesmith.compile(model)
+    with pytest.raises(ModelError, match="3x5 does not fit it"):
+        tilesmith.compile(model, shapes={"input0": (3, 5)})

@@ -171,3 +171,27 @@ def test_what_is_unsupported_is_named_with_its_place() -> None:
 def test_the_interpreter_is_asked_for_every_result() -> None:
     module = text_of(lambda x: (x, x * 2), X)
     assert len(interpreted(module, [X])) == 2
+
+
+def test_functions_without_an_operator_go_through_plain_operations() -> None:
+    positive = np.abs(X) + 0.1
+    agrees_with_jax(
+        lambda x: (jax.scipy.special.gammaln(x), jax.scipy.special.digamma(x), lax.erf_inv(x / 9)),
+        positive,
+    )
+
+
+def test_exported_functions_of_open_shape() -> None:
+    from jax import export
+
+    import tilesmith
+
+    (rows,) = export.symbolic_shape("rows")
+    given = jax.ShapeDtypeStruct((rows, 8), jnp.float32)
+    exported = export.export(jax.jit(lambda x: (jax.nn.softmax(x * x.shape[0]), lax.top_k(x, 2))))
+    model = tilesmith.from_stablehlo(exported(given).mlir_module_serialized)
+    compiled = tilesmith.compile(model, shapes={"x": (5, 8)})
+    found = run(compiled, [X[0]])
+    compare(found, [np.asarray(a) for a in (jax.nn.softmax(X[0] * 5), *lax.top_k(X[0], 2))])
+    with pytest.raises(ModelError, match="--shape x=1x8"):
+        tilesmith.compile(model)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tilesmith.compiler.stablehlo.attributes import place_of, text
+from tilesmith.compiler.stablehlo.rules.sorting import largest
 from tilesmith.compiler.stablehlo.translator import Translation, Values, rules
+from tilesmith.search_space.errors import ModelError
 
 _IDENTITIES = (
     "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement",
@@ -33,6 +35,9 @@ def _call(translation: Translation, operation: Any, values: Values) -> Values:
 
 @rules.register("stablehlo.composite")
 def _composite(translation: Translation, operation: Any, values: Values) -> Values:
+    if text(operation, "name") == "chlo.top_k":
+        k = int(operation.attributes["composite_attributes"]["k"].value)
+        return largest(translation.builder, values[0], k)
     own = rules.find(_OPERATIONS.get(text(operation, "name"), ""))
     if own is not None:
         return own(translation, operation, values)
@@ -45,7 +50,8 @@ def _custom_call(translation: Translation, operation: Any, values: Values) -> Va
     target = text(operation, "call_target_name")
     if target in _IDENTITIES:
         return list(values)
-    if target == "shape_assertion":  # what it asserts was checked when shapes were put in
+    if target == "shape_assertion":
+        _check_assertion(translation, operation, values)
         return []
     own = rules.find(_OPERATIONS.get(target, ""))
     if own is not None:
@@ -55,6 +61,18 @@ def _custom_call(translation: Translation, operation: Any, values: Values) -> Va
         f"calls '{target}', a library of JAX's; compute it outside of the function, or write it in "
         "operations of jax.lax",
     )
+
+
+def _check_assertion(translation: Translation, operation: Any, values: Values) -> None:
+    """Refuse shapes that an exported function says it is not for."""
+    b = translation.builder
+    holds = b.single(values[0])
+    if holds is None or bool(holds):
+        return
+    message = text(operation, "error_message")
+    for number, value in enumerate(values[1:]):
+        message = message.replace(f"{{{number}}}", str(b.single(value)))
+    raise ModelError(f"the shapes given do not fit '{translation.name}': {message[:400]}")
 
 
 @rules.register("stablehlo.optimization_barrier")

@@ -109,8 +109,11 @@ def _taken(b: Builder, value: Value, places: Value, axis: int) -> Value:
 @rules.register("chlo.top_k")
 def top_k(translation: Translation, operation: Any, values: Values) -> Values:
     """The k largest along the last axis, and where they are."""
-    b, value = translation.builder, values[0]
-    k = integer(operation, "k")
+    return largest(translation.builder, values[0], integer(operation, "k"))
+
+
+def largest(b: Builder, value: Value, k: int) -> Values:
+    """The k largest and their places; as TopK has them where there are none that are no numbers."""
     shape = (*value.shape[:-1], k)
     many = b.constant(np.array([k], np.int64))
     names = [b.full(value).name, many.name]
