@@ -16,7 +16,7 @@ variable, `vector` sets the lanes of the block inside.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -142,7 +142,9 @@ class FunctionEmitter:
             return
         pointers = [self.memory.pointers[buffer.name] for buffer in copied]
         with self.builder.if_then(self.builder.icmp_unsigned("!=", *pointers)):
+            self.index.push()
             self._shared_out(statement)
+            self.index.pop()
 
     def _shared_out(self, statement: Statement) -> None:
         match statement:
@@ -157,11 +159,13 @@ class FunctionEmitter:
                     self._root(inner)
             case Loop(_, _, "parallel"):
                 self._parallel(statement)
+            case If() if self.program.sizes:  # decided by sizes: all threads go the same way
+                self._if(statement, self._root)
             case _:
                 with self.builder.if_then(
                     self.builder.icmp_signed("==", self.thread, INDEX(0)), likely=True
                 ):
-                    self._scoped(statement)
+                    self._scoped(statement, self._emit)
 
     def _wait(self) -> None:
         """All threads meet (a no-op for one)."""
@@ -206,7 +210,7 @@ class FunctionEmitter:
                 for inner in statements:
                     self._emit(inner)
             case If():
-                self._if(statement)
+                self._if(statement, self._emit)
             case Allocate(buffer, body):
                 self._allocate(buffer, body)
             case Intrinsic():
@@ -232,9 +236,9 @@ class FunctionEmitter:
 
         emit_tile(tile, self.values, self.width, store)
 
-    def _scoped(self, statement: Statement) -> None:
+    def _scoped(self, statement: Statement, emit: Callable[[Statement], None]) -> None:
         self.index.push()
-        self._emit(statement)
+        emit(statement)
         self.index.pop()
 
     @contextmanager
@@ -301,33 +305,34 @@ class FunctionEmitter:
 
     def _lane(self, loop: Loop) -> Lane:
         """The lanes of a vector loop; those in use may be known at run time only."""
-        most = most_of(loop.extent) if self.program.sizes else None
-        if loop.extent.constant is not None or most is None:
+        count = self.index.integer(loop.extent)
+        most = most_of(loop.extent)
+        if isinstance(count, int) or most is None:
             extent = self._extent(loop)
             return Lane(loop.variable, max(self.width, extent), extent)
         width = max(self.width, most)
-        count = self.index.value(loop.extent)
         key = ("lanes", count, width)
         bits = self.index.remembered(key)
         if bits is None:
             bits = self.index.remember(key, self.values.first_lanes(count, width))
         return Lane(loop.variable, width, width, count, bits)
 
-    def _if(self, statement: If) -> None:
+    def _if(self, statement: If, emit: Callable[[Statement], None]) -> None:
+        """Either side, by `emit`."""
         condition = self.values.condition(statement.condition)
         if isinstance(condition, bool):
             chosen = statement.then if condition else statement.otherwise
             if chosen is not None:
-                self._emit(chosen)
+                emit(chosen)
         elif statement.otherwise is None:
             with self.builder.if_then(condition):
-                self._scoped(statement.then)
+                self._scoped(statement.then, emit)
         else:
             with self.builder.if_else(condition) as (yes, no):
                 with yes:
-                    self._scoped(statement.then)
+                    self._scoped(statement.then, emit)
                 with no:
-                    self._scoped(statement.otherwise)
+                    self._scoped(statement.otherwise, emit)
 
     def _allocate(self, buffer: Buffer, body: Statement) -> None:
         if buffer.scope == "register":

@@ -74,7 +74,8 @@ def settle_lanes(
             most = most_of(extent)
             top = const(most) if most is not None else upper(extent, bounds)
             inner = settle_lanes(body, registers, {**bounds, variable: top - 1})
-            if kind == "vector" and extent.constant is None and _apart(inner, variable, registers):
+            sized = bool(extent.variables() - bounds.keys())  # it ends where a size says
+            if kind == "vector" and sized and _apart(inner, variable, registers):
                 kind = "serial"
             return replace(statement, kind=kind, body=inner)
         case Sequence(statements):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents
-from tilesmith.search_space.ir.expression import Expr, ExprLike, maximum, minimum
+from tilesmith.search_space.ir.expression import Expr, ExprLike, as_expr, maximum, minimum
 from tilesmith.search_space.ir.scalar import load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
@@ -50,6 +50,9 @@ class Resize(Template):
     varying = (
         "resize shape=[b]x19x5x9 sizes=[b]x19x10x18",
         "resize shape=[s]x13 sizes=[s]x40 coordinates=half_pixel rounding=ceil",
+        "resize shape=1x3x[h]x[w] sizes=1x3x[2*h]x[2*w]",
+        "resize shape=[3*h]x[2*w] sizes=[2*h]x[5*w] coordinates=half_pixel "
+        "rounding=round_prefer_floor",
     )
 
     def check(self, workload: Workload) -> None:
@@ -90,11 +93,8 @@ class Resize(Template):
         """The source index of output index `i`, as floor((p*i + q) / d) within the axis."""
         if extent == size:
             return i
-        if not isinstance(extent, int) or not isinstance(size, int):
-            raise WorkloadError(
-                f"operator 'resize': an axis of {extent} elements cannot become one of {size}; "
-                "only axes that keep their size may vary"
-            )
+        end = extent - 1
+        extent, size = _ratio(extent, size)
         # The coordinate is (2*extent*i + offset) / (2*size).
         offset = extent - size if workload.text("coordinates") == "half_pixel" else 0
         offset += {
@@ -110,7 +110,7 @@ class Resize(Template):
         if q < 0:
             found = maximum(found, 0)
         last = ((size - 1) * a + q) // b
-        return minimum(found, extent - 1) if last >= extent else found
+        return minimum(found, end) if last >= extent else found
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """One stage `y` over the output's axes d0, d1, ..."""
@@ -120,3 +120,20 @@ class Resize(Template):
         places = [self._near(workload, a.var, extent, size) for a, extent, size in pairs]
         stage = Stage("y", axes, load("x", *places), dtype=workload.dtype)
         return ComputeDefinition(self.operator, (Tensor("x", shape, workload.dtype),), (stage,))
+
+
+def _ratio(extent: ExprLike, size: ExprLike) -> tuple[int, int]:
+    """Numbers in the ratio of two extents: places that are so many elements on repeat themselves.
+
+    Raises:
+        WorkloadError: the ratio varies.
+    """
+    if isinstance(extent, int) and isinstance(size, int):
+        return extent, size
+    pairs = [as_expr(e).terms for e in (extent, size)]
+    if any(len(terms) != 1 for terms in pairs) or pairs[0][0][0] != pairs[1][0][0]:
+        raise WorkloadError(
+            f"operator 'resize': an axis of {extent} elements cannot become one of {size}; an axis "
+            "that varies keeps its size, or a fixed multiple or part of it"
+        )
+    return pairs[0][0][1], pairs[1][0][1]

@@ -42,8 +42,8 @@ class ScatterElements(Template):
     operator = "scatter_elements"
     summary = "elements replaced or combined by index along an axis"
     parameters = (
-        Parameter("shape", "of the data, e.g. 12x128x64", text=True),
-        Parameter("indices", "shape of indices and updates, of as many axes", text=True),
+        Parameter("shape", "of the data, e.g. 12x128x64", text=True, varies=True),
+        Parameter("indices", "shape of indices and updates", text=True, varies=True),
         Parameter("axis", "written along", 0, minimum=0),
         REDUCTION,
         INDEX,
@@ -56,20 +56,24 @@ class ScatterElements(Template):
         "scatter_elements shape=6x3 indices=4x2 reduction=min",
         "scatter_elements shape=3x1 indices=2x1 dtype=bool",
     )
+    varying = (
+        "scatter_elements shape=[b]x[s+1]x20 indices=[b]x1x20 axis=1",
+        "scatter_elements shape=[s]x5 indices=[t]x3 reduction=add",
+    )
 
     def check(self, workload: Workload) -> None:
         check_elements(workload)
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
-        indices = workload.shape("indices")
+        indices = workload.extents("indices")
         return (
-            Operand("x", workload.shape("shape"), workload.dtype),
+            Operand("x", workload.extents("shape"), workload.dtype),
             Operand("indices", indices, workload.text("index")),
             Operand("updates", indices, workload.dtype),
         )
 
     def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.shape("shape"), workload.dtype, "output")
+        return Operand("y", workload.extents("shape"), workload.dtype, "output")
 
     def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
         return {"indices": (workload.shape("shape")[workload.integer("axis")],)}
@@ -87,7 +91,7 @@ class ScatterElements(Template):
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """Stages `base`, a copy of x, and `y` over the indices' axes d0, d1, ..."""
-        shape, indices = workload.shape("shape"), workload.shape("indices")
+        shape, indices = workload.extents("shape"), workload.extents("indices")
         axes, places = element_places(workload)
         position = workload.integer("axis")
         written = Stage(

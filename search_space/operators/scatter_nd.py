@@ -27,9 +27,10 @@ from tilesmith.search_space.indexing import (
     row_extents,
     row_places,
     rows_of,
+    varying_row_extents,
     wrapped,
 )
-from tilesmith.search_space.ir.expression import as_expr
+from tilesmith.search_space.ir.expression import ExprLike, as_expr
 from tilesmith.search_space.ir.scalar import load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
@@ -43,8 +44,8 @@ class ScatterND(Template):
     operator = "scatter_nd"
     summary = "slices replaced or combined at places in several axes"
     parameters = (
-        Parameter("shape", "of the data, e.g. 8x16x64", text=True),
-        Parameter("indices", "shape of the indices; the last axis is a place", text=True),
+        Parameter("shape", "of the data, e.g. 8x16x64", text=True, varies=True),
+        Parameter("indices", "shape of the indices; last, a place", text=True, varies=True),
         REDUCTION,
         INDEX,
         Parameter("lead", "axes before those that indices choose in, taken whole", 0, minimum=0),
@@ -59,33 +60,39 @@ class ScatterND(Template):
         "scatter_nd shape=3x9x37 indices=2x1 lead=1",
         "scatter_nd shape=2x3x5x4 indices=4x2 lead=1 reduction=add index=int32",
     )
+    varying = (
+        "scatter_nd shape=[b]x[s]x20 indices=[n]x2 reduction=add",
+        "scatter_nd shape=[b]x[s]x7 indices=1x1 lead=1",
+    )
 
     def check(self, workload: Workload) -> None:
         check_rows(workload, 0, workload.integer("lead"))
 
-    def _updates(self, workload: Workload) -> tuple[int, ...]:
-        shape, indices = workload.shape("shape"), workload.shape("indices")
+    def _updates(self, workload: Workload) -> tuple[ExprLike, ...]:
+        shape, indices = workload.extents("shape"), workload.extents("indices")
         lead = workload.integer("lead")
-        return (*shape[:lead], *indices[:-1], *shape[lead + indices[-1] :])
+        chosen = len(varying_row_extents(workload, lead))
+        return (*shape[:lead], *indices[:-1], *shape[lead + chosen :])
 
     def _extents(self, workload: Workload) -> tuple[int, ...]:
         return row_extents(workload, workload.integer("lead"))
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
         return (
-            Operand("x", workload.shape("shape"), workload.dtype),
-            Operand("indices", workload.shape("indices"), workload.text("index")),
+            Operand("x", workload.extents("shape"), workload.dtype),
+            Operand("indices", workload.extents("indices"), workload.text("index")),
             Operand("updates", self._updates(workload), workload.dtype),
         )
 
     def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.shape("shape"), workload.dtype, "output")
+        return Operand("y", workload.extents("shape"), workload.dtype, "output")
 
     def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
         return {"indices": self._extents(workload)}
 
     def flops(self, workload: Workload) -> int:
-        return product(self._updates(workload)) if workload.text("reduction") != "none" else 0
+        updates = self.inputs(workload)[2].shape
+        return product(updates) if workload.text("reduction") != "none" else 0
 
     def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         indices, extents = inputs["indices"], self._extents(workload)
@@ -96,18 +103,18 @@ class ScatterND(Template):
     def compute(self, workload: Workload) -> ComputeDefinition:
         """Stages `base`, a copy of x, and `y` over leading axes l, elements t of a slice and places
         c."""
-        shape, indices = workload.shape("shape"), workload.shape("indices")
-        extents, count = self._extents(workload), rows_of(indices, 0)
+        shape, indices = workload.extents("shape"), workload.extents("indices")
         lead = workload.integer("lead")
+        extents, count = varying_row_extents(workload, lead), rows_of(indices, 0)
         before, behind = product(shape[:lead]), product(shape[lead + len(extents) :])
         around, t, c = axis("l", before), axis("t", behind), axis("c", count)
-        outer = (around.var,) if before > 1 else ()
-        inner = (t.var,) if behind > 1 else ()
-        sides = ((before,) if before > 1 else ()), ((behind,) if behind > 1 else ())
+        outer = () if before == 1 else (around.var,)
+        inner = () if behind == 1 else (t.var,)
+        sides = (() if before == 1 else (before,)), (() if behind == 1 else (behind,))
         whole = (*sides[0], *extents, *sides[1])
         written = Stage(
             "y",
-            (around, t) if before > 1 else (t,),
+            (t,) if before == 1 else (around, t),
             load("updates", *outer, c.var, *inner),
             (c,),
             REDUCTIONS[workload.text("reduction")],
