@@ -26,7 +26,7 @@ def found_and_expected(text: str, opset: int, inputs: dict[str, Array], **weight
     assert_close(found, expected(model, inputs))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_boxes_that_remain(data: st.DataObject) -> None:
     """Coarse numbers, so that scores are equal and thresholds are met exactly."""

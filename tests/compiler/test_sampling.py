@@ -40,7 +40,7 @@ PADDINGS = ("zeros", "border", "reflection")
 
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
 @pytest.mark.parametrize("padding", PADDINGS)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(corners=st.integers(0, 1), channels=st.sampled_from((1, 19)), size=st.integers(1, 7))
 def test_grids_of_images(padding: str, mode: str, corners: int, channels: int, size: int) -> None:
     stated = f'mode="{mode}", padding_mode="{padding}", align_corners={corners}'
@@ -111,7 +111,7 @@ def boxes(seed: int) -> Array:
 
 @pytest.mark.parametrize("coordinates", ["half_pixel", "output_half_pixel"])
 @pytest.mark.parametrize("mode", ["avg", "max"])
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(ratio=st.integers(1, 3), channels=st.sampled_from((2, 17)), seed=st.integers(0, 9))
 def test_regions(mode: str, coordinates: str, ratio: int, channels: int, seed: int) -> None:
     text = REGIONS.format(mode=mode, coordinates=coordinates, ratio=ratio, channels=channels)

@@ -78,7 +78,7 @@ def test_residual_blocks_stay_lists_of_frames() -> None:
 
 
 @pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(data=st.data())
 def test_pools(operator: str, data: st.DataObject) -> None:
     axis = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(0, 2), st.integers(0, 2))
