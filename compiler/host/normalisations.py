@@ -6,19 +6,22 @@ import math
 from typing import Any
 
 import numpy as np
+from onnx import helper
 
 from tilesmith.compiler.host.call import Array, Call, Results
 
 
 def batch_normalization(call: Call) -> Results:
-    """Before opset 14 the number of outputs says what is meant: one is inference.
+    """From opset 14 on `training_mode` says what is meant; before, one output is inference.
 
     Inference is y = (x - mean) / sqrt(variance + epsilon) scale + bias per channel; up to opset 8
-    with `spatial` = 0 per element. With more outputs the statistics are the batch's, and the
-    outputs are y, the running mean and variance, and the batch's own.
+    with `spatial` = 0 per element. Else the statistics are the batch's, and the outputs are y, the
+    running mean and variance, and before opset 14 the batch's own.
     """
     x, scale, bias, mean, variance = call.inputs
-    if call.outputs == 1:
+    modern = call.opset >= 14
+    training = bool(call.attributes.get("training_mode", 0)) if modern else call.outputs > 1
+    if not training:
         return (_normalised(call, x, scale, bias, mean, variance),)
     axes = tuple(axis for axis in range(x.ndim) if axis != 1)
     wide = x.astype(np.float64)
@@ -29,7 +32,26 @@ def batch_normalization(call: Call) -> Results:
         for old, new in ((mean, own_mean), (variance, own_variance))
     ]
     y = _normalised(call, x, scale, bias, own_mean, own_variance)
+    if modern:
+        return (y, *running)[: call.outputs]
     return (y, *running, own_mean.astype(mean.dtype), own_variance.astype(mean.dtype))
+
+
+def layer_normalization(call: Call) -> Results:
+    """Mean and spread of the axes from `axis` on, which are of the type that `stash_type` names:
+    float32 unless it is another, whatever the input's."""
+    x, scale = call.inputs[:2]
+    bias = call.input(2)
+    axes = tuple(range(int(call.attributes.get("axis", -1)) % x.ndim, x.ndim))
+    wide = x.astype(np.float64)
+    mean = wide.mean(axes, keepdims=True)
+    variance = wide.var(axes, keepdims=True)
+    spread = 1 / np.sqrt(variance + float(call.attributes.get("epsilon", 1e-5)))
+    y = (wide - mean) * spread * scale.astype(np.float64)
+    y = y if bias is None else y + bias.astype(np.float64)
+    stashed = helper.tensor_dtype_to_np_dtype(int(call.attributes.get("stash_type", 1)))
+    results = (y.astype(x.dtype), mean.astype(stashed), spread.astype(stashed))
+    return results[: call.outputs]
 
 
 def _normalised(call: Call, x: Array, *parameters: Array) -> Array:

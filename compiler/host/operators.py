@@ -23,6 +23,7 @@ from tilesmith.compiler.host.normalisations import (
     batch_normalization,
     flattened_hardmax,
     group_normalization,
+    layer_normalization,
     lp_normalization,
     lrn,
     mean_variance_normalization,
@@ -47,6 +48,7 @@ Operator = Callable[[Call], Results]
 OPERATORS: dict[str, Operator] = {
     "AffineGrid": affine_grid,
     "AveragePool": average_pool,
+    "BatchNormalization": batch_normalization,
     "Col2Im": col2im,
     "Conv": conv,
     "ConvTranspose": conv_transpose,
@@ -59,6 +61,7 @@ OPERATORS: dict[str, Operator] = {
     "GlobalMaxPool": global_max_pool,
     "Inverse": inverse,
     "LRN": lrn,
+    "LayerNormalization": layer_normalization,
     "LpNormalization": lp_normalization,
     "LpPool": lp_pool,
     "MaxPool": max_pool,
@@ -79,7 +82,6 @@ COMPILED = frozenset({"NonMaxSuppression", "RoiAlign"})
 """Those of them whose loops run as native code, which nothing else computes faster."""
 
 EARLIER: dict[str, tuple[int, Operator]] = {
-    "BatchNormalization": (14, batch_normalization),
     "GridSample": (20, grid_sample),
     "Hardmax": (13, flattened_hardmax),
     "LogSoftmax": (13, flattened_log_softmax),

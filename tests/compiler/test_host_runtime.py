@@ -109,3 +109,33 @@ def test_the_share_of_the_host_is_measured() -> None:
     assert 0.5 < bound.host_share() <= 1
     none = built("g (float[2] x) => (float[2] y) { y = Relu(x) }")
     assert none.bind({"x": np.ones(2, np.float32)}).host_share() == 0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_statistics_have_types_of_their_own(dtype: str, without: None) -> None:
+    """LayerNormalization 17 stashes float32; BatchNormalization 15 keeps its statistics' type."""
+    kind = {"float16": "float16", "float64": "double"}[dtype]
+    rows = f"""g ({kind}[3, 8] x) => ({kind}[3, 8] y, float[3, 1] m, float[3, 1] d)
+        {{ y, m, d = LayerNormalization(x, s) }}"""
+    x = np.random.default_rng(0).standard_normal((3, 8)).astype(dtype)
+    _agrees(model_of(rows, s=np.arange(8, dtype=dtype)), {"x": x})
+    if dtype == "float64":
+        return  # onnxruntime has no such BatchNormalization
+    images = f"""g ({kind}[3, 2, 4] x) => ({kind}[3, 2, 4] y, float[2] m, float[2] v)
+        {{ y, m, v = BatchNormalization<training_mode=1>(x, s, b, mean, var) }}"""
+    constants = {"s": np.ones(2, dtype), "b": np.zeros(2, dtype)}
+    held = {"mean": np.array([0.5, -1], np.float32), "var": np.array([1, 2], np.float32)}
+    model = model_of(images, opset=15, **constants, **held)
+    _agrees(model, {"x": x.reshape(3, 2, 4)})
+
+
+def _agrees(model: onnx.ModelProto, inputs: dict[str, Any]) -> None:
+    import onnxruntime
+
+    executable = build(import_model(model), host_target())
+    assert runtimes(executable) == ["reference"]
+    found = executable.run(inputs)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for output, value in zip(session.get_outputs(), session.run(None, inputs), strict=True):
+        assert found[output.name].dtype == value.dtype
+        np.testing.assert_allclose(found[output.name], value, rtol=2e-2, atol=1e-2)

@@ -70,6 +70,7 @@ def peer(model: onnx.ModelProto, inputs: list[Any]) -> Any:
         ("BitwiseOr", [whole("uint8"), whole("uint8")], {}),
         ("BitwiseXor", [whole("int64"), whole("int64")], {}),
         ("BitwiseNot", [whole("int16")], {}),
+        ("BitwiseNot", [whole("uint8")], {}),
         ("BitShift", [whole("uint8"), whole("uint8", 0, 8)], {"direction": "LEFT"}),
     ],
 )

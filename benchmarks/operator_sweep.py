@@ -1,0 +1,403 @@
+"""Every ONNX operator, each of its opsets, each of its element types, against onnxruntime.
+
+    python benchmarks/operator_sweep.py [--only REGEX] [--jobs 2] [--seconds S] [--json FILE]
+
+Inputs and attributes are those of ONNX's own cases (`onnx.backend.test`), one to three of an
+operator; each is asked in every version of the operator's schema that can say it (what is an input
+now and was an attribute once is moved there), and in every element type that the schema allows for
+its first input. Host nodes run in the reference, so that nothing is compared with itself.
+Printed are, by operator, how many variants agree (of those, how many run kernels), are refused in a
+sentence, are wrong, or cannot be run by onnxruntime; then each sentence, and each wrong one.
+Exit code 1 if anything is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import re
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import defs, helper, numpy_helper
+from onnx.backend.test.loader import load_model_tests
+
+from tilesmith.compiler.host.nodes import NOT_DETERMINISTIC
+from tilesmith.onnx_backend import prepare
+from tilesmith.search_space.errors import TilesmithError
+
+CASES = 3
+"""How many of ONNX's cases of an operator are taken, the first by name."""
+
+FIRST_OPSET = 7
+"""onnxruntime promises nothing of earlier ones."""
+
+SKIPPED = {*NOT_DETERMINISTIC, "Dropout", "ImageDecoder", "If", "Loop", "Scan", "SequenceMap"}
+"""Operators that draw numbers or run graphs, whose cases have no element type to vary."""
+
+DIFFERENT: dict[str, str] = {
+    r"^Cast(Like)? .*uint": "negative numbers as unsigned ones are undefined",
+    r"^Resize ": "onnxruntime rounds lengths before positions are made of them",
+    r"^MaxUnpool ": "onnxruntime takes output_shape otherwise than the standard",
+    r"^(DFT|STFT) ": "onnxruntime sums products one by one",
+    r"^TopK .*(float16)": "of equal numbers onnxruntime may give any",
+}
+"""Variants in which both may be right, or onnxruntime is wrong, and why."""
+
+_DTYPES: dict[str, Any] = {
+    "float": np.float32, "double": np.float64, "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16, "int64": np.int64, "int32": np.int32, "int16": np.int16,
+    "int8": np.int8, "uint64": np.uint64, "uint32": np.uint32, "uint16": np.uint16,
+    "uint8": np.uint8, "bool": np.bool_,
+}  # fmt: skip
+_TOLERANCES = {"float32": 2e-4, "float64": 1e-6, "float16": 1e-2, "bfloat16": 5e-2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A node of ONNX's suite and its inputs, by name."""
+
+    name: str
+    node: onnx.NodeProto
+    inputs: dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a variant: "agree", "refused", "wrong", "different" or "peer cannot"."""
+
+    variant: str
+    verdict: str
+    reason: str = ""
+    native: bool = False
+
+
+@cache
+def cases() -> dict[str, list[Case]]:
+    """ONNX's cases of one plain node, by operator."""
+    warnings.filterwarnings("ignore")
+    found: dict[str, list[Case]] = defaultdict(list)
+    for entry in sorted(load_model_tests(kind="node"), key=lambda c: str(c.name)):
+        model = entry.model or onnx.load(str(Path(str(entry.model_dir)) / "model.onnx"))
+        if len(model.graph.node) != 1 or model.graph.node[0].domain not in ("", "ai.onnx"):
+            continue
+        node = model.graph.node[0]
+        if node.op_type in SKIPPED or len(found[node.op_type]) >= CASES:
+            continue
+        inputs = _inputs(entry, model)
+        if inputs is not None:
+            found[node.op_type].append(Case(str(entry.name), node, inputs))
+    return found
+
+
+def _inputs(entry: Any, model: onnx.ModelProto) -> dict[str, NDArray[Any]] | None:
+    """The first data set's inputs; None where one is no plain tensor."""
+    names = [value.name for value in model.graph.input]
+    if any(not value.type.HasField("tensor_type") for value in model.graph.input):
+        return None
+    if entry.data_sets:
+        values = list(entry.data_sets[0][0])
+    else:
+        folder = Path(str(entry.model_dir)) / "test_data_set_0"
+        paths = [folder / f"input_{number}.pb" for number in range(len(names))]
+        if not all(path.exists() for path in paths):
+            return None
+        values = [numpy_helper.to_array(onnx.load_tensor(str(path))) for path in paths]
+    arrays = [np.asarray(value) for value in values]
+    return dict(zip(names, arrays, strict=True)) if len(arrays) == len(names) else None
+
+
+# -- variants -----------------------------------------------------------------------------------
+def variants(case: Case) -> Iterator[tuple[str, onnx.ModelProto, dict[str, NDArray[Any]]]]:
+    """(what it is, a model, its inputs) for each opset and element type that can say the case."""
+    newest = defs.onnx_opset_version()
+    versions = [s for s in defs.get_all_schemas_with_history() if s.name == case.node.op_type]
+    for schema in sorted(versions, key=lambda s: s.since_version):
+        if schema.domain or schema.deprecated:
+            continue
+        opset = max(schema.since_version, FIRST_OPSET)
+        if defs.get_schema(schema.name, min(opset, newest)).since_version != schema.since_version:
+            continue  # replaced before the first opset of all
+        said = _as_said_in(case, schema)
+        if said is None:
+            continue
+        for kind in _kinds(schema):
+            typed = _typed(said, schema, kind)
+            if typed is not None:
+                name = f"{schema.name} {case.name} opset={opset} {kind or 'as it is'}"
+                yield name, _model(typed, schema, opset), typed.inputs
+
+
+def _as_said_in(case: Case, schema: Any) -> Case | None:
+    """The case as a version of the operator has it; None where that has other attributes."""
+    node, inputs = onnx.NodeProto(), dict(case.inputs)
+    node.CopyFrom(case.node)
+    newest = defs.get_schema(node.op_type)
+    formals = [formal.name for formal in newest.inputs]
+    for position in range(len(node.input) - 1, 0, -1):
+        formal = formals[min(position, len(formals) - 1)]
+        attribute = schema.attributes.get(formal)
+        if attribute is None or position >= len(formals):
+            continue
+        name = node.input[position]
+        if name:
+            value = inputs.pop(name)
+            plain = value.tolist() if value.ndim else value.item()
+            wants_list = attribute.type.name.endswith("S")
+            plain = [plain] if wants_list and not isinstance(plain, list) else plain
+            plain = plain[0] if not wants_list and isinstance(plain, list) else plain
+            kind = attribute.type.value
+            node.attribute.append(helper.make_attribute(formal, plain, attr_type=kind))
+        del node.input[position]
+    while node.input and not node.input[-1]:
+        del node.input[-1]
+    if any(attribute.name not in schema.attributes for attribute in node.attribute):
+        return None
+    required = {name for name, a in schema.attributes.items() if a.required}
+    if required - {attribute.name for attribute in node.attribute}:
+        return None
+    fits = schema.min_input <= len(node.input) <= schema.max_input
+    fits &= schema.min_output <= len(node.output) <= schema.max_output
+    return Case(case.name, node, inputs) if fits else None
+
+
+def _kinds(schema: Any) -> Sequence[str]:
+    """Element types its first input may have, "" where it is of one alone."""
+    if not schema.inputs:
+        return ("",)
+    constraint = schema.inputs[0].type_str
+    allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+    kinds = [re.sub(r"^tensor\((.*)\)$", r"\1", text) for text in allowed.get(constraint, ())]
+    return [kind for kind in kinds if kind in _DTYPES] or ("",)
+
+
+def _typed(case: Case, schema: Any, kind: str) -> Case | None:
+    """The case with inputs of the first one's type converted to another."""
+    if not kind or not case.node.input:
+        return case
+    dtype, inputs = np.dtype(_DTYPES[kind]), dict(case.inputs)
+    first = schema.inputs[0].type_str
+    before = inputs[case.node.input[0]].dtype
+    if before.kind in "OSUT":
+        return None
+    for position, name in enumerate(case.node.input):
+        formal = schema.inputs[min(position, len(schema.inputs) - 1)]
+        if name and formal.type_str == first:
+            inputs[name] = _converted(inputs[name], dtype)
+    if case.node.op_type in ("Div", "Mod") and dtype.kind not in "fV":
+        divisor = case.node.input[1]  # onnxruntime ends the process where one is 0
+        inputs[divisor] = np.where(inputs[divisor] == 0, 1, inputs[divisor]).astype(dtype)
+    return Case(case.name, case.node, inputs)
+
+
+def _converted(value: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Values in another type, those that do not fit brought to where they do."""
+    if dtype.kind in "iu" and value.dtype.kind in "fV":
+        value = np.nan_to_num(np.asarray(value, np.float64), posinf=50, neginf=-50)
+        value = np.clip(np.round(value * (3 if np.abs(value).max(initial=0) < 4 else 1)), -100, 100)
+    if dtype.kind == "u":
+        value = np.abs(value.astype(np.int64)) if value.dtype.kind != "u" else value
+    return value.astype(dtype)
+
+
+def _model(case: Case, schema: Any, opset: int) -> onnx.ModelProto:
+    """A model of the node: what is not of the first input's type is a constant."""
+    first = schema.inputs[0].type_str if schema.inputs else ""
+    constant: list[str] = []
+    for position, name in enumerate(case.node.input):
+        formal = schema.inputs[min(position, len(schema.inputs) - 1)]
+        if name and position and formal.type_str != first:
+            constant.append(name)
+    given = [
+        helper.make_tensor_value_info(name, _number(value), value.shape)
+        for name, value in case.inputs.items()
+        if name not in constant
+    ]
+    weights = [numpy_helper.from_array(case.inputs[name], name) for name in dict.fromkeys(constant)]
+    results = [onnx.ValueInfoProto(name=name) for name in case.node.output if name]
+    graph = helper.make_graph([case.node], "variant", given, results, weights)
+    imports = [helper.make_opsetid("", opset)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=max(8, min(10, opset)))
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    for declared, found in zip(model.graph.output, inferred.graph.output, strict=True):
+        declared.type.CopyFrom(found.type)
+        if not declared.type.WhichOneof("value"):
+            declared.type.tensor_type.elem_type = _number(case.inputs[case.node.input[0]])
+    return model
+
+
+def _number(value: NDArray[Any]) -> int:
+    if value.dtype == object or value.dtype.kind in "SUT":
+        return int(onnx.TensorProto.STRING)
+    return int(helper.np_dtype_to_tensor_dtype(value.dtype))
+
+
+# -- running ------------------------------------------------------------------------------------
+def outcome(name: str, model: onnx.ModelProto, inputs: dict[str, NDArray[Any]]) -> Outcome:
+    """Run a variant on both sides."""
+    fed = {value.name: inputs[value.name] for value in model.graph.input}
+    expected = _peer(model, fed)
+    if isinstance(expected, str):
+        return Outcome(name, "peer cannot", expected)
+    try:
+        rep = prepare(model)
+        found = list(rep.run(fed))
+    except TilesmithError as error:
+        return Outcome(name, "refused", " ".join(str(error).split()))
+    native = any(e.report.default for e in rep.compiled)
+    wrong = next(filter(None, map(_difference, found, expected)), "")
+    if not wrong:
+        return Outcome(name, "agree", native=native)
+    why = next((why for pattern, why in DIFFERENT.items() if re.search(pattern, name)), "")
+    return Outcome(name, "different" if why else "wrong", why or wrong, native)
+
+
+def _peer(model: onnx.ModelProto, inputs: dict[str, NDArray[Any]]) -> list[Any] | str:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+        return list(session.run(None, inputs))
+    except Exception as error:  # onnxruntime has a class for each code of its own
+        return " ".join(str(error).split())[:200]
+
+
+def _difference(found: Any, expected: Any) -> str:
+    """What is different of an output; "" if nothing is."""
+    if isinstance(expected, list):
+        pairs = zip(found, expected, strict=False)
+        parts = [_difference(a, b) for a, b in pairs]
+        return next(filter(None, parts), "") if len(found) == len(expected) else "its length"
+    ours, theirs = np.asarray(found), np.asarray(expected)
+    if ours.dtype != theirs.dtype and theirs.dtype != object:
+        return f"dtype {ours.dtype}, theirs {theirs.dtype}"
+    if ours.shape != theirs.shape:
+        return f"shape {ours.shape}, theirs {theirs.shape}"
+    if theirs.dtype == object or theirs.dtype.kind in "iub":
+        alike = ours == theirs
+    else:
+        limit = _TOLERANCES.get(theirs.dtype.name, 1e-2)
+        wide = np.complex128 if theirs.dtype.kind == "c" else np.float64
+        a, b = ours.astype(wide), theirs.astype(wide)
+        sizes = np.abs(b[np.isfinite(b)])
+        scale = max(1e-3, float(sizes.max(initial=0.0)))
+        alike = np.isclose(a, b, rtol=limit, atol=limit * scale, equal_nan=True)
+    if np.all(alike):
+        return ""
+    place = int(np.flatnonzero(~np.asarray(alike).reshape(-1))[0])
+    return (
+        f"{int(np.sum(~np.asarray(alike)))} of {theirs.size} values, the first "
+        f"{ours.reshape(-1)[place]}, theirs {theirs.reshape(-1)[place]}"
+    )
+
+
+def swept(operator: str, path: str, least: int = 0, stride: int = 1) -> None:
+    """Write the outcomes of an operator, a line each, as they come.
+
+    Args:
+        least, stride: the first variant taken, and how many to the next.
+    """
+    warnings.filterwarnings("ignore")
+    with Path(path).open("a", encoding="utf-8") as file:
+        everything = (variant for case in cases()[operator] for variant in variants(case))
+        for number, (name, model, inputs) in enumerate(everything):
+            if number >= least and (number - least) % stride == 0:
+                file.write(json.dumps({"begun": name}) + "\n")
+                file.flush()
+                with np.errstate(all="ignore"):
+                    found = outcome(name, model, inputs)
+                file.write(json.dumps(asdict(found)) + "\n")
+                file.flush()
+
+
+def sweep(operators: Sequence[str], jobs: int, seconds: float) -> dict[str, list[Outcome]]:
+    """Outcomes by operator, each in a process of its own that may die without harm to others."""
+    context = multiprocessing.get_context("fork")
+    found: dict[str, list[Outcome]] = {}
+    running: dict[str, tuple[Any, str, float]] = {}
+    waiting = list(operators)
+    with tempfile.TemporaryDirectory() as folder:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                operator = waiting.pop(0)
+                path = str(Path(folder) / operator)
+                process = context.Process(target=swept, args=(operator, path))
+                process.start()
+                running[operator] = (process, path, time.monotonic())
+            for operator, (process, path, start) in list(running.items()):
+                process.join(0.02)
+                late = time.monotonic() - start > seconds
+                if process.is_alive() and not late:
+                    continue
+                if process.is_alive():
+                    process.kill()
+                    process.join()
+                found[operator] = _read(path, "took too long" if late else "ended the process")
+                del running[operator]
+    return found
+
+
+def _read(path: str, ended: str) -> list[Outcome]:
+    """The outcomes in a file; of the last variant, if it was not finished, how it ended."""
+    found: list[Outcome] = []
+    begun = ""
+    lines = Path(path).read_text(encoding="utf-8").splitlines() if Path(path).exists() else []
+    for line in lines:
+        entry = json.loads(line)
+        if "begun" in entry:
+            begun = entry["begun"]
+        else:
+            found.append(Outcome(**entry))
+            begun = ""
+    return [*found, Outcome(begun, "wrong", ended)] if begun else found
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", metavar="REGEX")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=120, help="that an operator may take")
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    os.environ.setdefault("TILESMITH_HOST", "reference")
+    names = sorted(name for name in cases() if re.search(asked.only, name))
+    found = sweep(names, asked.jobs, asked.seconds)
+    columns = ("agree", "native", "refused", "wrong", "different", "peer cannot")
+    print(f"{'operator':28}" + "".join(f"{column:>13}" for column in columns))
+    whole: Counter[str] = Counter()
+    for operator in names:
+        counts = Counter(entry.verdict for entry in found[operator])
+        counts["native"] = sum(e.native for e in found[operator] if e.verdict == "agree")
+        whole += counts
+        print(f"{operator:28}" + "".join(f"{counts[column]:13}" for column in columns))
+    print(f"{'all':28}" + "".join(f"{whole[column]:13}" for column in columns))
+    every = [entry for entries in found.values() for entry in entries]
+    for verdict in ("refused", "wrong"):
+        for entry in every:
+            if entry.verdict == verdict:
+                print(f"{verdict:8} {entry.variant}: {entry.reason[:240]}")
+    if asked.json is not None:
+        asked.json.write_text(json.dumps([asdict(entry) for entry in every], indent=1))
+    return 1 if whole["wrong"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
