@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from onnx import defs, helper, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
+from tilesmith.compiler.build import build
 from tilesmith.compiler.host.nodes import NOT_DETERMINISTIC
 from tilesmith.onnx_backend import prepare
 from tilesmith.search_space.errors import TilesmithError
@@ -308,27 +309,23 @@ def _difference(found: Any, expected: Any) -> str:
     )
 
 
-def swept(operator: str, path: str, least: int = 0, stride: int = 1) -> None:
-    """Write the outcomes of an operator, a line each, as they come.
-
-    Args:
-        least, stride: the first variant taken, and how many to the next.
-    """
+def swept(operator: str, path: str) -> None:
+    """Write the outcomes of an operator, a line each, as they come."""
     warnings.filterwarnings("ignore")
     with Path(path).open("a", encoding="utf-8") as file:
         everything = (variant for case in cases()[operator] for variant in variants(case))
-        for number, (name, model, inputs) in enumerate(everything):
-            if number >= least and (number - least) % stride == 0:
-                file.write(json.dumps({"begun": name}) + "\n")
-                file.flush()
-                with np.errstate(all="ignore"):
-                    found = outcome(name, model, inputs)
-                file.write(json.dumps(asdict(found)) + "\n")
-                file.flush()
+        for name, model, inputs in everything:
+            file.write(json.dumps({"begun": name}) + "\n")
+            file.flush()
+            with np.errstate(all="ignore"):
+                found = outcome(name, model, inputs)
+            file.write(json.dumps(asdict(found)) + "\n")
+            file.flush()
 
 
 def sweep(operators: Sequence[str], jobs: int, seconds: float) -> dict[str, list[Outcome]]:
     """Outcomes by operator, each in a process of its own that may die without harm to others."""
+    assert build  # imported before any process starts, that all have the same
     context = multiprocessing.get_context("fork")
     found: dict[str, list[Outcome]] = {}
     running: dict[str, tuple[Any, str, float]] = {}

@@ -30,6 +30,11 @@ from tilesmith.compiler.host.normalisations import (
 )
 from tilesmith.compiler.host.padding import pad
 from tilesmith.compiler.host.quantisation import dequantize_linear, quantize_linear
+from tilesmith.compiler.host.reductions import (
+    reduce_log_sum,
+    reduce_log_sum_exp,
+    reduce_sum_square,
+)
 from tilesmith.compiler.host.regions import max_roi_pool, roi_align
 from tilesmith.compiler.host.suppression import non_max_suppression
 from tilesmith.compiler.host.windows import (
@@ -72,6 +77,9 @@ OPERATORS: dict[str, Operator] = {
     "Pad": pad,
     "QuantizeLinear": quantize_linear,
     "Range": progression,
+    "ReduceLogSum": reduce_log_sum,
+    "ReduceLogSumExp": reduce_log_sum_exp,
+    "ReduceSumSquare": reduce_sum_square,
     "RoiAlign": roi_align,
     "Scatter": scatter_elements,
     "ScatterElements": scatter_elements,

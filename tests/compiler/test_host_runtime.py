@@ -139,3 +139,20 @@ def _agrees(model: onnx.ModelProto, inputs: dict[str, Any]) -> None:
     for output, value in zip(session.get_outputs(), session.run(None, inputs), strict=True):
         assert found[output.name].dtype == value.dtype
         np.testing.assert_allclose(found[output.name], value, rtol=2e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("operator", ["ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"])
+@pytest.mark.parametrize("attributes", ["<axes=[1]>", "<keepdims=0>", "<axes=[-1, 0]>"])
+def test_reductions_of_whole_numbers_stay_whole(
+    operator: str, attributes: str, without: None
+) -> None:
+    import onnxruntime
+
+    text = f"g (int32[3, 4] x) => (int32[N, M] y) {{ y = {operator}{attributes}(x) }}"
+    text = text.replace("[N, M]", "") if "keepdims" in attributes else text
+    model = model_of(text, opset=13)
+    x = np.arange(1, 13, dtype=np.int32).reshape(3, 4)
+    found = build(import_model(model), host_target()).run({"x": x})["y"]
+    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
