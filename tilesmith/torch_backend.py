@@ -26,7 +26,14 @@ import torch
 from torch.fx import GraphModule
 
 from tilesmith.compiler.executable import Executable
-from tilesmith.compiler.pytorch.binding import BoundGraph, is_literal, is_static, number_of
+from tilesmith.compiler.pytorch.binding import (
+    ArgumentView,
+    BoundGraph,
+    argument_views,
+    is_literal,
+    is_static,
+    number_of,
+)
 from tilesmith.compiler.pytorch.calls import called
 from tilesmith.compiler.pytorch.model import TorchModel, model_of
 from tilesmith.jobs.compiling import build_fixed
@@ -76,7 +83,14 @@ def tilesmith(
         return eager
     if not any("call" in node.op for node in graph.graph.nodes):
         return eager  # nothing to compute
-    return _Runner(graph, asked)
+    views = argument_views(graph)
+    if any(view.varies for view in views):
+        _log.warning(
+            "%s runs in PyTorch: it gives views of its arguments, of sizes that vary",
+            _named(graph),
+        )
+        return eager
+    return _Runner(graph, asked, views)
 
 
 def _named(graph: GraphModule) -> str:
@@ -137,8 +151,10 @@ class _Entry:
 class _Runner:
     """Runs one graph: compiled, where that can be; see the module's docstring."""
 
-    def __init__(self, graph: GraphModule, asked: Mapping[str, Any]) -> None:
-        self.graph = graph
+    def __init__(
+        self, graph: GraphModule, asked: Mapping[str, Any], views: Sequence[ArgumentView]
+    ) -> None:
+        self.graph, self._views = graph, views
         self.asked = {"threads": torch.get_num_threads(), **asked}
         self._lock = threading.Lock()
         self._entries: dict[tuple[Any, ...], _Entry] = {}
@@ -161,10 +177,13 @@ class _Runner:
                 return self.graph.forward(*args)
         try:
             tensors = [args[i] for i in entry.feeds]
-            return tuple(called(entry.executable, entry.model.signature, tensors))
+            results = called(entry.executable, entry.model.signature, tensors)
         except TilesmithError as error:
             self._give_up(str(error))
             return self.graph.forward(*args)
+        for view in self._views:
+            results[view.output] = view.of(args[view.argument])
+        return tuple(results)
 
     def _made(self, key: tuple[Any, ...], args: Sequence[Any]) -> _Entry | None:
         with self._lock:

@@ -7,6 +7,7 @@ tensors of no dimension. Kernels want weights that are known, and shapes too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -70,6 +71,57 @@ def is_literal(placeholder: Node) -> bool:
     """Whether an argument is a Python number that Dynamo passes as a tensor."""
     users = list(placeholder.users)
     return bool(users) and all(u.op == "call_method" and u.target == "item" for u in users)
+
+
+@dataclass(frozen=True)
+class ArgumentView:
+    """A result of a graph that is an argument, or a view of one: it shares the argument's memory.
+
+    Attributes:
+        output, argument: numbers of the result and the argument.
+        size, stride, offset: of the view, counted in elements; the offset from the argument's own.
+    """
+
+    output: int
+    argument: int
+    size: tuple[Any, ...]
+    stride: tuple[Any, ...]
+    offset: Any
+
+    @property
+    def varies(self) -> bool:
+        """Whether a number of it is symbolic."""
+        numbers = (*self.size, *self.stride, self.offset)
+        return any(isinstance(number, torch.SymInt) for number in numbers)
+
+    def of(self, argument: torch.Tensor) -> torch.Tensor:
+        """The view of an actual argument."""
+        offset = argument.storage_offset() + self.offset
+        return argument.as_strided(self.size, self.stride, offset)
+
+
+def argument_views(graph: GraphModule) -> list[ArgumentView]:
+    """The results of a graph of Dynamo's that share memory with arguments."""
+    placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    owners = {_storage(node): number for number, node in enumerate(placeholders)}
+    output = next(node for node in graph.graph.nodes if node.op == "output")
+    found = []
+    for number, node in enumerate(output.args[0]):
+        storage = _storage(node)
+        if storage is not None and storage in owners:
+            value, owner = node.meta["example_value"], owners[storage]
+            start = placeholders[owner].meta["example_value"].storage_offset()
+            place = tuple(value.shape), tuple(value.stride()), value.storage_offset() - start
+            found.append(ArgumentView(number, owner, *place))
+    return found
+
+
+def _storage(node: Any) -> int | None:
+    """What tells the memory of a node's tensor from others; None for what is no tensor."""
+    value = node.meta.get("example_value") if isinstance(node, Node) else None
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    return int(value.untyped_storage()._cdata)
 
 
 def _with_literals(graph: GraphModule, values: Mapping[int, Any]) -> GraphModule:

@@ -89,6 +89,20 @@ def test_graphs_break_where_they_have_to_and_options_are_checked() -> None:
         wrong(x)
 
 
+def test_views_of_arguments_stay_views() -> None:
+    def views(x: Any) -> Any:
+        return x[1:].view(-1), x + 1
+
+    compiled = torch.compile(views, backend="tilesmith", fullgraph=True)
+    whole = torch.arange(20.0).reshape(5, 4)
+    for x in (whole[:3], whole[2:]):
+        part, more = compiled(x)
+        torch.testing.assert_close(more, x + 1)
+        part.fill_(-1)
+        assert (x[1:] == -1).all() and (x[0] >= 0).all()
+        x.fill_(1)
+
+
 def test_pytorch_may_be_imported_later() -> None:
     program = (
         "import sys, tilesmith, torch\n"
