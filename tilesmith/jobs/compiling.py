@@ -164,9 +164,18 @@ def build_fixed(asked: Resolved, require_tuned: bool = False) -> Executable:
 
 
 def source_text(model: Path) -> str:
-    """What an artifact remembers of its model's file: its name and what it held, not where."""
-    with model.open("rb") as file:
-        return f"{model.name} sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    """What an artifact remembers of its model's file: its name and what it held, not where.
+
+    Raises:
+        ModelError: the file is missing or cannot be read.
+    """
+    try:
+        with model.open("rb") as file:
+            return f"{model.name} sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    except FileNotFoundError as error:
+        raise ModelError(f"model file '{model}' does not exist") from error
+    except OSError as error:
+        raise ModelError(f"model file '{model}' cannot be read: {error.strerror}") from error
 
 
 def executable_of(request: Request) -> Executable | VaryingExecutable:
