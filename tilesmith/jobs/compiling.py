@@ -115,9 +115,6 @@ def build_executable(
     from tilesmith.compiler.varying.kernels import Schedules
     from tilesmith.jobs.varying import build_varying_executable, varying_of
 
-    source = source_text(Path(asked.model)) if isinstance(asked.model, str | Path) else ""
-    updates = {**updates_of(asked.model), **asked.updates}
-    options = BuildOptions(asked.threads, asked.precision, require_tuned, source, updates)
     varying = varying_of(asked.model, asked.shapes)
     if asked.updates and varying is not None and varying.declared.sizes:
         raise InputError(
@@ -125,13 +122,18 @@ def build_executable(
             "sizes vary cannot do yet; give one size for each, or leave the update out"
         )
 
+    def options() -> BuildOptions:  # once the model is read: it may not be there
+        source = source_text(Path(asked.model)) if isinstance(asked.model, str | Path) else ""
+        updates = {**updates_of(asked.model), **asked.updates}
+        return BuildOptions(asked.threads, asked.precision, require_tuned, source, updates)
+
     def built(database: Records | None, pins: Pinned | None) -> Executable | VaryingExecutable:
         if varying is not None and varying.declared.sizes:
             tuned = database is not None
-            schedules = Schedules(asked.target, database, options, pins, tuned)
+            schedules = Schedules(asked.target, database, options(), pins, tuned)
             return build_varying_executable(varying, schedules)
         graph = graph_of(asked.model, asked.shapes)
-        return build(graph, asked.target, database, options, pins)
+        return build(graph, asked.target, database, options(), pins)
 
     if asked.database is None:
         return built(None, None)

@@ -14,6 +14,8 @@ from tilesmith.search_space.errors import InputError, ModelError
 from tilesmith.search_space.workload import shape_text
 
 if TYPE_CHECKING:
+    import onnx
+
     from tilesmith.compiler.graph import Graph
     from tilesmith.compiler.onnx.file import ModelFile
     from tilesmith.compiler.varying.declared import Declared
@@ -39,11 +41,10 @@ def varying_of(model: Model, shapes: Shapes) -> Varying | None:
     """
     if not shapes:
         return None
-    file = _file_of(model)
-    inputs = {value.name for value in file.proto.graph.input} if file is not None else set()
     fixed = all(_is_fixed(extents) for extents in shapes.values())
-    if fixed and (file is None or shapes.keys() <= inputs or not _names_sizes(file, shapes)):
+    if fixed and not _names_sizes(model, shapes):
         return None
+    file = _file_of(model)
     if file is None:
         raise ModelError("this model's sizes cannot vary; give every size one value")
     from tilesmith.compiler.varying.declared import declared_by
@@ -55,14 +56,33 @@ def _is_fixed(extents: Any) -> bool:
     return isinstance(extents, tuple | list) and all(isinstance(e, int) for e in extents)
 
 
-def _names_sizes(file: ModelFile, shapes: Shapes) -> bool:
-    """Whether symbolic dimensions are named."""
-    dims = (
-        dim.dim_param
-        for value in file.proto.graph.input
-        for dim in value.type.tensor_type.shape.dim
-    )
-    return not shapes.keys().isdisjoint(dims)
+def _names_sizes(model: Model, shapes: Shapes) -> bool:
+    """Whether symbolic dimensions are named, and not only inputs."""
+    proto = _glance(model)
+    if proto is None:
+        return False
+    given = proto.graph.input
+    dims = {d.dim_param for value in given for d in value.type.tensor_type.shape.dim}
+    return not shapes.keys().isdisjoint(dims - {value.name for value in given})
+
+
+def _glance(model: Model) -> onnx.ModelProto | None:
+    """A model's file without a check of it; None where it cannot be parsed, or is no such file."""
+    import onnx
+
+    from tilesmith.compiler.front_end import FrontEndModel
+
+    if isinstance(model, FrontEndModel):
+        file = model.file()
+        return None if file is None else file.proto
+    if isinstance(model, onnx.ModelProto):
+        return model
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(Path(model).read_bytes())
+    except Exception:  # whatever protobuf raises; who reads it in earnest says what is wrong
+        return None
+    return proto
 
 
 def _file_of(model: Model) -> ModelFile | None:
