@@ -31,8 +31,11 @@ NAMES = {
 
 IMPORTS = {
     ("tilesmith.compiler.artifact", "tilesmith.codegen.native.memory"): "aligned arrays",
-    ("tilesmith.compiler.assembly", "tilesmith.codegen.native.memory"): "aligned arrays",
+    ("tilesmith.compiler.callers", "tilesmith.codegen.native.memory"): "aligned arrays",
+    ("tilesmith.compiler.callers_memory", "tilesmith.codegen.native.memory"): "aligned arrays",
     ("tilesmith.compiler.executable", "tilesmith.codegen.native.memory"): "aligned arrays",
+    ("tilesmith.compiler.varying", "tilesmith.codegen.native.memory"): "aligned arrays",
+    ("tilesmith.compiler.weights", "tilesmith.codegen.native.memory"): "aligned arrays",
     ("tilesmith.tuner.arena", "tilesmith.codegen.native.memory"): "large pages",
 }
 """Who (a module, or a package and all in it) may import what of a family, and why."""
