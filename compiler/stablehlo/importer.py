@@ -13,6 +13,7 @@ from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.stablehlo.bindings import parse
 from tilesmith.compiler.stablehlo.translator import Translation
 from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.workload import shape_text
 
 SUFFIXES = (".mlir", ".stablehlo", ".mlirbc")
 """Files that are taken for StableHLO: MLIR's text, its bytecode, or a portable artifact."""
@@ -87,6 +88,6 @@ def check_shapes(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> None:
             )
         if fixed[name] != tuple(shape):
             raise ModelError(
-                f"input '{name}' of '{graph.name}' has the fixed shape {fixed[name]}; export the "
-                f"function for {tuple(shape)}"
+                f"input '{name}' of '{graph.name}' has the fixed shape {shape_text(fixed[name])}; "
+                f"export the function for {shape_text(shape)}"
             )
