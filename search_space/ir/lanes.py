@@ -38,13 +38,24 @@ from tilesmith.search_space.ir.scalar import loads
 
 def most_of(extent: Expr) -> int | None:
     """The greatest value of an extent, if a side of its minima says it."""
-    known = [side.offset for side in sides(extent) if _falls(side)]
+    known = [top for top in map(_top, sides(extent)) if top is not None]
     return min(known) if known else None
 
 
-def _falls(expression: Expr) -> bool:
-    """Whether it is largest where all variables are zero."""
-    return all(factor < 0 and _plain(monomial) for monomial, factor in expression.terms if monomial)
+def _top(expression: Expr) -> int | None:
+    """An upper bound of a sum: of numbers, minima, and what is taken away from them."""
+    total = 0
+    for monomial, factor in expression.terms:
+        if not monomial:
+            total += factor
+        elif factor > 0 and len(monomial) == 1 and monomial[0].kind == "min":
+            most = most_of(Expr(((monomial, 1),)))
+            if most is None:
+                return None
+            total += factor * most
+        elif factor > 0 or not _plain(monomial):
+            return None
+    return total
 
 
 def _plain(monomial: Monomial) -> bool:
