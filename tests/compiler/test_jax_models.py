@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tilesmith
+from tilesmith.compiler.backend import backend_of
 
 jax = pytest.importorskip("jax")
 jnp, lax = jax.numpy, jax.lax
@@ -134,7 +135,6 @@ def test_both_are_simulated_on_an_accelerator() -> None:
     step = partial(block, norm=layer_norm, attention=plain_attention, activation=jax.nn.gelu)
     image = np.zeros((1, 17, 17, 3), np.float32)
     for function, example in ((step, X), (partial(_network, _network_weights()), image)):
-        model = tilesmith.jax_model(function, example)
-        executable = tilesmith.compile(model, "trn1")
-        assert not executable.report.host_nodes
-        assert tilesmith.simulate(model, "trn1").latency_us > 0
+        recipe = tilesmith.compile(tilesmith.jax_model(function, example), "trn1").recipe
+        assert not recipe.report.host_nodes
+        assert backend_of(recipe.target).simulate(recipe).latency_us > 0
