@@ -51,7 +51,7 @@ def test_shapes_numbers_and_weights_may_change(caplog: pytest.LogCaptureFixture)
         torch.testing.assert_close(compiled(x, factor), eager(x, factor))
         torch.testing.assert_close(module.seen, eager.seen)
 
-    for rows, factor in ((3, 2), (5, 2), (5, 2.5)):
+    for rows, factor in ((3, 2), (5, 2.5)):
         check(rows, factor)
     eager.load_state_dict({name: value + 1 for name, value in eager.state_dict().items()})
     module.load_state_dict(eager.state_dict())

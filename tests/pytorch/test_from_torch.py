@@ -126,22 +126,18 @@ def test_sizes_with_an_end_are_compiled_once() -> None:
         compiled(torch.randn(17, 8))
 
 
-def test_a_module_is_a_model_for_every_job() -> None:
+def test_a_module_is_a_model_for_every_job(tmp_path: Any) -> None:
     module = nn.Linear(8, 4)
     model = ts.torch_model(module, (torch.ones(2, 8),))
     assert ts.simulate(model).latency_us > 0
-    executable = ts.compile(model)
-    x = np.ones((2, 8), np.float32)
-    (found,) = executable.run({executable.inputs[0].name: x}).values()
-    close(tensor_of(found), module(torch.from_numpy(x)).detach())
-
-
-def test_a_module_is_tuned(tmp_path: Any) -> None:
-    model = ts.torch_model(nn.Linear(8, 4), (torch.ones(2, 8),))
     asked = {"measure": "simulator", "trials": 4}
     database = tmp_path / "tuning.db"
     assert ts.tune(model, "cpu", database, **asked).trials >= 4
-    assert ts.compile(model, "cpu", database, require_tuned=True).report.tuned == 1
+    executable = ts.compile(model, "cpu", database, require_tuned=True)
+    assert executable.report.tuned == 1
+    x = np.ones((2, 8), np.float32)
+    (found,) = executable.run({executable.inputs[0].name: x}).values()
+    close(tensor_of(found), module(torch.from_numpy(x)).detach())
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn", "int8", "bool"])
