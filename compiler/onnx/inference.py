@@ -30,10 +30,12 @@ _SMALL = 4096
 
 _RIGHT_FROM = {
     "AveragePool": 22, "LpPool": 22, "MaxPool": 22, "GreaterOrEqual": 16, "LessOrEqual": 16,
+    "Squeeze": 11, "Unsqueeze": 11,
 }  # fmt: skip
 """Opsets whose inference is taken for models of earlier ones, too.
 
-Before them ONNX counts pooling windows that start behind the input (with `ceil_mode`), or infers
+Before them ONNX counts pooling windows that start behind the input (with `ceil_mode`), passes over
+negative axes, or infers
 nothing."""
 
 _LIKE_INPUT = ("GroupNormalization", "Inverse", "MeanVarianceNormalization")

@@ -63,3 +63,11 @@ def test_an_old_operator_means_what_its_opset_says(body: str, opset: int) -> Non
     graph = import_model(model)
     for stage in (graph, prepared(graph)):
         assert_close(run_reference(stage, inputs), expected(model, inputs))
+
+
+@pytest.mark.parametrize("opset", [7, 11])
+def test_negative_axes_are_axes_in_every_opset(opset: int) -> None:
+    model = model_of(
+        "g (float[1, 3, 1, 5] x) => (float[1, 3, 5] y) { y = Squeeze<axes=[-2]>(x) }", opset
+    )
+    assert import_model(model).outputs[0].shape == (1, 3, 5)
