@@ -51,30 +51,49 @@ class Expandable:
         rule: writes it down and names its outputs.
         inputs: fewest and most.
         attributes: defaults by name; a type where there is none and one has to be given.
+        when: which nodes, of an operator that ONNX has; None for one that it does not have.
     """
 
     rule: Rule
     inputs: tuple[int, int]
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    when: Callable[[Node], bool] | None = None
 
 
 expansions: Registry[Expandable] = Registry("expansion", "tilesmith.compiler.contrib")
 
 
-def operator(name: str, fewest: int, most: int, **attributes: Any) -> Callable[[Rule], Rule]:
+def operator(
+    name: str,
+    fewest: int,
+    most: int,
+    *,
+    when: Callable[[Node], bool] | None = None,
+    **attributes: Any,
+) -> Callable[[Rule], Rule]:
     """Register a rule for an operator.
 
     Args:
         name: with its domain, e.g. "com.microsoft.FastGelu".
         fewest, most: numbers of inputs.
+        when: as `Expandable`.
         attributes: defaults, or the type of one that has none.
     """
 
     def add(rule: Rule) -> Rule:
-        expansions.register(name)(Expandable(rule, (fewest, most), attributes))
+        expansions.register(name)(Expandable(rule, (fewest, most), attributes, when))
         return rule
 
     return add
+
+
+def expansion_for(node: Node, opset: int) -> Expandable | None:
+    """How a node is expanded; None where it is read as it is."""
+    if not node.domain:
+        entry = expansions.find(f"ai.onnx.{node.operator}")
+        if entry is not None and entry.when is not None and entry.when(node):
+            return entry
+    return expansion_of(node.operator, node.domain, opset)
 
 
 def expansion_of(operator: str, domain: str, opset: int) -> Expandable | None:
@@ -311,6 +330,28 @@ class Expansion:
         if self.opset < 10:
             return self.apply("Slice", source, axes=(axis,), starts=(start,), ends=(end,))
         return self.apply("Slice", source, *map(self.whole, (start, end, axis)))
+
+    def squeeze(self, source: str, axis: int) -> str:
+        if self.opset < 13:
+            return self.apply("Squeeze", source, axes=(axis,))
+        return self.apply("Squeeze", source, self.whole(axis))
+
+    # -- sizes, as tensors: a constant of a size would be of that size alone --------------------
+    def size(self, source: str, axis: int) -> str:
+        """An extent, as a list of one."""
+        return self.apply("Gather", self.apply("Shape", source), self.whole(axis))
+
+    def steps(self, count: str) -> str:
+        """0, 1, 2, ... so many, a list of one."""
+        one, zero = (self.constant(np.array(n, dtype=np.int64)) for n in (1, 0))
+        return self.since(11, "Range", zero, self.reshape(count), one)
+
+    def part(self, source: str, axis: int, start: str, end: str) -> str:
+        """Part of one axis between lists of one."""
+        axes = self.whole(axis)
+        if self.opset < 10:
+            return self.newest("Slice", source, start, end, axes)
+        return self.apply("Slice", source, start, end, axes)
 
     def sum(self, source: str, axis: int) -> str:
         """Over one axis, which stays as an extent of one."""

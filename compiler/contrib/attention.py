@@ -24,6 +24,7 @@ import numpy as np
 
 from tilesmith.compiler.contrib.quantised_products import scaled_product
 from tilesmith.compiler.expansion import Expansion, operator
+from tilesmith.compiler.graph import Node
 
 FILTER = -10000.0
 
@@ -58,14 +59,11 @@ def _attended(
     for name in ("do_rotary", "past_present_share_buffer"):
         if int(e.attribute(name)):
             raise e.wrong(f"attribute '{name}' is {e.attribute(name)}; only 0 is supported")
-    heads, dims = e.count("num_heads"), e.dims(projected)
-    q, k, v = _thirds(e, projected, sizes, heads)
+    q, k, v = _thirds(e, projected, sizes, e.count("num_heads"))
     earlier = ["", ""]
     if past:
-        own = e.dims(past)[1:]
-        earlier = [e.reshape(e.slice(past, 0, i, i + 1), *own) for i in (0, 1)]
-    before = e.dims(past)[3] if past else 0
-    mask = mask_of(e, masks[0], (dims[0], dims[1], before + dims[1]), before)
+        earlier = [e.squeeze(e.slice(past, 0, i, i + 1), 0) for i in (0, 1)]
+    mask = mask_of(e, masks[0], (q, k, earlier[0]))
     y, key, value = attended(e, (q, k, v), (mask, masks[1]), (earlier[0], earlier[1]))
     if not e.wants(1):
         return (y,)
@@ -75,12 +73,12 @@ def _attended(
 
 def _thirds(e: Expansion, projected: str, sizes: tuple[int, ...], heads: int) -> list[str]:
     """[batch, heads, length, size] of queries, keys and values."""
-    batch, length, width = e.dims(projected)
+    width = e.dims(projected)[2]
     if not sizes or len(set(sizes)) == 1:
         size = width // 3 // heads
         apart = e.transpose(e.reshape(projected, 0, 0, 3, heads, size), 2, 0, 3, 1, 4)
         parts = [e.slice(apart, 0, i, i + 1) for i in range(3)]
-        return [e.reshape(part, batch, heads, length, size) for part in parts]
+        return [e.squeeze(part, 0) for part in parts]
     found, start = [], 0
     for width in sizes:
         found.append(in_heads(e, e.slice(projected, 2, start, start + width), heads))
@@ -100,6 +98,7 @@ def attended(
     operands: tuple[str, str, str],
     masks: tuple[str, str],
     earlier: tuple[str, str],
+    windows: tuple[int, int] = (-1, -1),
     **stated: float,
 ) -> tuple[str, str, str]:
     """[batch, length, heads * size] that ONNX's Attention gives, and all keys and values.
@@ -108,13 +107,18 @@ def attended(
         operands: queries, keys, values as [batch, heads, length, size].
         masks: summands of the scores, "" for none.
         earlier: keys and values before these, "" for none.
+        windows: as `visible`.
     """
     mask = e.add(*masks) if masks[0] else masks[1]
     known = e.node.attribute
     if scale := float(known("scale", 0.0)):
         stated["scale"] = scale
     if known("unidirectional", 0):
-        stated["is_causal"] = 1
+        windows = (-1, 0)
+    if windows != (-1, -1):
+        keep = visible(e, (operands[0], operands[1], earlier[0]), *windows)
+        hidden = lowered(e, keep, operands[0])
+        mask = e.apply("Add", mask, hidden) if mask else hidden
     inputs = (*operands, mask, *earlier)
     y, key, value = (
         e.newest_outputs(3, "Attention", *inputs, **stated)
@@ -124,45 +128,110 @@ def attended(
     return e.reshape(e.transpose(y, 0, 2, 1, 3), 0, 0, -1), key, value
 
 
-def mask_of(e: Expansion, name: str, shape: tuple[int, int, int], before: int) -> str:
+def mask_of(e: Expansion, name: str, operands: tuple[str, str, str]) -> str:
     """A mask operand as summand of the scores, "" for none.
 
     Args:
-        shape: sequences, queries, keys.
-        before: keys before the queries' own.
+        operands: queries, keys and earlier keys ("" for none), in heads.
     """
     if not name:
         return ""
-    (batch, rows, keys), dims = shape, e.dims(name)
-    if len(dims) == 1:
-        keep = _lengths(e, name, shape)
-    elif len(dims) == 4:
-        part = e.slice(e.slice(name, 2, before, before + rows), 3, 0, keys)
-        keep = e.cast(part, "bool")
+    query, key, past = operands
+    before = e.size(past, 2) if past else e.whole(0)
+    keys = e.apply("Add", before, e.size(key, 2))
+    rank = e.rank(name)
+    if rank == 1:
+        keep = _lengths(e, name, e.size(query, 0), keys)
+    elif rank == 4:
+        end = e.apply("Add", before, e.size(query, 2))
+        keep = e.cast(e.part(e.part(name, 2, before, end), 3, e.whole(0), keys), "bool")
     else:
-        middle = (1, 1) if len(dims) == 2 else (1, rows)
-        keep = e.cast(e.reshape(name, batch, *middle, dims[-1]), "bool")
+        keep = e.cast(e.unsqueeze(name, *((1, 2) if rank == 2 else (1,))), "bool")
     like = e.input(0) if e.dtype(e.input(0)).startswith("float") else e.input(2)
     low = e.number(float(e.attribute("mask_filter_value")), like)
     return e.apply("Where", keep, e.number(0.0, like), low)
 
 
-def _lengths(e: Expansion, name: str, shape: tuple[int, int, int]) -> str:
+def _lengths(e: Expansion, name: str, batch: str, keys: str) -> str:
     """Whether each key is one that a sequence has."""
-    batch, _, keys = shape
-    if e.dims(name)[0] not in (batch, 2 * batch):
-        raise e.wrong(
-            f"its mask has {e.dims(name)[0]} numbers for {batch} sequences; {batch} ends, or these "
-            "and as many starts, are supported"
-        )
-    places = e.constant(np.arange(keys, dtype=np.float32).reshape(1, 1, 1, keys))
-    numbers = e.cast(name, "float32")
-    ends = e.reshape(e.slice(numbers, 0, 0, batch), batch, 1, 1, 1)
-    keep = e.apply("Less", places, ends)
-    if e.dims(name)[0] == batch:
+    count = e.dims(name)[0]
+    numbers = e.unsqueeze(e.cast(name, "float32"), 1, 2, 3)
+    places = e.cast(e.steps(keys), "float32")
+    keep = e.apply("Less", places, e.part(numbers, 0, e.whole(0), batch))
+    sequences = e.value(batch)
+    if sequences is not None and count == int(sequences[0]):
         return keep
-    starts = e.reshape(e.slice(numbers, 0, batch, 2 * batch), batch, 1, 1, 1)
+    if sequences is not None and count != 2 * int(sequences[0]):
+        raise e.wrong(
+            f"its mask has {count} numbers for {int(sequences[0])} sequences; as many ends, or "
+            "these and as many starts, are supported"
+        )
+    starts = e.part(numbers, 0, batch, e.whole(count))
     return e.apply("And", keep, e.apply("Not", e.apply("Less", places, starts)))
+
+
+def visible(e: Expansion, operands: tuple[str, str, str], left: int, right: int) -> str:
+    """Whether a query sees a key: those at most so far before and behind it, -1 for all.
+
+    Args:
+        operands: queries, keys and earlier keys ("" for none), in heads or not.
+    """
+    query, key, past = operands
+    axis = e.rank(query) - 2
+    rows, keys = e.size(query, axis), e.size(key, axis)
+    places = e.unsqueeze(e.steps(rows), 1)
+    if past:
+        before = e.size(past, 2)
+        keys, places = e.apply("Add", keys, before), e.apply("Add", places, before)
+    ahead = e.apply("Sub", e.steps(keys), places)
+    keep = ""
+    if right >= 0:
+        keep = e.apply("Not", e.apply("Greater", ahead, e.whole(right)))
+    if left >= 0:
+        near = e.apply("Not", e.apply("Less", ahead, e.whole(-left)))
+        keep = e.apply("And", keep, near) if keep else near
+    return keep
+
+
+def _is_positional(node: Node) -> bool:
+    sided = any(int(node.attribute(f"{s}_window_size", -1)) >= 0 for s in ("left", "right"))
+    return not node.input(6) and (int(node.attribute("is_causal", 0)) == 1 or sided)
+
+
+_WINDOWS = {"left_window_size": -1, "right_window_size": -1}
+
+
+@operator(
+    "ai.onnx.Attention", 3, 7, when=_is_positional, is_causal=0, kv_num_heads=0, q_num_heads=0,
+    qk_matmul_output_mode=0, scale=0.0, softcap=0.0, softmax_precision=0, **_WINDOWS,
+)  # fmt: skip
+def positional_attention(e: Expansion) -> tuple[str, ...]:
+    """ONNX's own with causality or windows: these become its mask, made of sizes."""
+    left, right = (int(e.attribute(name)) for name in _WINDOWS)
+    if int(e.attribute("is_causal")):
+        right = 0
+    inputs = [e.input(i) for i in range(6)]
+    stated = {
+        name: value for name, value in e.node.attributes
+        if name not in ("is_causal", *_WINDOWS)
+    }  # fmt: skip
+    count = max((i + 1 for i in range(4) if e.wants(i)), default=1)
+    keep = visible(e, (inputs[0], inputs[1], inputs[4]), left, right)
+    shorter = inputs[3] and e.dims(inputs[3])[-1] < e.dims(keep)[-1]
+    if shorter:
+        stated |= {name: value for name, value in e.node.attributes if name not in stated}
+    elif not inputs[3]:
+        inputs[3] = keep
+    elif e.dtype(inputs[3]) == "bool":
+        inputs[3] = e.apply("And", inputs[3], keep)
+    else:
+        inputs[3] = e.apply("Add", inputs[3], lowered(e, keep, inputs[3]))
+    return tuple(e.newest_outputs(count, "Attention", *inputs, **stated))
+
+
+def lowered(e: Expansion, keep: str, like: str) -> str:
+    """What is added to scores: minus infinity where keys are not kept."""
+    return e.apply("Where", keep, e.number(0.0, like), e.number(-np.inf, like))
 
 
 # -- several operands ---------------------------------------------------------------------------
@@ -175,10 +244,7 @@ def multi_head_attention(e: Expansion) -> tuple[str, ...]:
         raise e.wrong("buffers shared by past and present are not supported")
     heads = e.count("num_heads")
     operands = _unpacked(e, heads)
-    batch, _, rows, _ = e.dims(operands[0])
-    before = e.dims(e.input(6))[2] if e.input(6) else 0
-    keys = before + e.dims(operands[1])[2]
-    mask = mask_of(e, e.input(4), (batch, rows, keys), before)
+    mask = mask_of(e, e.input(4), (operands[0], operands[1], e.input(6)))
     return attended(e, operands, (mask, e.input(5)), (e.input(6), e.input(7)))
 
 
@@ -207,6 +273,5 @@ def _unpacked(e: Expansion, heads: int) -> tuple[str, str, str]:
 
 def _packed(e: Expansion, name: str, position: int) -> str:
     """One of what is packed as [batch, length, heads, which, size], in heads."""
-    batch, length, heads, _, size = e.dims(name)
-    part = e.reshape(e.slice(name, 3, position, position + 1), batch, length, heads, size)
-    return e.transpose(part, 0, 2, 1, 3)
+    part = e.slice(name, 3, position, position + 1)
+    return e.transpose(e.squeeze(part, 3), 0, 2, 1, 3)

@@ -18,7 +18,7 @@ CONVOLUTION: dict[str, Any] = {
     "auto_pad": "NOTSET", "dilations": (), "group": 1, "kernel_shape": (), "pads": (),
     "strides": (),
 }  # fmt: skip
-_FUSED = {"activation": "", "activation_params": ()}
+_FUSED: dict[str, Any] = {"activation": "", "activation_params": ()}
 
 
 def stated(e: Expansion, *names: str) -> dict[str, Any]:

@@ -18,6 +18,8 @@ Runtime, docs/ContribOperators.md. Quantised caches, sinks and smooth softmax ar
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tilesmith.compiler.contrib.attention import attended, in_heads
@@ -36,10 +38,10 @@ def rotary_embedding(e: Expansion) -> str:
     heads = int(e.attribute("num_heads"))
     if len(dims) == 3 and not heads:
         heads = dims[2] // (2 * e.dims(cosines)[1])
-    length = dims[1] if len(dims) == 3 else dims[2]
     if e.rank(places) == 1:
-        numbers = np.tile(np.arange(length), (dims[0], 1))
-        places = e.apply("Add", e.constant(numbers), places)
+        rows = e.apply("Add", e.steps(e.size(x, len(dims) - 2)), places)
+        whole = e.apply("Concat", e.size(x, 0), e.size(x, len(dims) - 2), axis=0)
+        places = e.apply("Expand", e.unsqueeze(rows, 0), whole)
     stated = {"interleaved": int(e.attribute("interleaved")), "rotary_embedding_dim": turning}
     if len(dims) == 3:
         stated["num_heads"] = heads
@@ -57,17 +59,17 @@ def group_query_attention(e: Expansion) -> tuple[str, ...]:
     q, k, v = _operands(e)
     batch, _, rows, _ = e.dims(q)
     total = e.apply("Add", e.cast(e.input(5), "int64"), e.whole(1))
-    behind = e.apply("Sub", e.reshape(total, batch), e.whole(rows))
+    behind = e.apply("Sub", e.reshape(total, -1), e.size(q, 2))
     starts = e.apply("Mul", behind, e.cast(e.apply("Less", e.whole(0), behind), "int64"))
     q, k = (_prepared(e, name, starts, i) for i, name in enumerate((q, k)))
     past, length = e.input(3), _present_length(e, rows)
     before = e.dims(past)[2] if past else 0
     window = int(e.attribute("local_window_size"))
-    stated = {"softcap": float(e.attribute("softcap"))}
+    stated: dict[str, Any] = {"softcap": float(e.attribute("softcap"))}
     if length == rows + before and (batch == 1 or not before):
-        stated |= {"is_causal": 1, "left_window_size": window - 1 if window > 0 else -1}
+        windows = (window - 1 if window > 0 else -1, 0)
         earlier = (past, e.input(4)) if before else ("", "")
-        return attended(e, (q, k, v), ("", e.input(10)), earlier, **stated)
+        return attended(e, (q, k, v), ("", e.input(10)), earlier, windows, **stated)
     keys, values = (
         _written(e, e.input(3 + i), name, starts, length) for i, name in enumerate((k, v))
     )
@@ -108,11 +110,10 @@ def _prepared(e: Expansion, name: str, starts: str, which: int) -> str:
         name = e.newest("RMSNormalization", name, weight, axis=-1, epsilon=epsilon)
     if not int(e.attribute("do_rotary")):
         return name
-    batch, _, rows, size = e.dims(name)
+    size = e.dims(name)[3]
     places = e.input(9)
     if not places:
-        steps = e.constant(np.arange(rows, dtype=np.int64).reshape(1, rows))
-        places = e.apply("Add", e.reshape(starts, batch, 1), steps)
+        places = e.apply("Add", e.reshape(starts, -1, 1), e.steps(e.size(name, 2)))
     turning = 2 * e.dims(e.input(7))[1]
     stated = {"interleaved": int(e.attribute("rotary_interleaved"))}
     if turning < size:
@@ -149,9 +150,9 @@ def _written(e: Expansion, past: str, new: str, starts: str, length: int) -> str
 
 def _seen(e: Expansion, query: str, starts: str, length: int) -> str:
     """What is added to scores so that a query sees keys up to its own, and no others."""
-    batch, _, rows, _ = e.dims(query)
-    ahead = np.arange(length, dtype=np.int64) - np.arange(rows, dtype=np.int64)[:, None]
-    places, start = e.constant(ahead), e.reshape(starts, batch, 1, 1, 1)
+    rows = e.unsqueeze(e.steps(e.size(query, 2)), 1)
+    places = e.apply("Sub", e.steps(e.whole(length)), rows)
+    start = e.reshape(starts, -1, 1, 1, 1)
     later = e.apply("Greater", places, start)
     if (window := int(e.attribute("local_window_size"))) > 0:
         near = e.apply("Add", places, e.whole(window))

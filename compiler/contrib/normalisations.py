@@ -80,14 +80,15 @@ def embedded(
     if positions:
         total = e.apply("Add", total, e.apply("Gather", places, positions))
     else:
-        total = e.apply("Add", total, e.slice(places, 0, 0, e.dims(ids[0])[1]))
+        total = e.apply("Add", total, e.part(places, 0, e.whole(0), e.size(ids[0], 1)))
     if ids[1]:
         total = e.apply("Add", total, e.apply("Gather", kinds, ids[1]))
     lengths = ""
     if e.wants(1) and mask:
         lengths = e.newest("ReduceSum", mask, e.whole(1), keepdims=0)
     elif e.wants(1):
-        lengths = e.constant(np.zeros(e.dims(ids[0])[0], dtype=np.int32))
+        none = np.zeros(1, dtype=np.int32)
+        lengths = e.since(9, "ConstantOfShape", e.size(ids[0], 0), value=none)
     return _normalised(e, total, gamma, beta), lengths, total
 
 

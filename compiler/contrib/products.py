@@ -53,7 +53,11 @@ def activated(e: Expansion, x: str, name: str, numbers: tuple[float, ...]) -> st
 
 _PRODUCT: dict[str, Any] = {"alpha": 1.0, "transA": 0, "transB": 0}
 _BATCHED = {**_PRODUCT, "transBatchA": 0, "transBatchB": 0}
-_NUMBERS = {"activation_alpha": 0.01, "activation_beta": 0.0, "activation_gamma": 0.0}
+_NUMBERS: dict[str, Any] = {
+    "activation_alpha": 0.01,
+    "activation_beta": 0.0,
+    "activation_gamma": 0.0,
+}
 
 
 @operator("com.microsoft.FusedMatMul", 2, 2, **_BATCHED)

@@ -16,7 +16,7 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
-from tilesmith.compiler.expansion import Expandable, Expansion, expansion_of
+from tilesmith.compiler.expansion import Expandable, Expansion, expansion_for
 from tilesmith.compiler.graph import Graph, Node, TensorInfo, attributes_of, check_of
 from tilesmith.compiler.onnx.arrays import ArrayReader, constant_value
 from tilesmith.compiler.onnx.attributes import attribute_of
@@ -270,7 +270,7 @@ class _Importer:
         for name in node.reads:
             if name not in self.tensors:
                 raise ModelError(f"{node.describe()} of '{self.name}' reads the unknown '{name}'")
-        entry = expansion_of(node.operator, node.domain, self.opsets.get("", 1))
+        entry = expansion_for(node, self.opsets.get("", 1))
         entry = entry or part_of(node, self.splits, self.values)
         if entry is not None:
             return self._expanded(node, entry)
