@@ -72,6 +72,8 @@ def _attribute(name: str, value: Any, kind: Any) -> onnx.AttributeProto:
     if isinstance(value, np.ndarray):
         return helper.make_attribute(name, numpy_helper.from_array(value, name))
     plain = list(value) if isinstance(value, tuple) else value
+    if plain == [] and kind is None:
+        kind = onnx.AttributeProto.INTS  # the shape of a scalar
     return helper.make_attribute(name, plain, attr_type=kind)
 
 
