@@ -38,6 +38,10 @@ _REDUCERS = {"sum": "add", "max": "max", "min": "min", "product": "multiply"}
 
 Value = Tile | float
 
+ROUNDING = 1.5 * 2.0**23
+"""Added and taken away again, it rounds an fp32 number below 2^22 to a whole one (to even)."""
+
+
 
 class Temporaries(Protocol):
     """What a piece needs of its owner: operands as tiles, and tiles for values in between."""
@@ -301,6 +305,10 @@ class Emission:
             kernel.tensor_scalar(out, self.fit(operands[0], out), "multiply", -1.0)
         elif function in BINARY:
             self.binary(out, BINARY[function], operands)
+        elif function == "round":
+            assert isinstance(operands[0], Tile)
+            x = self.fit(operands[0], out)
+            kernel.tensor_scalar(out, x, "add", ROUNDING, "subtract", ROUNDING)
         elif function == "where":
             self.where(out, operands)
         else:

@@ -44,9 +44,6 @@ def _not(flag: Scalar) -> Scalar:
     return call("subtract", 1.0, flag)
 
 
-_ROUNDING = 1.5 * 2.0**23
-"""Added and taken away again, it rounds an fp32 number below 2^22 to a whole one (to even)."""
-
 _TURN = (6.28125, 0.00193500518798828125, 3.0199159795074593e-07)
 """2 pi in parts, the first two of so few bits that whole multiples below 2^12 are exact: Cody and
 Waite, "Software Manual for the Elementary Functions" (1980)."""
@@ -56,7 +53,7 @@ def _within_a_turn(x: Scalar, ahead: float) -> Scalar:
     """`x` less whole turns: within pi of zero once a share `ahead` of a turn is added."""
     turns = call("multiply", x, 1 / (2 * math.pi))
     turns = call("add", turns, ahead) if ahead else turns
-    turns = call("subtract", call("add", turns, _ROUNDING), _ROUNDING)
+    turns = call("round", turns)
     for part in _TURN:
         x = call("subtract", x, call("multiply", turns, part))
     return x
@@ -78,7 +75,7 @@ _ARITHMETIC: Mapping[str, Callable[..., Scalar]] = {
 _COMPARISONS = frozenset({"equal", "greater", "greater_equal", "less", "less_equal"})
 _ADDED = (
     FLAGS | frozenset(CONVERSIONS) | WHOLE_ONLY
-    | {"sin", "cos", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh"}
+    | {"round", "sin", "cos", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh"}
 )  # fmt: skip
 _MISSING = _ADDED - _COMPARISONS - frozenset(_ARITHMETIC)
 """Functions that no instruction computes."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.structures import lowered
+from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backend import Backend, Compiled, backends
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.host.costs import host_time
@@ -75,20 +76,19 @@ class LoomBackend(Backend):
         self,
         recipe: Recipe,
         steps: Sequence[KernelStep],
-        arena: NDArray[np.uint8],
-        constants: NDArray[np.uint8],
-        held: NDArray[np.uint8] | None = None,
+        memory: Memory,
     ) -> Callable[[], None]:
-        regions = {"arena": arena, "constant": constants, "none": arena[:0]}
+        arena = memory.arena
+        regions = {"arena": arena, "constant": memory.constants, "none": arena[:0]}
         kernels = []
         for step in steps:
             tails = [regions[place.region][place.offset :] for place in step.arguments]
-            memory = [tail[: tail.size // 4 * 4].view(np.float32) for tail in tails]
-            kernels.append((Stream.from_bytes(recipe.codes[step.code].code), memory))
+            parts = [tail[: tail.size // 4 * 4].view(np.float32) for tail in tails]
+            kernels.append((Stream.from_bytes(recipe.codes[step.code].code), parts))
 
         def run() -> None:
-            for stream, memory in kernels:
-                execute(stream, memory, pad_bytes(recipe.target) // 4)
+            for stream, parts in kernels:
+                execute(stream, parts, pad_bytes(recipe.target) // 4)
 
         return run
 
