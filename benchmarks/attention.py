@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tilesmith
+from tilesmith.codegen.memory import aligned_empty
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config
-from tilesmith.codegen.native.memory import aligned_empty
 from tilesmith.codegen.structures import default_of
 from tilesmith.display.output import note, table
 from tilesmith.jobs.targets import resolve_target

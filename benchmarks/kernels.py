@@ -23,8 +23,8 @@ import numpy as np
 from peers import meets
 
 import tilesmith
+from tilesmith.codegen.memory import aligned_empty
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config, concrete_shape
-from tilesmith.codegen.native.memory import aligned_empty
 from tilesmith.codegen.native.peak import peak_kernel
 from tilesmith.display.output import note, table
 from tilesmith.jobs.targets import resolve_target

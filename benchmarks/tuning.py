@@ -26,8 +26,8 @@ import numpy as np
 import tilesmith
 from tilesmith import simulator
 from tilesmith.codegen.host import host_target
+from tilesmith.codegen.memory import aligned_empty
 from tilesmith.codegen.native.kernel import concrete_shape
-from tilesmith.codegen.native.memory import aligned_empty
 from tilesmith.codegen.native.peak import peak_kernel
 from tilesmith.jobs.light_models import save_light_model
 from tilesmith.search_space.target import Target

@@ -21,13 +21,13 @@ import numpy as np
 from kernels import bound
 
 from tilesmith.codegen.host import host_target
+from tilesmith.codegen.memory import aligned_copy
 from tilesmith.codegen.native.kernel import (
     SIZES,
     NativeKernel,
     compile_config,
     compile_varying,
 )
-from tilesmith.codegen.native.memory import aligned_copy
 from tilesmith.codegen.structures import default_of
 from tilesmith.display.output import note, table
 from tilesmith.jobs.timing import interleave, pinned

@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.native.memory import aligned_bytes
+from tilesmith.codegen.memory import aligned_bytes
 from tilesmith.compiler.control_format import ControlReader, control_json
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.program import (

@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.native.memory import ALIGNMENT
+from tilesmith.codegen.memory import ALIGNMENT
 from tilesmith.compiler.program import HostStep, KernelStep, Recipe, TensorRef
 from tilesmith.search_space.dtypes import to_numpy
 

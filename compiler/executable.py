@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.native.memory import aligned_bytes, aligned_copy, aligned_empty
+from tilesmith.codegen.memory import aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.artifact import read_artifact, write_artifact
 from tilesmith.compiler.backend import backend_of

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.native.memory import aligned_bytes
+from tilesmith.codegen.memory import aligned_bytes
 from tilesmith.compiler.memory import ALIGNMENT
 from tilesmith.compiler.program import Place
 from tilesmith.compiler.settling.layouts import PLAIN

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.native.memory import huge_bytes
+from tilesmith.codegen.memory import huge_bytes
 
 _HUGE = 2 << 20
 _ALIGNMENT = 256

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from tilesmith.codegen.host import host_target
 from tilesmith.codegen.llvm.ir import Module
 from tilesmith.codegen.llvm.threads import barrier_function
+from tilesmith.codegen.memory import aligned_bytes
 from tilesmith.codegen.native import toolchain
-from tilesmith.codegen.native.memory import aligned_bytes
 from tilesmith.search_space.errors import JobError
 
 _WALK = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p, *[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 3])

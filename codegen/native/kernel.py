@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from tilesmith.codegen import object_cache
 from tilesmith.codegen.llvm.module import emit_module
+from tilesmith.codegen.memory import aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.codegen.native import toolchain
-from tilesmith.codegen.native.memory import aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.codegen.structures import lowered
 from tilesmith.codegen.varying import lowered_varying, own_name, verify_sizes
 from tilesmith.search_space.dtypes import to_numpy

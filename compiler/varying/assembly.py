@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.native.memory import aligned_bytes
+from tilesmith.codegen.memory import aligned_bytes
 from tilesmith.compiler.backend import Compiled
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.host.nodes import REFERENCE, node_proto

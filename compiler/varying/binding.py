@@ -20,7 +20,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from tilesmith.codegen.native.memory import aligned_bytes
+from tilesmith.codegen.memory import aligned_bytes
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.host.nodes import HostFunction
 from tilesmith.compiler.indices import index_fault

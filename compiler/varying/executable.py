@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.native.memory import aligned_copy
+from tilesmith.codegen.memory import aligned_copy
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.executable import Arrays, BoundRun, Executable, HostNode, arena_of

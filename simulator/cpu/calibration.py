@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tilesmith.codegen.memory import aligned_empty
 from tilesmith.codegen.native.kernel import NativeKernel, compile_program, concrete_shape
-from tilesmith.codegen.native.memory import aligned_empty
 from tilesmith.codegen.native.peak import peak_kernel
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.scalar import call, load

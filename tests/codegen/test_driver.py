@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tilesmith.codegen.host import host_target
+from tilesmith.codegen.memory import aligned_copy, aligned_empty
 from tilesmith.codegen.native.driver import Call, NativeProgram
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config
-from tilesmith.codegen.native.memory import aligned_copy, aligned_empty
 from tilesmith.codegen.structures import default_of
 from tilesmith.search_space.workload import Workload
 

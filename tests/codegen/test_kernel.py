@@ -9,8 +9,8 @@ import pytest
 
 from tests.codegen.kernels import HOST
 from tilesmith.codegen.llvm.emitter import Workspace
+from tilesmith.codegen.memory import ALIGNMENT, aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.codegen.native.kernel import compile_config, concrete_shape
-from tilesmith.codegen.native.memory import ALIGNMENT, aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.codegen.native.peak import peak_kernel
 from tilesmith.codegen.structures import default_of, lowered, space_of, structure_program
 from tilesmith.search_space.errors import ConfigError

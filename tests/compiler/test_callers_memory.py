@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tests.compiler.model_builder import model_of
 from tilesmith.codegen.host import host_target
-from tilesmith.codegen.native.memory import aligned_empty
+from tilesmith.codegen.memory import aligned_empty
 from tilesmith.compiler.build import build
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.onnx.importer import import_model

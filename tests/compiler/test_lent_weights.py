@@ -9,7 +9,7 @@ import pytest
 
 from tests.compiler.model_builder import model_of
 from tilesmith.codegen.host import host_target
-from tilesmith.codegen.native.memory import aligned_empty
+from tilesmith.codegen.memory import aligned_empty
 from tilesmith.compiler.build import build
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.onnx.arrays import typed_only

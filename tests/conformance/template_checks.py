@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.host import host_target
+from tilesmith.codegen.memory import aligned_copy
 from tilesmith.codegen.native.driver import Call, NativeProgram
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config, concrete_shape
-from tilesmith.codegen.native.memory import aligned_copy
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.epilogue import reference as epilogue_reference
 from tilesmith.search_space.scheduling.layout import Layout

@@ -19,9 +19,9 @@ import pytest
 
 from tilesmith.codegen.host import cpu_target
 from tilesmith.codegen.llvm.module import emit_module
+from tilesmith.codegen.memory import aligned_copy
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.kernel import compile_config
-from tilesmith.codegen.native.memory import aligned_copy
 from tilesmith.codegen.structures import default_of, lowered
 from tilesmith.compiler.backend import backends
 from tilesmith.search_space.dtypes import size_of, to_numpy

@@ -42,7 +42,6 @@ ROUNDING = 1.5 * 2.0**23
 """Added and taken away again, it rounds an fp32 number below 2^22 to a whole one (to even)."""
 
 
-
 class Temporaries(Protocol):
     """What a piece needs of its owner: operands as tiles, and tiles for values in between."""
 

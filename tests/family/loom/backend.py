@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilesmith.codegen.structures import lowered
 from tilesmith.compiler.areas import Memory
