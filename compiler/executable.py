@@ -153,7 +153,6 @@ class Executable:
             if info.shape is not None and not is_value_type(info.dtype)
         }
         self._segments: list[_Segment] = []
-        linked: list[Callable[[], None]] = []
         for is_host, steps in groupby(recipe.steps, lambda s: isinstance(s, HostStep)):
             if is_host:
                 hosts = (step for step in steps if isinstance(step, HostStep))
