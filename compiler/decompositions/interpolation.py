@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.decomposition import Composer, decompositions
 from tilesmith.compiler.graph import Node
+from tilesmith.search_space.operators.resize import COORDINATES
 
 _LONGEST_PRODUCT = 160
 """Extent of the innermost axis up to which a product is faster than gathers (measured)."""
@@ -62,10 +63,7 @@ def _resized(composer: Composer, node: Node, position: int, coordinates: str) ->
     axes = _axes(composer, node, position, coordinates)
     if axes is None or mode not in ("nearest", "linear", "cubic"):
         return None
-    stretched = all(axis.size == axis.extent * axis.scale for axis in axes)
-    if mode == "nearest" and (
-        composer.opset < 11 or (stretched and coordinates != "tf_crop_and_resize")
-    ):
+    if mode == "nearest" and (composer.opset < 11 or _of_template(node, axes, coordinates)):
         return None
     found, inside = node.inputs[0], np.ones((), bool)
     for number, axis in enumerate(axes):
@@ -83,6 +81,18 @@ def _resized(composer: Composer, node: Node, position: int, coordinates: str) ->
         value = composer.number(float(node.attribute("extrapolation_value", 0.0)))
         return composer.pointwise("Where", composer.constant(inside), found, value)
     return found if found != node.inputs[0] else composer.view(found, composer.dims(node.writes[0]))
+
+
+def _of_template(node: Node, axes: list[_Axis], coordinates: str) -> bool:
+    """Whether `lowering/movement.py` has the neighbours of it; those of other places are gathered.
+
+    It reads scales of every axis, in order.
+    """
+    stretched = all(axis.size == axis.extent * axis.scale for axis in axes)
+    stretched &= node.attribute("keep_aspect_ratio_policy", "stretch") == "stretch"
+    every = list(range(len(axes)))
+    ordered = not node.input(2) or list(node.attribute("axes") or every) == every
+    return stretched and ordered and coordinates in COORDINATES
 
 
 def _taps(node: Node, places: NDArray[np.float64], axis: _Axis) -> Taps:

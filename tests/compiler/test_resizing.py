@@ -75,6 +75,23 @@ def test_neighbours_by_scales_that_no_extents_have(coordinates: str, rounding: s
     )
 
 
+@pytest.mark.parametrize("given", [{"scales": [1, 1, 2, 3]}, {"sizes": [1, 2, 18, 21]}])
+@pytest.mark.parametrize(
+    "coordinates", ["align_corners", "pytorch_half_pixel", "half_pixel_symmetric"]
+)
+def test_neighbours_of_places_that_the_template_does_not_have(
+    coordinates: str, given: dict[str, Any]
+) -> None:
+    check_native(f'coordinate_transformation_mode="{coordinates}"', **given)
+
+
+def test_neighbours_along_some_axes() -> None:
+    check_native("axes=[3, 2]", scales=[2, 3])
+    check_native("axes=[3, 2]", sizes=[14, 18])
+    check_native("axes=[0, 1, 3, 2]", scales=[1, 1, 2, 3])
+    check_native('axes=[3, 2], keep_aspect_ratio_policy="not_larger"', sizes=[14, 18])
+
+
 def test_an_extent_is_rounded_down_as_it_is() -> None:
     """0.7 in float32 is less than 0.7; onnxruntime rounds 20 times that up to 14."""
     check_native('mode="nearest"', scales=[1, 1, 0.6, 0.7])
