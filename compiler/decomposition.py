@@ -7,6 +7,7 @@ then runs on the host. Adding an operator is one file with a rule.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -59,9 +60,16 @@ class Composer:
         return self.constant(np.array(value, np.float32))
 
     def view(self, source: str, shape: tuple[int, ...]) -> str:
-        """The same bytes in another shape; `source` itself where it has that."""
+        """The same bytes in another shape; `source` itself where it has that.
+
+        Raises:
+            ValueError: it has other than as many elements, as operands that do not go together make
+                it; `concat` and `apply` look at shapes for the same reason.
+        """
         if self.dims(source) == shape:
             return source
+        if math.prod(self.dims(source)) != math.prod(shape):
+            raise ValueError(f"{shape_text(self.dims(source))} are no {shape_text(shape)}")
         result = self._tensor(shape, self.dtype(source))
         self._parts.append(view(source, result, self._node.name))
         return result
@@ -129,6 +137,12 @@ class Composer:
     def concat(self, axis: int, *sources: str) -> str:
         """Tensors one after the other along an axis from the front."""
         shape = list(self.dims(sources[0]))
+        others = {(*d[:axis], *d[axis + 1 :]) for d in map(self.dims, sources)}
+        if len(others) > 1:
+            texts = " and ".join(shape_text(self.dims(name)) for name in sources)
+            raise ValueError(
+                f"{texts} differ in more than axis {axis}, along which they are joined"
+            )
         shape[axis] = sum(self.dims(name)[axis] for name in sources)
         dtype = self.dtype(sources[0])
         return self.apply("Concat", *sources, shape=tuple(shape), dtype=dtype, axis=axis)
@@ -151,6 +165,10 @@ class Composer:
         **attributes: Any,
     ) -> str:
         """An ONNX operator of one output, in a form that every opset shares."""
+        if operator == "MatMul":
+            left, right = (self.dims(name) for name in sources)
+            if left[-1] != right[max(len(right) - 2, 0)]:
+                raise ValueError(f"{shape_text(left)} is no factor of {shape_text(right)}")
         return self._add("", operator, sources, shape, dtype, attributes)
 
     def newest(

@@ -38,7 +38,11 @@ def taken_apart(rewriter: Rewriter, node: Node) -> list[Node] | None:
         return None
     if any(extent == 0 for name in node.reads for extent in rewriter.info(name).dims):
         return None
-    return _Recurrent(rewriter, node).nodes_or_none()
+    ranks = [len(rewriter.info(name).dims) for name in node.inputs[:3]]
+    if ranks != [3, 3, 3]:
+        return None
+    whole = _Recurrent(rewriter, node)
+    return whole.nodes_or_none() if whole.fits() else None
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,33 @@ class _Recurrent:
         self.sizes = _Sizes(steps, batch, inputs, hidden)
         direction = str(node.attribute("direction", "forward"))
         self.backwards = {"forward": [False], "reverse": [True]}.get(direction, [False, True])
+
+    def fits(self) -> bool:
+        """Whether every operand and result has the shape that the standard says, which ONNX's
+        inference does not look at."""
+        sizes, gates, count = self.sizes, self.cell.gates, len(self.backwards)
+        hidden = sizes.hidden
+        state: tuple[int, ...] = (count, sizes.batch, hidden)
+        rows: tuple[int, ...] = (sizes.steps, count, sizes.batch, hidden)
+        if self.batch_first:
+            state = (sizes.batch, count, hidden)
+            rows = (sizes.batch, sizes.steps, count, hidden)
+        wanted = {
+            1: (count, gates * hidden, sizes.inputs),
+            2: (count, gates * hidden, hidden),
+            3: (count, 2 * gates * hidden),
+            4: (sizes.batch,),
+            5: state,
+            6: state,
+            7: (count, 3 * hidden),
+        }
+        operands = zip(self.node.inputs, (wanted.get(i) for i in range(8)), strict=False)
+        results = zip(self.node.outputs, (rows, state, state), strict=False)
+        return self.node.attribute("hidden_size", hidden) == hidden and all(
+            self.rewriter.info(name).dims == dims
+            for name, dims in (*operands, *results)
+            if name and dims is not None
+        )
 
     def nodes_or_none(self) -> list[Node] | None:
         sizes, node = self.sizes, self.node

@@ -9,7 +9,7 @@ operand, what it is and what is allowed; nothing is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import onnx
@@ -18,6 +18,7 @@ from onnx.defs import OpSchema
 
 from tilesmith.compiler.graph import Node, TensorInfo
 from tilesmith.compiler.onnx.inference import DTYPE_NUMBERS
+from tilesmith.compiler.onnx.shape_faults import SHAPE_FAULTS
 from tilesmith.search_space.dtypes import STORED, size_of
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.workload import shape_text
@@ -204,9 +205,9 @@ def check_operands(
         return
     _check_dtypes(node, schema, tensors)
     _check_axes(node, tensors)
-    if node.domain == "" and node.operator in _SHAPES:
+    if node.domain == "" and node.operator in SHAPE_FAULTS:
         shapes = [tensors[name].shape if name else None for name in node.inputs]
-        for wrong in _SHAPES[node.operator](node, shapes):
+        for wrong in SHAPE_FAULTS[node.operator](node, shapes):
             raise ModelError(f"{node.describe()} cannot be computed: {wrong}")
 
 
@@ -266,92 +267,6 @@ def _check_axes(node: Node, tensors: Mapping[str, TensorInfo]) -> None:
             f"{node.describe()}: attribute 'batch_dims' is {batch}; its input has the shape "
             f"{shape_text(shape)}, so from 0 to {rank - 1} is allowed"
         )
-
-
-Shapes = list[tuple[int, ...] | None]
-
-
-def _attention_faults(node: Node, shapes: Shapes) -> Iterator[str]:
-    """Q, K and V share batch, heads and lengths (ONNX operators, Attention, opset 23)."""
-    if any(shape is None for shape in shapes[:3]):
-        return
-    query, key, value = (shape for shape in shapes[:3] if shape is not None)
-    texts = ", ".join(shape_text(shape) for shape in (query, key, value))
-    ranks = {len(query), len(key), len(value)}
-    if ranks not in ({3}, {4}):
-        yield f"Q, K and V have the shapes {texts}; all three have 3 axes, or all three have 4"
-        return
-    heads, shared = query[1], key[1]
-    if ranks == {3}:
-        heads, shared = (int(node.attribute(f"{n}_num_heads", 0)) for n in ("q", "kv"))
-        if not heads or not shared:
-            yield "operands of 3 axes need the attributes 'q_num_heads' and 'kv_num_heads'"
-            return
-        if query[2] % heads or key[2] % shared or value[2] % shared:
-            yield f"features of the shapes {texts} are no multiples of {heads} and {shared} heads"
-            return
-    if len({query[0], key[0], value[0]}) > 1 or key[-2] != value[-2]:
-        yield f"Q, K and V have the shapes {texts}; batches, and lengths of K and V, have to agree"
-    elif len(query) == 4 and key[1] != value[1]:
-        yield f"Q, K and V have the shapes {texts}; K and V have to have the same number of heads"
-    elif not shared or heads % shared:
-        yield f"{heads} heads of Q are no multiple of {shared} heads of K and V"
-    elif _width(query, heads) != _width(key, shared):
-        yield f"Q, K and V have the shapes {texts}; heads of Q and K have to be of one size"
-    mask = shapes[3] if len(shapes) > 3 else None
-    wanted = (query[0], heads, query[-2])
-    for given, extent in zip(reversed((mask or ())[:-1]), reversed(wanted), strict=False):
-        if given not in (1, extent):
-            shown = shape_text(mask or ())
-            yield f"the mask has the shape {shown}, which does not broadcast over {wanted}"
-
-
-def _width(shape: tuple[int, ...], heads: int) -> int:
-    return shape[3] if len(shape) == 4 else shape[2] // heads
-
-
-def _transpose_faults(node: Node, shapes: Shapes) -> Iterator[str]:
-    order = node.attribute("perm")
-    if order is not None and shapes[0] is not None and sorted(order) != [*range(len(shapes[0]))]:
-        axes = len(shapes[0])
-        yield f"attribute 'perm' is {list(order)}, not all axes of its input, 0 to {axes - 1}"
-
-
-def _convolution_faults(node: Node, shapes: Shapes) -> Iterator[str]:
-    """Input, weight and bias belong together (ONNX operators, Conv and ConvTranspose)."""
-    given, weight = shapes[:2]
-    if given is None or weight is None:
-        return
-    if len(given) != len(weight):
-        yield (
-            f"its input has the shape {shape_text(given)} and its weight {shape_text(weight)}; "
-            "both have to have the same number of axes"
-        )
-        return
-    groups, transposed = int(node.attribute("group", 1)), node.operator == "ConvTranspose"
-    channels, filters = weight[0] if transposed else weight[1] * groups, weight[0]
-    if len(given) < 3 or groups < 1 or filters % groups or channels != given[1]:
-        yield (
-            f"its weight {shape_text(weight)} with {groups} groups is for inputs of {channels} "
-            f"channels, each group of as many filters; its input has the shape {shape_text(given)}"
-        )
-    if tuple(node.attribute("kernel_shape") or weight[2:]) != tuple(weight[2:]):
-        yield (
-            f"attribute 'kernel_shape' is {list(node.attribute('kernel_shape'))} and its weight "
-            f"{shape_text(weight)}; both have to say the same"
-        )
-    outputs, bias = weight[1] * groups if transposed else filters, (*shapes, None, None)[2]
-    if bias is not None and bias != (outputs,):
-        yield f"its bias has the shape {shape_text(bias)}; one number a channel, {outputs}, is due"
-
-
-_SHAPES: dict[str, Callable[[Node, Shapes], Iterator[str]]] = {
-    "Attention": _attention_faults,
-    "Conv": _convolution_faults,
-    "ConvTranspose": _convolution_faults,
-    "Transpose": _transpose_faults,
-}
-"""Operators whose operands' shapes ONNX's inference does not compare."""
 
 
 # -- what a node writes -------------------------------------------------------------------------

@@ -181,8 +181,9 @@ _AXES_ARE_AN_INPUT = 18
 # -- products -----------------------------------------------------------------------------------
 def _product(rewriter: Rewriter, node: Node) -> None:
     share = _beside(rewriter, node)
-    if share is not None and share[1] and math.isclose(round(1 / share[1]), 1 / share[1]):
-        _mean(rewriter, node, share[0], float(round(1 / share[1])))
+    count = _count(share[1]) if share is not None else None
+    if share is not None and count is not None:
+        _mean(rewriter, node, share[0], count)
         return
     for x, factor in (node.inputs, node.inputs[::-1]):
         scaled = rewriter.producer(factor)
@@ -200,6 +201,15 @@ def _product(rewriter: Rewriter, node: Node) -> None:
                     Node("Mul", (first, scale), node.outputs, node.name),
                 )
                 return
+
+
+def _count(share: float) -> float | None:
+    """The whole number that `share` is one part of; None if there is none, as of what is no
+    number or whose inverse is too large for one."""
+    inverse = 1 / share if share else math.inf
+    if not math.isfinite(inverse) or not math.isclose(round(inverse), inverse):
+        return None
+    return float(round(inverse))
 
 
 def _is_of_rows(rewriter: Rewriter, inverse: str, x: str, scale: str) -> bool:

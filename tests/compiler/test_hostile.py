@@ -37,10 +37,19 @@ def layer_norm(**attributes: Any) -> onnx.ModelProto:
     return model
 
 
-def attention(q: str, k: str, v: str, text: str = "", dtype: str = "float") -> onnx.ModelProto:
+def attention(
+    q: str,
+    k: str,
+    v: str,
+    text: str = "",
+    dtype: str = "float",
+    past: tuple[str, ...] = (),
+) -> onnx.ModelProto:
+    caches = "".join(f", float[{shape}] past{i}" for i, shape in enumerate(past))
+    names = ', "", past0, past1' if past else ""
     return model_of(
-        f"g (float[{q}] Q, {dtype}[{k}] K, float[{v}] V) => (float[2, 3, 4, 8] Y) "
-        f"{{ Y = Attention{text}(Q, K, V) }}",
+        f"g (float[{q}] Q, {dtype}[{k}] K, float[{v}] V{caches}) => (float[2, 3, 4, 8] Y) "
+        f"{{ Y = Attention{text}(Q, K, V{names}) }}",
         opset=23,
     )
 
@@ -103,6 +112,18 @@ CASES: dict[str, tuple[onnx.ModelProto, str]] = {
     "keys of other precision": (
         attention("2, 3, 4, 8", "2, 3, 6, 8", "2, 3, 6, 8", dtype="float16"),
         "operand 'Q' is of dtype float32 and operand 'K' .* of dtype float16",
+    ),
+    "earlier keys of other size": (
+        attention("2, 3, 4, 8", "2, 3, 6, 8", "2, 3, 6, 8", past=("2, 3, 12, 17", "2, 3, 12, 8")),
+        "past_key has the shape 2x3x12x17; 2x3xNx8 is due",
+    ),
+    "earlier values of other heads": (
+        attention("2, 3, 4, 8", "2, 3, 6, 8", "2, 3, 6, 8", past=("2, 3, 12, 8", "2, 1, 12, 8")),
+        "past_value has the shape 2x1x12x8; 2x3xNx8 is due",
+    ),
+    "fewer earlier values": (
+        attention("2, 3, 4, 8", "2, 3, 6, 8", "2, 3, 6, 8", past=("2, 3, 12, 8", "2, 3, 11, 8")),
+        "2x3x12x8 and 2x3x11x8; they have to be of one length",
     ),
     "a mask of other queries": (
         model_of(

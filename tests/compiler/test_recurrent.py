@@ -155,3 +155,25 @@ def test_not_a_number_stays() -> None:
     y = executable.run({"x": x})["y"]
     assert np.isnan(y[1:, 0, 2]).all() and not np.isnan(y[:, 0, :2]).any()
     assert not np.isnan(y[0]).any()
+
+
+@pytest.mark.parametrize(
+    ("operator", "name", "shape"),
+    [
+        ("RNN", "w", (1, HIDDEN, INPUTS - 1)),
+        ("GRU", "r", (1, 2 * HIDDEN, HIDDEN)),
+        ("GRU", "b", (1, 3 * HIDDEN)),
+        ("LSTM", "h", (1, 1, HIDDEN)),
+        ("LSTM", "c", (1, BATCH, HIDDEN + 1)),
+        ("LSTM", "p", (1, HIDDEN)),
+    ],
+)
+def test_shapes_that_do_not_fit_are_left_to_the_host(
+    operator: str, name: str, shape: tuple[int, ...]
+) -> None:
+    """ONNX's inference does not look at them, and parts of what is there would be others'."""
+    model = recurrent(operator, peepholes=operator == "LSTM")
+    (weight,) = (w for w in model.graph.initializer if w.name == name)
+    weight.CopyFrom(numpy_helper.from_array(np.ones(shape, np.float32), name))
+    executable = build(import_model(model), host_target())
+    assert executable.report.host == 1

@@ -8,6 +8,7 @@ import pytest
 from tests.compiler.model_builder import check, model_of, operators, random
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import apply
+from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.passes.dead_code import RemoveDeadCode
 from tilesmith.compiler.passes.spellings import UnifySpellings
 from tilesmith.compiler.passes.transposes import SinkTransposes
@@ -59,6 +60,15 @@ def test_sums_divided_by_another_number_are_not() -> None:
         axes=np.array([1]), n=np.array(7, np.float32),
     )  # fmt: skip
     assert "ReduceMean" not in operators(check(model, _unified))
+
+
+@pytest.mark.parametrize("factor", [np.nan, np.inf, -np.inf, 1e-45, 0.0])
+def test_sums_times_no_share_are_not(factor: float) -> None:
+    model = model_of(
+        "g (float[3,8] x) => (float[3,1] y) { s = ReduceSum(x, axes) y = Mul(s, n) }",
+        axes=np.array([1]), n=np.array(factor, np.float32),
+    )  # fmt: skip
+    assert operators(_unified(import_model(model))) == {"ReduceSum": 1, "Mul": 1}
 
 
 def test_transposes_cancel_across_maps_sums_and_vectors() -> None:

@@ -1,0 +1,121 @@
+"""What is wrong with the shapes of a node's operands together, where ONNX's inference is silent.
+
+A rule yields what is wrong with the operands of one operator, in words of the ONNX standard, and
+`onnx.checks` refuses the node. Invariant: shapes that are not known are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from tilesmith.compiler.graph import Node
+from tilesmith.search_space.workload import shape_text
+
+Shapes = list[tuple[int, ...] | None]
+
+
+def _attention_faults(node: Node, shapes: Shapes) -> Iterator[str]:
+    """Q, K and V share batch, heads and lengths (ONNX operators, Attention, opset 23)."""
+    if any(shape is None for shape in shapes[:3]):
+        return
+    query, key, value = (shape for shape in shapes[:3] if shape is not None)
+    texts = ", ".join(shape_text(shape) for shape in (query, key, value))
+    ranks = {len(query), len(key), len(value)}
+    if ranks not in ({3}, {4}):
+        yield f"Q, K and V have the shapes {texts}; all three have 3 axes, or all three have 4"
+        return
+    heads, shared = query[1], key[1]
+    if ranks == {3}:
+        heads, shared = (int(node.attribute(f"{n}_num_heads", 0)) for n in ("q", "kv"))
+        if not heads or not shared:
+            yield "operands of 3 axes need the attributes 'q_num_heads' and 'kv_num_heads'"
+            return
+        if query[2] % heads or key[2] % shared or value[2] % shared:
+            yield f"features of the shapes {texts} are no multiples of {heads} and {shared} heads"
+            return
+    if len({query[0], key[0], value[0]}) > 1 or key[-2] != value[-2]:
+        yield f"Q, K and V have the shapes {texts}; batches, and lengths of K and V, have to agree"
+    elif len(query) == 4 and key[1] != value[1]:
+        yield f"Q, K and V have the shapes {texts}; K and V have to have the same number of heads"
+    elif not shared or heads % shared:
+        yield f"{heads} heads of Q are no multiple of {shared} heads of K and V"
+    elif _width(query, heads) != _width(key, shared):
+        yield f"Q, K and V have the shapes {texts}; heads of Q and K have to be of one size"
+    if shared:
+        yield from _cache_faults((query[0], shared), (key, value), shapes[4:6])
+    mask = shapes[3] if len(shapes) > 3 else None
+    wanted = (query[0], heads, query[-2])
+    for given, extent in zip(reversed((mask or ())[:-1]), reversed(wanted), strict=False):
+        if given not in (1, extent):
+            shown = shape_text(mask or ())
+            yield f"the mask has the shape {shown}, which does not broadcast over {wanted}"
+
+
+def _cache_faults(
+    lead: tuple[int, int], new: Sequence[tuple[int, ...]], caches: Shapes
+) -> Iterator[str]:
+    """Earlier keys and values are of the batches, heads and features of the new ones, and as many.
+
+    Args:
+        lead: batches, and heads of keys and values.
+        new: shapes of K and V.
+        caches: those of past_key and past_value, so far as they are given.
+    """
+    given = [cache for cache in caches if cache is not None]
+    for name, shape, cache in zip(("past_key", "past_value"), new, caches, strict=False):
+        wanted = (*lead, _width(shape, lead[1]))
+        if cache is not None and (len(cache) != 4 or (*cache[:2], cache[3]) != wanted):
+            due = f"{lead[0]}x{lead[1]}xNx{wanted[2]}"
+            yield f"{name} has the shape {shape_text(cache)}; {due} is due, beside new ones"
+            return
+    if len({cache[2] for cache in given}) > 1:
+        texts = " and ".join(shape_text(cache) for cache in given)
+        yield f"past_key and past_value have the shapes {texts}; they have to be of one length"
+
+
+def _width(shape: tuple[int, ...], heads: int) -> int:
+    return shape[3] if len(shape) == 4 else shape[2] // heads
+
+
+def _transpose_faults(node: Node, shapes: Shapes) -> Iterator[str]:
+    order = node.attribute("perm")
+    if order is not None and shapes[0] is not None and sorted(order) != [*range(len(shapes[0]))]:
+        axes = len(shapes[0])
+        yield f"attribute 'perm' is {list(order)}, not all axes of its input, 0 to {axes - 1}"
+
+
+def _convolution_faults(node: Node, shapes: Shapes) -> Iterator[str]:
+    """Input, weight and bias belong together (ONNX operators, Conv and ConvTranspose)."""
+    given, weight = shapes[:2]
+    if given is None or weight is None:
+        return
+    if len(given) != len(weight):
+        yield (
+            f"its input has the shape {shape_text(given)} and its weight {shape_text(weight)}; "
+            "both have to have the same number of axes"
+        )
+        return
+    groups, transposed = int(node.attribute("group", 1)), node.operator == "ConvTranspose"
+    channels, filters = weight[0] if transposed else weight[1] * groups, weight[0]
+    if len(given) < 3 or groups < 1 or filters % groups or channels != given[1]:
+        yield (
+            f"its weight {shape_text(weight)} with {groups} groups is for inputs of {channels} "
+            f"channels, each group of as many filters; its input has the shape {shape_text(given)}"
+        )
+    if tuple(node.attribute("kernel_shape") or weight[2:]) != tuple(weight[2:]):
+        yield (
+            f"attribute 'kernel_shape' is {list(node.attribute('kernel_shape'))} and its weight "
+            f"{shape_text(weight)}; both have to say the same"
+        )
+    outputs, bias = weight[1] * groups if transposed else filters, (*shapes, None, None)[2]
+    if bias is not None and bias != (outputs,):
+        yield f"its bias has the shape {shape_text(bias)}; one number a channel, {outputs}, is due"
+
+
+SHAPE_FAULTS: Mapping[str, Callable[[Node, Shapes], Iterator[str]]] = {
+    "Attention": _attention_faults,
+    "Conv": _convolution_faults,
+    "ConvTranspose": _convolution_faults,
+    "Transpose": _transpose_faults,
+}
+"""Operators whose operands' shapes ONNX's inference does not compare."""
