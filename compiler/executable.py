@@ -24,7 +24,6 @@ from tilesmith.codegen.memory import aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.artifact import read_artifact, write_artifact
 from tilesmith.compiler.backend import backend_of
-from tilesmith.compiler.callers import Callers
 from tilesmith.compiler.callers_memory import CallersMemory
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.indices import index_fault
@@ -37,6 +36,7 @@ from tilesmith.compiler.program import (
     Report,
     TensorRef,
 )
+from tilesmith.compiler.updated_inputs import UpdatedInputs
 from tilesmith.compiler.value_types import apart, fits, is_value_type, own, texts
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import JobError, ModelError
@@ -136,12 +136,12 @@ class Executable:
         self.recipe = recipe
         backend = backend_of(recipe.target)
         backend.check(recipe.target)
-        self._callers = Callers(recipe)
+        self._updated = UpdatedInputs(recipe)
         self._areas = memory or Memory(
             arena_of(recipe),
             aligned_copy(recipe.constants),
             lent=recipe.lent,
-            callers=self._callers.start(),
+            callers=self._updated.start(),
         )
         self._lock = self._areas.lock
         self._natives: list[_Native] = []
@@ -228,8 +228,8 @@ class Executable:
             part.run(values)
         rest = (ref for ref in self.recipe.outputs if made[ref.info.name] is None)
         found = {ref.info.name: self._get(ref, values) for ref in rest}
-        self._callers.finish(inputs, found)
-        updated = self._callers.outputs
+        self._updated.finish(inputs, found)
+        updated = self._updated.outputs
         for name, value in found.items():
             made[name] = inputs[updated[name]] if name in updated else copy(value)
         return made
@@ -245,7 +245,7 @@ class Executable:
             array = inputs[ref.info.name]
             if ref.place.region != "caller" and not (passed and passed.take(ref, array)):
                 self._put(ref, array, values)
-        arrays = self._callers.arrays(inputs)
+        arrays = self._updated.arrays(inputs)
         if any(a is not b for a, b in zip(arrays, self._areas.callers, strict=True)):
             self._areas = replace(self._areas, callers=arrays)
             for native in self._natives:
@@ -284,7 +284,7 @@ class Executable:
                 raise ModelError(
                     f"input '{name}' of '{self.name}' is of {kind}; {info.dtype} is expected"
                 )
-        self._callers.check(inputs)
+        self._updated.check(inputs)
 
     def _memory(self, ref: TensorRef) -> NDArray[Any]:
         """The bytes of a tensor in the arena or among the constants, as an array."""

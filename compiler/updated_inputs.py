@@ -21,7 +21,7 @@ from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import ModelError
 
 
-class Callers:
+class UpdatedInputs:
     """The updated inputs of one executable."""
 
     def __init__(self, recipe: Recipe) -> None:
