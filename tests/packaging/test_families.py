@@ -29,15 +29,7 @@ NAMES = {
 }
 """Who may write a family's name, and why."""
 
-IMPORTS = {
-    ("tilesmith.compiler.artifact", "tilesmith.codegen.memory"): "aligned arrays",
-    ("tilesmith.compiler.callers", "tilesmith.codegen.memory"): "aligned arrays",
-    ("tilesmith.compiler.callers_memory", "tilesmith.codegen.memory"): "aligned arrays",
-    ("tilesmith.compiler.executable", "tilesmith.codegen.memory"): "aligned arrays",
-    ("tilesmith.compiler.varying", "tilesmith.codegen.memory"): "aligned arrays",
-    ("tilesmith.compiler.weights", "tilesmith.codegen.memory"): "aligned arrays",
-    ("tilesmith.tuner.arena", "tilesmith.codegen.memory"): "large pages",
-}
+IMPORTS: dict[tuple[str, str], str] = {}
 """Who (a module, or a package and all in it) may import what of a family, and why."""
 
 
