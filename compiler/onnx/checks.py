@@ -54,6 +54,10 @@ _POSITIVE = frozenset(
 _DTYPES = frozenset({"dtype", "output_datatype", "stash_type", "to"})
 """Attributes that number an element type."""
 
+_MOST_SKIPPED = 1 << 16
+"""The largest `max_skip_count` of a TfIdfVectorizer: what runs it tries every number up to it, even
+those that no row is long enough for."""
+
 _MAY_BE_ZERO = {("RotaryEmbedding", "num_heads")}
 """(operator, attribute) where 0, the default, stands for a number found otherwise."""
 
@@ -186,6 +190,11 @@ def _integer_faults(name: str, operator: str, value: int) -> Iterator[str]:
         yield f"is {value}; it has to be 0 or 1"
     if name in _POSITIVE and value < 1 and not (value == 0 and (operator, name) in _MAY_BE_ZERO):
         yield f"is {value}; it has to be at least 1"
+    if name == "max_skip_count" and not 0 <= value <= _MOST_SKIPPED:
+        yield (
+            f"is {value}; it has to be from 0 to {_MOST_SKIPPED}, and one as large as the longest "
+            "row skips as much as can be"
+        )
     if name in _DTYPES and value not in onnx.TensorProto.DataType.values()[1:]:
         yield f"is {value}, which is no element type of ONNX's"
 

@@ -191,6 +191,14 @@ CASES: dict[str, tuple[onnx.ModelProto, str]] = {
         graph_of("Conv<kernel_shape=[2, 1]>(x, w)", "float[1, 2, 4, 4] x, float[3, 2, 2, 2] w"),
         "'kernel_shape' is \\[2, 1\\] and its weight 3x2x2x2; both have to say the same",
     ),
+    "items far apart": (
+        graph_of(
+            'TfIdfVectorizer<max_gram_length=2, min_gram_length=2, mode="TF", ngram_counts=[0, 0], '
+            "ngram_indexes=[0], pool_int64s=[2, 3], max_skip_count=4611686018427387904>(x)",
+            "int64[6] x",
+        ),
+        "'max_skip_count' is 4611686018427387904; it has to be from 0 to 65536",
+    ),
     "an input of exabytes": (
         graph_of("Erf(x)", "float[1, 32, 4611686018427387904] x"), "input 'x' .* more than 1 TiB",
     ),
