@@ -84,7 +84,7 @@ def precision_of(graph: Graph) -> str:
 def in_precision(workload: Workload, dtype: str) -> Workload:
     """The same operator, its floating tensors in another element type, sums in fp32."""
     parameters = tuple(
-        (name, _types(str(value), dtype) if name == "types" else value)
+        (name, _types(str(value), dtype) if name in ("types", "index") else value)
         for name, value in workload.parameters
     )
     own = _types(workload.dtype, dtype)

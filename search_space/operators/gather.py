@@ -4,6 +4,8 @@
 
 Indices are integers known at run time. Negative ones count from the end, others out of range are
 clipped to it, so that no index reads outside x; a compiled model refuses them before it gets here.
+Accelerators that compute in fp32 make whole numbers as floating ones: such indices are never a
+caller's, and nobody refuses them.
 Rows t are copied in vectors; with a single element a row the vectors run along the indices.
 """
 
@@ -15,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.search_space.dtypes import is_floating
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents, product
 from tilesmith.search_space.ir.expression import ExprLike, element
@@ -34,7 +37,12 @@ class Gather(Template):
         Parameter("shape", "of the data, e.g. 30522x384", text=True, varies=True),
         Parameter("indices", "shape of the indices, e.g. 1x128", text=True, varies=True),
         Parameter("axis", "picked along", 0, minimum=0),
-        Parameter("index", "dtype of the indices", "int64", choices=("int64", "int32")),
+        Parameter(
+            "index",
+            "dtype of the indices",
+            "int64",
+            choices=("int64", "int32", "float32", "bfloat16"),
+        ),
     )
     examples = (
         "gather shape=19x37 indices=2x5",
@@ -69,6 +77,8 @@ class Gather(Template):
         return Operand("y", picked, workload.dtype, "output")
 
     def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:
+        if is_floating(workload.text("index")):
+            return {}
         return {"indices": (workload.shape("shape")[workload.integer("axis")],)}
 
     def flops(self, workload: Workload) -> int:

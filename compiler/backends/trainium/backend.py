@@ -29,6 +29,7 @@ from tilesmith.compiler.backend import Backend, Compiled, backends
 from tilesmith.compiler.backends.trainium.entrance import ConvertAtEntrance
 from tilesmith.compiler.backends.trainium.model import latency_of, simulate_model
 from tilesmith.compiler.backends.trainium.program import Program, linked
+from tilesmith.compiler.backends.trainium.selected import ChooseByRank
 from tilesmith.compiler.backends.trainium.windows import EvenWindows
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import Pass
@@ -59,8 +60,12 @@ class TrainiumBackend(Backend):
     falls_back = True
 
     def passes(self, target: Target, precision: str) -> tuple[Pass, ...]:
+        def runs(workload: Workload) -> bool:
+            return has_schedule(workload, target)
+
         return (
-            FuseAttention(lambda workload: has_schedule(workload, target)),
+            FuseAttention(runs),
+            ChooseByRank(runs),
             EvenWindows(),
             ConvertAtEntrance(),
             LowerPrecision(precision),

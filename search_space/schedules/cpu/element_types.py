@@ -43,6 +43,12 @@ class CpuScheduler(Scheduler):
     """A scheduler on CPUs, for the element types that there is code for."""
 
     def refusal(self, workload: Workload, target: Target) -> str | None:
+        index = str(dict(workload.parameters).get("index", ""))
+        if is_floating(index):
+            return (
+                f"operator '{workload.operator}' has no code for index={index} on target "
+                f"'{target.name}'; use index=int64"
+            )
         template = template_of(workload.operator)
         operands = (*template.operands(workload), template.output(workload))
         if all(operand.dtype == "float32" for operand in operands):
