@@ -117,8 +117,9 @@ def _inputs(entry: Any, model: onnx.ModelProto) -> dict[str, NDArray[Any]] | Non
         paths = [folder / f"input_{number}.pb" for number in range(len(names))]
         if not all(path.exists() for path in paths):
             return None
-        values = [numpy_helper.to_array(onnx.load_tensor(str(path))) for path in paths]
-    arrays = [np.asarray(value) for value in values]
+        values = [onnx.load_tensor(str(path)) for path in paths]
+    protos = onnx.TensorProto
+    arrays = [numpy_helper.to_array(v) if isinstance(v, protos) else np.asarray(v) for v in values]
     return dict(zip(names, arrays, strict=True)) if len(arrays) == len(names) else None
 
 
@@ -206,13 +207,13 @@ def _typed(case: Case, schema: Any, kind: str) -> Case | None:
 
 
 def _converted(value: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Values in another type, those that do not fit brought to where they do."""
+    """An array in another type, what does not fit brought to where it does."""
     if dtype.kind in "iu" and value.dtype.kind in "fV":
         value = np.nan_to_num(np.asarray(value, np.float64), posinf=50, neginf=-50)
         value = np.clip(np.round(value * (3 if np.abs(value).max(initial=0) < 4 else 1)), -100, 100)
     if dtype.kind == "u":
         value = np.abs(value.astype(np.int64)) if value.dtype.kind != "u" else value
-    return value.astype(dtype)
+    return np.asarray(value).astype(dtype)
 
 
 def _model(case: Case, schema: Any, opset: int) -> onnx.ModelProto:
@@ -388,9 +389,8 @@ def main() -> int:
     print(f"{'all':28}" + "".join(f"{whole[column]:13}" for column in columns))
     every = [entry for entries in found.values() for entry in entries]
     for verdict in ("refused", "wrong"):
-        for entry in every:
-            if entry.verdict == verdict:
-                print(f"{verdict:8} {entry.variant}: {entry.reason[:240]}")
+        for entry in (entry for entry in every if entry.verdict == verdict):
+            print(f"{verdict:8} {entry.variant}: {entry.reason[:240]}")
     if asked.json is not None:
         asked.json.write_text(json.dumps([asdict(entry) for entry in every], indent=1))
     return 1 if whole["wrong"] else 0

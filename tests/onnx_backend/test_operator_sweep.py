@@ -44,3 +44,13 @@ def test_a_difference_is_named() -> None:
     assert "first 1.5, theirs 2" in operator_sweep._difference(X, X + np.float32(0.5))
     assert "dtype" in operator_sweep._difference(X, X.astype(np.float64))
     assert "shape" in operator_sweep._difference(X, X.T)
+
+
+def test_cases_have_arrays() -> None:
+    """Inputs that cases give as protos are read, and scalars stay arrays."""
+    for operator in ("Cast", "CastLike"):
+        for case in operator_sweep.cases()[operator]:
+            assert all(value.dtype != object for value in case.inputs.values())
+            assert next(variants(case))
+    scalar = operator_sweep._converted(np.array(2.5, np.float32), np.dtype(np.uint8))
+    assert isinstance(scalar, np.ndarray)
