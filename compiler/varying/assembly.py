@@ -297,6 +297,10 @@ class _Assembler:
             if any(extent is None for extent in extents):
                 raise NotAlikeError(f"an axis that '{name}' is of is no formula of the sizes")
             kept = tuple(extent for extent in extents if extent is not None)
+            if name in self.graph.constants:
+                if all(extent.constant is not None for extent in kept):
+                    continue  # in range at one size, in range at all
+                self._tensor(name)
             yield VaryingCheck(where, name, kept)
 
     def _prepared(

@@ -272,16 +272,17 @@ class _Binder:
         """What has to be made sure of before a kernel runs.
 
         Raises:
-            JobError: indices that follow from the sizes are out of range.
+            JobError: indices that are constant, or follow from the sizes, are out of range.
         """
         for check in part.checks:
             extents = tuple(_natural(extent, self.point) for extent in check.extents)
             ref = self._ref(check.indices)
             if ref.place.region == "arena":
                 yield IndexCheck(check.node, ref, extents)
-            elif ref.place.region == "held":
+            elif ref.place.region in ("held", "constant"):
+                memory = held if ref.place.region == "held" else self.whole.constants
                 dtype = to_numpy(ref.info.dtype)
-                indices = view_of(held, ref.place.offset, dtype, ref.info.dims)
+                indices = view_of(memory, ref.place.offset, dtype, ref.info.dims)
                 if fault := index_fault(indices, extents):
                     raise JobError(f"{check.node} {fault}")
 

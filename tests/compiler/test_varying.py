@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.compiler.model_builder import assert_close, expected, model_of
 from tests.compiler.varying_models import CASES, Case, compiled
 from tilesmith.compiler.varying.executable import VaryingExecutable
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.errors import JobError, ModelError
 
 
 @cache
@@ -161,3 +161,17 @@ def test_a_dimension_may_be_a_formula_of_others() -> None:
     assert weights.shape is not None
     assert str(weights.shape[1]) == "n + p"
     assert isinstance(case.model, onnx.ModelProto)
+
+
+def test_constant_indices_are_looked_at_at_every_size() -> None:
+    """What is in range of a long axis need not be in range of a short one."""
+    model = model_of(
+        "g (float[n, 4] x) => (float[2, 4] y) { a = Relu(x) y = Gather(a, at) }",
+        at=np.array([0, 5]),
+    )
+    found = compiled(model, {"n": (2, 64)})
+    for size in (6, 7, 31, 64):
+        x = np.random.default_rng(size).random((size, 4), dtype=np.float32)
+        np.testing.assert_array_equal(found.run({"x": x})["y"], x[[0, 5]])
+    with pytest.raises(JobError, match="takes index 5 of an axis with 3 entries"):
+        found.run({"x": np.zeros((3, 4), np.float32)})
