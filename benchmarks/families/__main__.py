@@ -40,6 +40,7 @@ LIMITS = {"fp32": 1e-4, "bf16": 3e-2}
 
 def exported(case: Case, folder: Path) -> Path:
     """The family's ONNX file, as PyTorch writes it today."""
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{case.name}.onnx"
     program = torch.onnx.export(
         case.module, (), kwargs=case.inputs, dynamo=True, verbose=False, input_names=[*case.inputs]
@@ -73,9 +74,9 @@ def row(case: Case, way: str, path: Path, target: str, precision: str) -> dict[s
             given = {name: tensor.numpy() for name, tensor in case.inputs.items()}
             found = list(executable.run(given).values())
         else:
-            model = ts.torch_model(case.module, (), case.inputs)
             module = ts.from_torch(case.module, (), case.inputs, target=target, precision=precision)
             executable = module.executable
+            model = module.model
             found = [t.numpy() for t in pytree.tree_leaves(module(**case.inputs))]
         made["seconds"] = time.perf_counter() - started
         if target != "cpu":
