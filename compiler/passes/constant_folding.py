@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.host.nodes import HostFunction, foldable
 from tilesmith.compiler.passes.views import is_view
 from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.dtypes import STORED, to_numpy
 from tilesmith.search_space.errors import JobError
 
 _LIMIT = 1 << 30
@@ -33,25 +37,24 @@ class FoldConstants(Pass):
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
         for node in rewriter.nodes():
-            if _keeps_a_constant(rewriter, node):
-                value = rewriter.constants[node.inputs[0]]
-                rewriter.remove(node)
-                rewriter.make_constant(node.writes[0], value)
-                continue
-            if not all(name in rewriter.constants for name in node.reads):
+            values = rewriter.constants
+            known = {name: values[name] for name in node.reads if name in values}
+            known |= _like(rewriter, node)
+            if len(known) < len(set(node.reads)):
                 continue
             if is_view(node):
                 _fold_view(rewriter, node)
             elif foldable(node):
-                _fold(rewriter, node)
+                _fold(rewriter, node, known)
         return rewriter.finish()
 
 
-def _keeps_a_constant(rewriter: Rewriter, node: Node) -> bool:
-    """Whether it casts a constant to the type it has, taken from a tensor that is none."""
-    if not node.is_onnx("CastLike") or node.inputs[0] not in rewriter.constants:
-        return False
-    return rewriter.info(node.inputs[0]).dtype == rewriter.info(node.writes[0]).dtype
+def _like(rewriter: Rewriter, node: Node) -> dict[str, NDArray[Any]]:
+    """What stands for the tensor whose element type, and nothing else, a CastLike takes."""
+    if not node.is_onnx("CastLike") or node.inputs[1] in rewriter.constants:
+        return {}
+    info = rewriter.info(node.inputs[1])
+    return {info.name: np.zeros(1, to_numpy(info.dtype))} if info.dtype in STORED else {}
 
 
 def _fold_view(rewriter: Rewriter, node: Node) -> None:
@@ -62,12 +65,12 @@ def _fold_view(rewriter: Rewriter, node: Node) -> None:
     rewriter.make_constant(result.name, flat[start : start + result.elements].reshape(result.dims))
 
 
-def _fold(rewriter: Rewriter, node: Node) -> None:
+def _fold(rewriter: Rewriter, node: Node, known: Mapping[str, NDArray[Any]]) -> None:
     infos = [rewriter.info(name) for name in node.writes]
     if any(not info.known or info.nbytes > _LIMIT for info in infos):
         return
     try:
-        results = HostFunction.of(node, rewriter.graph.opsets).run(rewriter.constants)
+        results = HostFunction.of(node, rewriter.graph.opsets).run(known)
     except JobError:
         return
     if not all(isinstance(value, np.ndarray) for value in results.values()):

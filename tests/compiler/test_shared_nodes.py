@@ -57,10 +57,11 @@ def test_random_numbers_are_drawn_each_time() -> None:
     assert operators(graph)["RandomNormalLike"] == 2
 
 
-def test_a_constant_cast_to_the_type_of_a_tensor_is_one() -> None:
+@pytest.mark.parametrize("four", [np.float32(4), np.int64(4), np.float64(4)])
+def test_a_constant_cast_to_the_type_of_a_tensor_is_one(four: np.generic) -> None:
     model = model_of(
         "g (float[4, 6] x) => (float[4, 6] y) { c = CastLike(four, x) r = Sqrt(c) y = Mul(x, r) }",
-        four=np.float32(4),
+        four=four,
     )
     graph = check(model, lambda g: apply(g, (FoldConstants(),)))
     assert operators(graph) == {"Mul": 1}
