@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 from numpy.typing import NDArray
 
@@ -12,6 +13,7 @@ from tilesmith.compiler.host.nodes import HostFunction
 from tilesmith.compiler.host.runtime import ONNXRUNTIME, REFERENCE, session_of
 from tilesmith.compiler.program import HostStep
 from tilesmith.compiler.value_types import texts
+from tilesmith.search_space.dtypes import is_floating, to_numpy
 
 
 class HostCall:
@@ -35,6 +37,7 @@ class HostCall:
         inputs = [ref.info for ref in step.inputs]
         outputs = [ref.info for ref in step.outputs]
         self._reference = HostFunction(proto, [info.name for info in inputs], opsets)
+        self._types = {i.name: to_numpy(i.dtype) for i in outputs if is_floating(i.dtype)}
         self._session = session_of(proto, inputs, outputs, constants, opsets, threads)
 
     @property
@@ -50,5 +53,13 @@ class HostCall:
         """
         found = None if self._session is None else self._session.run(values)
         if found is None:
-            return self._reference.run(values)
+            return {n: self._typed(n, value) for n, value in self._reference.run(values).items()}
         return {name: texts(value) for name, value in found.items()}
+
+    def _typed(self, name: str, value: Any) -> Any:
+        """A floating tensor in the element type that the standard gives it: of narrow ones the
+        reference computes some in a wider type, and leaves it at that."""
+        wanted = self._types.get(name)
+        if wanted is None or not isinstance(value, np.ndarray) or value.dtype == wanted:
+            return value
+        return value.astype(wanted) if value.dtype.kind == "f" else value
