@@ -34,6 +34,7 @@ class UpdatedInputs:
             if refs[update.input].place.region == "caller"
         ]
         self._staged: dict[str, Bytes] = {}
+        self._seen: dict[str, tuple[int, Bytes]] = {}
 
     def check(self, inputs: Mapping[str, Any]) -> None:
         """Refuse what cannot be written, before anything runs; `ModelError`."""
@@ -55,12 +56,20 @@ class UpdatedInputs:
         for ref in self._direct:
             array = inputs[ref.info.name]
             if _fits(array, ref):
-                found.append(array.reshape(-1).view(np.uint8))
+                found.append(self._bytes_of(array, ref.info.name))
                 continue
             own = self._own(ref)
             own.view(to_numpy(ref.info.dtype)).reshape(array.shape)[...] = array
             found.append(own)
         return tuple(found)
+
+    def _bytes_of(self, array: NDArray[Any], name: str) -> Bytes:
+        """The array's bytes: the very object of the last run where they are the same memory (which
+        that object keeps from being another's), so that nothing has to be linked again."""
+        address = int(array.__array_interface__["data"][0])
+        if name not in self._seen or self._seen[name][0] != address:
+            self._seen[name] = address, array.reshape(-1).view(np.uint8)
+        return self._seen[name][1]
 
     def finish(self, inputs: Mapping[str, Any], results: Mapping[str, NDArray[Any]]) -> None:
         """Copy results to arrays that were not written where they are."""

@@ -78,6 +78,16 @@ def test_a_cache_is_written_where_it_is() -> None:
         follow(executable, start())
 
 
+def test_a_cache_that_stays_is_linked_once() -> None:
+    executable, cache = compiled(model()), start()
+    follow(executable, cache)
+    areas = executable._areas
+    follow(executable, cache[:])  # another array over the same memory
+    assert executable._areas is areas
+    follow(executable, start())
+    assert executable._areas is not areas
+
+
 @pytest.mark.parametrize("how", ["unaligned", "strided"])
 def test_arrays_that_lie_otherwise_are_updated_too(how: str) -> None:
     memory = np.zeros(2 * 3 * 9 * 8 + 16, np.float32)
