@@ -19,11 +19,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.search_space.error_function import erf
 from tilesmith.search_space.errors import WorkloadError
 
 OperandKind = Literal["none", "channel", "full"]
-
-_erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ STEPS: dict[str, StepKind] = {
     "sigmoid": StepKind("none", (), lambda x, _: _sigmoid(x)),
     "tanh": StepKind("none", (), lambda x, _: np.tanh(x)),
     "silu": StepKind("none", (), lambda x, _: x * _sigmoid(x)),
-    "gelu": StepKind("none", (), lambda x, _: 0.5 * x * (1.0 + _erf(x / math.sqrt(2.0)))),
+    "gelu": StepKind("none", (), lambda x, _: 0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))),
     "gelu_tanh": StepKind(
         "none",
         (),

@@ -14,7 +14,6 @@ an `int`, so that printing what was read gives the same text, and keys stay what
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.epilogue import STEPS
+from tilesmith.search_space.error_function import erf
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.fusion import pointwise
 from tilesmith.search_space.ir.scalar import (
@@ -47,8 +47,6 @@ _TOKEN = re.compile(r"x\d+(?![\w.])|[A-Za-z_]\w*|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE]
 
 _EXACT = 2**53
 """Up to here every whole number is a floating one."""
-
-_erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def _converted(kind: np.dtype[Any], value: Any) -> NDArray[Any]:
@@ -102,7 +100,7 @@ _NUMPY: Mapping[str, Callable[..., Any]] = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": _quotient,
     "maximum": np.maximum, "minimum": np.minimum, "power": np.power, "negate": np.negative,
     "absolute": np.abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
-    "reciprocal": lambda x: 1.0 / x, "tanh": np.tanh, "erf": _erf, "sin": np.sin,
+    "reciprocal": lambda x: 1.0 / x, "tanh": np.tanh, "erf": erf, "sin": np.sin,
     "cos": np.cos, "sinh": np.sinh, "cosh": np.cosh, "asin": np.arcsin, "acos": np.arccos,
     "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
     "bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np.bitwise_xor,

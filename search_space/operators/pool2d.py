@@ -177,21 +177,19 @@ class Pool2d(Template):
         return outputs * vertical.kernel * horizontal.kernel
 
     def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        """A direction after the other: one numpy call for each cell of a row and of a column."""
         maximum = workload.text("kind") == "max"
-        vertical, horizontal = self.windows(workload)
         x = inputs["x"]
-        result = np.empty(self.output(workload).shape, x.dtype)
         counted = bool(workload.integer("count_include_pad"))
-        for i in range(vertical.out):
-            rows, row_count = _cells(vertical, i, counted)
-            for j in range(horizontal.out):
-                columns, column_count = _cells(horizontal, j, counted)
-                cells = x[:, :, rows][:, :, :, columns]
-                if maximum:
-                    result[:, :, i, j] = cells.max(axis=(2, 3))
-                else:
-                    result[:, :, i, j] = cells.sum(axis=(2, 3)) / (row_count * column_count)
-        return result
+        if workload.integer("global"):
+            reduced = (np.max if maximum else np.sum)(x, axis=(2, 3), keepdims=True)
+            return np.asarray(reduced if maximum else reduced / (x.shape[2] * x.shape[3]))
+        result, cells = x, np.ones(1)
+        for position, window in zip((2, 3), self.windows(workload), strict=True):
+            result = _over_windows(result, window, position, maximum)
+            cells = np.multiply.outer(cells, _counts(window, counted))
+        result = result if maximum else result / cells[0]
+        return result.astype(x.dtype, copy=False)
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """`window` reduces; `y` scales a mean and applies the epilogue (absent if neither)."""
@@ -259,10 +257,29 @@ def _tests(place: Expr, window: Window) -> tuple[Expr, ...]:
     return (*low, window.extent - 1 - place) if may_exceed(last, window.extent - 1) else low
 
 
-def _cells(window: Window, index: int, counted: bool) -> tuple[list[int], int]:
-    """Places of one window inside the image, and how many cells a mean counts."""
-    start = index * window.stride - window.before
-    places = [start + cell * window.dilation for cell in range(window.kernel)]
+def _over_windows(x: NDArray[Any], window: Window, position: int, maximum: bool) -> NDArray[Any]:
+    """The maximum or sum over each window along one axis of an image."""
+    edge: Any = 0
+    if maximum:
+        edge = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
+    elif x.dtype.kind in "iu":
+        x = x.astype(np.int64)
+    last = (window.out - 1) * window.stride + 1
+    behind = max(0, last - 1 + window.reach - window.before - window.extent)
+    widths = [(0, 0)] * x.ndim
+    widths[position] = window.before, behind
+    padded = np.moveaxis(np.pad(x, widths, constant_values=edge), position, 0)
+    combine = np.maximum if maximum else np.add
+    result = padded[: last : window.stride].copy()
+    for cell in range(1, window.kernel):
+        start = cell * window.dilation
+        combine(result, padded[start : start + last : window.stride], out=result)
+    return np.moveaxis(result, 0, position)
+
+
+def _counts(window: Window, counted: bool) -> NDArray[np.float64]:
+    """How many cells of each window a mean counts."""
+    starts = np.arange(window.out) * window.stride - window.before
+    places = starts[:, None] + np.arange(window.kernel) * window.dilation
     low, high = (-window.before, window.extent + window.after) if counted else (0, window.extent)
-    inside = [place for place in places if 0 <= place < window.extent]
-    return inside, sum(low <= place < high for place in places)
+    return np.asarray(((places >= low) & (places < high)).sum(axis=1), np.float64)

@@ -25,6 +25,9 @@ from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, 
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workload import Workload
 
+_GATHERED = 1 << 22
+"""Elements that the reference gathers at once."""
+
 
 @templates.register("sample")
 class Sample(Template):
@@ -90,14 +93,16 @@ class Sample(Template):
         images = np.arange(len(index))
         if "image" in inputs:
             images = inputs["image"] % x.shape[0]
-        output = self.output(workload)
-        y = np.empty(output.shape, x.dtype)
-        for region, image in enumerate(images):
-            products = inputs["weight"][region] * x[image][:, index[region]]
-            maximum = workload.text("kind") == "max"
-            found = products.max(axis=1) if maximum else products.sum(axis=1)
-            y[region] = found.reshape(output.shape[1:])
-        return y
+        regions, taps, samples = self._extents(workload)
+        y = np.empty((regions, x.shape[1], samples), x.dtype)
+        reduce = np.max if workload.text("kind") == "max" else np.sum
+        some = max(1, _GATHERED // max(1, x.shape[1] * taps * samples))
+        for first in range(0, regions, some):
+            part = slice(first, first + some)
+            image, pixel = images[part, None, None, None], index[part, None]
+            cells = x[image, np.arange(x.shape[1])[:, None, None], pixel]
+            y[part] = reduce(inputs["weight"][part, None] * cells, axis=2)
+        return y.reshape(self.output(workload).shape)
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """One stage `y` over r, c, p, reduced over t; rows of pixels are one axis."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
@@ -79,7 +80,7 @@ class Slice(Template):
         _, starts, sizes, steps = self._box(workload)
         result = inputs["x"]
         for position, (start, size, step) in enumerate(zip(starts, sizes, steps, strict=True)):
-            result = result.take([start + i * step for i in range(size)], axis=position)
+            result = result.take(start + step * np.arange(size), axis=position)
         return result
 
     def _spans(self, workload: Workload) -> tuple[Span, ...]:
