@@ -1,0 +1,283 @@
+"""Products with weights quantised by blocks along k: floats in and out, 4 or 8 bits a weight.
+
+c[i, j] = sum_k a[i, k] * (code[j, k] - zero[j, k / block]) * scale[j, k / block]
+
+Codes are whole numbers without a sign, `bits` each, a row of k after the other in whole blocks:
+q[j, B, byte] holds those of block B, in 4 bits the even k in the lower half (as ONNX packs them:
+MatMulNBits, and DequantizeLinear of uint4). Without zero points of their own all are
+2^(bits - 1). A last block that k fills in part only has codes of no consequence behind its end.
+
+`activations` says in what a is multiplied. "float32": as it is. "int8": each block of a row is
+quantised beforehand, unit = max |a| / 127, code = round_half_even(a * (127 / max |a|)), products
+are added up as whole numbers, and a block's sum times both scales is added in float32 (accuracy
+level 4 of ONNX Runtime's MatMulNBits).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.fusion import epilogue_stage, epilogue_tensors
+from tilesmith.search_space.ir.expression import Expr, as_expr
+from tilesmith.search_space.ir.scalar import Const, Index, Load, Scalar, Select, call, load
+from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.template import Operand, Parameter, Template, templates
+from tilesmith.search_space.workload import Workload
+
+WORD = 4
+"""Bytes of weights that a 32-bit lane multiplies in one instruction, or unpacks from."""
+
+LEVELS = 127
+"""The greatest code of an activation."""
+
+
+@templates.register("block_quantised_matmul")
+class BlockQuantisedMatmul(Template):
+    """See the module's docstring."""
+
+    operator = "block_quantised_matmul"
+    fuses_epilogues = True
+    summary = "matrix multiplication by weights of 4 or 8 bits with a scale for each block of k"
+    parameters = (
+        Parameter("m", "rows of a and c", varies=True),
+        Parameter("n", "columns of c, rows of weights"),
+        Parameter("k", "columns of a, weights of a row"),
+        Parameter("bits", "of a weight: 4 or 8", 4),
+        Parameter("block", "weights that share a scale", 32),
+        Parameter("zeros", "1 if each block has a zero point of its own", 0, minimum=0),
+        Parameter("activations", "what a is multiplied as", "float32", choices=("float32", "int8")),
+        Parameter(
+            "scales", "element type of the scales", "float32", choices=("float32", "float16")
+        ),
+    )
+    examples = (
+        "block_quantised_matmul m=1 n=37 k=64 const=q,scale",
+        "block_quantised_matmul m=3 n=16 k=40 zeros=1 const=q,scale,zero epilogue=bias,relu",
+        "block_quantised_matmul m=5 n=19 k=48 bits=8 block=16 const=q,scale epilogue=residual",
+        "block_quantised_matmul m=1 n=37 k=70 activations=int8 const=q,scale",
+        "block_quantised_matmul m=7 n=33 k=96 zeros=1 activations=int8 const=q,scale,zero",
+        "block_quantised_matmul m=2 n=5 k=32 bits=8 block=16 activations=int8 const=q,scale",
+    )
+    varying = (
+        "block_quantised_matmul m=[s] n=37 k=64 const=q,scale epilogue=bias",
+        "block_quantised_matmul m=[b*s] n=20 k=40 activations=int8 const=q,scale",
+    )
+
+    def check(self, workload: Workload) -> None:
+        bits, block, zeros = (workload.integer(name) for name in ("bits", "block", "zeros"))
+        allowed = {
+            "bits": (bits in (4, 8), "4 or 8"),
+            "block": (block % 16 == 0, "a multiple of 16"),
+            "zeros": (zeros <= 1, "0 or 1"),
+        }
+        for name, (right, what) in allowed.items():
+            if not right:
+                raise WorkloadError(
+                    f"operator '{self.operator}': {name}={workload[name]}; {what} is expected"
+                )
+        if workload.dtype != "float32":
+            raise WorkloadError(
+                f"operator '{self.operator}': dtype={workload.dtype}; float32 is expected"
+            )
+
+    @staticmethod
+    def blocks(workload: Workload) -> int:
+        """Blocks of a row of weights, the last perhaps filled in part."""
+        return -(-workload.integer("k") // workload.integer("block"))
+
+    @staticmethod
+    def block_bytes(workload: Workload) -> int:
+        """Bytes of a block's codes."""
+        return workload.integer("block") * workload.integer("bits") // 8
+
+    def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        n, k, blocks = workload.integer("n"), workload.integer("k"), self.blocks(workload)
+        zeros = [Operand("zero", (n, blocks), "uint8")] if workload.integer("zeros") else []
+        return (
+            Operand("a", (workload.extent("m"), k), workload.dtype),
+            Operand("q", (n, blocks, self.block_bytes(workload)), "uint8"),
+            Operand("scale", (n, blocks), workload.text("scales")),
+            *zeros,
+        )
+
+    def output(self, workload: Workload) -> Operand:
+        shape = (workload.extent("m"), workload.integer("n"))
+        return Operand("c", shape, workload.dtype, "output")
+
+    def flops(self, workload: Workload) -> int:
+        m, n, k = (workload.integer(name) for name in "mnk")
+        return 2 * m * n * k
+
+    def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        k, bits, block = (workload.integer(name) for name in ("k", "bits", "block"))
+        q, scale = inputs["q"], inputs["scale"].astype(np.float32)
+        zero = inputs["zero"] if workload.integer("zeros") else np.full(q.shape[:2], 1 << bits - 1)
+        rows = np.zeros((len(inputs["a"]), q.shape[1], block), np.float32)
+        rows.reshape(len(rows), -1)[:, :k] = inputs["a"]
+        unit = np.ones((*rows.shape[:2], 1), np.float32)
+        if workload.text("activations") == "int8":
+            rows, unit = _quantised(rows)
+        result = np.zeros((len(rows), len(q)), np.float32)
+        for b in range(q.shape[1]):
+            codes = q[:, b] if bits == 8 else np.stack([q[:, b] & 15, q[:, b] >> 4], axis=-1)
+            weights = codes.reshape(len(q), block).astype(np.float32) - zero[:, b, None]
+            result += rows[:, b] @ weights.T.astype(np.float32) * unit[:, b] * scale[:, b]
+        return result
+
+    # -- stages -------------------------------------------------------------------------------
+    def compute(self, workload: Workload, products: str = "") -> ComputeDefinition:
+        """Blocks of activations x (with "int8": the greatest of each, top, their codes u and sums
+        of codes, part), words of weights w, their products s summed over a block, c; then `out`
+        where there is an epilogue.
+
+        Args:
+            products: "dot": products of bytes side by side in a 32-bit lane, for instructions that
+                add them up; else words are unpacked, each product in a lane of its own.
+        """
+        parts = _Parts(workload)
+        if workload.text("activations") == "int8":
+            stages = (*parts.quantised(products == "dot"), *parts.whole(products == "dot"))
+        else:
+            stages = (parts.activations(), parts.words(), *parts.floats())
+        tensors = tuple(
+            Tensor(o.name, o.extents, o.dtype, workload.is_constant(o.name))
+            for o in self.inputs(workload)
+        )
+        return ComputeDefinition(
+            self.operator,
+            (*tensors, *epilogue_tensors(self, workload)),
+            (*stages, *epilogue_stage(self, workload, stages[-1])),
+        )
+
+
+def _quantised(blocks: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Activations in blocks along the last axis: their codes of 8 bits, and the unit of each."""
+    top = np.abs(blocks).max(axis=-1, keepdims=True)
+    with np.errstate(all="ignore"):
+        inverse = np.where(top > 0, np.float32(LEVELS) / top, np.float32(0))
+        codes = np.clip(np.nan_to_num(np.rint(blocks * inverse)), -128, 127)
+    return codes, top / np.float32(LEVELS)
+
+
+class _Parts:
+    """Stages of one workload. Axes: row i, column j, block B, word g of a block's codes; half h of
+    a byte and byte p of a word, or part s of a word."""
+
+    def __init__(self, workload: Workload) -> None:
+        template = BlockQuantisedMatmul
+        self.workload = workload
+        self.k, self.bits, self.block = (workload.integer(n) for n in ("k", "bits", "block"))
+        self.halves = 8 // self.bits
+        self.i, self.j = axis("i", workload.extent("m")), axis("j", workload.integer("n"))
+        self.b = axis("B", template.blocks(workload))
+        self.g = axis("g", template.block_bytes(workload) // WORD)
+        self.t = axis("t", self.block)
+        self.h, self.p = axis("h", self.halves), axis("p", WORD)
+        self.s = axis("s", WORD * self.halves)
+
+    def _at(self, name: str, *axes: Axis) -> Load:
+        return Load(name, tuple(found.var for found in axes))
+
+    def activations(self) -> Stage:
+        """x[i, B, t]: blocks of a row, zero behind its end."""
+        place = self.b.var * self.block + self.t.var
+        value: Scalar = load("a", self.i.var, place)
+        if self.k % self.block:
+            value = Select((as_expr(self.k) - 1 - place,), value, Const(0.0))
+        return Stage("x", (self.i, self.b, self.t), value)
+
+    def words(self) -> Stage:
+        """w[j, B, g]: four bytes as one number."""
+        value: Scalar | None = None
+        for byte in range(WORD):
+            place = self.g.var * WORD + byte
+            part: Scalar = call("to_int32", load("q", self.j.var, self.b.var, place))
+            part = call("shift_left", part, 8.0 * byte) if byte else part
+            value = part if value is None else call("bit_or", value, part)
+        assert value is not None
+        return Stage("w", (self.j, self.b, self.g), value, dtype="int32")
+
+    def _code(self, word: Load, part: Expr, dtype: str) -> Scalar:
+        """The code at a place of a byte or word, as a number of its type."""
+        if self.bits == 8 and dtype == "uint8":
+            return word
+        shift = call(f"to_{dtype}", Index(part * self.bits))
+        return call("bit_and", call("shift_right", word, shift), float((1 << self.bits) - 1))
+
+    def _zero(self) -> Scalar:
+        """The zero point of a block, an int32."""
+        if self.workload.integer("zeros"):
+            return call("to_int32", self._at("zero", self.j, self.b))
+        return call("to_int32", float(1 << self.bits - 1))
+
+    def floats(self) -> tuple[Stage, ...]:
+        """s[i, j, B] = sum of x times codes less their zero point; c the sum of those scaled."""
+        word = self._at("w", self.j, self.b, self.g)
+        code = call("to_int32", self._code(word, self.s.var, "int32"))
+        value = call("to_float32", call("subtract", code, self._zero()))
+        place = self.g.var * (WORD * self.halves) + self.s.var
+        product = call("multiply", load("x", self.i.var, self.b.var, place), value)
+        total = call("multiply", self._at("s", self.i, self.j, self.b), self._scale())
+        return (
+            Stage("s", (self.i, self.j, self.b), product, (self.g, self.s), "sum"),
+            Stage("c", (self.i, self.j), total, (self.b,), "sum"),
+        )
+
+    def _scale(self) -> Scalar:
+        found = self._at("scale", self.j, self.b)
+        return found if self.workload.text("scales") == "float32" else call("to_float32", found)
+
+    def quantised(self, bytewise: bool) -> tuple[Stage, ...]:
+        """top, inverse, unit[i, B]; u[i, B, ...], in the order in which words hold the weights
+        that these are multiplied by; part[i, B]."""
+        row = (self.i, self.b)
+        top = self._at("top", *row)
+        inverse = call("where", call("greater", top, 0.0), call("divide", float(LEVELS), top), 0.0)
+        inner = (self.g, self.h, self.p) if bytewise else (self.g, self.s)
+        place = self.g.var * (WORD * self.halves)
+        place += self.p.var * self.halves + self.h.var if bytewise else self.s.var
+        scaled = call(
+            "multiply", load("x", self.i.var, self.b.var, place), self._at("inverse", *row)
+        )
+        code = call("to_int8", call("round", scaled))
+        size = call("absolute", self._at("x", *row, self.t))
+        each = call("to_int32", self._at("u", *row, *inner))
+        return (
+            self.activations(),
+            Stage("top", row, size, (self.t,), "max"),
+            Stage("inverse", row, inverse),
+            Stage("unit", row, call("divide", top, float(LEVELS))),
+            Stage("u", (*row, *inner), code, dtype="int8"),
+            Stage("part", row, each, inner, "sum", dtype="int32"),
+        )
+
+    def whole(self, bytewise: bool) -> tuple[Stage, ...]:
+        """w; s[i, j, B] = sum of codes times codes; c the sum of those, less what the zero points
+        add, times both scales."""
+        row = (self.i, self.b)
+        inner: tuple[Axis, ...]
+        if bytewise:
+            byte = load("q", self.j.var, self.b.var, self.g.var * WORD + self.p.var)
+            words = Stage("w", (self.j, self.b, self.g, self.p), byte, dtype="uint8")
+            word, inner = self._at("w", self.j, self.b, self.g, self.p), (self.g, self.h, self.p)
+            code = self._code(word, self.h.var, "uint8")
+        else:
+            words, inner = self.words(), (self.g, self.s)
+            code = self._code(self._at("w", self.j, self.b, self.g), self.s.var, "int32")
+        product = call(
+            "multiply", call("to_int32", code), call("to_int32", self._at("u", *row, *inner))
+        )
+        excess = call("multiply", self._zero(), self._at("part", *row))
+        exact = call("subtract", self._at("s", self.i, self.j, self.b), excess)
+        scaled = call("multiply", call("to_float32", exact), self._at("unit", *row))
+        total = call("multiply", scaled, self._scale())
+        return (
+            words,
+            Stage("s", (self.i, self.j, self.b), product, inner, "sum", dtype="int32"),
+            Stage("c", (self.i, self.j), total, (self.b,), "sum"),
+        )
