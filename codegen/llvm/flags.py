@@ -139,10 +139,27 @@ def converted(builder: Builder, value: Value, dtype: str) -> Value:
 def _cut(builder: Builder, value: Value, before: FloatType, after: IntType) -> Value:
     """Towards zero, to the nearest there is."""
     kind = like(value.type, after)
+    if after.width < 32:
+        return _cut_short(builder, value, after)
     width = f"v{kind.count}" if isinstance(kind, VectorType) else ""
     word = "fptoui" if after.sign == "unsigned" else "fptosi"
     name = f"llvm.{word}.sat.{width}{suffix(after)}.{width}{suffix(before)}"
     return builder.call(builder.module.declare(name, kind, [value.type]), [value])
+
+
+def _cut_short(builder: Builder, value: Value, after: IntType) -> Value:
+    """The same to whole numbers that floating ones hold all of: cut to their range first. LLVM
+    takes vectors apart for its own conversions to bytes."""
+    unsigned = after.sign == "unsigned"
+    least = 0 if unsigned else -(1 << (after.width - 1))
+    most = least + (1 << after.width) - 1
+    zero, low, high = (literal(value.type, number) for number in (0, least, most))
+    if not unsigned:
+        value = builder.select(builder.fcmp_ordered("==", value, value), value, zero)
+    value = builder.select(builder.fcmp_ordered(">", value, low), value, low)  # else: not a number
+    value = builder.select(builder.fcmp_ordered("<", value, high), value, high)
+    whole_number = builder.convert("fptosi", value, like(value.type, INT32))
+    return builder.convert("trunc", whole_number, like(value.type, after))
 
 
 def ordinal(builder: Builder, value: Value) -> Value:

@@ -202,3 +202,22 @@ def test_powers_by_a_number(number: float, width: str) -> None:
 def test_products_with_a_number(number: float, width: str) -> None:
     found = compiled(call("multiply", X, number), {"x": SPECIAL}, width)
     np.testing.assert_array_equal(found, exact(lambda x: x * number, SPECIAL))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+def test_conversions_to_short_whole_numbers(dtype: str, width: str) -> None:
+    """Cut towards zero, to the nearest there is; not-a-number becomes 0."""
+    ends = np.iinfo(dtype)
+    near = np.array([ends.min, ends.max], np.float32)[:, None] + np.linspace(-2, 2, 17)
+    x = np.concatenate([SPECIAL, near.ravel().astype(np.float32)])
+    with np.errstate(all="ignore"):
+        expected = np.clip(np.trunc(np.nan_to_num(x, nan=0.0)), ends.min, ends.max).astype(dtype)
+    i = axis("i", len(x))
+    stage = Stage("y", (i,), call(f"to_{dtype}", X), dtype=dtype)
+    schedule = Schedule(ComputeDefinition("cut", (Tensor("x", (len(x),)),), (stage,)))
+    if width == "scalar":
+        found = native(schedule, {"x": x})
+    else:
+        target = _target(width)
+        found = native(vectorized(schedule, vector_width(target)), {"x": x}, target)
+    np.testing.assert_array_equal(found, expected)
