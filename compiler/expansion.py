@@ -207,6 +207,10 @@ class Expansion:
             )
         return shape
 
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """A tensor's shape, None where only running the model tells it."""
+        return self._info(name).shape
+
     def rank(self, name: str) -> int:
         return len(self.dims(name))
 

@@ -15,7 +15,10 @@
     GatherBlockQuantized(data, indices, scales, zero_points?)
         rows of such a table, `quantize_axis` being its last axis
 
-Packed weights are unpacked when a model is read. Source: ONNX Runtime, docs/ContribOperators.md.
+Packed weights of MatMulNBits of 4 or 8 bits stay packed, and activations are multiplied as int8
+where accuracy_level is 4, else as float32 (`search_space/operators/block_quantised_matmul.py`);
+others, and those whose rows `g_idx` orders anew, are unpacked when a model is read. Source: ONNX
+Runtime, docs/ContribOperators.md.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.compiler.block_quantised import OPERATOR
 from tilesmith.compiler.expansion import Expansion, operator
+from tilesmith.search_space.workload import shape_text
 
 
 def activated(e: Expansion, x: str, name: str, numbers: tuple[float, ...]) -> str:
@@ -129,16 +134,48 @@ def matmul_nbits(e: Expansion) -> str:
     if int(e.attribute("weight_prepacked")):
         raise e.wrong("attribute 'weight_prepacked' is not 0; only weights as ONNX packs them are")
     blocks = -(-rows // size)
-    codes = _unpacked(e, e.constant_input(1).reshape(columns, blocks, -1))[..., :size]
     scales = e.constant_input(2).reshape(columns, blocks)
     zeros = _zero_points(e, (columns, blocks))
     group = np.arange(blocks * size) // size
-    if e.input(4):
+    regular = not e.input(4) or np.array_equal(e.constant_input(4)[:rows], group[:rows])
+    given = e.shape(e.input(0))
+    if given is not None and given[-1:] != (rows,):
+        raise e.wrong(f"attribute 'K' is {rows}, and its input is {shape_text(given)}")
+    if regular and given is not None and _by_blocks(e, zeros):
+        return e.add(_block_quantised(e, scales, zeros), e.input(5))
+    if not regular:
         group[:rows] = e.constant_input(4)[:rows]
+    codes = _unpacked(e, e.constant_input(1).reshape(columns, blocks, -1))[..., :size]
     flat = codes.reshape(columns, -1).astype(np.float32)
     wide = (flat - zeros[:, group]) * scales.astype(np.float32)[:, group]
     weight = np.ascontiguousarray(wide[:, :rows].T).astype(scales.dtype)
     return e.add(e.apply("MatMul", e.input(0), e.constant(weight)), e.input(5))
+
+
+def _by_blocks(e: Expansion, zeros: NDArray[Any]) -> bool:
+    """Whether kernels take the weights as they are packed."""
+    bits, size = int(e.attribute("bits")), e.count("block_size")
+    whole = np.array_equal(zeros, np.clip(np.rint(zeros), 0, 255))
+    return bits in (4, 8) and size % 16 == 0 and whole and e.constant_input(1).dtype == np.uint8
+
+
+def _block_quantised(e: Expansion, scales: NDArray[Any], zeros: NDArray[Any]) -> str:
+    """The product with weights that stay packed, activations in float32, or in 8 bits where the
+    model allows it (accuracy_level 4)."""
+    bits, columns = int(e.attribute("bits")), e.count("N")
+    q = e.constant_input(1).reshape(*scales.shape, -1)
+    given = [e.constant(q), e.constant(scales, "float32")]
+    if not np.all(zeros == 1 << bits - 1):
+        given.append(e.constant(zeros.astype(np.uint8)))
+    stated: dict[str, Any] = {
+        "n": columns,
+        "k": e.count("K"),
+        "bits": bits,
+        "block": e.count("block_size"),
+    }
+    stated["activations"] = "int8" if int(e.attribute("accuracy_level")) == 4 else "float32"
+    a = e.cast(e.input(0), "float32")
+    return e.cast(e.newest(OPERATOR, a, *given, **stated), e.dtype(e.input(0)))
 
 
 @operator(

@@ -30,6 +30,7 @@ from tilesmith.compiler.host.normalisations import (
 )
 from tilesmith.compiler.host.padding import pad
 from tilesmith.compiler.host.quantisation import dequantize_linear, quantize_linear
+from tilesmith.compiler.host.quantised_products import block_quantised_matmul
 from tilesmith.compiler.host.reductions import (
     reduce_log_sum,
     reduce_log_sum_exp,
@@ -54,6 +55,7 @@ OPERATORS: dict[str, Operator] = {
     "AffineGrid": affine_grid,
     "AveragePool": average_pool,
     "BatchNormalization": batch_normalization,
+    "BlockQuantisedMatMul": block_quantised_matmul,
     "Col2Im": col2im,
     "Conv": conv,
     "ConvTranspose": conv_transpose,

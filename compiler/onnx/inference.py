@@ -16,6 +16,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
+from tilesmith.compiler.block_quantised import OPERATOR as BLOCK_QUANTISED
+from tilesmith.compiler.block_quantised import result_info
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Node, Subgraph, TensorInfo
 from tilesmith.compiler.host.nodes import HostFunction, foldable, node_proto
 from tilesmith.compiler.onnx.arrays import one_line
@@ -103,6 +105,8 @@ def infer_outputs(
     if node.domain == INTERNAL_DOMAIN and node.operator in STEPS:
         return {node.writes[0]: replace(tensors[node.inputs[0]], name=node.writes[0])}
     own = node.domain == INTERNAL_DOMAIN
+    if own and node.operator == BLOCK_QUANTISED:
+        return {node.writes[0]: result_info(node, tensors[node.inputs[0]])}
     domain, opsets = ("", {"": onnx.defs.onnx_opset_version()}) if own else (node.domain, opsets)
     version = opsets.get(domain, 1)
     if not domain:

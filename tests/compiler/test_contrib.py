@@ -94,6 +94,30 @@ def test_inverses_on_the_host() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rows", "bits", "size", "zeros"),
+    [(96, 4, 32, False), (80, 4, 16, True), (200, 4, 128, True), (96, 8, 32, False)],
+)
+@pytest.mark.parametrize("length", [1, 5])
+def test_products_by_packed_weights_of_activations_in_eight_bits(
+    length: int, rows: int, bits: int, size: int, zeros: bool
+) -> None:
+    """onnxruntime rounds units and codes at other places: a code may be off by one."""
+    rng, columns, blocks = np.random.default_rng(bits), 37, -(-rows // size)
+    packed = rng.integers(0, 256, columns * -(-blocks * bits // 8)).astype(np.uint8)
+    inputs: dict[str, Any] = {
+        "a": random(2, length, rows),
+        "b": rng.integers(0, 256, (columns, blocks, size * bits // 8)).astype(np.uint8),
+        "s": (rng.random((columns, blocks)) / 2**bits).astype(np.float32),
+        "z": packed if zeros else None,
+    }
+    names = [name for name in ("b", "s", "z") if inputs[name] is not None]
+    stated = {"K": rows, "N": columns, "bits": bits, "block_size": size, "accuracy_level": 4}
+    made = check_node("MatMulNBits", inputs, constants=names, tolerance=2e-3, **stated)
+    found = [str(getattr(step, "workload", "")) for step in made.recipe.steps]
+    assert any("activations=int8" in text for text in found), found
+
+
+@pytest.mark.parametrize(
     ("bits", "zeros"),
     [(2, "packed"), (4, "none"), (4, "packed"), (4, "numbers"), (8, "none"), (8, "packed")],
 )

@@ -1,0 +1,22 @@
+"""BlockQuantisedMatMul -> `block_quantised_matmul`: leading axes fold into rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tilesmith.compiler.block_quantised import OPERATOR, parameters
+from tilesmith.compiler.graph import Node
+from tilesmith.compiler.lower import is_computable, make_kernel, rules
+from tilesmith.compiler.rewrite import Rewriter
+
+
+@rules.register(OPERATOR)
+def lower_block_quantised(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
+    info = rewriter.info(node.inputs[0])
+    if not is_computable(info):
+        return None
+    stated = parameters(node, math.prod(info.dims[:-1]))
+    names = ("", "q", "scale", "zero")
+    kernel = "block_quantised_matmul"
+    return [make_kernel(rewriter, kernel, stated, node.inputs, node, names=names)]
