@@ -67,6 +67,11 @@ def size_of(name: str) -> int:
     return int(to_numpy(name).itemsize)
 
 
+def computed_in(name: str) -> str:
+    """The element type of what is computed from elements of a type: float32 of floating ones."""
+    return "float32" if is_floating(name) else name
+
+
 def is_floating(name: str) -> bool:
     """Whether the elements are floating-point numbers, which numpy does not know of bfloat16."""
     return name.startswith(("float", "bfloat"))

@@ -7,6 +7,12 @@ scalar expression that is compiled and, in numpy, the reference that it is check
 
 Operand shapes: `bias` and `scale` have one element for each channel of the output (its channel axis
 is the template's to say); `residual` and `multiply` have the output's shape and layout.
+
+Requantisation is an epilogue too: integer products are sums in int32, to which `correction` adds a
+number for each channel; `rescale` makes them float32; `quantise_*` makes bytes of a floating value,
+by a pair of numbers (1/scale, zero point). All those numbers are operands, so that layers that
+differ in nothing else are one workload. What a value's element type is after each step is a
+function of the epilogue (`dtypes`).
 """
 
 from __future__ import annotations
@@ -19,10 +25,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.search_space.dtypes import is_floating
 from tilesmith.search_space.error_function import erf
 from tilesmith.search_space.errors import WorkloadError
 
-OperandKind = Literal["none", "channel", "full"]
+OperandKind = Literal["none", "channel", "full", "pair"]
 
 
 @dataclass(frozen=True)
@@ -30,14 +37,30 @@ class StepKind:
     """What a step name means.
 
     Attributes:
-        operand: the tensor it takes beside the running value.
+        operand: the tensor it takes beside the running value; a "pair" is two numbers.
         arguments: default values of its numbers.
         formula: reference in numpy: (value, operand or None, *numbers) -> value.
+        dtype: of the operand; "" means the running value's.
+        takes: what the running value must be: "int32", "float" (any), or "" for either.
+        gives: dtype of the value after it; "" means as before.
     """
 
     operand: OperandKind
     arguments: tuple[float, ...]
     formula: Callable[..., Any]
+    dtype: str = ""
+    takes: Literal["", "int32", "float"] = ""
+    gives: str = ""
+
+
+def _quantised(dtype: type[np.integer[Any]]) -> Callable[..., Any]:
+    """saturate(round to even(x p[0]) + p[1]); what is not a number becomes 0."""
+
+    def formula(x: Any, p: Any) -> Any:
+        numbers = np.nan_to_num(np.rint(x * p[0]) + p[1], nan=0.0)
+        return np.clip(numbers, np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype)
+
+    return formula
 
 
 def _sigmoid(x: Any) -> Any:
@@ -67,7 +90,17 @@ STEPS: dict[str, StepKind] = {
     ),
     "exp": StepKind("none", (), lambda x, _: np.exp(x)),
     "sqrt": StepKind("none", (), lambda x, _: np.sqrt(x)),
+    "correction": StepKind("channel", (), lambda x, c: x + c, "int32", "int32"),
+    "rescale": StepKind(
+        "channel", (), lambda x, s: x.astype(s.dtype) * s, "float32", "int32", "float32"
+    ),
+    "residual_uint8": StepKind("full", (), lambda x, r: x + r.astype(x.dtype), "uint8", "float"),
+    "quantise_uint8": StepKind("pair", (), _quantised(np.uint8), "float32", "float", "uint8"),
+    "quantise_int8": StepKind("pair", (), _quantised(np.int8), "float32", "float", "int8"),
 }
+
+_LAST = frozenset(kind.gives for kind in STEPS.values()) - {"", "float32"}
+"""Element types that no step takes."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +144,37 @@ class EpilogueStep:
 def operand_name(step: EpilogueStep, position: int) -> str | None:
     """The operand a step at `position` of its epilogue reads (`bias0`), or None."""
     return None if step.kind.operand == "none" else f"{step.name}{position}"
+
+
+def dtypes(start: str, epilogue: tuple[EpilogueStep, ...]) -> tuple[str, ...]:
+    """Element types of the running value: before each step, and after the last one.
+
+    A floating value is named by what it is stored in, whatever it is computed in.
+
+    Args:
+        start: of the operator's result without epilogue.
+
+    Raises:
+        WorkloadError: a step takes no value of that type.
+    """
+    found = [start]
+    for step in epilogue:
+        before, kind = found[-1], step.kind
+        wanted = {"int32": before == "int32", "float": is_floating(before), "": True}[kind.takes]
+        if not wanted or (before in _LAST and len(found) > 1):
+            raise WorkloadError(
+                f"epilogue step '{step}' takes {_TAKES[kind.takes]}, not the {before} that stands "
+                f"before it in '{','.join(map(str, epilogue))}'"
+            )
+        found.append(kind.gives or before)
+    return tuple(found)
+
+
+_TAKES = {
+    "int32": "sums of integer products (int32)",
+    "float": "floating values (integer products need 'rescale' first)",
+    "": "what is not quantised yet",
+}
 
 
 def reference(

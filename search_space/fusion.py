@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tilesmith.search_space.epilogue import operand_name
+from tilesmith.search_space.dtypes import computed_in
+from tilesmith.search_space.epilogue import OperandKind, operand_name
 from tilesmith.search_space.ir.expression import Expr, ExprLike
-from tilesmith.search_space.ir.scalar import Load, Scalar, call
+from tilesmith.search_space.ir.scalar import Load, Scalar, call, load
 from tilesmith.search_space.scheduling.compute import Stage, Tensor
 from tilesmith.search_space.template import Template
 from tilesmith.search_space.workload import Workload
@@ -21,6 +22,11 @@ def _gelu_tanh(x: Scalar) -> Scalar:
     cubic = call("multiply", call("multiply", x, x), call("multiply", x, 0.044715))
     inner = call("multiply", call("add", x, cubic), math.sqrt(2 / math.pi))
     return call("multiply", call("multiply", x, 0.5), call("add", call("tanh", inner), 1.0))
+
+
+def _steps(x: Scalar, per_unit: Scalar, zero: Scalar) -> Scalar:
+    """A number as a quantised one before it is cut to its type."""
+    return call("add", call("round", call("multiply", x, per_unit)), zero)
 
 
 def _clip(x: Scalar, low: float, high: float) -> Scalar:
@@ -55,6 +61,11 @@ _POINTWISE: dict[str, Callable[..., Scalar]] = {
     "gelu_tanh": _gelu_tanh,
     "exp": lambda x: call("exp", x),
     "sqrt": lambda x: call("sqrt", x),
+    "correction": lambda x, c: call("add", x, c),
+    "rescale": lambda x, s: call("multiply", call("to_float32", x), s),
+    "residual_uint8": lambda x, r: call("add", x, call("to_float32", r)),
+    "quantise_uint8": lambda x, s, z: call("to_uint8", _steps(x, s, z)),
+    "quantise_int8": lambda x, s, z: call("to_int8", _steps(x, s, z)),
 }
 
 
@@ -104,10 +115,18 @@ def epilogue_value(
         name = operand_name(step, position)
         operands: tuple[Scalar | float, ...] = ()
         if name is not None:
-            own = (channel,) if step.kind.operand == "channel" else indices
-            operands = (Load(name, own),)
+            operands = _elements(name, step.kind.operand, channel, indices)
         value = _POINTWISE[step.name](value, *operands, *step.arguments)
     return value
+
+
+def _elements(
+    name: str, kind: OperandKind, channel: Expr, indices: tuple[Expr, ...]
+) -> tuple[Load, ...]:
+    """What a step reads of its operand for one element of the output."""
+    if kind == "pair":
+        return load(name, 0), load(name, 1)
+    return (Load(name, (channel,) if kind == "channel" else indices),)
 
 
 def epilogue_stage(
@@ -126,4 +145,9 @@ def epilogue_stage(
         return ()
     element = Load(producer.name, tuple(a.var for a in producer.axes))
     value = epilogue_value(template, workload, element.indices, element, channel)
-    return (Stage(name, producer.axes, value),)
+    return (Stage(name, producer.axes, value, dtype=epilogue_dtype(template, workload)),)
+
+
+def epilogue_dtype(template: Template, workload: Workload) -> str:
+    """Element type of what the epilogue computes: floating values are float32."""
+    return computed_in(template.result_dtype(workload))

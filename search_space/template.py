@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from numpy.typing import NDArray
 
-from tilesmith.search_space.epilogue import operand_name
+from tilesmith.search_space.epilogue import dtypes, operand_name
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.ir.expression import ExprLike
 from tilesmith.search_space.parameter import Parameter
@@ -85,7 +85,15 @@ class Template(ABC):
 
     @abstractmethod
     def output(self, workload: Workload) -> Operand:
-        """The output; epilogues do not change its shape."""
+        """The output; epilogues do not change its shape, but its element type (`result_dtype`)."""
+
+    def unfused_dtype(self, workload: Workload) -> str:
+        """Element type of the result before the epilogue."""
+        return workload.dtype
+
+    def result_dtype(self, workload: Workload) -> str:
+        """Element type of the result after the epilogue."""
+        return dtypes(self.unfused_dtype(workload), workload.epilogue)[-1]
 
     def channel_axis(self, workload: Workload) -> int:
         """The axis of the output that `bias` and `scale` run along (the last by default)."""
@@ -93,15 +101,19 @@ class Template(ABC):
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
         """Inputs followed by the epilogue's operands."""
-        output = self.output(workload)
+        extents = self.output(workload).extents
         found = list(self.inputs(workload))
+        running = dtypes(self.unfused_dtype(workload), workload.epilogue)
         for position, step in enumerate(workload.epilogue):
-            name = operand_name(step, position)
+            name, kind = operand_name(step, position), step.kind
             if name is not None:
-                channel = step.kind.operand == "channel"
-                extents = output.extents
-                shape = (extents[self.channel_axis(workload)],) if channel else extents
-                found.append(Operand(name, shape, workload.dtype, "epilogue"))
+                shape = extents
+                if kind.operand == "channel":
+                    shape = (extents[self.channel_axis(workload)],)
+                elif kind.operand == "pair":
+                    shape = (2,)
+                dtype = kind.dtype or running[position]
+                found.append(Operand(name, shape, dtype, "epilogue"))
         return tuple(found)
 
     def index_extents(self, workload: Workload) -> Mapping[str, tuple[int, ...]]:

@@ -45,6 +45,9 @@ class Signature(Protocol):
     def check(self, workload: Workload) -> None:
         """Raise `WorkloadError` for parameters that contradict each other."""
 
+    def result_dtype(self, workload: Workload) -> str:
+        """Element type of the result; `WorkloadError` where the epilogue's steps do not fit."""
+
 
 operators: Registry[Any] = Registry("operator", "tilesmith.search_space.operators", WorkloadError)
 """Classes of templates by operator. `template.templates` is the same; templates speak of workloads,
@@ -114,6 +117,7 @@ class Workload:
                 f"operator '{operator}' fuses no epilogue; '{workload.epilogue[0]}' needs a "
                 "workload of its own"
             )
+        signature.result_dtype(workload)
         if not workload.sizes:
             signature.check(workload)
         return workload

@@ -139,14 +139,14 @@ class Geometry:
         """Kernel positions."""
         return self.kernel[0] * self.kernel[1]
 
-    def padding_stage(self, height: int, width: int) -> Stage:
+    def padding_stage(self, height: int, width: int, dtype: str = "float32") -> Stage:
         """`padded`: the input in a frame of zeros, `height` x `width` from its top left corner."""
         n, c = axis("pn", self.batch), axis("pc", self.channels)
         y, x = axis("py", height), axis("px", width)
         row, column = y.var - self.pads[0], x.var - self.pads[1]
         inside = (row, column, self.height - 1 - row, self.width - 1 - column)
         value = Select(inside, load("data", n.var, c.var, row, column), Const(0.0))
-        return Stage("padded", (n, c, y, x), value)
+        return Stage("padded", (n, c, y, x), value, dtype=dtype)
 
 
 def layout_names(lanes: int) -> tuple[str, str]:

@@ -8,9 +8,11 @@ out[n, o, y, x]    = epilogue(conv)                         (if there is an epil
 from __future__ import annotations
 
 from tilesmith.search_space.convolution.geometry import Geometry
+from tilesmith.search_space.dtypes import computed_in
 from tilesmith.search_space.fusion import epilogue_stage, epilogue_tensors
+from tilesmith.search_space.integer_products import product_stage, weight_dtype
 from tilesmith.search_space.ir.expression import Expr
-from tilesmith.search_space.ir.scalar import call, load
+from tilesmith.search_space.ir.scalar import load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.template import Template
 from tilesmith.search_space.workload import Workload
@@ -35,22 +37,19 @@ def direct(
     c, r, s = axis("c", g.channels), axis("r", g.kernel[0]), axis("s", g.kernel[1])
     stages = leading
     if any(g.pads):
-        stages = (*stages, g.padding_stage(g.padded_height, g.padded_width))
+        stages = (*stages, _frame(workload, g))
     source = stages[-1].name if stages else "data"
     row = y.var * g.stride[0] + r.var * g.dilation[0]
     column = x.var * g.stride[1] + s.var * g.dilation[1]
     group = () if g.groups == 1 else (_group(g, n.var),)
-    product = call(
-        "multiply",
-        load(source, n.var, c.var, row, column),
-        load("weight", *group, o.var, c.var, r.var, s.var),
-    )
-    conv = Stage("conv", (n, o, y, x), product, (c, r, s), "sum")
+    pixel = load(source, n.var, c.var, row, column)
+    tap = load("weight", *group, o.var, c.var, r.var, s.var)
+    conv = product_stage(workload, "conv", (n, o, y, x), pixel, tap, (c, r, s))
     lead = () if g.groups == 1 else (g.groups,)
     weight = Tensor(
         "weight",
         (*lead, g.out_channels, g.channels, *g.kernel),
-        workload.dtype,
+        weight_dtype(workload),
         workload.is_constant("weight"),
     )
     data = data or Tensor("data", (g.batch, g.channels, g.height, g.width), workload.dtype)
@@ -58,6 +57,11 @@ def direct(
     channel = o.var if g.groups == 1 else _group(g, n.var) * g.out_channels + o.var
     out = epilogue_stage(template, workload, conv, channel=channel)
     return ComputeDefinition("conv2d", (data, weight, *extra), (*stages, conv, *out))
+
+
+def _frame(workload: Workload, g: Geometry) -> Stage:
+    """The input in its frame of zeros."""
+    return g.padding_stage(g.padded_height, g.padded_width, computed_in(workload.dtype))
 
 
 def _group(g: Geometry, n: Expr) -> Expr:
@@ -82,13 +86,16 @@ def depthwise(template: Template, workload: Workload, g: Geometry) -> ComputeDef
     row = y.var * g.stride[0] + r.var * g.dilation[0]
     column = x.var * g.stride[1] + s.var * g.dilation[1]
     pixel = load("padded" if padded else "data", n.var, c.var, row, column)
-    product = call("multiply", pixel, load("weight", c.var, 0, r.var, s.var))
-    conv = Stage("conv", (n, c, y, x), product, (r, s), "sum")
-    frame = (g.padding_stage(g.padded_height, g.padded_width),) if padded else ()
+    tap = load("weight", c.var, 0, r.var, s.var)
+    conv = product_stage(workload, "conv", (n, c, y, x), pixel, tap, (r, s))
+    frame = (_frame(workload, g),) if padded else ()
     tensors = (
         Tensor("data", (g.batch, g.channels, g.height, g.width), workload.dtype),
         Tensor(
-            "weight", (g.channels, 1, *g.kernel), workload.dtype, workload.is_constant("weight")
+            "weight",
+            (g.channels, 1, *g.kernel),
+            weight_dtype(workload),
+            workload.is_constant("weight"),
         ),
         *epilogue_tensors(template, workload),
     )

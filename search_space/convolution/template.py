@@ -9,6 +9,12 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.convolution.reference import convolve
+from tilesmith.search_space.integer_products import (
+    check_weights,
+    sum_dtype,
+    weight_dtype,
+    widened,
+)
 from tilesmith.search_space.template import Operand, Parameter, Template
 from tilesmith.search_space.workload import Workload
 
@@ -25,6 +31,7 @@ KERNEL = (
     Parameter("pad", "zeros around, as 1, 0x1 or TOPxLEFTxBOTTOMxRIGHT", "0"),
     Parameter("dilation", "distance of taps, as 1 or 2x1", "1"),
 )
+"""Beside `integer_products.WEIGHTS`, the last parameter of every convolution."""
 
 
 class Convolution(Template):
@@ -33,19 +40,27 @@ class Convolution(Template):
     fuses_epilogues = True
 
     def check(self, workload: Workload) -> None:
+        check_weights(workload)
         Geometry.of(workload)
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
         g = Geometry.of(workload)
         return (
             Operand("data", (g.batch, g.channels, g.height, g.width), workload.dtype),
-            Operand("weight", (g.out_channels, g.channels // g.groups, *g.kernel), workload.dtype),
+            Operand(
+                "weight",
+                (g.out_channels, g.channels // g.groups, *g.kernel),
+                weight_dtype(workload),
+            ),
         )
 
     def output(self, workload: Workload) -> Operand:
         g = Geometry.of(workload)
         shape = (g.batch, g.out_channels, g.out_height, g.out_width)
-        return Operand("out", shape, workload.dtype, "output")
+        return Operand("out", shape, self.result_dtype(workload), "output")
+
+    def unfused_dtype(self, workload: Workload) -> str:
+        return sum_dtype(workload)
 
     def channel_axis(self, workload: Workload) -> int:
         return 1
@@ -54,4 +69,5 @@ class Convolution(Template):
         return Geometry.of(workload).flops()
 
     def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-        return convolve(Geometry.of(workload), inputs["data"], inputs["weight"])
+        data, weight = (widened(inputs[name], workload) for name in ("data", "weight"))
+        return convolve(Geometry.of(workload), data, weight)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.convolution.stages import direct
 from tilesmith.search_space.convolution.template import IMAGE, KERNEL, Convolution
+from tilesmith.search_space.integer_products import WEIGHTS
 from tilesmith.search_space.scheduling.compute import ComputeDefinition
 from tilesmith.search_space.template import Parameter, templates
 from tilesmith.search_space.workload import Workload
@@ -25,6 +26,8 @@ class Conv2d(Convolution):
         "conv2d n=2 c=3 h=15 w=13 oc=7 kh=5 kw=3 stride=2 pad=2x1 dilation=2x1 const=weight",
         "conv2d c=32 h=7 w=7 oc=48 kh=1 kw=1 const=weight epilogue=bias,residual,relu",
         "conv2d n=2 c=6 h=9 w=9 oc=9 kh=3 kw=3 groups=3 pad=1x0x0x1 epilogue=bias",
+        "conv2d c=5 h=7 w=9 oc=20 kh=3 kw=3 pad=1 weights=int8 dtype=uint8 const=weight "
+        "epilogue=correction,rescale,relu,quantise_uint8",
     )
     varying = (
         "conv2d n=[b] c=5 h=9 w=11 oc=20 kh=3 kw=3 pad=1 const=weight epilogue=bias,relu",
@@ -37,6 +40,7 @@ class Conv2d(Convolution):
         Parameter("oc", "output channels"),
         *KERNEL,
         Parameter("groups", "independent groups of channels", 1),
+        WEIGHTS,
     )
 
     def compute(self, workload: Workload) -> ComputeDefinition:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.convolution.stages import depthwise
 from tilesmith.search_space.convolution.template import IMAGE, KERNEL, Convolution
+from tilesmith.search_space.integer_products import WEIGHTS
 from tilesmith.search_space.scheduling.compute import ComputeDefinition
 from tilesmith.search_space.template import templates
 from tilesmith.search_space.workload import Workload
@@ -26,12 +27,14 @@ class DepthwiseConv2d(Convolution):
     examples = (
         "depthwise_conv2d c=20 h=9 w=11 kh=3 kw=3 pad=1 const=weight epilogue=bias,relu",
         "depthwise_conv2d n=2 c=5 h=13 w=7 kh=5 kw=3 stride=2 pad=2x1x1x0",
+        "depthwise_conv2d c=20 h=7 w=9 kh=3 kw=3 pad=1 weights=int8 dtype=uint8 const=weight "
+        "epilogue=correction,rescale,quantise_uint8",
     )
     varying = (
         "depthwise_conv2d n=[b] c=20 h=9 w=11 kh=3 kw=3 pad=1 const=weight epilogue=bias,relu",
         "depthwise_conv2d n=[b] c=5 h=[h] w=[w] kh=3 kw=3 stride=2 pad=1",
     )
-    parameters = (*IMAGE, *KERNEL)
+    parameters = (*IMAGE, *KERNEL, WEIGHTS)
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """See `convolution.stages`."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tilesmith.search_space.counts import share_of
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import check_extents, product
-from tilesmith.search_space.fusion import epilogue_tensors, epilogue_value
+from tilesmith.search_space.fusion import epilogue_dtype, epilogue_tensors, epilogue_value
 from tilesmith.search_space.ir.expression import ExprLike
 from tilesmith.search_space.ir.ranges import mod
 from tilesmith.search_space.ir.scalar import Scalar, call, load
@@ -80,7 +80,8 @@ class LayerNorm(Template):
         return tuple(found)
 
     def output(self, workload: Workload) -> Operand:
-        return Operand("y", workload.extents("shape"), workload.dtype, "output")
+        shape = workload.extents("shape")
+        return Operand("y", shape, self.result_dtype(workload), "output")
 
     def flops(self, workload: Workload) -> int:
         return 8 * product(workload.shape("shape"))
@@ -131,7 +132,7 @@ class LayerNorm(Template):
             value = call("add", value, load("bias", k.var))
         channel = mod(k.var, workload.extents("shape")[-1], {"k": k.extent - 1})
         value = epilogue_value(self, workload, (r.var, k.var), value, channel)
-        stages.append(Stage("y", (r, k), value))
+        stages.append(Stage("y", (r, k), value, dtype=epilogue_dtype(self, workload)))
         tensors = [Tensor("x", (rows, length), workload.dtype)]
         for operand in self.inputs(workload)[1:]:
             constant = workload.is_constant(operand.name)

@@ -2,6 +2,8 @@
 
 c[b, i, j] = sum_k a[b, i, k] * b[b, k, j]
 (a stored as [k, i] with ta=1, b as [j, k] with tb=1)
+
+Products of bytes are summed in int32 (`integer_products`).
 """
 
 from __future__ import annotations
@@ -13,9 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.fusion import epilogue_stage, epilogue_tensors
+from tilesmith.search_space.integer_products import (
+    WEIGHTS,
+    check_weights,
+    product_stage,
+    sum_dtype,
+    weight_dtype,
+    widened,
+)
 from tilesmith.search_space.ir.expression import ExprLike
-from tilesmith.search_space.ir.scalar import call, load
-from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.ir.scalar import load
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Tensor, axis
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workload import Workload
 
@@ -34,12 +44,17 @@ class Matmul(Template):
         Parameter("batch", "independent products", 1, varies=True),
         Parameter("ta", "1 if a is stored transposed, as [k, m]", 0, minimum=0),
         Parameter("tb", "1 if b is stored transposed, as [n, k]", 0, minimum=0),
+        WEIGHTS,
     )
     examples = (
         "matmul m=13 n=37 k=11 const=b epilogue=bias,relu",
         "matmul m=1 n=1 k=1",
         "matmul m=5 n=16 k=7 batch=3 ta=1",
         "matmul m=7 n=19 k=8 tb=1 const=b epilogue=residual,gelu",
+        "matmul m=5 n=37 k=11 weights=int8 dtype=uint8 const=b",
+        "matmul m=6 n=18 k=9 tb=1 weights=int8 dtype=uint8 epilogue=correction,rescale,bias,relu",
+        "matmul m=9 n=21 k=13 weights=int8 dtype=uint8 const=b epilogue=correction,rescale,"
+        "residual_uint8,quantise_uint8",
     )
     varying = (
         "matmul m=[b*s] n=37 k=11 const=b epilogue=bias,relu",
@@ -55,19 +70,25 @@ class Matmul(Template):
         b = (n, k) if workload.integer("tb") else (k, n)
         return (
             Operand("a", (*lead, *a), workload.dtype),
-            Operand("b", (*lead, *b), workload.dtype),
+            Operand("b", (*lead, *b), weight_dtype(workload)),
         )
 
     def output(self, workload: Workload) -> Operand:
         shape = (*self._lead(workload), workload.extent("m"), workload.extent("n"))
-        return Operand("c", shape, workload.dtype, "output")
+        return Operand("c", shape, self.result_dtype(workload), "output")
+
+    def unfused_dtype(self, workload: Workload) -> str:
+        return sum_dtype(workload)
+
+    def check(self, workload: Workload) -> None:
+        check_weights(workload)
 
     def flops(self, workload: Workload) -> int:
         m, n, k, batch = (workload.integer(name) for name in ("m", "n", "k", "batch"))
         return 2 * m * n * k * batch
 
     def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-        a, b = inputs["a"], inputs["b"]
+        a, b = (widened(inputs[name], workload) for name in "ab")
         a = np.swapaxes(a, -1, -2) if workload.integer("ta") else a
         b = np.swapaxes(b, -1, -2) if workload.integer("tb") else b
         product: NDArray[Any] = np.matmul(a, b)
@@ -85,7 +106,7 @@ class Matmul(Template):
         batch = tuple(x.var for x in lead)
         a = load("a", *batch, *((k.var, i.var) if workload.integer("ta") else (i.var, k.var)))
         b = load("b", *batch, *((j.var, k.var) if workload.integer("tb") else (k.var, j.var)))
-        product = Stage("c", (*lead, i, j), call("multiply", a, b), (k,), "sum")
+        product = product_stage(workload, "c", (*lead, i, j), a, b, (k,))
         tensors = tuple(
             Tensor(o.name, o.extents, o.dtype, workload.is_constant(o.name))
             for o in self.inputs(workload)

@@ -166,7 +166,8 @@ class Pool2d(Template):
     def output(self, workload: Workload) -> Operand:
         vertical, horizontal = self.windows(workload)
         lead = workload.extent("n"), workload.integer("c")
-        return Operand("y", (*lead, vertical.out, horizontal.out), workload.dtype, "output")
+        shape = (*lead, vertical.out, horizontal.out)
+        return Operand("y", shape, self.result_dtype(workload), "output")
 
     def channel_axis(self, workload: Workload) -> int:
         return 1
@@ -204,7 +205,7 @@ class Pool2d(Template):
             stages = [*extra, *stages]
         if reducer == "sum" or workload.epilogue:
             value = epilogue_value(self, workload, tuple(a.var for a in axes), value)
-            stages.append(Stage("y", axes, value, dtype=workload.dtype))
+            stages.append(Stage("y", axes, value, dtype=self.result_dtype(workload)))
         shape = self.inputs(workload)[0].extents
         if workload.integer("global"):
             shape = (*shape[:2], shape[2] * shape[3])

@@ -88,7 +88,7 @@ class Reduce(Template):
         over, keep = self._axes(workload), workload.integer("keepdims")
         pairs = enumerate(workload.extents("shape"))
         shape = tuple(1 if a in over else extent for a, extent in pairs if keep or a not in over)
-        return Operand("y", shape, workload.dtype, "output")
+        return Operand("y", shape, self.result_dtype(workload), "output")
 
     def flops(self, workload: Workload) -> int:
         return product(workload.shape("shape"))
@@ -129,7 +129,7 @@ class Reduce(Template):
             last = (self.output(workload).extents or (1,))[-1]
             channel = mod(indices[-1], last, {kept[-1].name: kept[-1].extent - 1})
             value = epilogue_value(self, workload, indices, value, channel)
-            stages.append(Stage("y", kept, value, dtype=workload.dtype))
+            stages.append(Stage("y", kept, value, dtype=self.result_dtype(workload)))
         x = Tensor("x", tuple(a.extent for a in axes), workload.dtype)
         tensors = (x, *epilogue_tensors(self, workload, extents))
         return ComputeDefinition("reduce", tensors, tuple(stages))

@@ -106,6 +106,11 @@ def check_config(
     inputs = random_inputs(workload, rng)
     want, got = expected(workload, inputs), run(workload, config, inputs, threads)
     assert got.shape == want.shape, (workload.key, got.shape, want.shape)
+    if any(step.kind.gives == want.dtype.name for step in workload.epilogue):
+        # Between two bytes the last bit of a float32 decides.
+        apart = np.abs(got.astype(np.int32) - want)
+        assert np.max(apart) <= 1 and np.mean(apart) < 0.02, f"{workload.key} | {config}"
+        return
     if want.dtype.kind in "iub":
         np.testing.assert_array_equal(got, want, err_msg=f"{workload.key} | {config}")
         return

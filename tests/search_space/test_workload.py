@@ -10,7 +10,7 @@ from tilesmith.search_space.epilogue import STEPS, EpilogueStep
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.workload import Workload, shape_text
 
-steps = st.sampled_from(sorted(STEPS)).flatmap(
+steps = st.sampled_from(sorted(n for n, kind in STEPS.items() if not kind.takes)).flatmap(
     lambda name: st.tuples(*[st.floats(-100, 100, width=16) for _ in STEPS[name].arguments]).map(
         lambda numbers: EpilogueStep(name, numbers)
     )

@@ -8,6 +8,7 @@ data and output, NCHW or blocked by the vector width.
 from __future__ import annotations
 
 from tilesmith.search_space.convolution.geometry import Geometry
+from tilesmith.search_space.dtypes import is_floating
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.cpu import conv_direct, conv_im2col, conv_winograd
 from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
@@ -27,7 +28,7 @@ class CpuConv2d(CpuScheduler):
         found = [conv_direct.channels_space(g, target), conv_direct.width_space(g, target)]
         if not g.pointwise:
             found.append(conv_im2col.space(g, target))
-        if g.winograd:
+        if g.winograd and is_floating(workload.dtype):  # its transforms need fractions
             found += [conv_winograd.space(g, target, m) for m in conv_winograd.SIZES]
         return SearchSpace(tuple(found))
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from tilesmith.search_space.convolution import stages
 from tilesmith.search_space.convolution.geometry import Geometry
+from tilesmith.search_space.dtypes import computed_in
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import as_expr, const
 from tilesmith.search_space.ir.scalar import Const, Select, load
@@ -49,7 +50,7 @@ def space(g: Geometry, target: Target) -> Subspace:
     return replace(found, fixed=(("algorithm", "im2col"), *found.fixed[1:]))
 
 
-def _patches(g: Geometry) -> Stage:
+def _patches(g: Geometry, dtype: str) -> Stage:
     n, c = axis("pn", g.batch), axis("pc", g.channels)
     r, s = axis("pr", g.kernel[0]), axis("ps", g.kernel[1])
     y, x = axis("py", g.out_height), axis("px", g.out_width)
@@ -62,9 +63,8 @@ def _patches(g: Geometry) -> Stage:
     store = (n.var, patch, const(0), y.var * g.out_width + x.var)
     product = unfolded(g)
     shape = (g.batch, product.channels, 1, product.width)
-    return Stage(
-        "col", (n, c, r, s, y, x), value, store=store, shape=tuple(as_expr(e) for e in shape)
-    )
+    extents = tuple(as_expr(e) for e in shape)
+    return Stage("col", (n, c, r, s, y, x), value, store=store, shape=extents, dtype=dtype)
 
 
 def schedule(workload: Workload, target: Target, g: Geometry, structure: Config) -> Schedule:
@@ -72,7 +72,8 @@ def schedule(workload: Workload, target: Target, g: Geometry, structure: Config)
     product = unfolded(g)
     data = Tensor("data", (g.batch, g.channels, g.height, g.width), workload.dtype)
     template = template_of(workload.operator)
-    found = Schedule(stages.direct(template, workload, product, (_patches(g),), data))
+    patches = _patches(g, computed_in(workload.dtype))
+    found = Schedule(stages.direct(template, workload, product, (patches,), data))
     found = found.split("col", "px", vector_width(target), "pxo", "pxi")
     found = found.vectorize("col", "pxi").parallel("col", "pn", "pc")
     return conv_direct.width_loops(found, workload, target, product, structure)

@@ -28,6 +28,12 @@ class CoreScheduler(PreparingScheduler):
     dtypes: ClassVar[tuple[str, ...]] = DTYPES
 
     def refusal(self, workload: Workload, target: Target) -> str | None:
+        quantising = [str(step) for step in workload.epilogue if step.kind.takes]
+        if quantising:
+            return (
+                f"operator '{workload.operator}' has no instructions for the epilogue step "
+                f"'{quantising[0]}' on target '{target.name}'"
+            )
         if workload.dtype in self.dtypes:
             return None
         return (
