@@ -50,6 +50,7 @@ class Matmul(Template):
         "matmul m=13 n=37 k=11 const=b epilogue=bias,relu",
         "matmul m=1 n=1 k=1",
         "matmul m=5 n=16 k=7 batch=3 ta=1",
+        "matmul m=3 n=5 k=4 dtype=int32",
         "matmul m=7 n=19 k=8 tb=1 const=b epilogue=residual,gelu",
         "matmul m=5 n=37 k=11 weights=int8 dtype=uint8 const=b",
         "matmul m=6 n=18 k=9 tb=1 weights=int8 dtype=uint8 epilogue=correction,rescale,bias,relu",
