@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tilesmith.search_space.errors import InputError
@@ -130,6 +130,7 @@ class TuningSummary:
         drift: largest relative change of the baseline during the job; above `DRIFT_LIMIT` the
             machine was not steady, and only the confirmed choices should be believed.
         in_place: what re-ranking in the whole model came to.
+        trial_ms: what a trial of the last runner cost in this run, see `TrialCosts.milliseconds`.
     """
 
     trials: int
@@ -142,6 +143,7 @@ class TuningSummary:
     failures: dict[str, int]
     drift: float = 0.0
     in_place: InPlace = InPlace()  # noqa: RUF009  (frozen)
+    trial_ms: dict[str, float] = field(default_factory=dict)
 
     @property
     def steady(self) -> bool:

@@ -19,6 +19,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.cancel import CancelToken
+from tilesmith.tuner.costs import TrialCosts
 
 if TYPE_CHECKING:
     from tilesmith.tuner.feature_source import Judge
@@ -39,6 +40,7 @@ class Runner(Protocol):
         looks: how often that baseline was looked at.
         pace: its time at the last look, relative to the first; 1 before any.
         moved: how far it was at the last look from where it was at the one before, relative.
+        costs: what its trials cost so far; nothing where that is not told.
     """
 
     measured_by: MeasuredBy
@@ -48,6 +50,7 @@ class Runner(Protocol):
     looks: int
     pace: float
     moved: float
+    costs: TrialCosts
 
     def measure(
         self, batch: Sequence[Candidate], cancel: CancelToken | None = None
@@ -106,6 +109,7 @@ class DeterministicRunner(Runner):
     looks = 0
     pace = 1.0
     moved = 0.0
+    costs = TrialCosts()
 
     def compare(
         self, batch: Sequence[Candidate], cancel: CancelToken | None = None

@@ -343,6 +343,7 @@ class _Job:
             last.failures(),
             last.runner.drift,
             in_place,
+            last.runner.costs.milliseconds(),
         )
 
 

@@ -10,6 +10,7 @@ samples.
 from __future__ import annotations
 
 import ctypes
+import math
 import resource
 import time
 from collections.abc import Callable, Sequence
@@ -19,12 +20,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-_COLD_SECONDS = 0.030
-_WARM_SECONDS = 0.005
-_HOPELESS_SECONDS = 0.006
-_HOPEFUL = 1.3
+_COLD_SECONDS = 0.016
+_WARM_SECONDS = 0.003
+_HOPELESS_SECONDS = 0.004
+_HOPEFUL = 1.2
 """Within this factor of the best known a kernel's time is wanted precisely."""
 _FEWEST, _MOST = 5, 40
+_FEWEST_WARM = 2
 _PATIENCE = 10.0
 """Times the budget that undisturbed samples are waited for."""
 _TRIES = 4
@@ -79,11 +81,11 @@ def samples(kernel: Loaded, incumbent: float | None = None) -> tuple[list[float]
 
     A kernel that is clearly slower than the incumbent (seconds) is sampled for a shorter time.
     """
-    first = glance(kernel, cold_once)
-    if incumbent is not None and first > _HOPEFUL * incumbent:
-        cold = _sampled(kernel, cold_once, _HOPELESS_SECONDS)
+    hopeless = math.inf if incumbent is None else _HOPEFUL * incumbent
+    cold = _sampled(kernel, cold_once, _COLD_SECONDS, hopeless=hopeless)
+    if min(cold) > hopeless:
         return cold, _sampled(kernel, once, 0.0, fewest=1)
-    return _sampled(kernel, cold_once, _COLD_SECONDS), _sampled(kernel, once, _WARM_SECONDS)
+    return cold, _sampled(kernel, once, _WARM_SECONDS, fewest=_FEWEST_WARM)
 
 
 def in_turns(kernels: Sequence[Loaded], rounds: int = 15) -> list[list[float]]:
@@ -106,19 +108,26 @@ def in_turns(kernels: Sequence[Loaded], rounds: int = 15) -> list[list[float]]:
 
 
 def _sampled(
-    kernel: Loaded, sample: Callable[[Loaded], float], budget: float, fewest: int = _FEWEST
+    kernel: Loaded,
+    sample: Callable[[Loaded], float],
+    budget: float,
+    fewest: int = _FEWEST,
+    hopeless: float = math.inf,
 ) -> list[float]:
     """Samples for about `budget` seconds; longer, within limits, where others interfere.
 
     Disturbed samples are given only if there was no other (a kernel longer than a time slice).
+    Where all are above `hopeless` seconds the budget is `_HOPELESS_SECONDS`.
     """
     undisturbed: list[float] = []
     disturbed: list[float] = []
     start = time.perf_counter()
     while len(undisturbed) < _MOST:
         spent = time.perf_counter() - start
-        if len(undisturbed) >= fewest and spent >= budget:
-            break
+        if len(undisturbed) >= fewest:
+            enough = min(undisturbed) > hopeless and spent >= _HOPELESS_SECONDS
+            if spent >= budget or enough:
+                break
         if spent >= max(budget, _WARM_SECONDS) * _PATIENCE and (undisturbed or disturbed):
             break
         seconds, clean = _watched(kernel, sample)
@@ -143,13 +152,23 @@ def _interruptions() -> int:
 
 def flush(arrays: Sequence[NDArray[Any]]) -> None:
     """Push the cache lines of `arrays` out to memory."""
-    flusher = _flusher()
+    global _flushing
+    start, flusher = time.perf_counter(), _flusher()
     if flusher is None:
         if arrays:
             _sweep_buffer().sum()
-        return
-    for array in arrays:
-        flusher(array.ctypes.data, array.nbytes)
+    else:
+        for array in arrays:
+            flusher(array.ctypes.data, array.nbytes)
+    _flushing += time.perf_counter() - start
+
+
+_flushing = 0.0
+
+
+def flushing() -> float:
+    """Seconds that this process has spent on flushing so far."""
+    return _flushing
 
 
 @cache
@@ -158,9 +177,12 @@ def _sweep_buffer() -> NDArray[np.float64]:
     return np.ones(_SWEEP // 8)
 
 
+_FLUSH_ORDERED, _FLUSH_UNORDERED = "llvm.x86.sse2.clflush", "llvm.x86.clflushopt"
+"""Where the first waits for each line before the next, the second has many on their way at once."""
+
 _FLUSH_X86 = """
 target triple = "{triple}"
-declare void @llvm.x86.sse2.clflush(ptr)
+declare void @{instruction}(ptr)
 declare void @llvm.x86.sse2.mfence()
 define void @flush(i64 %start, i64 %bytes) {{
 entry:
@@ -173,7 +195,7 @@ loop:
   br i1 %more, label %body, label %done
 body:
   %pointer = inttoptr i64 %at to ptr
-  call void @llvm.x86.sse2.clflush(ptr %pointer)
+  call void @{instruction}(ptr %pointer)
   %next = add i64 %at, {line}
   br label %loop
 done:
@@ -193,8 +215,12 @@ def _flusher() -> Callable[[int, int], None] | None:
     triple = llvm.get_process_triple()
     if not triple.startswith(("x86_64", "amd64")):
         return None
-    module = llvm.parse_assembly(_FLUSH_X86.format(triple=triple, line=_LINE))
-    machine = llvm.Target.from_triple(triple).create_target_machine()
+    machine, instruction = llvm.Target.from_triple(triple).create_target_machine(), _FLUSH_ORDERED
+    if llvm.get_host_cpu_features().get("clflushopt"):
+        machine = llvm.Target.from_triple(triple).create_target_machine(features="+clflushopt")
+        instruction = _FLUSH_UNORDERED
+    text = _FLUSH_X86.format(triple=triple, line=_LINE, instruction=instruction)
+    module = llvm.parse_assembly(text)
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     address = engine.get_function_address("flush")

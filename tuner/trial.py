@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,10 +20,13 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.arena import Arena
 from tilesmith.tuner.checking import Expected, expected, random_inputs
-from tilesmith.tuner.timing import Loaded, glance, in_turns, once, samples
+from tilesmith.tuner.costs import Stopwatch
+from tilesmith.tuner.timing import Loaded, flushing, glance, in_turns, once, samples
 
 ABORT_FACTOR = 3.0
 """A candidate slower than this many times the best known is not timed further."""
+_KEPT_BYTES = 512 << 20
+"""Of inputs and references: tasks take turns, and come back for theirs."""
 
 
 class Backend(Protocol):
@@ -39,41 +43,53 @@ class Backend(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """What all candidates of a workload share."""
+
+    inputs: dict[str, NDArray[Any]]
+    right: Expected
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (*self.inputs.values(), self.right.reference, self.right.tolerance)
+        return sum(array.nbytes for array in arrays)
+
+
 class Bench:
     """Runs trials of one worker process.
 
     Args:
         backend: compiles and binds.
         folder: where references are kept between workers.
+
+    Attributes:
+        watch: what the latest trial was spent on.
     """
 
     def __init__(self, backend: Backend, folder: Path) -> None:
         self._backend = backend
         self._folder = folder
         self._arena = Arena()
-        self._prepared: tuple[Workload, dict[str, NDArray[Any]], Expected] | None = None
+        self._prepared: dict[Workload, Prepared] = {}
+        self.watch = Stopwatch()
 
     def measure(self, workload: Workload, config: Config, incumbent: float | None) -> MeasureResult:
         """One trial; aborted as "slow" beyond `ABORT_FACTOR` times the incumbent (seconds)."""
-        start = time.perf_counter()
+        start, self.watch = time.perf_counter(), Stopwatch()
         self._arena.reset()
         loaded = self._checked(workload, config)
         if isinstance(loaded, MeasureResult):
             return _timed(loaded, start)
-        first = once(loaded)
-        if incumbent is not None and first > ABORT_FACTOR * incumbent:
-            first = min(first, glance(loaded))
-        if incumbent is not None and first > ABORT_FACTOR * incumbent:
-            message = f"took {first * 1e6:.1f} us, over {ABORT_FACTOR:g} x the best known"
-            return _timed(MeasureResult("slow", "hardware", (first,), message), start)
-        with _without_gc():
-            cold, warm = samples(loaded, incumbent)
-        result = MeasureResult("ok", "hardware", tuple(cold), warm_samples=tuple(warm))
+        flushed = flushing()
+        with self.watch.part("run"):
+            result = _sampled(loaded, incumbent)
+        self.watch.move(flushing() - flushed, "run", "flush")
         return _timed(result, start)
 
     def compare(self, workload: Workload, configs: Sequence[Config]) -> list[MeasureResult]:
         """Rivals measured in turns; those that fail give their failure."""
-        start = time.perf_counter()
+        start, self.watch = time.perf_counter(), Stopwatch()
         self._arena.reset()
         loaded = [self._checked(workload, config) for config in configs]
         good = [kernel for kernel in loaded if not isinstance(kernel, MeasureResult)]
@@ -90,10 +106,12 @@ class Bench:
     def _checked(self, workload: Workload, config: Config) -> Loaded | MeasureResult:
         """A kernel whose output is right, or the failure."""
         try:
-            inputs, right = self._reference(workload)
-            loaded = self._backend.load(workload, config, inputs, self._arena)
-            loaded.call()
-            wrong = right.mismatch(loaded.output())
+            shared = self._shared(workload)
+            with self.watch.part("compile"):
+                loaded = self._backend.load(workload, config, shared.inputs, self._arena)
+            with self.watch.part("run"):
+                loaded.call()
+            wrong = shared.right.mismatch(loaded.output())
         except MemoryError:
             return MeasureResult("crash", "hardware", message="out of memory")
         except Exception as error:
@@ -102,11 +120,35 @@ class Bench:
             return MeasureResult("wrong", "hardware", message=wrong)
         return loaded
 
-    def _reference(self, workload: Workload) -> tuple[dict[str, NDArray[Any]], Expected]:
-        if self._prepared is None or self._prepared[0] != workload:
-            inputs = random_inputs(workload)
-            self._prepared = (workload, inputs, expected(workload, inputs, self._folder))
-        return self._prepared[1:]
+    def _shared(self, workload: Workload) -> Prepared:
+        """Inputs and reference, of the workloads used last as many as `_KEPT_BYTES` hold."""
+        found = self._prepared.pop(workload, None)
+        if found is None:
+            with self.watch.part("inputs"):
+                inputs = random_inputs(workload)
+            with self.watch.part("reference"):
+                found = Prepared(inputs, expected(workload, inputs, self._folder))
+        self._prepared[workload] = found  # the last used is the last to go
+        while len(self._prepared) > 1 and self._bytes() > _KEPT_BYTES:
+            del self._prepared[next(iter(self._prepared))]
+        return found
+
+    def _bytes(self) -> int:
+        return sum(kept.nbytes for kept in self._prepared.values())
+
+
+def _sampled(loaded: Loaded, incumbent: float | None) -> MeasureResult:
+    """Times a kernel that computes the right numbers."""
+    if incumbent is not None:
+        first = once(loaded)
+        if first > ABORT_FACTOR * incumbent:
+            first = min(first, glance(loaded))
+        if first > ABORT_FACTOR * incumbent:
+            message = f"took {first * 1e6:.1f} us, over {ABORT_FACTOR:g} x the best known"
+            return MeasureResult("slow", "hardware", (first,), message)
+    with _without_gc():
+        cold, warm = samples(loaded, incumbent)
+    return MeasureResult("ok", "hardware", tuple(cold), warm_samples=tuple(warm))
 
 
 class _without_gc:  # noqa: N801  (used like a function)

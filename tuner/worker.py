@@ -43,7 +43,8 @@ def main() -> None:
     _limit_memory(setup["memory_mib"])
     _say(replies, {"ready": True})
     for request in requests:
-        _say(replies, {"results": _serve(bench, json.loads(request)), "resident": resident_bytes()})
+        results, resident = _serve(bench, json.loads(request)), resident_bytes()
+        _say(replies, {"results": results, "spent": bench.watch.seconds, "resident": resident})
 
 
 def _serve(bench: Bench, request: dict[str, Any]) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from fake_backend import (
     REFUSED,
     SLOW,
     WRONG,
+    FakeBackend,
 )
 from problems import TARGET
 
@@ -30,7 +31,10 @@ from tilesmith.search_space.errors import JobError
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
+from tilesmith.tuner import trial
 from tilesmith.tuner.cancel import CancelToken
+from tilesmith.tuner.checking import random_inputs
+from tilesmith.tuner.costs import PARTS
 from tilesmith.tuner.messages import result_to_json
 from tilesmith.tuner.runner import RunnerOptions
 from tilesmith.tuner.runners.hardware import HardwareRunner
@@ -86,6 +90,39 @@ def test_a_candidate_three_times_slower_than_the_best_is_aborted(runner: Hardwar
     (result,) = runner.measure([(WORKLOAD, config(SLOW))])
     assert result.status == "slow" and result.samples[0] >= 0.02
     assert result.latency is None and "over 3 x the best known" in result.message
+
+
+def test_what_trials_cost_is_told_by_part() -> None:
+    fresh = HardwareRunner(OPTIONS)
+    fresh.measure([(WORKLOAD, config(kind)) for kind in (FINE, REFUSED, CRASH, FINE)])
+    fresh.close()
+    costs = fresh.costs
+    assert len(costs.totals) == 4
+    assert sum(costs.parts.values()) == pytest.approx(sum(costs.totals))
+    assert all(costs.parts[name] > 0 for name in (*PARTS, "other"))
+    told = costs.milliseconds()
+    assert sum(told[name] for name in costs.parts) == pytest.approx(told["mean"])
+
+
+def test_tasks_that_take_turns_keep_their_references(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+
+    def draw(workload: Workload) -> dict[str, Any]:
+        drawn.append(workload)
+        return random_inputs(workload)
+
+    monkeypatch.setattr(trial, "random_inputs", draw)
+    workloads = [Workload.parse(f"matmul m=24 n=16 k={k} const=b") for k in (8, 16, 24)]
+    bench = trial.Bench(FakeBackend(), tmp_path)
+    for workload in workloads * 2:
+        assert bench.measure(workload, config(FINE), None).ok
+    assert drawn == workloads
+    monkeypatch.setattr(trial, "_KEPT_BYTES", 1)
+    for workload in workloads[:2] * 2:
+        assert bench.measure(workload, config(FINE), None).ok
+    assert len(drawn) > 5, "but not more than there is room for"
 
 
 def test_rivals_are_compared_in_turns_and_a_failure_stays_one(runner: HardwareRunner) -> None:

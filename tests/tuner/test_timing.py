@@ -45,7 +45,7 @@ def test_interrupted_samples_are_left_out(monkeypatch: pytest.MonkeyPatch) -> No
     kernel = Kernel([1e-3, 8e-3, 1.1e-3])
     simulate(monkeypatch, kernel, [False, True, False])
     cold, warm = timing.samples(kernel)  # type: ignore[arg-type]
-    assert len(cold) >= 5 and len(warm) >= 5
+    assert len(cold) >= 5 and len(warm) >= 2
     assert max(cold) == 1.1e-3 and max(warm) == 1.1e-3
 
 

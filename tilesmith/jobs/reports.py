@@ -94,6 +94,8 @@ class TuneReport:
         drift: largest relative change of a baseline measured again and again, hardware only.
         steady: whether that drift is within what samples are corrected for without a word.
         in_model: what comparing schedules inside the model came to; None if that was not done.
+        trial_ms: what a trial on hardware cost: the `median` and the `mean` one, and what the mean
+            is made up of: `compile`, `reference`, `inputs`, `flush`, `run` and `other`.
     """
 
     trials: int
@@ -106,6 +108,7 @@ class TuneReport:
     drift: float = 0.0
     steady: bool = True
     in_model: InModelReport | None = None
+    trial_ms: dict[str, float] = field(default_factory=dict)
 
     @property
     def default_us(self) -> float | None:
@@ -130,6 +133,7 @@ class TuneReport:
             "search_s": self.search_s,
             "drift": self.drift,
             "steady": self.steady,
+            "trial_ms": self.trial_ms,
             "in_model": None if self.in_model is None else self.in_model.to_json(),
         }
 

@@ -258,6 +258,7 @@ def _report(summary: TuningSummary) -> TuneReport:
         drift=summary.drift,
         steady=summary.steady,
         in_model=_in_model(summary.in_place),
+        trial_ms=dict(summary.trial_ms),
     )
 
 

@@ -17,6 +17,7 @@ from tilesmith.search_space.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.cancel import CancelToken
+from tilesmith.tuner.costs import TrialCosts
 from tilesmith.tuner.messages import result_from_json
 from tilesmith.tuner.options import DRIFT_LIMIT
 from tilesmith.tuner.runner import Candidate, Runner, RunnerOptions, runners
@@ -40,9 +41,12 @@ class HardwareRunner:
         self._baseline: tuple[Candidate, float] | None = None
         self.pace = 1.0
         self._since_baseline = 0
+        self.costs = TrialCosts()
         self.drift = 0.0
         self.looks = 0
         self.moved = 0.0
+        self._spent: dict[str, float] = {}
+        """Seconds of the latest request by part, where the worker told."""
         self.worker = WorkerProcess(
             {
                 "backend": options.backend,
@@ -65,9 +69,11 @@ class HardwareRunner:
                 "config": dict(config),
                 "incumbent": self._best.get(workload.key),
             }
+            start = time.perf_counter()
             found = self._ask({"measure": asked}, 1, cancel)
             if not found:
                 break
+            self.costs.add(time.perf_counter() - start, self._spent)
             results += found
             if found[0].latency is not None:
                 self.expect(workload, found[0].latency)
@@ -122,7 +128,7 @@ class HardwareRunner:
         self, request: dict[str, Any], count: int, cancel: CancelToken | None
     ) -> list[MeasureResult]:
         """Results of one request; none if it was cancelled."""
-        start = time.perf_counter()
+        start, self._spent = time.perf_counter(), {}
         try:
             reply = self.worker.ask(request, self._timeout_s * count, cancel)
         except WorkerError as error:
@@ -131,6 +137,7 @@ class HardwareRunner:
             elapsed = time.perf_counter() - start
             failure = MeasureResult(error.kind, "hardware", message=str(error), elapsed=elapsed)
             return [failure] * count
+        self._spent = reply.get("spent", {})
         return [result_from_json(values) for values in reply["results"]]
 
 
