@@ -27,6 +27,7 @@ from tilesmith.compiler.passes.epilogues import FuseEpilogues
 from tilesmith.compiler.passes.joins import MakeJoins
 from tilesmith.compiler.passes.normalisation import RecogniseNormalisations
 from tilesmith.compiler.passes.padding import FoldPadding
+from tilesmith.compiler.passes.quantised_weights import KeepQuantisedWeights
 from tilesmith.compiler.passes.scales import MoveScales
 from tilesmith.compiler.passes.scattered_axes import ScatterInside
 from tilesmith.compiler.passes.selections import AddSelections
@@ -41,6 +42,7 @@ from tilesmith.search_space.target import Target
 
 SIMPLIFICATIONS: tuple[Pass, ...] = (
     RemoveDeadCode(),
+    KeepQuantisedWeights(),
     FoldConstants(),
     PlainIndexing(),
     BytesAsNumbers(),
