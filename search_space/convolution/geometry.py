@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilesmith.search_space.dtypes import is_floating
 from tilesmith.search_space.errors import WorkloadError
-from tilesmith.search_space.ir.scalar import Const, Load, Select, load
+from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, load
 from tilesmith.search_space.scheduling.compute import Stage, axis
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.window_parameters import pair_of, sides_of
 from tilesmith.search_space.workload import Workload
+
+ZERO = Const(0.0)
 
 
 @dataclass(frozen=True)
@@ -139,14 +142,22 @@ class Geometry:
         """Kernel positions."""
         return self.kernel[0] * self.kernel[1]
 
-    def padding_stage(self, height: int, width: int, dtype: str = "float32") -> Stage:
-        """`padded`: the input in a frame of zeros, `height` x `width` from its top left corner."""
+    def padding_stage(
+        self, height: int, width: int, dtype: str = "float32", frame: Scalar = ZERO
+    ) -> Stage:
+        """`padded`: the input in a frame, `height` x `width` from its top left corner."""
         n, c = axis("pn", self.batch), axis("pc", self.channels)
         y, x = axis("py", height), axis("px", width)
         row, column = y.var - self.pads[0], x.var - self.pads[1]
         inside = (row, column, self.height - 1 - row, self.width - 1 - column)
-        value = Select(inside, load("data", n.var, c.var, row, column), Const(0.0))
+        value = Select(inside, load("data", n.var, c.var, row, column), frame)
         return Stage("padded", (n, c, y, x), value, dtype=dtype)
+
+
+def has_pad_value(workload: Workload) -> bool:
+    """Whether the frame is an operand, `pad_value`: that of whole numbers, whose zero is a zero
+    point, is."""
+    return not is_floating(workload.dtype) and any(sides_of(workload))
 
 
 def layout_names(lanes: int) -> tuple[str, str]:

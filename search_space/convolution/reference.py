@@ -10,18 +10,19 @@ from numpy.typing import NDArray
 from tilesmith.search_space.convolution.geometry import Geometry
 
 
-def convolve(g: Geometry, data: NDArray[Any], weight: NDArray[Any]) -> NDArray[Any]:
+def convolve(g: Geometry, data: NDArray[Any], weight: NDArray[Any], frame: int = 0) -> NDArray[Any]:
     """Cross-correlation, one matrix product for each kernel tap and group.
 
     Args:
         data: (n, c, h, w).
         weight: (oc, c / groups, kh, kw).
+        frame: what stands around the image.
 
     Returns:
         (n, oc, out_height, out_width), accumulated in at least float32.
     """
     top, left, bottom, right = g.pads
-    padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=frame)
     groups, per_group = g.groups, g.channels // g.groups
     result = np.zeros((g.batch, g.out_channels, g.out_height, g.out_width), dtype=data.dtype)
     view = result.reshape(g.batch, groups, g.out_channels // groups, -1)

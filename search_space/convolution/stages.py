@@ -1,13 +1,13 @@
 """Convolutions as stages: the direct form, which schedules of every family start from.
 
-padded[n, c, y, x] = data in a frame of zeros               (if there is padding)
+padded[n, c, y, x] = data in a frame of zeros or pad_value  (if there is padding)
 conv[n, o, y, x]   = sum over c, r, s of padded * weight
 out[n, o, y, x]    = epilogue(conv)                         (if there is an epilogue)
 """
 
 from __future__ import annotations
 
-from tilesmith.search_space.convolution.geometry import Geometry
+from tilesmith.search_space.convolution.geometry import ZERO, Geometry, has_pad_value
 from tilesmith.search_space.dtypes import computed_in
 from tilesmith.search_space.fusion import epilogue_stage, epilogue_tensors
 from tilesmith.search_space.integer_products import product_stage, weight_dtype
@@ -56,12 +56,22 @@ def direct(
     extra = tuple(_view_of(t, g) for t in epilogue_tensors(template, workload))
     channel = o.var if g.groups == 1 else _group(g, n.var) * g.out_channels + o.var
     out = epilogue_stage(template, workload, conv, channel=channel)
-    return ComputeDefinition("conv2d", (data, weight, *extra), (*stages, conv, *out))
+    return ComputeDefinition(
+        "conv2d", (data, weight, *_pad_value(workload), *extra), (*stages, conv, *out)
+    )
 
 
 def _frame(workload: Workload, g: Geometry) -> Stage:
-    """The input in its frame of zeros."""
-    return g.padding_stage(g.padded_height, g.padded_width, computed_in(workload.dtype))
+    """The input in its frame; values that are computed with are float32."""
+    frame = load("pad_value", 0) if has_pad_value(workload) else ZERO
+    return g.padding_stage(g.padded_height, g.padded_width, computed_in(workload.dtype), frame)
+
+
+def _pad_value(workload: Workload) -> tuple[Tensor, ...]:
+    """What the frame is filled with, where it is an operand."""
+    if not has_pad_value(workload):
+        return ()
+    return (Tensor("pad_value", (1,), workload.dtype, workload.is_constant("pad_value")),)
 
 
 def _group(g: Geometry, n: Expr) -> Expr:
@@ -97,6 +107,7 @@ def depthwise(template: Template, workload: Workload, g: Geometry) -> ComputeDef
             weight_dtype(workload),
             workload.is_constant("weight"),
         ),
+        *_pad_value(workload),
         *epilogue_tensors(template, workload),
     )
     stages = (*frame, conv, *epilogue_stage(template, workload, conv))

@@ -1,4 +1,14 @@
-"""What the convolution templates share: parameters, operands and the reference in numpy."""
+"""What the convolution templates share: parameters, operands and the reference in numpy.
+
+The frame that `pad` puts around the image is of zeros where elements are floating. Where they are
+whole numbers it is of `pad_value`, an operand of one element behind the weights: a quantised zero
+is the zero point of its tensor, so that with it in the frame
+
+    sum (data - z) weight = sum data weight - z sum weight
+
+holds at the border as it does inside: the correction for z is one constant for each output channel.
+An operand, not a parameter: layers that differ in their zero points are one workload.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +17,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tilesmith.search_space.convolution.geometry import Geometry
+from tilesmith.search_space.convolution.geometry import Geometry, has_pad_value
 from tilesmith.search_space.convolution.reference import convolve
 from tilesmith.search_space.integer_products import (
     check_weights,
@@ -28,7 +38,7 @@ KERNEL = (
     Parameter("kh", "kernel height"),
     Parameter("kw", "kernel width"),
     Parameter("stride", "step, as 2 or 2x1", "1"),
-    Parameter("pad", "zeros around, as 1, 0x1 or TOPxLEFTxBOTTOMxRIGHT", "0"),
+    Parameter("pad", "frame of zeros or `pad_value`, as 1, 0x1 or TOPxLEFTxBOTTOMxRIGHT", "0"),
     Parameter("dilation", "distance of taps, as 1 or 2x1", "1"),
 )
 """Beside `integer_products.WEIGHTS`, the last parameter of every convolution."""
@@ -44,7 +54,9 @@ class Convolution(Template):
         Geometry.of(workload)
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
+        """Data and weights; of whole numbers in a frame, what the frame is filled with, too."""
         g = Geometry.of(workload)
+        frame = (Operand("pad_value", (1,), workload.dtype),) if has_pad_value(workload) else ()
         return (
             Operand("data", (g.batch, g.channels, g.height, g.width), workload.dtype),
             Operand(
@@ -52,6 +64,7 @@ class Convolution(Template):
                 (g.out_channels, g.channels // g.groups, *g.kernel),
                 weight_dtype(workload),
             ),
+            *frame,
         )
 
     def output(self, workload: Workload) -> Operand:
@@ -70,4 +83,5 @@ class Convolution(Template):
 
     def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         data, weight = (widened(inputs[name], workload) for name in ("data", "weight"))
-        return convolve(Geometry.of(workload), data, weight)
+        frame = int(inputs["pad_value"][0]) if has_pad_value(workload) else 0
+        return convolve(Geometry.of(workload), data, weight, frame)

@@ -15,11 +15,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.search_space.convolution import stages
-from tilesmith.search_space.convolution.geometry import Geometry
+from tilesmith.search_space.convolution.geometry import ZERO, Geometry, has_pad_value
 from tilesmith.search_space.dtypes import computed_in
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import as_expr, const
-from tilesmith.search_space.ir.scalar import Const, Select, load
+from tilesmith.search_space.ir.scalar import Scalar, Select, load
 from tilesmith.search_space.schedules.cpu import conv_direct
 from tilesmith.search_space.scheduling.compute import Stage, Tensor, axis
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -50,7 +50,7 @@ def space(g: Geometry, target: Target) -> Subspace:
     return replace(found, fixed=(("algorithm", "im2col"), *found.fixed[1:]))
 
 
-def _patches(g: Geometry, dtype: str) -> Stage:
+def _patches(g: Geometry, dtype: str, frame: Scalar) -> Stage:
     n, c = axis("pn", g.batch), axis("pc", g.channels)
     r, s = axis("pr", g.kernel[0]), axis("ps", g.kernel[1])
     y, x = axis("py", g.out_height), axis("px", g.out_width)
@@ -58,7 +58,7 @@ def _patches(g: Geometry, dtype: str) -> Stage:
     column = x.var * g.stride[1] + s.var * g.dilation[1] - g.pads[1]
     inside = (row, column, g.height - 1 - row, g.width - 1 - column)
     pixel = load("data", n.var, c.var, row, column)
-    value = Select(inside, pixel, Const(0.0)) if any(g.pads) else pixel
+    value = Select(inside, pixel, frame) if any(g.pads) else pixel
     patch = (c.var * g.kernel[0] + r.var) * g.kernel[1] + s.var
     store = (n.var, patch, const(0), y.var * g.out_width + x.var)
     product = unfolded(g)
@@ -72,7 +72,8 @@ def schedule(workload: Workload, target: Target, g: Geometry, structure: Config)
     product = unfolded(g)
     data = Tensor("data", (g.batch, g.channels, g.height, g.width), workload.dtype)
     template = template_of(workload.operator)
-    patches = _patches(g, computed_in(workload.dtype))
+    frame = load("pad_value", 0) if has_pad_value(workload) else ZERO
+    patches = _patches(g, computed_in(workload.dtype), frame)
     found = Schedule(stages.direct(template, workload, product, (patches,), data))
     found = found.split("col", "px", vector_width(target), "pxo", "pxi")
     found = found.vectorize("col", "pxi").parallel("col", "pn", "pc")
