@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tilesmith.compiler.stablehlo.importer import StableHloModel
     from tilesmith.compiler.stablehlo.traced import JaxModel
     from tilesmith.compiler.varying.executable import VaryingExecutable
+    from tilesmith.jobs.calibration_data import Data
+    from tilesmith.jobs.quantising import AskedOfQuantising, QuantisedModel
     from tilesmith.jobs.reports import TuneReport
     from tilesmith.jobs.subjects import Model, Subject
     from tilesmith.jobs.tuning import Observer
@@ -120,6 +122,48 @@ def compile(
     from tilesmith.jobs.compiling import build_executable
 
     return build_executable(Request(model, target, database, **asked).resolved(), require_tuned)
+
+
+def quantize(
+    model: Model,
+    data: Data | None = None,
+    *,
+    observer: Callable[[str], None] = lambda text: None,
+    **asked: Unpack[AskedOfQuantising],
+) -> QuantisedModel:
+    """Quantise a float32 model to int8 by calibration data, as ONNX with Q/DQ pairs.
+
+    Activations become uint8, one scale a tensor; weights int8, one scale an output channel; biases
+    int32. `compile` takes the `model` of what comes back, onnxruntime its file.
+
+    Args:
+        model: path of an ONNX file, a loaded `onnx.ModelProto`, or a model of PyTorch.
+        data: what the model sees when it is used: arrays by input name, an array of the only input,
+            a `.npy`, an `.npz`, a folder of these, or a list of such. Samples lie along a further
+            first axis, or several times along the first.
+        observer: told in words what is being done.
+        asked: how, by name:
+
+            method: "minmax", "percentile:99.99" or "mse": how ranges follow from what is seen.
+            symmetric: activations in int8 around zero.
+            operators: quantise these alone, such as ("Conv", "Add").
+            keep: names of nodes that stay in float32.
+            budget: the greatest error allowed; the most sensitive layers stay in float32 for it.
+            sensitivities: find every layer's, without a budget too.
+            samples: how many of the data errors are measured on (16); all calibrate.
+            seed: of random choices.
+            random: how many random samples stand in for data, to try it.
+            shapes: of inputs with symbolic dimensions, as `compile`.
+            threads: of the float32 model's runs.
+
+    Raises:
+        InputError: no data, or data that does not fit or is not finite; an unknown node, operator
+            or method.
+        ModelError: the model cannot be read, is quantised already, or has nothing to quantise.
+    """
+    from tilesmith.jobs.quantising import QuantiseRequest, quantised_model
+
+    return quantised_model(QuantiseRequest(model, data, **asked), observer)
 
 
 def from_stablehlo(module: str | bytes | Path) -> StableHloModel:

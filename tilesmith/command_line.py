@@ -21,6 +21,7 @@ from tilesmith.stopping import explained, leave
 _COMMANDS = {
     "tune": "tilesmith.commands.tune:tune",
     "compile": "tilesmith.commands.compile:compile_model",
+    "quantize": "tilesmith.commands.quantize:quantize",
     "run": "tilesmith.commands.run:run",
     "bench": "tilesmith.commands.bench:bench",
     "simulate": "tilesmith.commands.simulate:simulate",

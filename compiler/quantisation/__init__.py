@@ -1,0 +1,1 @@
+"""Post-training quantisation: a float32 model and data become an ONNX model with Q/DQ pairs."""

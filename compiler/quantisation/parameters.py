@@ -1,0 +1,64 @@
+"""`Parameters`: the numbers of a plan, scales of tensors and integers of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tilesmith.compiler.quantisation.float_model import FloatModel
+from tilesmith.compiler.quantisation.histograms import Histogram
+from tilesmith.compiler.quantisation.plan import Layer, Plan
+from tilesmith.compiler.quantisation.ranges import Affine, Method
+from tilesmith.compiler.quantisation.weights import ByteWeights, byte_weights
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """See the module's docstring.
+
+    Attributes:
+        tensors: scale and zero point of every tensor in bytes.
+        layers: by node, the integers of every layer that is quantised.
+    """
+
+    plan: Plan
+    tensors: Mapping[str, Affine]
+    layers: Mapping[str, ByteWeights]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What the numbers of any plan follow from.
+
+    Attributes:
+        seen: the values of every tensor that may be in bytes.
+        method: how ranges are taken from them.
+        symmetric: whether zero is to be 0.
+    """
+
+    model: FloatModel
+    seen: Mapping[str, Histogram]
+    method: Method
+    symmetric: bool
+    _weights: dict[tuple[str, float], ByteWeights] = field(default_factory=dict, compare=False)
+
+    def parameters(self, plan: Plan) -> Parameters:
+        """The numbers of a plan, whose tensors were seen."""
+        tensors: dict[str, Affine] = {}
+        for members in plan.members.values():
+            ranges = [self.method.range_of(self.seen[name], self.symmetric) for name in members]
+            low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+            affine = Affine.over(low, high, self.symmetric)
+            tensors.update(dict.fromkeys(members, affine))
+        layers = {layer.node: self._layer(layer, tensors[layer.source]) for layer in plan.layers}
+        return Parameters(plan, tensors, layers)
+
+    def _layer(self, layer: Layer, source: Affine) -> ByteWeights:
+        key = layer.node, float(source.scale)
+        if key not in self._weights:
+            weights = self.model.constants[layer.weights]
+            bias = self.model.constants.get(layer.bias)
+            if bias is not None and bias.size != weights.shape[layer.axis]:
+                bias = None  # one number for all of a Gemm's, or one a row: it stays in float32
+            self._weights[key] = byte_weights(layer, weights, bias, source.scale)
+        return self._weights[key]

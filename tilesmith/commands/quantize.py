@@ -1,0 +1,138 @@
+"""`tilesmith quantize`: a float32 model and data become a quantised model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tilesmith.commands.options import Quantity, json_option, shape_option, threads_option
+from tilesmith.display.output import note, print_json, table
+
+if TYPE_CHECKING:
+    from tilesmith.jobs.quantising import QuantisedModel
+
+_SHOWN = 20
+"""Sensitivities that are printed; --json has all."""
+
+
+@click.command("quantize")
+@click.argument("model", metavar="MODEL.onnx")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="OUT.onnx",
+    help="Where to write the quantised model.",
+)
+@click.option(
+    "--data",
+    multiple=True,
+    metavar="FILE_OR_FOLDER",
+    help="Calibration data: .npz with arrays by input, .npy, or a folder of them; repeatable.",
+)
+@click.option(
+    "--random",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Random samples in place of data, to try it: scales are then of no use.",
+)
+@click.option(
+    "--method",
+    default="minmax",
+    show_default=True,
+    metavar="minmax|percentile:99.99|mse",
+    help="How ranges of activations follow from what is seen.",
+)
+@click.option("--symmetric", is_flag=True, help="Activations in int8 around zero, not in uint8.")
+@click.option(
+    "--operators", metavar="Conv,Add,...", help="Quantise these only; all that can be otherwise."
+)
+@click.option("--keep", multiple=True, metavar="NODE", help="Leave a node in fp32; repeatable.")
+@click.option(
+    "--budget",
+    type=Quantity(),
+    help="The error allowed, such as 0.02: the most sensitive layers stay in fp32 for it.",
+)
+@click.option("--sensitivities", is_flag=True, help="Print what each layer's quantisation costs.")
+@click.option(
+    "--samples",
+    type=click.IntRange(min=1),
+    default=16,
+    show_default=True,
+    help="Samples of the data that errors are measured on; all calibrate.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of random choices.")
+@shape_option
+@threads_option
+@json_option
+def quantize(
+    model: str,
+    output: Path,
+    data: tuple[str, ...],
+    random: int | None,
+    operators: str | None,
+    shapes: tuple[tuple[str, Any], ...],
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Quantise MODEL to int8 by calibration data, as ONNX with Q/DQ pairs.
+
+    Activations become uint8, one scale a tensor; weights int8, one scale an output channel. The
+    printed error is the norm of the difference from fp32 by the outputs' norm, computed by the
+    model that was written.
+    """
+    from tilesmith.jobs.quantising import QuantiseRequest, quantised_model
+    from tilesmith.search_space.files import check_output
+
+    check_output(output, model, *data)
+    request = QuantiseRequest(
+        model,
+        data or None,
+        random=random or 0,
+        operators=operators.split(",") if operators else (),
+        shapes=dict(shapes),
+        **asked,
+    )
+    found = quantised_model(request, note)
+    found.save(output)
+    if random is not None:
+        note(f"{random} random samples are no calibration: give real data before you use the model")
+    if as_json:
+        print_json({"output": str(output), **found.to_json()})
+    else:
+        click.echo(_summary(found, output))
+
+
+def _summary(found: QuantisedModel, output: Path) -> str:
+    report, accuracy = found.report, found.report.accuracy
+    lines = []
+    if report.sensitivities:
+        rows = [
+            (s.layer.node, s.layer.operator, s.error, s.sqnr_db, f"{s.share:.1%}", _where(s, found))
+            for s in report.sensitivities[:_SHOWN]
+        ]
+        header = ("layer alone in int8", "operator", "error", "SQNR dB", "work", "stays in")
+        lines.append(table(header, rows))
+        if len(report.sensitivities) > _SHOWN:
+            lines.append(f"... and {len(report.sensitivities) - _SHOWN} less sensitive layers")
+    count = len(report.layers) + len(report.kept)
+    lines.append(
+        f"{output}: {len(report.layers)} of {count} layers in int8, weights "
+        f"{report.float_bytes / 1e6:.4g} -> {report.quantised_bytes / 1e6:.4g} MB"
+    )
+    if report.kept:
+        lines.append(f"  in fp32: {', '.join(report.kept)}")
+    lines.append(
+        f"  on {report.measured} of {report.calibrated} samples: error {accuracy.error:.4g} "
+        f"(SQNR {accuracy.sqnr_db:.1f} dB), largest difference {accuracy.largest:.3g}"
+    )
+    if accuracy.top1 is not None:
+        lines.append(f"  top-1 agrees with fp32 on {accuracy.top1:.1%} of {accuracy.rows} rows")
+    return "\n".join(lines)
+
+
+def _where(sensitivity: Any, found: QuantisedModel) -> str:
+    return "fp32" if sensitivity.layer.node in found.report.kept else "int8"

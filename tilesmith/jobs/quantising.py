@@ -1,0 +1,199 @@
+"""Quantising a float32 model by data: what `tilesmith quantize` and `tilesmith.quantize` do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+
+from tilesmith.jobs.calibration_data import Data, expected_inputs, random_samples, samples_of
+from tilesmith.jobs.targets import resolve_target
+from tilesmith.search_space.errors import InputError, ModelError
+from tilesmith.search_space.files import check_output, written
+from tilesmith.search_space.target import HOST
+
+if TYPE_CHECKING:
+    import onnx
+
+    from tilesmith.compiler.onnx.file import ModelFile
+    from tilesmith.compiler.quantisation.quantise import Quantised
+    from tilesmith.jobs.subjects import Model
+
+_MOST_BYTES = 2**31 - 2**20
+"""What protobuf writes in one piece; weights of larger models lie beside it."""
+
+
+class AskedOfQuantising(TypedDict, total=False):
+    """What quantising may be told; see `QuantiseRequest`."""
+
+    method: str
+    symmetric: bool
+    operators: Sequence[str]
+    keep: Sequence[str]
+    budget: float | None
+    sensitivities: bool
+    samples: int
+    seed: int
+    random: int
+    shapes: Mapping[str, Sequence[Any]] | None
+    threads: int
+
+
+@dataclass(frozen=True)
+class QuantiseRequest:
+    """A model, data, and how it is to be quantised.
+
+    Attributes:
+        model: as `api.quantize`.
+        data: see `calibration_data`; None with `random`.
+        random: how many random samples stand in for data.
+        seed: of random samples, and of which samples accuracy is measured on.
+        shapes: of inputs by name, or sizes of symbolic dimensions by theirs.
+        method, symmetric, operators, keep, budget, sensitivities, samples, threads: as
+            `quantisation.quantise.QuantiseOptions`.
+    """
+
+    model: Model
+    data: Data | None = None
+    method: str = "minmax"
+    symmetric: bool = False
+    operators: Sequence[str] = ()
+    keep: Sequence[str] = ()
+    budget: float | None = None
+    sensitivities: bool = False
+    samples: int = 16
+    seed: int = 0
+    random: int = 0
+    shapes: Mapping[str, Sequence[Any]] | None = None
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class QuantisedModel:
+    """A quantised model and the report on it; give `model` to `compile`.
+
+    Attributes:
+        model: ONNX, with Q/DQ pairs; onnxruntime runs it, too.
+        report: layers, sensitivities, accuracy, sizes.
+    """
+
+    model: onnx.ModelProto
+    report: Quantised
+
+    def save(self, path: str | Path) -> None:
+        """Write the model; weights beyond 2 GiB lie in a file beside it.
+
+        Raises:
+            InputError: the path cannot be written.
+            JobError: the disk is full.
+        """
+        write_model(self.model, Path(path))
+
+    def to_json(self) -> dict[str, Any]:
+        """The report, by the keys that scripts rely on."""
+        found = self.report
+        return {
+            "layers": [layer.node for layer in found.layers],
+            "kept": list(found.kept),
+            "error": found.accuracy.error,
+            "sqnr_db": found.accuracy.sqnr_db,
+            "max_abs_err": found.accuracy.largest,
+            "top1_agreement": found.accuracy.top1,
+            "calibrated_samples": found.calibrated,
+            "measured_samples": found.measured,
+            "float_bytes": found.float_bytes,
+            "quantised_bytes": found.quantised_bytes,
+            "sensitivities": [
+                {
+                    "node": s.layer.node,
+                    "operator": s.layer.operator,
+                    "error": s.error,
+                    "sqnr_db": s.sqnr_db,
+                    "share": s.share,
+                }
+                for s in found.sensitivities
+            ],
+        }
+
+
+def quantised_model(
+    asked: QuantiseRequest, watch: Callable[[str], None] = lambda text: None
+) -> QuantisedModel:
+    """Calibrate and quantise; errors as `api.quantize`."""
+    from tilesmith.compiler.quantisation.float_model import float_model
+    from tilesmith.compiler.quantisation.plan import OPERATORS
+    from tilesmith.compiler.quantisation.quantise import QuantiseOptions, quantised
+
+    _check(asked)
+    model = float_model(file_of(asked.model))
+    inputs = expected_inputs(model.inputs, asked.shapes or {})
+    if asked.data is None:
+        samples = random_samples(inputs, asked.random, asked.seed)
+    else:
+        samples = samples_of(inputs, asked.data)
+    chosen = np.random.default_rng(asked.seed).permutation(len(samples))[: asked.samples]
+    options = QuantiseOptions(
+        method=asked.method,
+        symmetric=asked.symmetric,
+        operators=tuple(asked.operators) or OPERATORS,
+        keep=tuple(asked.keep),
+        budget=asked.budget,
+        sensitivities=asked.sensitivities,
+        measured=tuple(sorted(int(number) for number in chosen)),
+        threads=asked.threads,
+    )
+    report = quantised(model, samples, resolve_target(HOST), options, watch)
+    return QuantisedModel(report.model, report)
+
+
+def _check(asked: QuantiseRequest) -> None:
+    if (asked.data is None) == (asked.random < 1):
+        raise InputError(
+            "quantising needs calibration data: give arrays of the model's inputs (--data), or, to "
+            "try it, a number of random samples (--random)"
+        )
+    if asked.samples < 1:
+        raise InputError(f"samples = {asked.samples} is out of range; at least 1")
+    if asked.budget is not None and not 0 <= asked.budget < np.inf:
+        raise InputError(
+            f"budget = {asked.budget} is out of range; 0 or more, such as 0.02 for 2 % of the "
+            "outputs' norm"
+        )
+
+
+def file_of(model: Model) -> ModelFile:
+    """A model as ONNX, from whichever front end.
+
+    Raises:
+        ModelError: it cannot be read, or is none of ONNX.
+    """
+    from tilesmith.compiler.front_end import FrontEndModel
+    from tilesmith.compiler.onnx.file import read_model
+    from tilesmith.compiler.stablehlo.importer import is_stablehlo
+
+    front_end = isinstance(model, FrontEndModel)
+    found = model.file() if isinstance(model, FrontEndModel) else None
+    if found is not None:
+        return found
+    if front_end or (isinstance(model, str | Path) and is_stablehlo(model)):
+        raise ModelError(
+            "models of StableHLO cannot be quantised; export the model as ONNX, in which pairs of "
+            "QuantizeLinear and DequantizeLinear are written"
+        )
+    return read_model(model)  # type: ignore[arg-type]
+
+
+def write_model(model: onnx.ModelProto, path: Path) -> None:
+    """Write a model whole or not at all; errors as `QuantisedModel.save`."""
+    import onnx
+
+    check_output(path)
+    if model.ByteSize() > _MOST_BYTES:
+        beside = path.name + ".data"
+        onnx.save_model(model, str(path), save_as_external_data=True, location=beside)
+        return
+    with written(path) as file:
+        file.write(model.SerializeToString())
