@@ -190,10 +190,11 @@ class Function(Value):
     Attributes:
         attributes: of the function, as text after its parameters.
         noalias: how many of the first parameters point where no other one does.
+        given: its definition as text, where it is written in LLVM's language.
     """
 
-    __slots__ = ("arguments", "attributes", "blocks", "internal", "module", "names", "noalias",
-                 "result")  # fmt: skip
+    __slots__ = ("arguments", "attributes", "blocks", "given", "internal", "module", "names",
+                 "noalias", "result")  # fmt: skip
 
     def __init__(self, module: Module, name: str, result: Type, parameters: Sequence[Type]) -> None:
         super().__init__(POINTER, f"@{name}")
@@ -204,6 +205,7 @@ class Function(Value):
         self.noalias = 0
         self.internal = False
         self.blocks: list[Block] = []
+        self.given = ""
         self.names = 0
         module.functions[name] = self
 
@@ -215,6 +217,8 @@ class Function(Value):
 
     def lines(self) -> list[str]:
         """The definition or declaration as text."""
+        if self.given:
+            return self.given.splitlines()
         if not self.blocks:
             kinds = ", ".join(str(argument.type) for argument in self.arguments)
             return [f"declare {self.result} {self.text}({kinds})"]

@@ -1,15 +1,151 @@
-"""The frame around emitted functions: their signature, and the barrier their threads meet at."""
+"""The frame around emitted functions: their signature, and how their threads wait for each other.
+
+Whoever waits looks again and again for a while, pausing between looks and offering its core now and
+then, and falls asleep at last until it is woken (by a futex where the system has them). So threads
+that have cores to themselves meet within some ten nanoseconds; those that turn out to share one
+(the sleeper slept where the waker is) look but shortly from then on, until they share none.
+
+Memory of a *word* that threads wait for, in bytes: its value (0, i32), how many sleep (4, i32), how
+often to look before sleeping (8, i64), and how often at most (16, i64) and on which core the last
+fell asleep (24, i32). Memory of a barrier: how many have arrived (i64), and on the next line a
+word, its generation. All zero at first, but for the two numbers of looks.
+"""
 
 from __future__ import annotations
 
 from tilesmith.codegen.llvm.builder import Builder
-from tilesmith.codegen.llvm.ir import INDEX, INT32, POINTER, VOID, Function, Module
+from tilesmith.codegen.llvm.ir import INDEX, POINTER, VOID, Function, Module
 
 SIGNATURE = (POINTER, INDEX, INDEX, POINTER, POINTER, POINTER)
 """arguments, thread, threads, barrier, shared workspace, local workspace."""
 
-SPINS = 1024
-"""Rounds of the barrier's loop between two offers of the core."""
+BARRIER_BYTES = 128
+
+WORD = 64
+"""Where in a barrier the word is."""
+
+ROUNDS, MOST_ROUNDS, SLEPT_ON = 8, 16, 24
+"""Where in a word the other numbers are."""
+
+_BETWEEN_OFFERS = 256
+"""Looks between two offers of the core to other threads."""
+
+_FEW = 6
+"""Binary digits by which threads that share a core look less often."""
+
+_FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
+"""Numbers of Linux's system call, by architecture (`asm/unistd.h`)."""
+
+_PAUSES = {
+    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
+}
+"""Declaration and call of what tells a core that it waits (x86: pause, ARM: yield)."""
+
+_WAITING = """
+define internal i1 @look(ptr %word, i32 %old, i64 %rounds) noinline {{
+entry:
+  br label %look
+look:
+  %round = phi i64 [ 0, %entry ], [ %next, %on ]
+  %now = load atomic i32, ptr %word acquire, align 4
+  %same = icmp eq i32 %now, %old
+  br i1 %same, label %again, label %done
+again:
+  {pause}
+  %next = add i64 %round, 1
+  %rest = urem i64 %next, {between}
+  %tired = icmp eq i64 %rest, 0
+  br i1 %tired, label %offer, label %on
+offer:
+  %offered = call i32 @sched_yield()
+  br label %on
+on:
+  %more = icmp slt i64 %next, %rounds
+  br i1 %more, label %look, label %done
+done:
+  ret i1 %same
+}}
+
+define internal void @await(ptr %word, i32 %old) noinline {{
+entry:
+  %sleepers = getelementptr i8, ptr %word, i64 4
+  %where = getelementptr i8, ptr %word, i64 8
+  %rounds = load atomic i64, ptr %where monotonic, align 8
+  %same = call i1 @look(ptr %word, i32 %old, i64 %rounds)
+  br i1 %same, label %tired, label %done
+tired:
+{note}
+  %one.more = atomicrmw add ptr %sleepers, i32 1 seq_cst
+  br label %check
+check:
+  %then = load atomic i32, ptr %word seq_cst, align 4
+  %still = icmp eq i32 %then, %old
+  br i1 %still, label %sleep, label %up
+sleep:
+  {sleep}
+  br label %check
+up:
+  %one.less = atomicrmw sub ptr %sleepers, i32 1 seq_cst
+  br label %done
+done:
+  ret void
+}}
+
+define internal void @announce(ptr %word) noinline {{
+entry:
+  %sleepers = getelementptr i8, ptr %word, i64 4
+  %before = atomicrmw add ptr %word, i32 1 seq_cst
+  %asleep = load atomic i32, ptr %sleepers seq_cst, align 4
+  %some = icmp ne i32 %asleep, 0
+  br i1 %some, label %wake, label %done
+wake:
+{judge}
+  {wake}
+  br label %done
+done:
+  ret void
+}}
+
+{declarations}
+"""
+
+_NOTE = f"""
+  %core = call i32 @sched_getcpu()
+  %slept.on = getelementptr i8, ptr %word, i64 {SLEPT_ON}
+  store atomic i32 %core, ptr %slept.on monotonic, align 4
+"""
+
+_JUDGE = f"""
+  %core = call i32 @sched_getcpu()
+  %slept.on = getelementptr i8, ptr %word, i64 {SLEPT_ON}
+  %theirs = load atomic i32, ptr %slept.on monotonic, align 4
+  %shared = icmp eq i32 %core, %theirs
+  %most.at = getelementptr i8, ptr %word, i64 {MOST_ROUNDS}
+  %most = load i64, ptr %most.at
+  %few = lshr i64 %most, {_FEW}
+  %rounds = select i1 %shared, i64 %few, i64 %most
+  %rounds.at = getelementptr i8, ptr %word, i64 {ROUNDS}
+  store atomic i64 %rounds, ptr %rounds.at monotonic, align 8
+"""
+
+_BARRIER = """define internal void @barrier(ptr %arrived, i64 %everyone) noinline {{
+entry:
+  %word = getelementptr i8, ptr %arrived, i64 {word}
+  %old = load atomic i32, ptr %word acquire, align 4
+  %before = atomicrmw add ptr %arrived, i64 1 acq_rel
+  %number = add i64 %before, 1
+  %last = icmp eq i64 %number, %everyone
+  br i1 %last, label %go, label %stay
+go:
+  store atomic i64 0, ptr %arrived monotonic, align 8
+  call void @announce(ptr %word)
+  ret void
+stay:
+  call void @await(ptr %word, i32 %old)
+  ret void
+}}
+"""
 
 
 def export(module: Module, name: str, body: Function, parameters: int) -> None:
@@ -25,45 +161,37 @@ def export(module: Module, name: str, body: Function, parameters: int) -> None:
 
 
 def barrier_function(module: Module) -> Function:
-    """A barrier of two counters, {arrived, generation}, i64 on lines of their own, zero at first.
+    """`barrier(memory, threads)`: returns when as many threads have called it.
 
-    The last to arrive moves the generation on; the others spin on it. Every `SPINS` rounds they
-    offer the core to others, so that a machine with busy cores loses little.
+    The last to arrive moves the generation on, for which the others wait. Beside it are
+    `await(word, old)`, which returns when the word's value is another than `old`, and
+    `announce(word)`, which gives it the next one.
     """
     known = module.functions.get("barrier")
     if known is not None:
         return known
     function = Function(module, "barrier", VOID, (POINTER, INDEX))
-    function.internal = True
-    give_way = module.declare("sched_yield", INT32, ())
-    entry, last, spin, again, tired, done = (
-        function.append_block(name) for name in ("entry", "last", "spin", "again", "tired", "done")
-    )
-    builder = Builder(entry)
-    arrived, everyone = function.arguments
-    generation = builder.gep(arrived, INDEX(8), INDEX)
-    old = builder.load_atomic(generation, INDEX, "acquire", 8)
-    before = builder.atomic_rmw("add", arrived, INDEX(1), "acq_rel")
-    is_last = builder.icmp_signed("==", builder.add(before, INDEX(1)), everyone)
-    builder.cbranch(is_last, last, spin)
-    builder.position_at_end(last)
-    builder.atomic_rmw("xchg", arrived, INDEX(0), "monotonic")
-    builder.atomic_rmw("add", generation, INDEX(1), "release")
-    builder.branch(done)
-    builder.position_at_end(spin)
-    rounds = builder.phi(INDEX)
-    rounds.add_incoming(INDEX(1), entry)
-    now = builder.load_atomic(generation, INDEX, "acquire", 8)
-    builder.cbranch(builder.icmp_signed("==", now, old), again, done)
-    builder.position_at_end(again)
-    following = builder.add(rounds, INDEX(1))
-    rest = builder.urem(rounds, INDEX(SPINS))
-    rounds.add_incoming(following, again)
-    builder.cbranch(builder.icmp_signed("==", rest, INDEX(0)), tired, spin)
-    builder.position_at_end(tired)
-    builder.call(give_way, [])
-    rounds.add_incoming(following, tired)
-    builder.branch(spin)
-    builder.position_at_end(done)
-    builder.ret_void()
+    function.given = f"{_BARRIER.format(word=WORD)}{waiting(module.triple)}"
     return function
+
+
+def waiting(triple: str) -> str:
+    """`await` and `announce` for a processor and its system."""
+    architecture = triple.split("-")[0]
+    declarations, pause = _PAUSES.get(architecture, ("", ""))
+    declarations += "\ndeclare i32 @sched_yield()"
+    number = _FUTEX.get(architecture) if "linux" in triple else None
+    note = judge = wake = ""
+    sleep = "%ignored = call i32 @sched_yield()"
+    if number is not None:  # FUTEX_WAIT and FUTEX_WAKE, private to the process (linux/futex.h)
+        call = f"call i64 @syscall(i64 {number}, ptr %word, i64"
+        sleep = f"%ignored = {call} 128, i64 %expected, ptr null, ptr null, i64 0)"
+        sleep = f"%expected = zext i32 %old to i64\n  {sleep}"
+        wake = f"%ignored = {call} 129, i64 2147483647, ptr null, ptr null, i64 0)"
+        note, judge = _NOTE, _JUDGE
+        declarations += "\ndeclare i64 @syscall(i64, ptr, i64, i64, ptr, ptr, i64)"
+        declarations += "\ndeclare i32 @sched_getcpu()"
+    return _WAITING.format(
+        sleep=sleep, wake=wake, pause=pause, note=note, judge=judge, between=_BETWEEN_OFFERS,
+        declarations=declarations,
+    )  # fmt: skip

@@ -1,9 +1,9 @@
 """Runs a sequence of kernels by one foreign call a thread, whatever their number.
 
 All kernels share a signature (see `codegen.llvm.emitter`), so a program is a table of (function,
-arguments) pairs walked by a small native loop; with several threads, each walks the same table and
-they meet at a barrier after every kernel. Worker threads are Python threads that leave the
-interpreter for the whole program (ctypes releases its lock), so Python's cost is paid once a run.
+arguments) pairs walked by a small native loop. With several threads each walks the same table, and
+they meet at a barrier wherever one may read what another wrote: around every kernel that several
+run, not between kernels that one runs alone (`codegen.native.team` has the threads).
 
 Invariants: the tables keep everything they point at alive; a program is run by one caller at a
 time.
@@ -11,9 +11,9 @@ time.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,144 +25,25 @@ from numpy.typing import NDArray
 
 from tilesmith.codegen.host import host_target
 from tilesmith.codegen.llvm.ir import Module
-from tilesmith.codegen.llvm.threads import barrier_function
+from tilesmith.codegen.llvm.threads import BARRIER_BYTES, WORD, barrier_function
 from tilesmith.codegen.memory import aligned_bytes
-from tilesmith.codegen.native import toolchain
-from tilesmith.search_space.errors import JobError
+from tilesmith.codegen.native import team, toolchain, walking
+from tilesmith.codegen.native.team import Teams, set_rounds
 
-_WALK = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p, *[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 3])
+_PERFORM = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
-_WALK_TEXT = """
-define void @walk(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
-                  ptr %local) {
-entry:
-  %end = getelementptr [2 x ptr], ptr %table, i64 %count
-  br label %check
-check:
-  %call = phi ptr [ %table, %entry ], [ %next, %step ]
-  %more = icmp ne ptr %call, %end
-  br i1 %more, label %body, label %done
-body:
-  %kernel = load ptr, ptr %call
-  %where = getelementptr ptr, ptr %call, i64 1
-  %arguments = load ptr, ptr %where
-  call void %kernel(ptr %arguments, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
-                    ptr %local)
-  %many = icmp sgt i64 %threads, 1
-  br i1 %many, label %meet, label %step
-meet:
-  call void @barrier(ptr %barrier, i64 %threads)
-  br label %step
-step:
-  %next = getelementptr [2 x ptr], ptr %call, i64 1
-  br label %check
-done:
-  ret void
-}
-"""
-
-_SIGNATURE = "(ptr %a, i64 %thread, i64 %threads, ptr %barrier, ptr %shared, ptr %local)"
-_WALKED = "i64 %thread, i64 %threads, ptr %barrier, ptr %shared, ptr %local)"
-
-
-def _fields(*kinds: str) -> str:
-    """Loads of the arguments %a0, %a1, ... of a call."""
-    return "".join(
-        f"  %p{n} = getelementptr i64, ptr %a, i64 {n}\n  %a{n} = load {kind}, ptr %p{n}\n"
-        for n, kind in enumerate(kinds)
-    )
-
-
-_CONTROL_TEXT = f"""
-declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
-
-define void @move{_SIGNATURE} {{
-entry:
-  %first = icmp eq i64 %thread, 0
-  br i1 %first, label %mine, label %done
-mine:
-{_fields("ptr", "ptr", "i64", "i64", "i64", "ptr")}
-  %counted = icmp ne ptr %a5, null
-  br i1 %counted, label %count, label %copy
-count:
-  %now = load i64, ptr %a5
-  br label %copy
-copy:
-  %i = phi i64 [ 0, %mine ], [ %now, %count ]
-  %target.by = mul i64 %i, %a3
-  %source.by = mul i64 %i, %a4
-  %target = getelementptr i8, ptr %a0, i64 %target.by
-  %source = getelementptr i8, ptr %a1, i64 %source.by
-  call void @llvm.memmove.p0.p0.i64(ptr %target, ptr %source, i64 %a2, i1 false)
-  br label %done
-done:
-  ret void
-}}
-
-define void @repeat{_SIGNATURE} {{
-entry:
-{_fields("ptr", "i64", "i64", "ptr", "ptr", "ptr")}
-  %limited = icmp ne ptr %a3, null
-  br i1 %limited, label %limit, label %start
-limit:
-  %given = load i64, ptr %a3
-  %less = icmp slt i64 %given, %a2
-  %least = select i1 %less, i64 %given, i64 %a2
-  br label %start
-start:
-  %trips = phi i64 [ %a2, %entry ], [ %least, %limit ]
-  br label %head
-head:
-  %i = phi i64 [ 0, %start ], [ %next, %run ]
-  %more = icmp slt i64 %i, %trips
-  br i1 %more, label %ask, label %done
-ask:
-  %tested = icmp ne ptr %a4, null
-  br i1 %tested, label %test, label %go
-test:
-  %flag = load i8, ptr %a4
-  %set = icmp ne i8 %flag, 0
-  br i1 %set, label %go, label %done
-go:
-  %first = icmp eq i64 %thread, 0
-  br i1 %first, label %count, label %meet
-count:
-  store i64 %i, ptr %a5
-  br label %meet
-meet:
-  %many = icmp sgt i64 %threads, 1
-  br i1 %many, label %wait, label %run
-wait:
-  call void @barrier(ptr %barrier, i64 %threads)
-  br label %run
-run:
-  call void @walk(ptr %a0, i64 %a1, {_WALKED}
-  %next = add i64 %i, 1
-  br label %head
-done:
-  ret void
-}}
-
-define void @branch{_SIGNATURE} {{
-entry:
-{_fields("ptr", "ptr", "i64", "ptr", "i64")}
-  %flag = load i8, ptr %a0
-  %set = icmp ne i8 %flag, 0
-  %table = select i1 %set, ptr %a1, ptr %a3
-  %count = select i1 %set, i64 %a2, i64 %a4
-  call void @walk(ptr %table, i64 %count, {_WALKED}
-  ret void
-}}
-"""
-"""Functions of the kernels' signature that run tables of calls: in a table they are calls, too."""
+ALL = 1 << 30
+"""As many threads as there are."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One kernel call: the address of its function, and of each argument in order (0: none)."""
+    """One kernel call: the address of its function, and of each argument in order (0: none), and
+    how many threads at most make it."""
 
     function: int
     arguments: tuple[int, ...]
+    threads: int = ALL
 
 
 @dataclass(frozen=True)
@@ -201,6 +82,20 @@ class Branch:
 AnyCall = Call | Move | Repeat | Branch
 
 
+def users(call: AnyCall) -> int:
+    """How many threads at most take part in a call."""
+    match call:
+        case Call():
+            return call.threads
+        case Move():
+            return 1
+        case Repeat(calls):
+            inner = calls
+        case Branch(_, (first, second)):
+            inner = (*first, *second)
+    return ALL if any(users(one) > 1 for one in inner) else 1
+
+
 class _Tables:
     """Calls as memory that native loops walk over: tables of functions and arguments."""
 
@@ -209,10 +104,16 @@ class _Tables:
         self.arguments: list[NDArray[np.int64]] = []
         """Of kernels, the addresses they are called with."""
 
-    def table(self, calls: Sequence[AnyCall]) -> tuple[int, int]:
-        """Address and length of a table."""
-        pairs = [self._pair(call) for call in calls]
-        return self._memory([number for pair in pairs for number in pair]), len(calls)
+    def table(self, calls: Sequence[AnyCall], *, inside: bool = True) -> tuple[int, int]:
+        """Address and length of a table; `inside` another, its threads meet at the end."""
+        rows: list[int] = []
+        threads = [*map(users, calls), ALL if inside else 1]
+        for number, call in enumerate(calls):
+            meet = threads[number] > 1 or threads[number + 1] > 1
+            last = number + 1 == len(calls)
+            meet = max(threads) > 1 if last and inside else meet and not last
+            rows += [*self._pair(call), threads[number], int(meet)]
+        return self._memory(rows), len(calls)
 
     def _pair(self, call: AnyCall) -> tuple[int, int]:
         match call:
@@ -252,18 +153,20 @@ class NativeProgram:
         local_bytes: int = 0,
         keep: Any = None,
     ) -> None:
+        self._driver = driver = _driver()
         self._tables = _Tables()
-        table = self._tables.table(calls)
-        self._barrier = aligned_bytes(128)
+        table = self._tables.table(calls, inside=False)
+        self._threads = min(threads, max(map(users, calls), default=1))
+        self._barrier = aligned_bytes(2 * BARRIER_BYTES)
+        for start in (0, BARRIER_BYTES):
+            set_rounds(self._barrier, start + WORD, driver.teams.rounds)
         self._shared = aligned_bytes(max(64, shared_bytes))
-        self._locals = [aligned_bytes(max(64, local_bytes)) for _ in range(threads)]
+        self._locals = [aligned_bytes(max(64, local_bytes)) for _ in range(self._threads)]
         self._keep = keep
         fixed = (self._barrier.ctypes.data, self._shared.ctypes.data)
-        self._threads = [
-            (*table, thread, threads, *fixed, local.ctypes.data)
-            for thread, local in enumerate(self._locals)
-        ]
-        self._walk = _driver().walk
+        places = [local.ctypes.data for local in self._locals]
+        self._program = np.array([*table, *fixed, *places], dtype=np.int64)
+        self._address = int(self._program.ctypes.data)
 
     def __call__(self) -> None:
         self.run()
@@ -290,65 +193,22 @@ class NativeProgram:
 
     def run(self) -> None:
         """Run every call, in order, to the end."""
-        if len(self._threads) == 1:
-            self._run_as(0)
+        driver, threads = self._driver, self._threads
+        if threads > 1:
+            threads = driver.teams.fitting(threads)
+        if threads == 1:
+            driver.perform(self._address, 0, 1)
         else:
-            _team(len(self._threads)).run(self._run_as)
-
-    def _run_as(self, thread: int) -> None:
-        self._walk(*self._threads[thread])
-
-
-class Team:
-    """Worker threads that wait for work; the caller is thread 0."""
-
-    def __init__(self, threads: int) -> None:
-        self._work: Any = None
-        self._lock = threading.Lock()
-        self._start = [threading.Semaphore(0) for _ in range(threads - 1)]
-        self._done = threading.Semaphore(0)
-        for number, start in enumerate(self._start, start=1):
-            thread = threading.Thread(target=self._serve, args=(number, start), daemon=True)
-            try:
-                thread.start()
-            except RuntimeError as error:
-                raise JobError(
-                    f"only {number} of {threads} threads could be started; use fewer"
-                ) from error
-
-    def run(self, work: Any) -> None:
-        """Call `work(thread)` on every thread; returns when all have."""
-        with self._lock:
-            self._work = work
-            for start in self._start:
-                start.release()
-            work(0)
-            for _ in self._start:
-                self._done.acquire()
-            self._work = None
-
-    def _serve(self, number: int, start: threading.Semaphore) -> None:
-        while True:
-            start.acquire()
-            self._work(number)
-            self._done.release()
-
-
-@cache
-def _team(threads: int) -> Team:
-    return Team(threads)
-
-
-if hasattr(os, "register_at_fork"):  # a forked child has none of its parent's threads
-    os.register_at_fork(after_in_child=_team.cache_clear)
+            driver.teams.of(threads).run(self._address)
 
 
 @dataclass(frozen=True)
 class _Driver:
-    """The native loop over a table of calls, the addresses of functions that run tables inside
-    tables, and what holds their code."""
+    """The native loop over a table of calls, the threads that walk it, the addresses of functions
+    that run tables inside tables, and what holds their code."""
 
-    walk: Any
+    perform: Any
+    teams: Teams
     addresses: dict[str, int]
     keep: Any
 
@@ -359,13 +219,34 @@ def _driver() -> _Driver:
     target = host_target()
     module = Module("driver", target.text("isa.triple"))
     barrier_function(module)
-    code = toolchain.emit_object(f"{module}\n{_WALK_TEXT}\n{_CONTROL_TEXT}", target)
+    code = toolchain.emit_object(
+        f"{module}\n{walking.WALK}\n{walking.CONTROL}\n{team.TEXT}", target
+    )
     jit = llvm.create_lljit_compiler(
         toolchain.machine(target), use_jit_link=False, suppress_errors=False
     )
     builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
-    names = ("walk", "move", "repeat", "branch")
+    names = ("perform", "move", "repeat", "branch", *team.NAMES)
     for name in names:
         builder = builder.export_symbol(name)
     library = builder.link(jit, "driver")
-    return _Driver(_WALK(library["walk"]), {n: library[n] for n in names}, (jit, library))
+    addresses = {name: library[name] for name in names}
+    teams = Teams(team.Functions.at(addresses))
+    atexit.register(_leave, teams, os.getpid())
+    return _Driver(_PERFORM(addresses["perform"]), teams, addresses, (jit, library))
+
+
+def _leave(teams: Teams, process: int) -> None:
+    """Before the code is gone; a forked child has none of its parent's threads."""
+    if os.getpid() == process:
+        teams.end()
+
+
+def _start_again() -> None:
+    """In a forked child."""
+    if _driver.cache_info().currsize:
+        _driver().teams.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_again)
