@@ -88,6 +88,7 @@ class DotProduct:
         accumulator: dtype of the sums.
         products: added up in each lane.
         features: LLVM features it needs beside those of the set.
+        accumulates: false where the intrinsic is (left, right) -> sums of products, to be added.
     """
 
     instruction: str
@@ -96,6 +97,7 @@ class DotProduct:
     accumulator: str
     products: int
     features: str = ""
+    accumulates: bool = True
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,20 @@ def vector_width(target: Target) -> int:
     return lanes(target, "float32")
 
 
+def has_features(target: Target, features: str) -> bool:
+    """Whether a CPU target has all of some LLVM features, written "+one,+two"."""
+    return set(filter(None, features.split(","))) <= set(target.text("isa.features").split(","))
+
+
+def dot_product(target: Target, left: str, right: str) -> DotProduct | None:
+    """The instruction of a CPU target that multiplies elements of two dtypes, in either order, and
+    adds neighbours; None where it has none."""
+    for found in instruction_set_of(target).dot_products:
+        if sorted(found.inputs) == sorted((left, right)) and has_features(target, found.features):
+            return found
+    return None
+
+
 def parse_instruction_set(name: str, text: str) -> InstructionSet:
     """Read an instruction set from TOML text; `TargetError` says what is wrong with it."""
     try:
@@ -251,6 +267,7 @@ def _dot_product(table: _Table) -> DotProduct:
         table.choice("accumulator", NAMES),
         table.integer("products", minimum=1),
         table.text("features", ""),
+        table.truth("accumulates", True),
     )
     if len(found.inputs) != 2 or not set(found.inputs) <= set(NAMES):
         raise table.error("inputs", list(found.inputs), f"two of {', '.join(NAMES)}")

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from tilesmith.codegen.llvm import selection
 from tilesmith.codegen.llvm.blocks import BlockEmitter
 from tilesmith.codegen.llvm.builder import Builder
+from tilesmith.codegen.llvm.dot_products import DotProductEmitter
 from tilesmith.codegen.llvm.indexing import IndexEmitter, elements
 from tilesmith.codegen.llvm.ir import INDEX, POINTER, VOID, Function, Module, Value, integer
 from tilesmith.codegen.llvm.loads import Lane, Memory
@@ -114,6 +115,7 @@ class FunctionEmitter:
         self.blocks = BlockEmitter(
             self.builder, self.index, self.registers, self.memory, self.values
         )
+        self.dot_products = DotProductEmitter(self.values, target, width, self._lane)
         self.thread, self.threads, self.barrier, self.shared_base, self.local_base = (
             self.function.arguments[pointers:]
         )
@@ -219,7 +221,9 @@ class FunctionEmitter:
                 self.blocks.emit(statement, None)
 
     def _intrinsic(self, statement: Intrinsic) -> None:
-        """A CPU knows `transpose` and `select`; anything else is what its body says."""
+        """A CPU knows a few instructions; anything else is what its body says."""
+        if statement.name in ("dot_product", "interleave") and self.dot_products.emit(statement):
+            return
         selected = selection.recognise(statement) if statement.name == "select" else None
         if selected is not None and selected.key.buffer not in self.registers:
             selection.emit(selected, self.values)

@@ -133,12 +133,18 @@ def dot_module(chosen: InstructionSet, product: DotProduct) -> str:
     loads = "\n".join(
         f"%{x} = load {kind}, ptr %p{x}" for x, kind in zip("cab", kinds, strict=True)
     )
+    taken = kinds if product.accumulates else kinds[1:]
+    names = "cab" if product.accumulates else "ab"
+    given = [f"{kind} %{x}" for x, kind in zip(names, taken, strict=True)]
+    word = "fadd" if kinds[0].endswith("float>") else "add"
+    total = f"%d = {word} {kinds[0]} %s, {'zeroinitializer' if product.accumulates else '%c'}"
     return f"""
 target triple = "{chosen.triple}"
-declare {kinds[0]} @{product.intrinsic}({", ".join(kinds)})
+declare {kinds[0]} @{product.intrinsic}({", ".join(taken)})
 define void @dot(ptr %pc, ptr %pa, ptr %pb) {chosen.function_attributes} {{
 {loads}
-%d = call {kinds[0]} @{product.intrinsic}({kinds[0]} %c, {kinds[1]} %a, {kinds[2]} %b)
+%s = call {kinds[0]} @{product.intrinsic}({", ".join(given)})
+{total}
 store {kinds[0]} %d, ptr %pc
 ret void
 }}"""

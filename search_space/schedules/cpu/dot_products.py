@@ -1,0 +1,43 @@
+"""Dot products in schedules: how many neighbours are multiplied at once, and how they are packed.
+
+A reduction is split by `group_of` products; its innermost loops are those products and the lanes,
+tensorized as `dot_product` (`machine.DOT_PRODUCT`). What is read lane by lane is packed in groups:
+b[k, j] -> [panel, k/P, j%panel, k%P].
+"""
+
+from __future__ import annotations
+
+from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.instruction_set import dot_product
+from tilesmith.search_space.ir.expression import Expr, as_expr
+from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
+from tilesmith.search_space.target import Target
+
+
+def group_of(target: Target, left: str, right: str) -> int:
+    """Products that one instruction of a CPU target adds up; 1 where it has none for these dtypes.
+
+    Bytes that have no instruction of their own are widened to pairs of 16 bits, if those have.
+    """
+    own = dot_product(target, left, right)
+    if own is not None:
+        return own.products
+    if "int" in left and "int" in right and size_of(left) == size_of(right) == 1:
+        wide = dot_product(target, "int16", "int16")
+        return wide.products if wide is not None else 1
+    return 1
+
+
+def grouped(rank: int, column: int, row: int, panel: Expr, products: int) -> Layout:
+    """A matrix (the last two of `rank` axes) in panels of columns and groups of rows:
+    [.., column/panel, row/products, column%panel, row%products]."""
+    group = as_expr(products)
+    return Layout(
+        (
+            *(LayoutDimension(axis) for axis in range(rank - 2)),
+            LayoutDimension(column, "outer", panel),
+            LayoutDimension(row, "outer", group),
+            LayoutDimension(column, "inner", panel),
+            LayoutDimension(row, "inner", group),
+        )
+    )
