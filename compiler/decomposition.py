@@ -148,7 +148,7 @@ class Composer:
         return self.apply("Concat", *sources, shape=tuple(shape), dtype=dtype, axis=axis)
 
     def kernel(
-        self, operator: str, sources: tuple[str, ...], shape: tuple[int, ...], **parameters: Any
+        self, operator: str, sources: tuple[str, ...], shape: tuple[int, ...], /, **parameters: Any
     ) -> str:
         """A kernel that no ONNX operator stands for."""
         result = self._tensor(shape, "float32")

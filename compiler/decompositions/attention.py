@@ -19,6 +19,7 @@ from tilesmith.compiler.decomposition import Composer, typed_decompositions
 from tilesmith.compiler.decompositions.attention_masks import mask_of
 from tilesmith.compiler.decompositions.repetition import broadcast
 from tilesmith.compiler.graph import Node
+from tilesmith.search_space.workload import shape_text
 
 _ATTRIBUTES = {
     "is_causal", "kv_num_heads", "left_window_size", "q_num_heads", "qk_matmul_output_mode",
@@ -137,12 +138,15 @@ def _weighed(
 
 @typed_decompositions.register("TensorScatter")
 def tensor_scatter(composer: Composer, node: Node) -> str | None:
-    """Where a place of the cache is one that is written, the update's, else what was there."""
+    """Rows of the cache are written where they are; of several sequences: where a place of it is
+    one that is written, the update's, else what was there."""
     past, update, starts = node.input(0), node.input(1), node.input(2)
     if composer.dtype(past) != "float32":
         return None
     shape, given = composer.dims(past), composer.dims(update)
     axis = int(node.attribute("axis", -2)) % len(shape)
+    if starts and shape[0] == 1 and axis and node.attribute("mode", "linear") == "linear":
+        return _written(composer, (past, update, starts), axis)
     extent, length, rest = shape[axis], given[axis], len(shape) - 1 - axis
     places = np.arange(extent).reshape(-1, *(1,) * rest)
     own = composer.constant(places)
@@ -164,6 +168,21 @@ def tensor_scatter(composer: Composer, node: Node) -> str | None:
         kept = composer.pointwise("Max", kept, zero, dtype="int64")
         found = _picked(composer, update, kept, shape, axis)
     return composer.pointwise("Where", inside, found, past)
+
+
+def _written(composer: Composer, operands: tuple[str, str, str], axis: int) -> str:
+    """One sequence's cache with an update's rows along an axis, from a start on."""
+    past, update, starts = operands
+    shape, length = composer.dims(past), composer.dims(update)[axis]
+    before, behind = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    own = composer.constant(np.arange(length))
+    places = composer.pointwise("Add", composer.cast(starts, "int64"), own, dtype="int64")
+    data = composer.view(past, (before, shape[axis], behind))
+    rows = composer.view(update, (before, length, behind))
+    operands = (data, composer.view(places, (length, 1)), rows)
+    stated = {"shape": shape_text(composer.dims(data)), "indices": f"{length}x1", "lead": 1}
+    result = composer.kernel("scatter_nd", operands, composer.dims(data), **stated)
+    return composer.view(result, shape)
 
 
 def _picked(composer: Composer, update: str, places: str, shape: tuple[int, ...], axis: int) -> str:
