@@ -155,6 +155,9 @@ def quantize(
             random: how many random samples stand in for data, to try it.
             shapes: of inputs with symbolic dimensions, as `compile`.
             threads: of the float32 model's runs.
+            weights: "int4" or "int8": the weights of products alone, in blocks, as MatMulNBits; it
+                needs no data.
+            block: weights of a block, 32.
 
     Raises:
         InputError: no data, or data that does not fit or is not finite; an unknown node, operator

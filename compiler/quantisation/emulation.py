@@ -25,8 +25,9 @@ from onnx import helper
 
 from tilesmith.compiler.build import BuildOptions, build
 from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.onnx.arrays import typed_only
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.quantisation.float_model import FloatModel, with_constants
+from tilesmith.compiler.quantisation.float_model import FloatModel, readers_of
 from tilesmith.compiler.quantisation.parameters import Parameters
 from tilesmith.compiler.quantisation.plan import Layer, Plan
 from tilesmith.search_space.target import Target
@@ -42,10 +43,20 @@ class Compiled:
 
     Args:
         threads: that its kernels use.
+        constants: initialisers that are not in the model; they are not copied.
     """
 
-    def __init__(self, proto: onnx.ModelProto, target: Target, threads: int = 1) -> None:
+    def __init__(
+        self,
+        proto: onnx.ModelProto,
+        target: Target,
+        threads: int = 1,
+        constants: Arrays | None = None,
+    ) -> None:
         self._proto = proto
+        self._held = constants or {}
+        for name, value in self._held.items():
+            proto.graph.initializer.append(typed_only(name, value))
         self._target = target
         self._options = BuildOptions(threads)
         self._known: dict[tuple[tuple[str, tuple[int, ...]], ...], Executable] = {}
@@ -54,7 +65,7 @@ class Compiled:
         """The outputs; errors as `import_model`, `build` and `Executable.run`."""
         key = tuple((name, value.shape) for name, value in inputs.items())
         if key not in self._known:
-            graph = import_model(self._proto, dict(key))
+            graph = import_model(self._proto, dict(key), self._held)
             self._known[key] = build(graph, self._target, options=self._options)
         return self._known[key].run(inputs)
 
@@ -71,13 +82,12 @@ class Floats:
     ) -> None:
         proto = onnx.ModelProto()
         proto.CopyFrom(model.proto)
-        with_constants(proto, model.constants)
         given = {value.name for value in model.inputs}
         self._given = tuple(name for name in seen if name in given)
         for name in seen:
             if name not in given and name not in model.outputs:
                 proto.graph.output.append(_given(name))
-        self._compiled = Compiled(proto, target, threads)
+        self._compiled = Compiled(proto, target, threads, model.constants)
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
         """The model's outputs and the tensors, by name."""
@@ -103,14 +113,11 @@ class Emulation:
     ) -> None:
         self._model = model
         self._plan = plan
-        self._constants = {
-            name: model.constants[name]
-            for layer in plan.layers
-            for name in (layer.weights, layer.bias)
-            if name in model.constants
-        }
         self._names = {layer.node: _names(layer, model) for layer in plan.layers}
-        self._compiled = Compiled(self._emulated(seen), target, threads)
+        proto = self._emulated(seen)
+        read = readers_of(proto.graph)
+        left = {name: value for name, value in model.constants.items() if read[name]}
+        self._compiled = Compiled(proto, target, threads, left)
 
     def run(self, inputs: Arrays, chosen: Parameters) -> dict[str, NDArray[Any]]:
         """The outputs under a choice, by name.
@@ -165,7 +172,6 @@ class Emulation:
         self._declare(graph)
         for name in seen:
             graph.output.append(_given(name))
-        with_constants(proto, self._model.constants)
         return proto
 
     def _declare(self, graph: onnx.GraphProto) -> None:

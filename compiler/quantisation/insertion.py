@@ -87,6 +87,7 @@ class _Insertion:
 
     def _quantise_constants(self, node: onnx.NodeProto, layer: Layer) -> None:
         found = self._chosen.layers[layer.node]
+        assert isinstance(found, ByteWeights)  # whoever calibrates has no other
         node.input[1] = self._weights(layer, found)
         if found.bias is None:
             return

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from tilesmith.compiler.quantisation.block_weights import BlockWeights
 from tilesmith.compiler.quantisation.float_model import FloatModel
 from tilesmith.compiler.quantisation.histograms import Histogram
 from tilesmith.compiler.quantisation.plan import Layer, Plan
@@ -18,12 +22,12 @@ class Parameters:
 
     Attributes:
         tensors: scale and zero point of every tensor in bytes.
-        layers: by node, the integers of every layer that is quantised.
+        layers: by node, the constants of every layer that is quantised.
     """
 
     plan: Plan
     tensors: Mapping[str, Affine]
-    layers: Mapping[str, ByteWeights]
+    layers: Mapping[str, ByteWeights | BlockWeights]
 
 
 @dataclass(frozen=True)
@@ -62,3 +66,13 @@ class Calibration:
                 bias = None  # one number for all of a Gemm's, or one a row: it stays in float32
             self._weights[key] = byte_weights(layer, weights, bias, source.scale)
         return self._weights[key]
+
+
+def weight_error(model: FloatModel, chosen: Parameters) -> float:
+    """The norm of what all quantised weights differ by, by their norm."""
+    difference = norm = 0.0
+    for layer in chosen.plan.layers:
+        weights = model.constants[layer.weights].astype(np.float64)
+        difference += float(((chosen.layers[layer.node].floats() - weights) ** 2).sum())
+        norm += float((weights**2).sum())
+    return math.sqrt(difference / norm) if norm else 0.0

@@ -8,27 +8,22 @@ What the report says of the accuracy was computed by the written model, compiled
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import onnx
 from onnx.numpy_helper import to_array
 
-from tilesmith.compiler.quantisation.calibration import observed, refuse_infinite
+from tilesmith.compiler.quantisation.block_weights import BITS, Blocks
+from tilesmith.compiler.quantisation.calibration import refuse_infinite
 from tilesmith.compiler.quantisation.emulation import Arrays, Compiled, Emulation, Floats
 from tilesmith.compiler.quantisation.errors import Accuracy, accuracy
 from tilesmith.compiler.quantisation.float_model import FloatModel
-from tilesmith.compiler.quantisation.insertion import with_pairs
-from tilesmith.compiler.quantisation.parameters import Calibration
-from tilesmith.compiler.quantisation.plan import (
-    OPERATORS,
-    Layer,
-    Plan,
-    layers_of,
-    multiplications,
-)
+from tilesmith.compiler.quantisation.parameters import weight_error
+from tilesmith.compiler.quantisation.plan import OPERATORS, Layer, layers_of
 from tilesmith.compiler.quantisation.ranges import Method
 from tilesmith.compiler.quantisation.sensitivities import Sensitivity, fewest_kept, sensitivities
+from tilesmith.compiler.quantisation.ways import Way, WithBlocks, WithBytes
 from tilesmith.search_space.errors import InputError, ModelError
 from tilesmith.search_space.target import Target
 
@@ -41,13 +36,15 @@ class QuantiseOptions:
 
     Attributes:
         method: see `ranges`.
-        symmetric: activations in int8 around zero instead of uint8.
+        symmetric: activations in int8 around zero instead of uint8; blocks around zero.
         operators: those of `plan.OPERATORS` that may be quantised.
         keep: names of nodes that stay in float32.
         budget: the greatest error allowed; the most sensitive layers are kept for it.
         sensitivities: whether to find each layer's, without a budget too.
         measured: places of the samples that accuracy is measured on; None: all. All calibrate.
         threads: that the float32 model runs with.
+        weights: "int4" or "int8": weights of products alone, in blocks; "": layers in bytes.
+        block: rows of a block.
     """
 
     method: str = "minmax"
@@ -58,6 +55,8 @@ class QuantiseOptions:
     sensitivities: bool = False
     measured: tuple[int, ...] | None = None
     threads: int = 1
+    weights: str = ""
+    block: int = 32
 
 
 @dataclass(frozen=True)
@@ -65,25 +64,27 @@ class Quantised:
     """A quantised model and what it costs.
 
     Attributes:
-        model: ONNX, with Q/DQ pairs.
+        model: ONNX, with Q/DQ pairs, or with weights in blocks.
         layers: what is quantised.
         kept: nodes of layers that stay in float32.
         sensitivities: the most sensitive first; empty where nobody asked.
-        accuracy: of the model's outputs, on samples.
+        accuracy: of the model's outputs, on samples; None where there are none.
         calibrated: how many samples there were.
         measured: how many of them accuracy was measured on.
         float_bytes, quantised_bytes: of the weights.
+        weight_error: the norm of what quantised weights differ by, by their norm.
     """
 
     model: onnx.ModelProto
     layers: tuple[Layer, ...]
     kept: tuple[str, ...]
     sensitivities: tuple[Sensitivity, ...]
-    accuracy: Accuracy
+    accuracy: Accuracy | None
     calibrated: int
     measured: int
     float_bytes: int
     quantised_bytes: int
+    weight_error: float
 
 
 def quantised(
@@ -96,7 +97,7 @@ def quantised(
     """Quantise a model.
 
     Args:
-        samples: the model's inputs, as often as there is data.
+        samples: the model's inputs, as often as there is data; weights in blocks need none.
         target: what the float32 model runs on: this machine.
         watch: told what is being done.
 
@@ -104,96 +105,105 @@ def quantised(
         InputError: no samples, a sample that is not finite, unknown names among the options.
         ModelError: nothing in the model can be quantised, or it does not run on the samples.
     """
-    work = _Work(model, samples, target, options, watch)
-    kept, found = work.decide()
-    return work.written(kept, found)
+    refuse_infinite(samples)
+    method = Method.parse(options.method)
+    layers = _chosen_layers(model, options)
+    if options.weights:
+        way: Way = WithBlocks(model, layers, _blocks(options, method))
+        floats = Floats(model, (), target, options.threads)
+    else:
+        kept = frozenset(options.keep)
+        way = bytes_ = WithBytes(model, layers, options.operators, kept, method, options.symmetric)
+        floats = Floats(model, bytes_.seen, target, options.threads)
+        watch(f"calibrating {len(bytes_.seen)} tensors on {len(samples)} samples")
+        bytes_.calibrate(floats, samples)
+    return _Work(way, floats, samples, target, options, watch).done()
 
 
 class _Work:
-    """One job, in steps."""
+    """Choosing layers, writing and comparing, whichever way they are quantised."""
 
     def __init__(
         self,
-        model: FloatModel,
+        way: Way,
+        floats: Floats,
         samples: Sequence[Arrays],
         target: Target,
         options: QuantiseOptions,
         watch: Watch,
     ) -> None:
-        if not samples:
-            raise InputError(
-                "no calibration data: scales follow from what the model sees; give arrays of its "
-                "inputs with --data"
-            )
-        refuse_infinite(samples)
-        method = Method.parse(options.method)
-        self._model, self._samples, self._target = model, samples, target
+        self._way, self._target = way, target
         self._options, self._watch = options, watch
-        self._layers = _chosen_layers(model, options)
-        self._full = self._plan(self._layers)
-        seen = tuple(self._full.groups)
-        watch(f"calibrating {len(seen)} tensors on {len(samples)} samples")
-        floats = Floats(model, seen, target, options.threads)
-        self._calibration = Calibration(
-            model, observed(floats, seen, samples), method, options.symmetric
-        )
+        self._calibrated = len(samples)
         places = range(len(samples)) if options.measured is None else options.measured
         self._measured = [samples[place] for place in places]
+        outputs = way.model.outputs
         self._expected = [
-            {name: found[name] for name in model.outputs}
-            for found in map(floats.run, self._measured)
+            {name: found[name] for name in outputs} for found in map(floats.run, self._measured)
         ]
 
-    def _plan(self, layers: Iterable[Layer]) -> Plan:
-        kept = frozenset(self._options.keep)
-        return Plan.of(self._model, layers, self._options.operators, kept)
+    def done(self) -> Quantised:
+        """The whole job."""
+        kept, found = self._decided()
+        layers = tuple(layer for layer in self._way.layers if layer.node not in kept)
+        chosen = self._way.chosen(layers)
+        proto = self._way.written(chosen)
+        constants = self._way.model.constants.values()
+        every = layers_of(self._way.model)
+        return Quantised(
+            model=proto,
+            layers=layers,
+            kept=tuple(layer.node for layer in every if layer not in layers),
+            sensitivities=found,
+            accuracy=self._accuracy(proto),
+            calibrated=self._calibrated,
+            measured=len(self._measured),
+            float_bytes=sum(value.nbytes for value in constants),
+            quantised_bytes=sum(to_array(t).nbytes for t in proto.graph.initializer),
+            weight_error=weight_error(self._way.model, chosen),
+        )
 
-    def decide(self) -> tuple[set[str], tuple[Sensitivity, ...]]:
+    def _accuracy(self, proto: onnx.ModelProto) -> Accuracy | None:
+        if not self._measured:
+            return None
+        self._watch(f"comparing the quantised model on {len(self._measured)} samples")
+        compiled = Compiled(proto, self._target, self._options.threads)
+        return accuracy(compiled.run, self._measured, self._expected)
+
+    def _decided(self) -> tuple[set[str], tuple[Sensitivity, ...]]:
         """The layers that stay in float32, and every layer's sensitivity if somebody asked."""
-        budget = self._options.budget
+        way, budget = self._way, self._options.budget
         if budget is None and not self._options.sensitivities:
             return set(), ()
-        emulation = Emulation(self._model, self._full, self._target, self._options.threads)
+        emulation = Emulation(way.model, way.full, self._target, self._options.threads)
 
         def error_of(layers: Sequence[Layer]) -> float:
-            chosen = self._calibration.parameters(self._plan(layers))
+            chosen = way.chosen(layers)
             return accuracy(
                 lambda sample: emulation.run(sample, chosen), self._measured, self._expected
             ).error
 
-        count = len(self._layers)
-        self._watch(f"sensitivities of {count} layers on {len(self._measured)} samples")
-        found = sensitivities(self._layers, self._multiplications(), error_of)
+        self._watch(f"sensitivities of {len(way.layers)} layers on {len(self._measured)} samples")
+        work = {layer.node: way.work(layer) for layer in way.layers}
+        found = sensitivities(way.layers, work, error_of)
         if budget is None:
             return set(), found
         self._watch(f"layers to keep in float32 for an error of {budget:g}")
         return fewest_kept(found, budget, error_of), found
 
-    def _multiplications(self) -> dict[str, int]:
-        sizes = {layer.node: self._calibration.seen[layer.source].total for layer in self._layers}
-        return {
-            layer.node: multiplications(self._model, layer, sizes[layer.node])
-            for layer in self._layers
-        }
 
-    def written(self, kept: set[str], found: tuple[Sensitivity, ...]) -> Quantised:
-        """The model without the kept ones' quantisation, written and compared."""
-        layers = tuple(layer for layer in self._layers if layer.node not in kept)
-        chosen = self._calibration.parameters(self._plan(layers))
-        proto = with_pairs(self._model, chosen)
-        self._watch(f"comparing the quantised model on {len(self._measured)} samples")
-        compiled = Compiled(proto, self._target, self._options.threads)
-        return Quantised(
-            model=proto,
-            layers=layers,
-            kept=tuple(layer.node for layer in layers_of(self._model) if layer not in layers),
-            sensitivities=found,
-            accuracy=accuracy(compiled.run, self._measured, self._expected),
-            calibrated=len(self._samples),
-            measured=len(self._measured),
-            float_bytes=sum(value.nbytes for value in self._model.constants.values()),
-            quantised_bytes=sum(to_array(t).nbytes for t in proto.graph.initializer),
+def _blocks(options: QuantiseOptions, method: Method) -> Blocks:
+    if options.weights not in BITS:
+        raise InputError(
+            f"weights = '{options.weights}' is unknown; {' or '.join(BITS)} in blocks is expected"
         )
+    if method.name == "percentile":
+        raise InputError(
+            f"the method '{options.method}' is for activations; weights in blocks take minmax, or "
+            "mse, which searches each block's range"
+        )
+    bits, search = BITS[options.weights], method.name == "mse"
+    return Blocks(bits, options.block, options.symmetric, search)
 
 
 def _chosen_layers(model: FloatModel, options: QuantiseOptions) -> tuple[Layer, ...]:
@@ -220,7 +230,9 @@ def _chosen_layers(model: FloatModel, options: QuantiseOptions) -> tuple[Layer, 
     chosen = tuple(
         layer
         for layer in found
-        if layer.operator in options.operators and layer.node not in options.keep
+        if layer.operator in options.operators
+        and layer.node not in options.keep
+        and not (options.weights and layer.operator == "Conv")
     )
     if not chosen:
         raise InputError(

@@ -46,7 +46,15 @@ _SHOWN = 20
     metavar="minmax|percentile:99.99|mse",
     help="How ranges of activations follow from what is seen.",
 )
-@click.option("--symmetric", is_flag=True, help="Activations in int8 around zero, not in uint8.")
+@click.option(
+    "--symmetric", is_flag=True, help="Activations (or blocks) around zero: no zero points."
+)
+@click.option(
+    "--weights",
+    type=click.Choice(["int4", "int8"]),
+    help="Weights of products alone, in blocks, for decoding: needs no data.",
+)
+@click.option("--block", type=int, default=32, show_default=True, help="Weights of a block.")
 @click.option(
     "--operators", metavar="Conv,Add,...", help="Quantise these only; all that can be otherwise."
 )
@@ -75,6 +83,7 @@ def quantize(
     random: int | None,
     operators: str | None,
     shapes: tuple[tuple[str, Any], ...],
+    weights: str | None,
     as_json: bool,
     **asked: Any,
 ) -> None:
@@ -82,7 +91,8 @@ def quantize(
 
     Activations become uint8, one scale a tensor; weights int8, one scale an output channel. The
     printed error is the norm of the difference from fp32 by the outputs' norm, computed by the
-    model that was written.
+    model that was written. With --weights activations stay in fp32, and products become
+    MatMulNBits, whose weights have a scale for each block.
     """
     from tilesmith.jobs.quantising import QuantiseRequest, quantised_model
     from tilesmith.search_space.files import check_output
@@ -94,6 +104,7 @@ def quantize(
         random=random or 0,
         operators=operators.split(",") if operators else (),
         shapes=dict(shapes),
+        weights=weights or "",
         **asked,
     )
     found = quantised_model(request, note)
@@ -103,28 +114,39 @@ def quantize(
     if as_json:
         print_json({"output": str(output), **found.to_json()})
     else:
-        click.echo(_summary(found, output))
+        click.echo(_summary(found, output, weights or "int8"))
 
 
-def _summary(found: QuantisedModel, output: Path) -> str:
+def _summary(found: QuantisedModel, output: Path, weights: str) -> str:
     report, accuracy = found.report, found.report.accuracy
     lines = []
     if report.sensitivities:
+        where = (weights, "fp32")
         rows = [
-            (s.layer.node, s.layer.operator, s.error, s.sqnr_db, f"{s.share:.1%}", _where(s, found))
+            (
+                s.layer.node,
+                s.layer.operator,
+                s.error,
+                s.sqnr_db,
+                f"{s.share:.1%}",
+                where[s.layer.node in report.kept],
+            )
             for s in report.sensitivities[:_SHOWN]
         ]
-        header = ("layer alone in int8", "operator", "error", "SQNR dB", "work", "stays in")
+        header = (f"layer alone in {weights}", "operator", "error", "SQNR dB", "work", "stays in")
         lines.append(table(header, rows))
         if len(report.sensitivities) > _SHOWN:
             lines.append(f"... and {len(report.sensitivities) - _SHOWN} less sensitive layers")
     count = len(report.layers) + len(report.kept)
     lines.append(
-        f"{output}: {len(report.layers)} of {count} layers in int8, weights "
-        f"{report.float_bytes / 1e6:.4g} -> {report.quantised_bytes / 1e6:.4g} MB"
+        f"{output}: {len(report.layers)} of {count} layers in {weights}, weights "
+        f"{report.float_bytes / 1e6:.4g} -> {report.quantised_bytes / 1e6:.4g} MB, "
+        f"{report.weight_error:.3g} off"
     )
     if report.kept:
         lines.append(f"  in fp32: {', '.join(report.kept)}")
+    if accuracy is None:
+        return "\n".join(lines)
     lines.append(
         f"  on {report.measured} of {report.calibrated} samples: error {accuracy.error:.4g} "
         f"(SQNR {accuracy.sqnr_db:.1f} dB), largest difference {accuracy.largest:.3g}"
@@ -132,7 +154,3 @@ def _summary(found: QuantisedModel, output: Path) -> str:
     if accuracy.top1 is not None:
         lines.append(f"  top-1 agrees with fp32 on {accuracy.top1:.1%} of {accuracy.rows} rows")
     return "\n".join(lines)
-
-
-def _where(sensitivity: Any, found: QuantisedModel) -> str:
-    return "fp32" if sensitivity.layer.node in found.report.kept else "int8"

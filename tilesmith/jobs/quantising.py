@@ -40,6 +40,8 @@ class AskedOfQuantising(TypedDict, total=False):
     random: int
     shapes: Mapping[str, Sequence[Any]] | None
     threads: int
+    weights: str
+    block: int
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,8 @@ class QuantiseRequest:
         random: how many random samples stand in for data.
         seed: of random samples, and of which samples accuracy is measured on.
         shapes: of inputs by name, or sizes of symbolic dimensions by theirs.
-        method, symmetric, operators, keep, budget, sensitivities, samples, threads: as
-            `quantisation.quantise.QuantiseOptions`.
+        method, symmetric, operators, keep, budget, sensitivities, samples, threads, weights,
+            block: as `quantisation.quantise.QuantiseOptions`.
     """
 
     model: Model
@@ -69,6 +71,8 @@ class QuantiseRequest:
     random: int = 0
     shapes: Mapping[str, Sequence[Any]] | None = None
     threads: int = 1
+    weights: str = ""
+    block: int = 32
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class QuantisedModel:
     """A quantised model and the report on it; give `model` to `compile`.
 
     Attributes:
-        model: ONNX, with Q/DQ pairs; onnxruntime runs it, too.
+        model: ONNX, with Q/DQ pairs or weights in blocks; onnxruntime runs it, too.
         report: layers, sensitivities, accuracy, sizes.
     """
 
@@ -94,14 +98,15 @@ class QuantisedModel:
 
     def to_json(self) -> dict[str, Any]:
         """The report, by the keys that scripts rely on."""
-        found = self.report
+        found, accuracy = self.report, self.report.accuracy
         return {
             "layers": [layer.node for layer in found.layers],
             "kept": list(found.kept),
-            "error": found.accuracy.error,
-            "sqnr_db": found.accuracy.sqnr_db,
-            "max_abs_err": found.accuracy.largest,
-            "top1_agreement": found.accuracy.top1,
+            "error": None if accuracy is None else accuracy.error,
+            "sqnr_db": None if accuracy is None else accuracy.sqnr_db,
+            "max_abs_err": None if accuracy is None else accuracy.largest,
+            "top1_agreement": None if accuracy is None else accuracy.top1,
+            "weight_error": found.weight_error,
             "calibrated_samples": found.calibrated,
             "measured_samples": found.measured,
             "float_bytes": found.float_bytes,
@@ -130,10 +135,8 @@ def quantised_model(
     _check(asked)
     model = float_model(file_of(asked.model))
     inputs = expected_inputs(model.inputs, asked.shapes or {})
-    if asked.data is None:
-        samples = random_samples(inputs, asked.random, asked.seed)
-    else:
-        samples = samples_of(inputs, asked.data)
+    samples = [] if asked.data is None else samples_of(inputs, asked.data)
+    samples = samples or random_samples(inputs, asked.random, asked.seed)
     chosen = np.random.default_rng(asked.seed).permutation(len(samples))[: asked.samples]
     options = QuantiseOptions(
         method=asked.method,
@@ -144,13 +147,18 @@ def quantised_model(
         sensitivities=asked.sensitivities,
         measured=tuple(sorted(int(number) for number in chosen)),
         threads=asked.threads,
+        weights=asked.weights,
+        block=asked.block,
     )
     report = quantised(model, samples, resolve_target(HOST), options, watch)
     return QuantisedModel(report.model, report)
 
 
 def _check(asked: QuantiseRequest) -> None:
-    if (asked.data is None) == (asked.random < 1):
+    if asked.data is not None and asked.random:
+        raise InputError("give either calibration data or a number of random samples, not both")
+    free = asked.weights and asked.budget is None and not asked.sensitivities
+    if asked.data is None and not asked.random and not free:
         raise InputError(
             "quantising needs calibration data: give arrays of the model's inputs (--data), or, to "
             "try it, a number of random samples (--random)"
