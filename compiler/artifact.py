@@ -161,6 +161,7 @@ def _step_json(step: Step) -> dict[str, Any]:
             "kernel": step.name, "workload": step.workload, "config": step.config,
             "origin": step.origin, "code": step.code, "arguments": places,
             **({"checks": [_check_json(c) for c in step.checks]} if step.checks else {}),
+            **({"threads": step.threads} if step.threads else {}),
         }  # fmt: skip
     if not isinstance(step, HostStep):
         return control_json(step, _step_json)
@@ -382,7 +383,9 @@ class Reader:
             places = tuple(self.argument(place) for place in raw["arguments"])
             name, workload, config = (str(raw[key]) for key in ("kernel", "workload", "config"))
             checks = tuple(self._check(check) for check in raw.get("checks", ()))
-            return KernelStep(name, workload, config, str(raw["origin"]), code, places, checks)
+            threads = self.natural(raw.get("threads", 0), "threads", THREADS)
+            origin = str(raw["origin"])
+            return KernelStep(name, workload, config, origin, code, places, checks, threads)
         if "host" not in raw:
             return self._control(raw, codes)
         proto = self.member(f"host/{next(numbers)}.onnx", self.natural(raw["bytes"], "a size"))

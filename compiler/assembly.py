@@ -290,7 +290,7 @@ class _Assembler:
                 places.append(self._arena(operands[parameter], compiled.nbytes[parameter]))
         return KernelStep(
             node.name, workload.key, config.key, option.origin, self._code(compiled.code),
-            tuple(places),
+            tuple(places), threads=option.threads,
         )  # fmt: skip
 
     def _prepared(

@@ -132,6 +132,15 @@ class Backend(ABC):
         """
         return None
 
+    def foretell(
+        self, workload: Workload, target: Target, configs: Sequence[Config], threads: int
+    ) -> Sequence[float] | None:
+        """Seconds of each configuration on so many threads, by a model of the machine.
+
+        None where the family has no say in threads.
+        """
+        return None
+
     def predict(self, recipe: Recipe) -> float | None:
         """Seconds of a whole model; None where that cannot be told without running it."""
         return None

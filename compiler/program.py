@@ -87,6 +87,7 @@ class KernelStep:
         code: number of its `CodeObject`.
         arguments: in the code's parameter order.
         checks: what is made sure of before it runs, for itself or for kernels after it.
+        threads: how many threads at most run it; 0: all of the recipe's.
     """
 
     name: str
@@ -96,6 +97,7 @@ class KernelStep:
     code: int
     arguments: tuple[Place, ...]
     checks: tuple[IndexCheck, ...] = ()
+    threads: int = 0
 
 
 @dataclass(frozen=True)

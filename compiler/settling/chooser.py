@@ -1,10 +1,12 @@
 """Which schedule a workload is run with: the best recorded for each pair of layouts, or a stand-in.
 
-Where this workload was never tuned with this many threads, the bests of other thread counts stand
-in, else those of the nearest tuned shape, else the template's default; layouts nobody measured are
-offered as variants of the best. Invariants: every schedule is legal in its workload's space; the
-seconds of measured schedules are measurements, of all others estimates that never undercut a
-measurement.
+Where this workload was never tuned with this many threads, the bests of other thread counts
+compete with the default (`compiler.settling.parallel`), else those of the nearest tuned shape stand
+in, else the template's default; layouts nobody measured are offered as variants of the best. What
+one thread was measured to do faster than all, one does.
+
+Invariants: every schedule is legal in its workload's space; the seconds of measured schedules are
+measurements, of all others estimates that never undercut a measurement on the same threads.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Literal
 from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.compiler.recorded import BestRecord, Records
 from tilesmith.compiler.settling.layouts import normal
+from tilesmith.compiler.settling.parallel import ALL, Candidate, Parallel
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.spaces.config import Config, KnobValue
@@ -44,11 +47,12 @@ _ASSUMED_CLOCK = 3e9
 
 @dataclass(frozen=True)
 class Schedule:
-    """A configuration of a workload and what is known of it."""
+    """A configuration of a workload, what is known of it, and how many threads run it."""
 
     config: Config
     origin: Origin
     seconds: float
+    threads: int = ALL
 
 
 class Chooser:
@@ -75,6 +79,7 @@ class Chooser:
         self.measured_only = measured_only
         self.threads = threads
         self.database = database
+        self._parallel = Parallel(target, threads)
         self._known: dict[Workload, dict[tuple[str, str], Schedule]] = {}
         self._spaces: dict[Workload, SearchSpace] = {}
 
@@ -91,12 +96,14 @@ class Chooser:
         """Look many workloads up at once (one query instead of one each)."""
         missing = [w for w in dict.fromkeys(workloads) if w not in self._known]
         bests: Mapping[str, Mapping[tuple[str, str], BestRecord]] = {}
-        others: Mapping[str, Mapping[tuple[str, str], BestRecord]] = {}
+        others: dict[str, Mapping[tuple[str, str], BestRecord]] = {}
         if self.database is not None and missing:
             bests = self.database.layout_bests(missing, self.target, self.threads)
-            unknown = [workload for workload in missing if workload.key not in bests]
+            if self.threads > 1:
+                others |= self.database.layout_bests(missing, self.target, 1)
+            unknown = [w for w in missing if w.key not in bests and w.key not in others]
             if unknown:
-                others = self.database.layout_bests(unknown, self.target, None)
+                others |= self.database.layout_bests(unknown, self.target, None)
         for workload in missing:
             found = bests.get(workload.key, {})
             self._known[workload] = self._schedules(workload, found, others.get(workload.key, {}))
@@ -121,21 +128,22 @@ class Chooser:
         bests: Mapping[tuple[str, str], BestRecord],
         others: Mapping[tuple[str, str], BestRecord],
     ) -> dict[tuple[str, str], Schedule]:
-        """Of each layout pair; `others` are bests of other thread counts, for want of `bests`."""
+        """Of each layout pair; `others` are bests of other thread counts."""
         space = self.space(workload)
         found: dict[tuple[str, str], Schedule] = {}
         if workload in self._choices:
             chosen = self._choices[workload]
             seconds = min((best.latency for best in bests.values()), default=0.0)
             origin: Origin = "tuned" if bests else self._derived(workload, chosen)
-            return {self.layouts(workload, chosen): Schedule(chosen, origin, seconds)}
-        for best in (bests or others).values():
+            users = self._parallel.users(workload, chosen)
+            return {self.layouts(workload, chosen): Schedule(chosen, origin, seconds, users)}
+        for best in bests.values():
             if best.record.config in space:
                 origin = "stale" if best.stale else "tuned"
-                if not bests:
-                    origin = "fallback"
-                schedule = Schedule(best.record.config, origin, best.latency)
+                users = self._parallel.users(workload, best.record.config)
+                schedule = Schedule(best.record.config, origin, best.latency, users)
                 found[self.layouts(workload, schedule.config)] = schedule
+        self._add_others(workload, space, found, others, bool(bests))
         if bests and not found:
             self._add_next_best(workload, space, found)
         if not found:
@@ -145,6 +153,37 @@ class Chooser:
             return found
         self._add_variants(workload, space, found)
         return found
+
+    def _add_others(
+        self,
+        workload: Workload,
+        space: SearchSpace,
+        found: dict[tuple[str, str], Schedule],
+        others: Mapping[tuple[str, str], BestRecord],
+        tuned: bool,
+    ) -> None:
+        """Offer records of other thread counts; of a `tuned` workload those that fewer threads ran
+        in less time than all."""
+        for best in others.values():
+            config, threads = best.record.config, best.record.threads
+            if config not in space:
+                continue
+            candidates = [Candidate(config, threads, best.latency, measured=True)]
+            if not tuned:
+                latency = best.latency
+                candidates = self._parallel.candidates(workload, space, config, threads, latency)
+            for one in candidates:
+                origin: Origin = "fallback"
+                if tuned:
+                    origin = "stale" if best.stale else "tuned"
+                elif one.config != config:
+                    origin = self._derived(workload, one.config)
+                pair = self.layouts(workload, one.config)
+                known = found.get(pair)
+                if known is None and tuned and self.measured_only:
+                    continue
+                if known is None or one.seconds < known.seconds:
+                    found[pair] = Schedule(one.config, origin, one.seconds, one.threads)
 
     def _derived(self, workload: Workload, config: Config) -> Origin:
         """Where a configuration comes from that is on no record of its workload."""
@@ -175,8 +214,17 @@ class Chooser:
                 for near in self.database.nearest(workload, self.target, threads):
                     config = carried_over(near.record.config, space)
                     if config is not None:
-                        return Schedule(config, "fallback", seconds)
-        return Schedule(default_of(workload, self.target), "default", seconds)
+                        return self._earned(workload, config, near.record.threads, seconds)
+        usual = default_of(workload, self.target)
+        return Schedule(usual, "default", seconds, self._parallel.users(workload, usual))
+
+    def _earned(self, workload: Workload, config: Config, threads: int, seconds: float) -> Schedule:
+        """A schedule of another shape; one of another thread count has to beat the default."""
+        usual = default_of(workload, self.target)
+        if threads != self.threads:
+            config = self._parallel.faster(workload, [config, usual])
+        users = self._parallel.users(workload, config)
+        return Schedule(config, "default" if config == usual else "fallback", seconds, users)
 
     def _add_variants(
         self, workload: Workload, space: SearchSpace, found: dict[tuple[str, str], Schedule]
@@ -192,7 +240,9 @@ class Chooser:
             if pair not in found:
                 like = config.get("algorithm") == best.config.get("algorithm")
                 factor = _DOUBT if like else _DOUBT * _DOUBT
-                found[pair] = Schedule(config, derived, max(best.seconds * factor, measured))
+                seconds = max(best.seconds * factor, measured)
+                users = self._parallel.users(workload, config)
+                found[pair] = Schedule(config, derived, seconds, users)
 
 
 def layout_variants(space: SearchSpace, config: Config) -> Iterator[Config]:

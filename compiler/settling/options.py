@@ -30,6 +30,7 @@ class Option:
         output: layout of the output.
         seconds: measured or estimated latency.
         workload, config: what is compiled; None for joins and views, which cost nothing.
+        threads: how many threads at most run it; 0: all of the model's.
     """
 
     operands: tuple[str, ...]
@@ -38,6 +39,7 @@ class Option:
     origin: Origin = "default"
     workload: Workload | None = None
     config: Config | None = None
+    threads: int = 0
 
 
 def options_of(graph: Graph, node: Node, chooser: Chooser) -> list[Option]:
@@ -72,8 +74,9 @@ def _option(workload: Workload, pair: tuple[str, str], schedule: Schedule) -> Op
         like_output = operand.role == "epilogue" and operand.shape == full
         layouts.append(pair[1] if like_output else PLAIN)
     return Option(
-        tuple(layouts), pair[1], schedule.seconds, schedule.origin, workload, schedule.config
-    )
+        tuple(layouts), pair[1], schedule.seconds, schedule.origin, workload, schedule.config,
+        schedule.threads,
+    )  # fmt: skip
 
 
 def _elementwise_options(graph: Graph, node: Node, chooser: Chooser) -> list[Option]:
@@ -86,7 +89,15 @@ def _elementwise_options(graph: Graph, node: Node, chooser: Chooser) -> list[Opt
         changed, operands = inner
         schedule = chooser.best(changed)
         found.append(
-            Option(operands, layout, schedule.seconds, schedule.origin, changed, schedule.config)
+            Option(
+                operands,
+                layout,
+                schedule.seconds,
+                schedule.origin,
+                changed,
+                schedule.config,
+                schedule.threads,
+            )
         )
     return found
 

@@ -288,7 +288,7 @@ class _Conversions:
         best = self.settlement.chooser.best(workload)
         self.nodes.append(node)
         self.options[node] = Option(
-            (present,), layout, best.seconds, best.origin, workload, best.config
+            (present,), layout, best.seconds, best.origin, workload, best.config, best.threads
         )
         if normal(layout) != PLAIN:
             self.layouts[result] = layout

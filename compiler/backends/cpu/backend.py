@@ -25,7 +25,7 @@ from tilesmith.codegen import object_cache
 from tilesmith.codegen.host import has_length, host_target
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
-from tilesmith.codegen.native.driver import AnyCall, Branch, Call, Move, NativeProgram, Repeat
+from tilesmith.codegen.native.driver import ALL, AnyCall, Branch, Call, Move, NativeProgram, Repeat
 from tilesmith.codegen.native.kernel import (
     KernelCode,
     NativeKernel,
@@ -64,6 +64,7 @@ from tilesmith.search_space.schedules.cpu import attention
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.cpu.family import CpuSimulator
 
 
 class CpuBackend(Backend):
@@ -149,6 +150,13 @@ class CpuBackend(Backend):
             prepare,
         )
 
+    def foretell(
+        self, workload: Workload, target: Target, configs: Sequence[Config], threads: int
+    ) -> Sequence[float] | None:
+        """By the analytical model, which knows which loops threads share."""
+        judged = CpuSimulator(threads).judge(workload, target, configs)
+        return [float(seconds) for seconds in judged.latency]
+
     def evaluator(
         self, kernels: Graph, target: Target, database: Records | None, threads: int
     ) -> ModelEvaluator:
@@ -178,7 +186,7 @@ class CpuBackend(Backend):
             match step:
                 case KernelStep():
                     places = tuple(address(place) for place in step.arguments)
-                    return Call(kernels[step.code].address, places)
+                    return Call(kernels[step.code].address, places, step.threads or ALL)
                 case MoveStep():
                     ends = address(step.target), address(step.source), step.nbytes
                     steps = step.target_step, step.source_step

@@ -108,7 +108,14 @@ class GraphEvaluator:
 def _key(settled: Settled) -> Settlement:
     """What two settlements of one graph have in common if they come to the same program."""
     return tuple(
-        (node.outputs, option.operands, option.output, option.workload, option.config)
+        (
+            node.outputs,
+            option.operands,
+            option.output,
+            option.workload,
+            option.config,
+            option.threads,
+        )
         for node, option in settled.options.items()
     )
 

@@ -1,0 +1,135 @@
+"""How many threads run a kernel, and what schedules found with another number of them are worth.
+
+A schedule that is the best for one thread may leave the others nothing to do, and the fastest way
+to run a small kernel may be on one. So a schedule on record for `n` threads is offered as it was
+measured, on `n` threads where the model has more; and for all the model's threads as the target's
+family foretells it, in proportion to what was measured:
+
+    seconds on all = seconds measured * foretold(config, all) / foretold(measured config, n)
+
+The same formula prices the default and the record's neighbours (one tile size changed), which
+compete. Invariants: nothing is used that the model foretells slower than what was measured on
+fewer threads; where the family foretells nothing, records are used as they are, on all threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tilesmith.codegen.structures import default_of
+from tilesmith.compiler.backend import backends
+from tilesmith.search_space.errors import TilesmithError
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.space import SearchSpace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+
+ALL = 0
+"""As many threads as the model has."""
+
+_GAIN = 1.1
+"""What is only foretold has to be so much faster than what was measured, or is closer to it."""
+
+_IDLE = 0.75
+"""Share of the ideal gain below which a schedule leaves threads idle: neighbours are looked at."""
+
+_NEIGHBOURS = 64
+"""As many are looked at."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A schedule for the model's threads.
+
+    Attributes:
+        threads: how many of them run it; `ALL`: all.
+        seconds: measured, or foretold from a measurement.
+        measured: which.
+    """
+
+    config: Config
+    threads: int
+    seconds: float
+    measured: bool
+
+
+class Parallel:
+    """Judges schedules by thread count.
+
+    Args:
+        threads: of the model.
+    """
+
+    def __init__(self, target: Target, threads: int) -> None:
+        self.threads = threads
+        self._target = target
+        self._backend = backends.find(target.family)
+
+    def users(self, workload: Workload, config: Config) -> int:
+        """How many threads should run a schedule: all, or 1 where more gain nothing."""
+        if self.threads == 1:
+            return ALL
+        alone = self._foretold(workload, [config], 1)
+        together = self._foretold(workload, [config], self.threads)
+        return 1 if alone and together and together[0] >= alone[0] else ALL
+
+    def candidates(
+        self, workload: Workload, space: SearchSpace, config: Config, threads: int, seconds: float
+    ) -> list[Candidate]:
+        """What a schedule is worth that was measured on another number of threads than the model
+        has: the fastest last, each faster than those before it.
+
+        Args:
+            space: of the workload; the schedule is legal in it.
+            threads, seconds: how many threads it was measured on, and its latency.
+        """
+        fewer = threads < self.threads
+        found = [Candidate(config, threads if fewer else ALL, seconds, fewer)]
+        then = self._foretold(workload, [config], threads)
+        here = self._foretold(workload, [config], self.threads)
+        if not then or not here:
+            return [Candidate(config, ALL, seconds, False)]
+        scale = seconds / then[0]
+        if not fewer:
+            found = [Candidate(config, ALL, scale * here[0], False)]
+        elif scale * here[0] * _GAIN < seconds:
+            found.append(Candidate(config, ALL, scale * here[0], False))
+        rivals = [default_of(workload, self._target)]
+        if here[0] * self.threads * _IDLE > then[0] * threads:
+            rivals += list(_neighbours(space, config))
+        foretold = self._foretold(workload, rivals, self.threads) or []
+        best = min(zip(foretold, range(len(foretold)), strict=True), default=None)
+        if best is not None and scale * best[0] * _GAIN < found[-1].seconds:
+            found.append(Candidate(rivals[best[1]], ALL, scale * best[0], False))
+        return found
+
+    def faster(self, workload: Workload, configs: Sequence[Config]) -> Config:
+        """The fastest of some schedules by what is foretold; the first where nothing is."""
+        foretold = self._foretold(workload, configs, self.threads)
+        if not foretold:
+            return configs[0]
+        return configs[min(range(len(configs)), key=foretold.__getitem__)]
+
+    def _foretold(
+        self, workload: Workload, configs: Sequence[Config], threads: int
+    ) -> Sequence[float] | None:
+        if self._backend is None:
+            return None
+        try:
+            return self._backend.foretell(workload, self._target, configs, threads)
+        except TilesmithError:
+            return None
+
+
+def _neighbours(space: SearchSpace, config: Config) -> Iterator[Config]:
+    """Legal schedules of the same structure that differ in one tile size."""
+    number = 0
+    for knob in space.subspace_of(config).knobs:
+        for value in knob.values if not knob.structural else ():
+            changed = Config.of({**config, knob.name: value})
+            if changed != config and changed in space:
+                yield changed
+                number += 1
+                if number == _NEIGHBOURS:
+                    return

@@ -1,0 +1,103 @@
+"""Records of other thread counts: what they are worth, and how many threads run a kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilesmith.codegen.host import host_target
+from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.compiler.settling.chooser import Chooser
+from tilesmith.compiler.settling.parallel import ALL, Parallel
+from tilesmith.records import Database, TuningRecord
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.cpu.family import CpuSimulator
+
+HOST = host_target()
+PRODUCT = Workload.parse("matmul m=128 n=768 k=768 const=b")
+SMALL = Workload.parse("elementwise shape=4x16 expression=add(x0,x0)")
+
+
+def foretold(workload: Workload, configs: list[Config], threads: int) -> np.ndarray:
+    return CpuSimulator(threads).judge(workload, HOST, configs).latency
+
+
+def unshared(workload: Workload) -> Config:
+    """A schedule that two threads run no faster than one, the fastest of a sample."""
+    configs = space_of(workload, HOST).sample(np.random.default_rng(0), 3000)
+    one, two = (foretold(workload, configs, threads) for threads in (1, 2))
+    idle = [place for place in range(len(configs)) if two[place] >= one[place]]
+    assert idle, "no such schedule in the sample"
+    return configs[min(idle, key=lambda place: one[place])]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database.open(tmp_path / "tuning.db")
+
+
+def record(
+    database: Database, workload: Workload, config: Config, seconds: float, threads: int
+) -> None:
+    result = MeasureResult("ok", "hardware", (seconds,) * 3)
+    database.add([TuningRecord.of(workload, HOST, config, result, threads=threads)])
+
+
+def test_a_small_kernel_is_run_by_one_thread() -> None:
+    assert Parallel(HOST, 2).users(SMALL, default_of(SMALL, HOST)) == 1
+    assert Parallel(HOST, 2).users(PRODUCT, default_of(PRODUCT, HOST)) == ALL
+    assert Parallel(HOST, 1).users(SMALL, default_of(SMALL, HOST)) == ALL
+
+
+def test_one_thread_s_best_gives_way_to_what_two_can_share(database: Database) -> None:
+    config = unshared(PRODUCT)
+    record(database, PRODUCT, config, 1e-3, threads=1)
+    chosen = Chooser(HOST, database, 2).best(PRODUCT)
+    assert chosen.config != config and chosen.threads == ALL
+    once, both = foretold(PRODUCT, [config], 1)[0], foretold(PRODUCT, [chosen.config], 2)[0]
+    assert both < once
+    assert chosen.seconds == pytest.approx(1e-3 * both / once)
+    usual = foretold(PRODUCT, [default_of(PRODUCT, HOST)], 2)[0]
+    assert both <= usual * 1.0001
+
+
+def test_what_two_threads_share_well_is_kept(database: Database) -> None:
+    config = default_of(PRODUCT, HOST)
+    record(database, PRODUCT, config, 1e-3, threads=1)
+    chosen = Chooser(HOST, database, 2).best(PRODUCT)
+    assert chosen.origin in ("fallback", "default") and chosen.threads == ALL
+    assert chosen.seconds < 0.7e-3
+
+
+def test_one_thread_runs_what_it_was_measured_to_run_faster(database: Database) -> None:
+    config = default_of(PRODUCT, HOST)
+    record(database, PRODUCT, config, 1e-3, threads=1)
+    record(database, PRODUCT, config, 2e-3, threads=2)
+    chosen = Chooser(HOST, database, 2).best(PRODUCT)
+    assert (chosen.origin, chosen.threads, chosen.seconds) == ("tuned", 1, 1e-3)
+    record(database, PRODUCT, config, 0.6e-3, threads=2)
+    chosen = Chooser(HOST, database, 2).best(PRODUCT)
+    assert (chosen.origin, chosen.threads, chosen.seconds) == ("tuned", ALL, 0.6e-3)
+
+
+def test_records_of_more_threads_have_to_beat_the_default(database: Database) -> None:
+    config = unshared(PRODUCT)
+    record(database, PRODUCT, config, 1e-3, threads=2)
+    chosen = Chooser(HOST, database, 1).best(PRODUCT)
+    known, here = foretold(PRODUCT, [config], 2)[0], foretold(PRODUCT, [chosen.config], 1)[0]
+    assert chosen.seconds == pytest.approx(1e-3 * here / known)
+
+
+def test_a_family_that_foretells_nothing_uses_records_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parallel = Parallel(HOST, 2)
+    monkeypatch.setattr(parallel, "_backend", None)
+    config = default_of(PRODUCT, HOST)
+    (only,) = parallel.candidates(PRODUCT, space_of(PRODUCT, HOST), config, 1, 1e-3)
+    assert (only.config, only.threads, only.seconds) == (config, ALL, 1e-3)
+    assert parallel.users(SMALL, default_of(SMALL, HOST)) == ALL
