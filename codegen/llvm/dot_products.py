@@ -18,7 +18,8 @@ stands there, cleared where zero times it may not be zero.
 
 A vector of each row, widened to groups, moved to its place in them and put together.
 
-A body of any other form is emitted as the loops it is.
+What is read lane by lane may be codes of few bits, unpacked first (`unpacking`). A body of any
+other form is emitted as the loops it is.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from tilesmith.codegen.llvm.ir import (
     vector,
 )
 from tilesmith.codegen.llvm.loads import Lane
+from tilesmith.codegen.llvm.types import element_type
+from tilesmith.codegen.llvm.unpacking import numbers, source, unpacked
 from tilesmith.codegen.llvm.values import ValueEmitter
 from tilesmith.search_space.dtypes import is_floating, size_of
 from tilesmith.search_space.instruction_set import DotProduct, dot_product
@@ -57,6 +60,7 @@ class Groups:
         lane: the vector loop.
         along: the variable over neighbours; "" where only one is left.
         used: neighbours there are, of `products` in a group.
+        made: what is made of each element that is read lane by lane, before it is widened.
     """
 
     block: Block
@@ -64,6 +68,7 @@ class Groups:
     along: str
     used: int
     products: int
+    made: Scalar | None = None
 
 
 class DotProductEmitter:
@@ -122,17 +127,21 @@ class DotProductEmitter:
             return False
         if not isinstance(value, Call) or value.function != "multiply":
             return False
-        one, two = (_widened(argument) for argument in value.arguments)
+        factors = [_widened(argument) for argument in value.arguments]
+        one, two = map(source, factors)
         if one is None or two is None or self._steps(block.write, lane, "")[0] != 1:
             return False
-        for group, vectors in ((one, two), (two, one)):
+        for group, vectors, made in ((one, two, factors), (two, one, factors[::-1])):
             products, step = self._steps(vectors, lane, along)
             if self._steps(group, lane, along) != (0, 1) or step != 1 or not products:
                 continue
             found = self._instruction(group.buffer, vectors.buffer, products)
-            if found is None or used > products:
+            if found is None or used > products or made[0] is not group:
                 continue
-            self._multiply(Groups(block, lane, along, used, products), group, vectors, found)
+            form = Groups(block, lane, along, used, products, made[1])
+            if self._codes(form) is None:
+                continue
+            self._multiply(form, group, vectors, found)
             return True
         return False
 
@@ -158,7 +167,7 @@ class DotProductEmitter:
         old = values.registers.load(form.block.buffer, number, True, runtime)
         ordered = [
             self._as_inputs(self._broadcast(form, group), group, found),
-            self._as_inputs(self._vectors(form, vectors), vectors, found),
+            self._as_inputs(self._unpacked(form, vectors), vectors, found),
         ]
         if found.inputs[0] != found.inputs[1] and self._dtype(group.buffer) != found.inputs[0]:
             ordered.reverse()
@@ -245,6 +254,25 @@ class DotProductEmitter:
             found = builder.and_(found, literal(kind, (1 << (8 * size * form.used)) - 1))
         if access.buffer not in values.memory.written:
             values.index.remember(key, found)
+        return found
+
+    def _codes(self, form: Groups) -> tuple[int, ...] | None:
+        """The numbers in the formula of each element; None where they are not known."""
+        return numbers(form.made, self.values.index.integer) if form.made is not None else ()
+
+    def _unpacked(self, form: Groups, access: Load) -> Value:
+        """A vector of groups, or of what is made of each of their elements."""
+        groups, known = self._vectors(form, access), self._codes(form)
+        if not known or form.made is None:
+            return groups
+        key = ("unpacked", groups, known)
+        found = self.values.index.remembered(key)
+        if found is None:
+            kind = vector(element_type(self._dtype(access.buffer)), self.width * form.products)
+            elements = self.builder.convert("bitcast", groups, kind)
+            made = unpacked(self.builder, form.made, elements, list(known))
+            found = self.builder.convert("bitcast", made, groups.type)
+            self.values.index.remember(key, found)
         return found
 
     # -- interleaving -------------------------------------------------------------------------
@@ -338,11 +366,10 @@ class DotProductEmitter:
         builder.call(function, given)
 
 
-def _widened(value: Scalar) -> Load | None:
-    """The load that a factor is, widened or not."""
-    if isinstance(value, Call) and value.function in CONVERSIONS and len(value.arguments) == 1:
-        value = value.arguments[0]
-    return value if isinstance(value, Load) else None
+def _widened(value: Scalar) -> Scalar:
+    """What a factor is before it is widened."""
+    widens = isinstance(value, Call) and value.function in CONVERSIONS
+    return value.arguments[0] if isinstance(value, Call) and widens else value
 
 
 _FLOATS = {"bfloat16": "bfloat", "float16": "half"}

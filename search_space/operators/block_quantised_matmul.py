@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.fusion import epilogue_stage, epilogue_tensors
-from tilesmith.search_space.ir.expression import Expr, as_expr
+from tilesmith.search_space.ir.expression import Expr, as_expr, floordiv, mod
 from tilesmith.search_space.ir.scalar import Const, Index, Load, Scalar, Select, call, load
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workload import Workload
 
 WORD = 4
-"""Bytes of weights that a 32-bit lane multiplies in one instruction, or unpacks from."""
+"""Bytes of weights that a 32-bit lane unpacks codes from."""
 
 LEVELS = 127
 """The greatest code of an activation."""
@@ -130,18 +130,19 @@ class BlockQuantisedMatmul(Template):
         return result
 
     # -- stages -------------------------------------------------------------------------------
-    def compute(self, workload: Workload, products: str = "") -> ComputeDefinition:
-        """Blocks of activations x (with "int8": the greatest of each, top, their codes u and sums
-        of codes, part), words of weights w, their products s summed over a block, c; then `out`
-        where there is an epilogue.
+    def compute(self, workload: Workload, products: int = 1) -> ComputeDefinition:
+        """Blocks of activations x (with "int8": the greatest of each, top, its unit, their codes u
+        and sums of codes, part), words of weights w, their products s summed over a block, c; then
+        `out` where there is an epilogue.
 
         Args:
-            products: "dot": products of bytes side by side in a 32-bit lane, for instructions that
-                add them up; else words are unpacked, each product in a lane of its own.
+            products: of activations of 8 bits: how many neighbours are multiplied at once. A word
+                of 1 is 32 bits, whose codes are unpacked one by one; else it is so many bytes, each
+                with its own code or, of 4 bits, with one of neighbours in either half.
         """
-        parts = _Parts(workload)
+        parts = _Parts(workload, products)
         if workload.text("activations") == "int8":
-            stages = (*parts.quantised(products == "dot"), *parts.whole(products == "dot"))
+            stages = (*parts.quantised(), *parts.whole())
         else:
             stages = (parts.activations(), parts.words(), *parts.floats())
         tensors = tuple(
@@ -165,23 +166,29 @@ def _quantised(blocks: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 class _Parts:
-    """Stages of one workload. Axes: row i, column j, block B, word g of a block's codes; half h of
-    a byte and byte p of a word, or part s of a word."""
+    """Stages of one workload. Axes: row i, column j, block B, place t in a block; word g of its
+    codes, and part s of a word, or half h and byte p of one."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, products: int) -> None:
         template = BlockQuantisedMatmul
-        self.workload = workload
+        self.workload, self.products = workload, products
         self.k, self.bits, self.block = (workload.integer(n) for n in ("k", "bits", "block"))
         self.halves = 8 // self.bits
+        self.bytes = products if products > 1 else WORD
         self.i, self.j = axis("i", workload.extent("m")), axis("j", workload.integer("n"))
         self.b = axis("B", template.blocks(workload))
-        self.g = axis("g", template.block_bytes(workload) // WORD)
+        self.g = axis("g", template.block_bytes(workload) // self.bytes)
         self.t = axis("t", self.block)
-        self.h, self.p = axis("h", self.halves), axis("p", WORD)
-        self.s = axis("s", WORD * self.halves)
+        self.h, self.p = axis("h", self.halves), axis("p", self.bytes)
+        self.s = axis("s", self.bytes * self.halves)
 
     def _at(self, name: str, *axes: Axis) -> Load:
         return Load(name, tuple(found.var for found in axes))
+
+    @property
+    def _word(self) -> Expr:
+        """The first place of a word."""
+        return self.g.var * (self.bytes * self.halves)
 
     def activations(self) -> Stage:
         """x[i, B, t]: blocks of a row, zero behind its end."""
@@ -192,8 +199,17 @@ class _Parts:
         return Stage("x", (self.i, self.b, self.t), value)
 
     def words(self) -> Stage:
-        """w[j, B, g]: four bytes as one number."""
-        value: Scalar | None = None
+        """w[j, B, g]: four bytes as one number; or w[j, B, g, p], bytes, with codes of neighbours
+        in neighbours."""
+        if self.products > 1:
+            value: Scalar | None = None
+            for half in range(self.halves):
+                code = self._code_at(self._word + half * self.bytes + self.p.var)
+                code = call("shift_left", code, float(self.bits * half)) if half else code
+                value = code if value is None else call("bit_or", value, code)
+            assert value is not None
+            return Stage("w", (self.j, self.b, self.g, self.p), value, dtype="uint8")
+        value = None
         for byte in range(WORD):
             place = self.g.var * WORD + byte
             part: Scalar = call("to_int32", load("q", self.j.var, self.b.var, place))
@@ -201,6 +217,11 @@ class _Parts:
             value = part if value is None else call("bit_or", value, part)
         assert value is not None
         return Stage("w", (self.j, self.b, self.g), value, dtype="int32")
+
+    def _code_at(self, place: Expr) -> Scalar:
+        """The code at a place of a block, from q."""
+        byte = load("q", self.j.var, self.b.var, floordiv(place, self.halves))
+        return self._code(byte, mod(place, self.halves), "uint8")
 
     def _code(self, word: Load, part: Expr, dtype: str) -> Scalar:
         """The code at a place of a byte or word, as a number of its type."""
@@ -215,69 +236,61 @@ class _Parts:
             return call("to_int32", self._at("zero", self.j, self.b))
         return call("to_int32", float(1 << self.bits - 1))
 
+    def _scale(self) -> Scalar:
+        found = self._at("scale", self.j, self.b)
+        return found if self.workload.text("scales") == "float32" else call("to_float32", found)
+
     def floats(self) -> tuple[Stage, ...]:
         """s[i, j, B] = sum of x times codes less their zero point; c the sum of those scaled."""
         word = self._at("w", self.j, self.b, self.g)
         code = call("to_int32", self._code(word, self.s.var, "int32"))
         value = call("to_float32", call("subtract", code, self._zero()))
-        place = self.g.var * (WORD * self.halves) + self.s.var
-        product = call("multiply", load("x", self.i.var, self.b.var, place), value)
+        x = load("x", self.i.var, self.b.var, self._word + self.s.var)
         total = call("multiply", self._at("s", self.i, self.j, self.b), self._scale())
         return (
-            Stage("s", (self.i, self.j, self.b), product, (self.g, self.s), "sum"),
+            Stage(
+                "s", (self.i, self.j, self.b), call("multiply", x, value), (self.g, self.s), "sum"
+            ),
             Stage("c", (self.i, self.j), total, (self.b,), "sum"),
         )
 
-    def _scale(self) -> Scalar:
-        found = self._at("scale", self.j, self.b)
-        return found if self.workload.text("scales") == "float32" else call("to_float32", found)
-
-    def quantised(self, bytewise: bool) -> tuple[Stage, ...]:
-        """top, inverse, unit[i, B]; u[i, B, ...], in the order in which words hold the weights
-        that these are multiplied by; part[i, B]."""
+    def quantised(self) -> tuple[Stage, ...]:
+        """x, top, inverse, unit, part[i, B] and u[i, B, t]."""
         row = (self.i, self.b)
-        top = self._at("top", *row)
+        top, x = self._at("top", *row), self._at("x", *row, self.t)
         inverse = call("where", call("greater", top, 0.0), call("divide", float(LEVELS), top), 0.0)
-        inner = (self.g, self.h, self.p) if bytewise else (self.g, self.s)
-        place = self.g.var * (WORD * self.halves)
-        place += self.p.var * self.halves + self.h.var if bytewise else self.s.var
-        scaled = call(
-            "multiply", load("x", self.i.var, self.b.var, place), self._at("inverse", *row)
-        )
+        scaled = call("multiply", x, self._at("inverse", *row))
         code = call("to_int8", call("round", scaled))
-        size = call("absolute", self._at("x", *row, self.t))
-        each = call("to_int32", self._at("u", *row, *inner))
+        each = call("to_int32", self._at("u", *row, self.t))
         return (
             self.activations(),
-            Stage("top", row, size, (self.t,), "max"),
+            Stage("top", row, call("absolute", x), (self.t,), "max"),
             Stage("inverse", row, inverse),
             Stage("unit", row, call("divide", top, float(LEVELS))),
-            Stage("u", (*row, *inner), code, dtype="int8"),
-            Stage("part", row, each, inner, "sum", dtype="int32"),
+            Stage("u", (*row, self.t), code, dtype="int8"),
+            Stage("part", row, each, (self.t,), "sum", dtype="int32"),
         )
 
-    def whole(self, bytewise: bool) -> tuple[Stage, ...]:
+    def whole(self) -> tuple[Stage, ...]:
         """w; s[i, j, B] = sum of codes times codes; c the sum of those, less what the zero points
         add, times both scales."""
         row = (self.i, self.b)
-        inner: tuple[Axis, ...]
-        if bytewise:
-            byte = load("q", self.j.var, self.b.var, self.g.var * WORD + self.p.var)
-            words = Stage("w", (self.j, self.b, self.g, self.p), byte, dtype="uint8")
-            word, inner = self._at("w", self.j, self.b, self.g, self.p), (self.g, self.h, self.p)
+        inner: tuple[Axis, ...] = (self.g, self.s)
+        if self.products > 1:
+            inner = (self.g, self.h, self.p)
+            word = self._at("w", self.j, self.b, self.g, self.p)
             code = self._code(word, self.h.var, "uint8")
+            place = self._word + self.h.var * self.bytes + self.p.var
         else:
-            words, inner = self.words(), (self.g, self.s)
             code = self._code(self._at("w", self.j, self.b, self.g), self.s.var, "int32")
-        product = call(
-            "multiply", call("to_int32", code), call("to_int32", self._at("u", *row, *inner))
-        )
+            place = self._word + self.s.var
+        u = load("u", *(a.var for a in row), place)
+        product = call("multiply", call("to_int32", code), call("to_int32", u))
         excess = call("multiply", self._zero(), self._at("part", *row))
         exact = call("subtract", self._at("s", self.i, self.j, self.b), excess)
         scaled = call("multiply", call("to_float32", exact), self._at("unit", *row))
-        total = call("multiply", scaled, self._scale())
         return (
-            words,
+            self.words(),
             Stage("s", (self.i, self.j, self.b), product, inner, "sum", dtype="int32"),
-            Stage("c", (self.i, self.j), total, (self.b,), "sum"),
+            Stage("c", (self.i, self.j), call("multiply", scaled, self._scale()), (self.b,), "sum"),
         )

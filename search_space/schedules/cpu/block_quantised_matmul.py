@@ -21,7 +21,9 @@ from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.operators.block_quantised_matmul import WORD, BlockQuantisedMatmul
 from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.cpu.dot_products import group_of
 from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
+from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -43,14 +45,15 @@ class CpuBlockQuantisedMatmul(CpuScheduler):
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         m, n = workload.integer("m"), workload.integer("n")
         vectors = -(-n // vector_width(target))
-        words = BlockQuantisedMatmul.block_bytes(workload) // WORD
+        products = _products(workload, target)
+        words = BlockQuantisedMatmul.block_bytes(workload) // (products if products > 1 else WORD)
         rows, columns, unroll = var("m_tile"), var("n_vectors"), var("g_unroll")
         knobs = (
             tile("m_tile", range(1, min(m, ROWS) + 1)),
             tile("n_vectors", range(1, min(vectors, VECTORS) + 1)),
             tile("g_unroll", [u for u in (1, 2, 4, 8) if u <= words]),
         )
-        per_word = WORD * 8 // workload.integer("bits")
+        steps = _steps(workload, products)
         limits = (
             register_limit(
                 2 * rows * columns,
@@ -58,30 +61,34 @@ class CpuBlockQuantisedMatmul(CpuScheduler):
                 target.integer("vector.registers"),
                 "2*m_tile*n_vectors + n_vectors + 1",
             ),
-            unrolled_limit(
-                rows * columns * unroll * per_word, f"{per_word}*m_tile*n_vectors*g_unroll"
-            ),
+            unrolled_limit(rows * columns * unroll * steps, f"{steps}*m_tile*n_vectors*g_unroll"),
         )
-        return SearchSpace((Subspace((("algorithm", "lanes"),), knobs, limits),))
+        return SearchSpace((Subspace((("algorithm", _ALGORITHM[products > 1]),), knobs, limits),))
 
     def default(self, workload: Workload, target: Target) -> Config:
-        """As many rows as the registers hold beside two vectors of columns."""
+        """As many rows as the registers hold beside two vectors of columns; four of these where
+        there is one row."""
         m, n = workload.integer("m"), workload.integer("n")
-        columns = min(2, -(-n // vector_width(target)))
-        held = target.integer("vector.registers") - columns - 1
+        products = _products(workload, target)
+        columns = min(VECTORS if m == 1 else 2, -(-n // vector_width(target)))
+        held = (target.integer("vector.registers") - columns - 1) // (2 * columns)
+        rows = max(1, min(m, 4, held))
+        words = BlockQuantisedMatmul.block_bytes(workload) // (products if products > 1 else WORD)
+        most = 128 // (rows * columns * _steps(workload, products))
         return Config.of(
-            algorithm="lanes",
-            m_tile=max(1, min(m, 4, held // (2 * columns))),
+            algorithm=_ALGORITHM[products > 1],
+            m_tile=rows,
             n_vectors=columns,
-            g_unroll=1,
+            g_unroll=max(u for u in (1, 2, 4, 8) if u == 1 or u <= min(most, words)),
         )
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         lanes = vector_width(target)
-        schedule = Schedule(BlockQuantisedMatmul().compute(workload))
-        schedule = self._activations(workload, schedule, lanes)
-        schedule = self._weights(workload, schedule, lanes)
-        schedule = self._products(schedule, lanes)
+        products = _products(workload, target) if structure.text("algorithm") == "dot" else 1
+        schedule = Schedule(BlockQuantisedMatmul().compute(workload, products))
+        schedule = _activations(workload, schedule, lanes)
+        schedule = _weights(workload, schedule, lanes, products)
+        schedule = _block(schedule, lanes, products)
         schedule = schedule.split("c", "i", var("m_tile"), "it", "ii")
         schedule = schedule.split("c", "j", lanes, "jv", "lane")
         schedule = schedule.split("c", "jv", var("n_vectors"), "jt", "ji")
@@ -92,45 +99,63 @@ class CpuBlockQuantisedMatmul(CpuScheduler):
             schedule = schedule.reverse_compute_at("out", "c", "it")
         return schedule.parallel("c", "jt")
 
-    def _activations(self, workload: Workload, s: Schedule, lanes: int) -> Schedule:
-        """Blocks of a row, in vectors; quantised, one block after the other."""
-        if workload.integer("k") % workload.integer("block") == 0:
-            s = s.inline("x")
-        else:
-            s = s.split("x", "t", lanes, "tv", "lane").vectorize("x", "lane").parallel("x", "i")
-        if workload.text("activations") != "int8":
-            return s
-        for name in ("top", "inverse", "unit", "u", "part"):
-            s = s.parallel(name, "i", "B")
+
+_ALGORITHM = {False: "lanes", True: "dot"}
+
+
+def _products(workload: Workload, target: Target) -> int:
+    """Neighbours of a row that are multiplied at once, codes by codes."""
+    whole = workload.text("activations") == "int8"
+    return group_of(target, "int8", "uint8") if whole else 1
+
+
+def _steps(workload: Workload, products: int) -> int:
+    """Instructions that multiply what is in a word."""
+    return (WORD if products == 1 else 1) * 8 // workload.integer("bits")
+
+
+def _activations(workload: Workload, s: Schedule, lanes: int) -> Schedule:
+    """Blocks of a row, in vectors; quantised, one block after the other."""
+    if workload.integer("k") % workload.integer("block") == 0:
+        s = s.inline("x")
+    else:
+        s = s.split("x", "t", lanes, "tv", "lane").vectorize("x", "lane").parallel("x", "i", "B")
+    if workload.text("activations") != "int8":
         return s
+    vectors = accumulator_counts(workload.integer("block"), lanes, 4)[-1]
+    for name in ("top", "part"):
+        s = reduce_row(s, name, "t", vectors, lanes, (name, "B")).parallel(name, "i", "B")
+    s = s.inline("inverse").parallel("unit", "i", "B")
+    return s.split("u", "t", lanes, "tv", "lane").vectorize("u", "lane").parallel("u", "i", "B")
 
-    def _weights(self, workload: Workload, s: Schedule, lanes: int) -> Schedule:
-        """Words, scales and zero points in panels: [panel, block, word, column]."""
-        panel = var("n_vectors") * lanes
-        outer, inner = (LayoutDimension(0, part, panel) for part in ("outer", "inner"))
-        s = s.set_layout("w", Layout((outer, LayoutDimension(1), LayoutDimension(2), inner)))
-        names = ["w"]
-        constant = workload.is_constant("q")
-        if constant:
-            s = s.compile_time("w")
-        for name in ("scale", "zero") if workload.integer("zeros") else ("scale",):
-            if not workload.is_constant(name):
-                continue
-            copy = f"{name}.packed"
-            s = s.cache_read(name, "c" if name == "scale" or self._late(workload) else "s", copy)
-            s = s.set_layout(copy, Layout((outer, LayoutDimension(1), inner))).compile_time(copy)
-            names.append(copy)
-        return s if constant else s.parallel("w", "j")
 
-    @staticmethod
-    def _late(workload: Workload) -> bool:
-        """Whether zero points are taken away from the sum of a block."""
-        return workload.text("activations") == "int8"
+def _weights(workload: Workload, s: Schedule, lanes: int, products: int) -> Schedule:
+    """Words, scales and zero points in panels: [panel, block, word, column]."""
+    panel = var("n_vectors") * lanes
+    outer, inner = (LayoutDimension(0, part, panel) for part in ("outer", "inner"))
+    bytes_ = (LayoutDimension(3),) if products > 1 else ()
+    layout = Layout((outer, LayoutDimension(1), LayoutDimension(2), inner, *bytes_))
+    s = s.set_layout("w", layout).split("w", "j", panel, "jt", "ji")
+    s = s.reorder("w", ("jt", "B", "g", "ji"))
+    s = s.unroll("w", "p") if products > 1 else s
+    s = s.compile_time("w") if workload.is_constant("q") else s.parallel("w", "jt")
+    for name in ("scale", "zero") if workload.integer("zeros") else ("scale",):
+        if workload.is_constant(name):
+            early = name == "zero" and workload.text("activations") == "float32"
+            s = s.cache_read(name, "s" if early else "c", f"{name}.packed")
+            s = s.set_layout(f"{name}.packed", Layout((outer, LayoutDimension(1), inner)))
+            s = s.compile_time(f"{name}.packed")
+    return s
 
-    def _products(self, s: Schedule, lanes: int) -> Schedule:
-        """The products of a block, weights unpacked once for all rows of the tile."""
-        s = s.compute_at("s", "c", "B", scope="register")
-        s = s.split("s", "g", var("g_unroll"), "go", "gi")
-        s = s.split("s", "j", lanes, "jv", "lane")
+
+def _block(s: Schedule, lanes: int, products: int) -> Schedule:
+    """The products of a block, weights unpacked once for all rows of the tile."""
+    s = s.compute_at("s", "c", "B", scope="register")
+    s = s.split("s", "g", var("g_unroll"), "go", "gi")
+    s = s.split("s", "j", lanes, "jv", "lane")
+    if products == 1:
         s = s.reorder("s", ("B", "go", "gi", "s", "jv", "i", "lane"))
         return s.unroll("s", "gi", "s", "jv", "i").vectorize("s", "lane")
+    s = s.reorder("s", ("B", "go", "gi", "jv", "h", "i", "p", "lane"))
+    s = s.unroll("s", "gi", "jv", "h", "i", "p").vectorize("s", "lane")
+    return s.tensorize("s", "p", "dot_product")
