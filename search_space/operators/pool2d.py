@@ -5,6 +5,9 @@
 or the mean of the same window. Cells outside the image are no candidates for a maximum; a mean
 counts them only with count_include_pad=1. A window over the whole image (global=1) is a reduction
 of its own. The number of cells a mean divides by factors into rows and columns.
+
+A maximum of bytes is a byte, which may be quantised numbers of one scale. Their mean is float32, of
+exact sums: with `scale,bias,quantise_uint8` behind it, a quantised mean.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.fusion import epilogue_tensors, epilogue_value
+from tilesmith.search_space.integer_products import BYTES
 from tilesmith.search_space.ir.expression import Expr, ExprLike, as_expr
 from tilesmith.search_space.ir.scalar import REDUCERS, Const, Scalar, Select, call, load
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
@@ -121,6 +125,10 @@ class Pool2d(Template):
         "pool2d kind=average c=33 h=1 w=1 kh=1 kw=1 epilogue=bias,residual",
         "pool2d kind=average n=2 c=21 h=7 w=7 global=1",
         "pool2d kind=max c=16 h=5 w=13 global=1 epilogue=scale",
+        "pool2d kind=max c=19 h=9 w=11 kh=3 kw=3 stride=2 pad=1 dtype=uint8",
+        "pool2d kind=average c=19 h=7 w=5 kh=3 kw=3 pad=1 dtype=uint8 "
+        "epilogue=scale,bias,quantise_uint8",
+        "pool2d kind=average n=2 c=21 h=7 w=7 global=1 dtype=int8 epilogue=scale,quantise_int8",
     )
 
     varying = (
@@ -169,6 +177,9 @@ class Pool2d(Template):
         shape = (*lead, vertical.out, horizontal.out)
         return Operand("y", shape, self.result_dtype(workload), "output")
 
+    def unfused_dtype(self, workload: Workload) -> str:
+        return "float32" if _adds_bytes(workload) else workload.dtype
+
     def channel_axis(self, workload: Workload) -> int:
         return 1
 
@@ -180,7 +191,7 @@ class Pool2d(Template):
     def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         """A direction after the other: one numpy call for each cell of a row and of a column."""
         maximum = workload.text("kind") == "max"
-        x = inputs["x"]
+        x = inputs["x"].astype(np.float32) if _adds_bytes(workload) else inputs["x"]
         counted = bool(workload.integer("count_include_pad"))
         if workload.integer("global"):
             reduced = (np.max if maximum else np.sum)(x, axis=(2, 3), keepdims=True)
@@ -198,7 +209,8 @@ class Pool2d(Template):
         axes = tuple(axis(a, e) for a, e in zip("ncij", output.extents, strict=True))
         reducer = "max" if workload.text("kind") == "max" else "sum"
         value, cells = self._cell(workload, axes, reducer)
-        stages = [Stage("window", axes, value, cells, reducer, dtype=workload.dtype)]
+        sums = "int32" if _adds_bytes(workload) else workload.dtype
+        stages = [Stage("window", axes, value, cells, reducer, dtype=sums)]
         value = load("window", *(a.var for a in axes))
         if reducer == "sum":
             extra, value = self._mean(workload, value, (axes[2].var, axes[3].var))
@@ -219,11 +231,11 @@ class Pool2d(Template):
         n, c, i, j = (a.var for a in axes)
         if workload.integer("global"):
             k = axis("k", workload.extent("h") * workload.extent("w"))
-            return load("x", n, c, k.var), (k,)
+            return _summand(workload, load("x", n, c, k.var)), (k,)
         vertical, horizontal = self.windows(workload)
         r, s = axis("r", vertical.kernel), axis("s", horizontal.kernel)
         row, column = vertical.position(i, r.var), horizontal.position(j, s.var)
-        value: Scalar = load("x", n, c, row, column)
+        value = _summand(workload, load("x", n, c, row, column))
         tests = (*_tests(row, vertical), *_tests(column, horizontal))
         if tests:
             value = Select(tests, value, Const(REDUCERS[reducer]))
@@ -235,6 +247,7 @@ class Pool2d(Template):
         """The sum divided by its count, and the stages that count where counts differ."""
         counted = bool(workload.integer("count_include_pad"))
         stages: list[Stage] = []
+        value = call("to_float32", value) if _adds_bytes(workload) else value
         fixed = 1.0
         for window, index, name in zip(self.windows(workload), place, "rc", strict=True):
             if isinstance(window.kernel, int) and not window.count_varies(counted):
@@ -249,6 +262,15 @@ class Pool2d(Template):
             stages.append(Stage(share, (out,), call("reciprocal", load(count, out.var))))
             value = call("multiply", value, load(share, index))
         return stages, call("multiply", value, fixed) if fixed != 1.0 else value
+
+
+def _adds_bytes(workload: Workload) -> bool:
+    """Whether whole numbers of few bits are added up, in int32; their mean is float32."""
+    return workload.text("kind") == "average" and workload.dtype in BYTES
+
+
+def _summand(workload: Workload, value: Scalar) -> Scalar:
+    return call("to_int32", value) if _adds_bytes(workload) else value
 
 
 def _tests(place: Expr, window: Window) -> tuple[Expr, ...]:
