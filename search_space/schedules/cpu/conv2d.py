@@ -2,7 +2,8 @@
 
 The algorithm is a knob: direct over output channels, direct over width (`conv_direct`), im2col
 (`conv_im2col`), and Winograd F(2x2, 3x3) and F(4x4, 3x3) (`conv_winograd`). So are the layouts of
-data and output, NCHW or blocked by the vector width.
+data and output, NCHW or blocked by the vector width. Where the target adds up several products of
+the element types in a lane, that is the one algorithm (`conv_dot`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.dtypes import is_floating
 from tilesmith.search_space.scheduler import schedules
-from tilesmith.search_space.schedules.cpu import conv_direct, conv_im2col, conv_winograd
+from tilesmith.search_space.schedules.cpu import conv_direct, conv_dot, conv_im2col, conv_winograd
 from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -25,6 +26,9 @@ class CpuConv2d(CpuScheduler):
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         g = Geometry.of(workload).view()
+        products = conv_dot.products_of(workload, target)
+        if products > 1:
+            return SearchSpace((conv_dot.space(g, target, products),))
         found = [conv_direct.channels_space(g, target), conv_direct.width_space(g, target)]
         if not g.pointwise:
             found.append(conv_im2col.space(g, target))
@@ -33,11 +37,16 @@ class CpuConv2d(CpuScheduler):
         return SearchSpace(tuple(found))
 
     def default(self, workload: Workload, target: Target) -> Config:
-        return conv_direct.channels_default(Geometry.of(workload).view(), target)
+        g = Geometry.of(workload).view()
+        if (products := conv_dot.products_of(workload, target)) > 1:
+            return conv_dot.default(g, target, products)
+        return conv_direct.channels_default(g, target)
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         g = Geometry.of(workload).view()
         match structure.text("algorithm"):
+            case "dot":
+                return conv_dot.schedule(workload, target, g, structure)
             case "channels":
                 return conv_direct.channels_schedule(workload, target, g, structure)
             case "winograd2" | "winograd4" as name:

@@ -40,7 +40,7 @@ X_TILE_LIMIT = 28
 """Most pixels of a tile's row: more would not fit any register file."""
 
 
-def _orders(g: Geometry) -> tuple[Knob, Knob]:
+def orders(g: Geometry) -> tuple[Knob, Knob]:
     """Orders of cache blocks, and of a reduction; a single row or tap has no place in them."""
     reductions = ("r,s,c",) if g.taps() == 1 else ("c,r,s", "r,s,c")
     return (
@@ -57,7 +57,7 @@ def channels_space(g: Geometry, target: Target) -> Subspace:
     knobs: tuple[Knob, ...] = (
         layout("input_layout", names),
         layout("output_layout", names[-1:]),
-        *_orders(g),
+        *orders(g),
         tile("y_tile", range(1, min(g.out_height, 4) + 1)),
         tile("x_tile", range(1, min(g.out_width, X_TILE_LIMIT) + 1)),
         tile("n_vectors", range(1, min(vectors, 6) + 1)),
@@ -79,13 +79,13 @@ def channels_default(g: Geometry, target: Target) -> Config:
     name = layout_names(lanes)[1 if g.blocks(lanes) else 0]
     vectors = min(2, -(-g.out_channels // lanes))
     limit = min(X_TILE_LIMIT, (registers - 2 - vectors) // vectors)
-    columns = _even_tile(g.out_width, limit)
+    columns = even_tile(g.out_width, limit)
     return Config.of(
         algorithm="channels",
         input_layout=name,
         output_layout=name,
         block_order="o,y,c",
-        reduction_order=_orders(g)[1].values[0],
+        reduction_order=orders(g)[1].values[0],
         y_tile=1,
         x_tile=columns,
         n_vectors=vectors,
@@ -96,7 +96,7 @@ def channels_default(g: Geometry, target: Target) -> Config:
     )
 
 
-def _even_tile(extent: int, limit: int) -> int:
+def even_tile(extent: int, limit: int) -> int:
     """The tile up to `limit` that wastes least: fewest tiles, then the most even."""
     tiles = -(-extent // max(1, limit))
     return -(-extent // tiles)
@@ -154,10 +154,10 @@ def _pack_panels(
     schedule = schedule.split("weight.packed", "pv", var("n_vectors"), "pt", "pi")
     moved = (*names[:first], "pt", *names[first + 1 :], "pi", "pl")
     schedule = schedule.reorder("weight.packed", moved)
-    return _once(schedule, workload, "pt")
+    return once(schedule, workload, "pt")
 
 
-def _once(schedule: Schedule, workload: Workload, loop: str) -> Schedule:
+def once(schedule: Schedule, workload: Workload, loop: str) -> Schedule:
     """Packing happens at compile time for constant weights, else on all threads."""
     if workload.is_constant("weight"):
         return schedule.compile_time("weight.packed")
@@ -206,7 +206,7 @@ def width_space(g: Geometry, target: Target) -> Subspace:
     lanes, registers = vector_width(target), target.integer("vector.registers")
     vectors = -(-g.out_width // lanes)
     knobs: tuple[Knob, ...] = (
-        *_orders(g),
+        *orders(g),
         tile("o_tile", range(1, min(g.out_channels, 16) + 1)),
         tile("n_vectors", range(1, min(vectors, 6) + 1)),
         tile("c_unroll", [u for u in (1, 2, 4, 8) if u <= g.channels]),
@@ -237,7 +237,7 @@ def width_loops(
     first = 0 if g.groups == 1 else 1
     packed = Layout.blocked(first + 4, first, var("o_tile"), range(first + 4))
     schedule = schedule.set_layout("weight.packed", packed)
-    schedule = _once(schedule, workload, f"weight.packed.{first}")
+    schedule = once(schedule, workload, f"weight.packed.{first}")
     schedule = schedule.split("conv", "o", var("o_tile"), "ot", "oi")
     schedule = schedule.split("conv", "ot", var("o_block"), "oo", "om")
     schedule = schedule.split("conv", "x", lanes, "xv", "lane")
