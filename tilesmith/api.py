@@ -70,7 +70,9 @@ def tune(
             measure: "simulator", "hardware", "both", or "replay" (look results up in the database
                 and write nothing); left out: both on a CPU, else the simulator.
             threads: threads a kernel may use; 1 unless given.
-            precision: "fp32" or, on an accelerator, "bf16": of the kernels of an fp32 model.
+            precision: "fp32" or, on an accelerator, "bf16": of the kernels of an fp32 model. Or
+                "int8": of a model that is quantised, or that `calibration` quantises.
+            calibration: data for "int8", as `quantize` takes it.
             seed: of all random choices; 0 unless given.
             resume: go on with the last unfinished job on the same input.
             shapes: of inputs with symbolic dimensions, by input name, or sizes of symbolic
@@ -111,9 +113,9 @@ def compile(
             end (`from_stablehlo`).
         database: None compiles everything with defaults.
         require_tuned: refuse any schedule that is not the workload's own.
-        asked: `threads`, `precision`, `shapes`, `settings`, `updates`, as `tune`. With ranges in
-            `shapes`, what comes back runs inputs of every size in them, and compiles nothing when
-            it does.
+        asked: `threads`, `precision`, `calibration`, `shapes`, `settings`, `updates`, as `tune`.
+            With ranges in `shapes`, what comes back runs inputs of every size in them, and compiles
+            nothing when it does.
 
     Raises:
         InputError: model, target or database are wrong; `require_tuned` and something is not tuned.

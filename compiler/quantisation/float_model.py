@@ -12,7 +12,7 @@ its weights; sums of two are `Add`. What is computed is the same, up to rounding
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -140,13 +140,20 @@ def with_constants(proto: onnx.ModelProto, constants: Mapping[str, NDArray[Any]]
         proto.graph.initializer.append(numpy_helper.from_array(np.asarray(value, order="C"), name))
 
 
+def quantised_by(proto: onnx.ModelProto) -> onnx.NodeProto | None:
+    """The first node that is of quantisation; None in a float32 model."""
+    nodes: Iterable[onnx.NodeProto] = proto.graph.node
+    found = (n for n in nodes if n.op_type in _QUANTISED or n.op_type.startswith("QLinear"))
+    return next(found, None)
+
+
 def _refuse_quantised(proto: onnx.ModelProto, name: str) -> None:
-    for node in proto.graph.node:
-        if node.op_type in _QUANTISED or node.op_type.startswith("QLinear"):
-            raise ModelError(
-                f"'{name}' is quantised already: its node '{node.name or node.output[0]}' is "
-                f"{node.op_type}; compile it as it is, or quantise the float32 model it was made of"
-            )
+    node = quantised_by(proto)
+    if node is not None:
+        raise ModelError(
+            f"'{name}' is quantised already: its node '{node.name or node.output[0]}' is "
+            f"{node.op_type}; compile it as it is, or quantise the float32 model it was made of"
+        )
 
 
 def _modern(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:

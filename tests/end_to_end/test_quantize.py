@@ -131,3 +131,25 @@ def test_wrong_models_and_options_are_refused_in_a_sentence(model: Path, tmp_pat
         "what would be read": (model, "-o", model, "--data", data),
     }.items():  # fmt: skip
         assert words in refuse("quantize", *map(str, arguments)), words
+
+
+def test_int8_is_of_quantised_models_or_takes_data(model: Path, tmp_path: Path) -> None:
+    data = tmp_path / "rows.npy"
+    np.save(data, ROWS)
+    said = refuse("run", model, "--precision", "int8")
+    assert "tilesmith quantize" in said
+    assert "--calibration" in said
+    assert "is for the precision int8" in refuse("run", model, "--calibration", data)
+    operator = ("--op", "matmul m=4 n=4 k=4", "--database", tmp_path / "t.db", "--target", "cpu")
+    assert "names its element types" in refuse("tune", *map(str, operator), "--precision", "int8")
+    wanted = ts.compile(ts.quantize(model, ROWS).model).run({"x": ROWS[0]})["y"]
+    for compiled in (
+        ts.compile(model, precision="int8", calibration=ROWS),
+        ts.compile(ts.quantize(model, ROWS).model, precision="int8"),
+    ):
+        assert np.array_equal(compiled.run({"x": ROWS[0]})["y"], wanted)
+    artifact = tmp_path / "small.tsm"
+    succeed("compile", model, "-o", artifact, "--precision", "int8", "--calibration", data)
+    assert np.array_equal(ts.load(artifact).run({"x": ROWS[0]})["y"], wanted)
+    tuned = ("--database", tmp_path / "t.db", "--target", "cpu", "--trials", "1")
+    succeed("tune", model, *tuned, "--precision", "int8", "--calibration", data)

@@ -179,13 +179,24 @@ operator_option = click.option(
 )
 
 
-precision_option = click.option(
+_PRECISION = click.option(
     "--precision",
-    type=click.Choice(["fp32", "bf16"]),
+    type=click.Choice(["fp32", "bf16", "int8"]),
     default="fp32",
     show_default=True,
-    help="On an accelerator: the element type that an fp32 model is run in; sums stay in fp32.",
+    help="bf16, on an accelerator: the element type that an fp32 model is run in; sums stay in "
+    "fp32. int8: of a quantised model, or of one that --calibration quantises.",
 )
+_CALIBRATION = click.option(
+    "--calibration",
+    metavar="FILE_OR_FOLDER",
+    help="Data that --precision int8 quantises an fp32 model with; as 'tilesmith quantize --data'.",
+)
+
+
+def precision_option(command: Command) -> Command:
+    """`--precision`, with `--calibration` beside it."""
+    return _PRECISION(_CALIBRATION(command))
 
 
 def request_of(subject: Subject, asked: Mapping[str, Any]) -> Request:

@@ -53,9 +53,8 @@ def simulate(
     model on an accelerator is compiled and its whole program played: the table shows each
     operator alone, its roofline, and how much of the model's latency it shows.
     """
-    from tilesmith.jobs.compiling import is_artifact
     from tilesmith.jobs.simulation import simulated
-    from tilesmith.jobs.subjects import subject_of
+    from tilesmith.jobs.subjects import is_artifact, subject_of
 
     subject = subject_of(model, operators)
     if is_artifact(subject):

@@ -16,7 +16,7 @@ from tilesmith.jobs.graphs import graph_of, updates_of
 from tilesmith.jobs.in_model import Choices, pinned
 from tilesmith.jobs.reports import CompileReport, VariantReport
 from tilesmith.jobs.request import Request, Resolved
-from tilesmith.jobs.subjects import WeightedWorkload, is_model, workloads_of
+from tilesmith.jobs.subjects import WeightedWorkload, is_artifact, is_model, workloads_of
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import InputError, ModelError
 from tilesmith.search_space.files import check_output
@@ -29,11 +29,8 @@ if TYPE_CHECKING:
     from tilesmith.compiler.varying.executable import VaryingExecutable
     from tilesmith.compiler.varying.kernels import Pinned
     from tilesmith.jobs.request import Shapes
-    from tilesmith.jobs.subjects import Subject
     from tilesmith.jobs.varying import Varying
     from tilesmith.search_space.ir.sizes import Size
-
-ARTIFACT_SUFFIX = ".tsm"
 
 
 @dataclass(frozen=True)
@@ -49,11 +46,6 @@ class Parts:
     workloads: list[WeightedWorkload]
     notes: tuple[str, ...] = ()
     kernels: Graph | None = None
-
-
-def is_artifact(subject: Subject) -> bool:
-    """Whether the subject is the path of a compiled model."""
-    return isinstance(subject, str | Path) and str(subject).endswith(ARTIFACT_SUFFIX)
 
 
 def parts_of(asked: Resolved) -> Parts:

@@ -163,8 +163,9 @@ def _check(asked: QuantiseRequest) -> None:
             "quantising needs calibration data: give arrays of the model's inputs (--data), or, to "
             "try it, a number of random samples (--random)"
         )
-    if asked.samples < 1:
-        raise InputError(f"samples = {asked.samples} is out of range; at least 1")
+    wanted = asked.budget is not None or asked.sensitivities
+    if asked.samples < wanted:
+        raise InputError(f"samples = {asked.samples} is out of range; at least {int(wanted)}")
     if asked.budget is not None and not 0 <= asked.budget < np.inf:
         raise InputError(
             f"budget = {asked.budget} is out of range; 0 or more, such as 0.02 for 2 % of the "

@@ -18,6 +18,7 @@ from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.target import HOST, FactValue, Target
 
 if TYPE_CHECKING:
+    from tilesmith.jobs.calibration_data import Data
     from tilesmith.jobs.subjects import Model, Subject
     from tilesmith.tuner.options import TuneOptions
 
@@ -36,6 +37,7 @@ class Asked(TypedDict, total=False):
     threads: int | None
     precision: str
     updates: Mapping[str, str] | None
+    calibration: Data | None
 
 
 class AskedOfSearch(Asked, total=False):
@@ -64,8 +66,11 @@ class Request:
         shapes: of inputs by name, or sizes of symbolic dimensions by theirs; ranges vary.
         settings: numbers of the target to change, by dotted name.
         threads: threads a kernel may use; None: 1, or what an artifact is for.
-        precision: "fp32" or, on an accelerator, "bf16": of the kernels of an fp32 model.
+        precision: "fp32" or, on an accelerator, "bf16": of the kernels of an fp32 model. "int8": of
+            a model that is quantised, or that `calibration` quantises.
         updates: by input the output that its array is to hold after a run (a cache).
+        calibration: data that an fp32 model is quantised with for the precision "int8", in any form
+            that `jobs.calibration_data` takes.
     """
 
     subject: Subject
@@ -76,6 +81,7 @@ class Request:
     threads: int | None = None
     precision: str = "fp32"
     updates: Mapping[str, str] | None = None
+    calibration: Data | None = None
 
     def resolved(self, *, calibrate: bool = False) -> Resolved:
         """The request with its target looked up and what was left out filled in.
@@ -85,8 +91,9 @@ class Request:
 
         Raises:
             TargetError: unknown name, bad file, unknown setting, or a value out of range.
-            InputError: fewer threads than one.
+            InputError: fewer threads than one; int8 without data, or data that does not fit.
         """
+        from tilesmith.jobs.integers import in_integers
         from tilesmith.jobs.targets import resolve_target
 
         target = resolve_target(self.target, self.settings, calibrate=calibrate)
@@ -95,7 +102,8 @@ class Request:
         if threads < 1:
             raise InputError(f"threads = {threads} is out of range; at least 1")
         shapes, updates = self.shapes or {}, self.updates or {}
-        return Resolved(self.subject, target, database, shapes, threads, self.precision, updates)
+        subject, precision = in_integers(self.subject, self.precision, self.calibration, shapes)
+        return Resolved(subject, target, database, shapes, threads, precision, updates)
 
 
 @dataclass(frozen=True)

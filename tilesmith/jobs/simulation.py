@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilesmith.codegen.structures import space_of
-from tilesmith.jobs.compiling import at_one_size, build_fixed, is_artifact, parts_of
+from tilesmith.jobs.compiling import at_one_size, build_fixed, parts_of
 from tilesmith.jobs.request import Request, Resolved
-from tilesmith.jobs.subjects import is_model
+from tilesmith.jobs.subjects import is_artifact, is_model
 from tilesmith.jobs.targets import check_schedulable
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.files import check_output

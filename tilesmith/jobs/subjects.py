@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     Model = str | Path | onnx.ModelProto | FrontEndModel
     Subject = Model | Workload | Sequence[Workload]
 
+_ARTIFACT_SUFFIX = ".tsm"
+
 
 @dataclass(frozen=True)
 class WeightedWorkload:
@@ -57,6 +59,11 @@ def workloads_of(subject: Workload | Sequence[Workload]) -> list[WeightedWorkloa
 def is_model(subject: Subject) -> bool:
     """Whether the subject is a model (a path or a loaded one) and not workloads."""
     return not isinstance(subject, Workload | list | tuple)
+
+
+def is_artifact(subject: Subject) -> bool:
+    """Whether the subject is the path of a compiled model."""
+    return isinstance(subject, str | Path) and str(subject).endswith(_ARTIFACT_SUFFIX)
 
 
 def subject_words(subject: Subject) -> tuple[str, ...]:
