@@ -173,6 +173,11 @@ class Executable:
         return self.recipe.name
 
     @property
+    def memory(self) -> Memory:
+        """What it works in."""
+        return self._areas
+
+    @property
     def inputs(self) -> tuple[TensorInfo, ...]:
         """What `run` takes, in order."""
         return tuple(ref.info for ref in self.recipe.inputs)

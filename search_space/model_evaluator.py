@@ -17,6 +17,9 @@ from tilesmith.search_space.workload import Workload
 Choices = Mapping[Workload, Config]
 """Schedules to use whatever the records say."""
 
+Placed = tuple[Config, MeasureResult]
+"""A schedule, and what it was measured to take where it stands in a model."""
+
 
 class ModelEvaluator(Protocol):
     """Measures or predicts a whole model.
@@ -41,6 +44,21 @@ class ModelEvaluator(Protocol):
     def shown(self) -> Mapping[Workload, float]:
         """Seconds of the model that each workload accounts for in it; empty where it is not known
         better than by its latency alone."""
+        ...
+
+    def untuned(self) -> Choices:
+        """Schedules that make the model what it is without any tuning, to prove that tuning has
+        made it no slower; empty where `starts` has them, or latencies are exact sums."""
+        ...
+
+    def foretold(self) -> Mapping[Workload, Placed]:
+        """What each workload takes in the model as it is untuned, before anything is tuned; without
+        those, or empty, where that is not known sooner than by trials."""
+        ...
+
+    def kernels(self, choices: Choices) -> Sequence[tuple[Workload, Config, float]]:
+        """Every kernel that the model runs under `choices`, conversions of layouts included, with
+        its seconds where it stands; empty where that is not known."""
         ...
 
     def starts(self) -> Sequence[Choices]:

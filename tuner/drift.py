@@ -14,7 +14,8 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.tuner.cancel import CancelToken
 from tilesmith.tuner.options import DRIFT_LIMIT
 from tilesmith.tuner.publish import measure_again
-from tilesmith.tuner.search import Search, TaskSearch
+from tilesmith.tuner.search import Search
+from tilesmith.tuner.task_search import TaskSearch
 
 
 class DriftWatch:

@@ -1,17 +1,46 @@
-"""Re-ranking: candidates judged in place, inside the whole model, by a `ModelEvaluator`.
+"""Candidates judged in place, inside the whole model, by a `ModelEvaluator`.
 
-What is compared is always the model as it would be compiled from the records, with and without one
-more schedule pinned: only a pin that makes the whole model faster is kept.
+First it is confirmed that the tuned model is no slower than the untuned one (`confirmed`): kernels
+that were measured while the machine was busy, or that disturb their neighbours, may make it so.
+Where they do, the model stays untuned, but for the groups of kernels that are found to make it
+faster, by halves.
+
+Then candidates are re-ranked (`reranked`). What is compared is always the model as it would be
+compiled from the records, with and without one more schedule pinned: only a pin that makes the
+whole model faster is kept.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilesmith.search_space.model_evaluator import Choices, ModelEvaluator
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a model is made up of, in seconds.
+
+    Attributes:
+        alone_s: sum of what its kernels take as trials measured them, each alone.
+        in_place_s: what the same kernels take where they stand.
+        added_s: what is in the model beside them: conversions of layouts, schedules in layouts
+            that no trial measured.
+    """
+
+    alone_s: float
+    in_place_s: float
+    added_s: float
+
+    @property
+    def foretold_s(self) -> float:
+        """What the model takes if its kernels take what they do alone."""
+        return self.alone_s + self.added_s
 
 
 @dataclass(frozen=True)
@@ -22,16 +51,138 @@ class InPlace:
         choices: schedules that make the model faster than the best on record do.
         before_s, after_s: seconds of the model without and with them; None if nothing was compared.
         compared: candidates tried in place.
+        untuned_s: seconds of the model without any tuning, in turns with the tuned one; None if
+            that was not compared.
+        reverted: workloads that are pinned to their untuned schedule: the model is faster so.
+        parts: what the model comes to by its parts; None if that is not known.
     """
 
     choices: dict[Workload, Config] = field(default_factory=dict)
     before_s: float | None = None
     after_s: float | None = None
     compared: int = 0
+    untuned_s: float | None = None
+    reverted: frozenset[Workload] = frozenset()
+    parts: Parts | None = None
 
+
+NOTHING = InPlace()
 
 Variants = Callable[[Workload, Choices], Sequence[Config]]
 """Neighbours of the schedule that a workload has under some choices."""
+
+_LOOKS = 4
+"""Comparisons of a model with the untuned one until they count even if they do not agree."""
+_SIGMAS = 2.0
+"""How far from even the pairs of a comparison have to fall for it to be clear."""
+_EQUAL = 0.005
+"""Relative difference up to which what is not clear counts as no difference."""
+
+
+def in_time() -> bool:
+    """There is always time for another look."""
+    return False
+
+
+def confirmed(
+    evaluator: ModelEvaluator,
+    workloads: Sequence[Workload],
+    is_over: Callable[[int], bool],
+    is_late: Callable[[], bool] = in_time,
+) -> InPlace:
+    """The tuned model where it is no slower than the untuned one, else a mixture that is not.
+
+    Args:
+        workloads: those whose best on record is not the untuned schedule, in any order in which
+            neighbours are alike (kernels that matter beside kernels that matter).
+        is_over: asked before each comparison but the first with how many there were.
+        is_late: asked whether a comparison that is not clear yet has to do.
+    """
+    usual = dict(evaluator.untuned())
+    changed = [workload for workload in workloads if workload in usual]
+    if not changed:
+        return NOTHING
+    is_over(0)  # this one is made whatever is left of the time
+    first = versus(evaluator, {}, usual, is_late)
+    found = InPlace({}, first.first_s, first.first_s, 1, untuned_s=first.second_s)
+    if not first.is_slower:
+        return found
+    choices, seconds, compared = usual, first.second_s, 1
+    groups = _halves(changed)
+    while groups and not is_over(compared):
+        group = groups.pop(0)
+        tried = {workload: c for workload, c in choices.items() if workload not in group}
+        result = versus(evaluator, tried, choices, is_late)
+        compared += 1
+        if result.is_faster:
+            choices, seconds = tried, result.first_s
+        elif len(group) > 1:
+            groups += _halves(group)
+    return InPlace(choices, seconds, seconds, compared, first.second_s, frozenset(choices))
+
+
+def _halves(workloads: Sequence[Workload]) -> list[Sequence[Workload]]:
+    middle = (len(workloads) + 1) // 2
+    return [part for part in (workloads[:middle], workloads[middle:]) if part]
+
+
+@dataclass(frozen=True)
+class Versus:
+    """A model in two forms, run in turns.
+
+    Attributes:
+        ratios: of each pair of runs beside each other, the first form's seconds over the second's.
+        first_s, second_s: median seconds; None of a form that does not run.
+    """
+
+    ratios: tuple[float, ...]
+    first_s: float | None
+    second_s: float | None
+
+    @property
+    def ratio(self) -> float:
+        """Median of the ratios: what others do to the machine meets both runs of a pair alike."""
+        if not self.ratios:
+            return math.inf if self.first_s is None else 0.0
+        return statistics.median(self.ratios)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether so many pairs agree that chance alone hardly makes them (a sign test)."""
+        ahead = sum(ratio < 1 for ratio in self.ratios)
+        return abs(ahead - len(self.ratios) / 2) > _SIGMAS * math.sqrt(len(self.ratios)) / 2
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the first form is slower."""
+        return self.ratio > (1 if self.is_clear else 1 + _EQUAL)
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether the first form is beyond doubt faster."""
+        return self.ratio < 1 - _EQUAL and (self.is_clear or not self.ratios)
+
+
+def versus(
+    evaluator: ModelEvaluator,
+    first: Choices,
+    second: Choices,
+    is_late: Callable[[], bool] = in_time,
+) -> Versus:
+    """Run a model in two forms, again and again until it is clear which is faster, or `_LOOKS`
+    times, or until it is late."""
+    taken: tuple[list[float], list[float]] = ([], [])
+    for _ in range(_LOOKS):
+        results = evaluator.measure([first, second])
+        if any(result.latency is None for result in results):
+            return Versus((), *(result.latency for result in results))
+        for samples, result in zip(taken, results, strict=True):
+            samples += result.samples
+        pairs = zip(*taken, strict=True)
+        found = Versus(tuple(one / other for one, other in pairs), *map(statistics.median, taken))
+        if found.is_clear or is_late():
+            break
+    return found
 
 
 def reranked(
@@ -39,6 +190,7 @@ def reranked(
     candidates: Mapping[Workload, Sequence[Config]],
     is_over: Callable[[int], bool] = lambda _: False,
     variants: Variants | None = None,
+    known: InPlace = NOTHING,
 ) -> InPlace:
     """The candidate of each workload that makes the model fastest, one workload after another.
 
@@ -46,8 +198,9 @@ def reranked(
         candidates: the top few of each workload; workloads that matter most first.
         is_over: asked before each comparison with how many there were; ends it with what is known.
         variants: what to try after all candidates, until nothing makes the model faster.
+        known: what the model is compared with, as `confirmed` gives it.
     """
-    found = InPlace()
+    found = known
     for start in evaluator.starts():
         if is_over(found.compared):
             break
@@ -58,9 +211,9 @@ def reranked(
         found = _tried(evaluator, found, {**found.choices, workload: rival})
     if variants is not None:
         found = _climbed(evaluator, found, list(candidates), is_over, variants)
-    if not found.choices:
+    if found.choices == known.choices:
         return replace(found, after_s=found.before_s)
-    return _settled(evaluator, found)
+    return _settled(evaluator, known, found)
 
 
 def _climbed(
@@ -102,7 +255,8 @@ def _tried(evaluator: ModelEvaluator, known: InPlace, tried: dict[Workload, Conf
         now_s, tried_s, better = _compared(evaluator, known.choices, tried)
     choices, seconds = (tried, tried_s) if better else (known.choices, now_s)
     before_s = now_s if known.before_s is None else known.before_s
-    return InPlace(choices, before_s, seconds, known.compared + 1)
+    compared = known.compared + 1
+    return replace(known, choices=choices, before_s=before_s, after_s=seconds, compared=compared)
 
 
 def _compared(
@@ -116,9 +270,13 @@ def _compared(
     return before, after, after < before * (1 - evaluator.near_tie)
 
 
-def _settled(evaluator: ModelEvaluator, found: InPlace) -> InPlace:
-    """All pins against none, in turns: gains seen far apart do not add up on a drifting machine."""
-    before_s, after_s, better = _compared(evaluator, {}, found.choices)
+def _settled(evaluator: ModelEvaluator, known: InPlace, found: InPlace) -> InPlace:
+    """All new pins against none, in turns: gains seen far apart do not add up on a drifting
+    machine."""
+    before_s, after_s, better = _compared(evaluator, known.choices, found.choices)
     if better:
-        return InPlace(found.choices, before_s, after_s, found.compared)
-    return InPlace({}, before_s, before_s, found.compared)
+        reverted = {w for w in found.reverted if found.choices.get(w) == known.choices.get(w)}
+        return replace(found, before_s=before_s, after_s=after_s, reverted=frozenset(reverted))
+    return replace(
+        found, choices=known.choices, before_s=before_s, after_s=before_s, reverted=known.reverted
+    )

@@ -15,8 +15,9 @@ from dataclasses import replace
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.search import Search, TaskSearch
+from tilesmith.tuner.search import Search
 from tilesmith.tuner.task import Layouts, Trial, TuningState
+from tilesmith.tuner.task_search import TaskSearch
 
 NEAR_TIE = 0.01
 """Relative difference below which two medians are the same on hardware."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.search_space.model_evaluator import Placed
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.transfer import carried_over
 from tilesmith.search_space.target import Target
@@ -32,78 +32,19 @@ from tilesmith.tuner.pace import PaceLog
 from tilesmith.tuner.predictor import Predictor
 from tilesmith.tuner.pretrained import pretrained
 from tilesmith.tuner.runner import Runner
-from tilesmith.tuner.scheduler import RECENT, TaskProgress, schedulers
-from tilesmith.tuner.strata import Stratum, propose_batch, strata
-from tilesmith.tuner.strategy import Json, Strategy, generator_state, restored_generator, strategies
+from tilesmith.tuner.scheduler import schedulers
+from tilesmith.tuner.strata import propose_batch, strata
+from tilesmith.tuner.strategy import Json, strategies
 from tilesmith.tuner.task import Trial, TuningState, TuningTask
+from tilesmith.tuner.task_search import TaskSearch
 
 _IMPROVEMENT = 1e-3
 """Relative gain that counts as one for early stopping."""
 _CARRIED_OVER = 8
 _SCREENING_BATCH = 64
+NOTHING_PLACED: Mapping[Workload, Placed] = {}
 _SEEDS_SERVE = 32
 """Trials after which a task's own results serve as starting points and seeds are dropped."""
-
-
-@dataclass
-class TaskSearch:
-    """One task's search: the state strategies read, and the session's own account of it."""
-
-    state: TuningState
-    strategy: Strategy
-    strata: list[Stratum]
-    flops: int
-    pending: list[Config] = field(default_factory=list)
-    batches: int = 0
-    recent: list[float] = field(default_factory=list)
-    trials: int = 0
-    cost: float = 0.0
-    since_best: int = 0
-    done: bool = False
-
-    def progress(self) -> TaskProgress:
-        task = self.state.task
-        operator = task.workload.operator
-        return TaskProgress(
-            task.weight,
-            operator,
-            self.flops,
-            self.trials,
-            self.cost,
-            self.batches,
-            tuple(self.recent),
-            self.done,
-        )
-
-    def note_batch(self) -> None:
-        """Remember the best so far at the end of a batch; nothing before the first success."""
-        if (best := self.state.best) is not None:
-            self.batches += 1
-            self.recent = [*self.recent, best[1]][-RECENT:]
-
-    def save(self) -> Json:
-        return {
-            "rng": generator_state(self.state.rng),
-            "strategy": self.strategy.save(),
-            "pending": [dict(config) for config in self.pending],
-            "seeds": [dict(config) for config in self.state.seeds],
-            "batches": self.batches,
-            "recent": self.recent,
-            "trials": self.trials,
-            "cost": self.cost,
-            "since_best": self.since_best,
-            "done": self.done,
-        }
-
-    def load(self, saved: Json) -> None:
-        self.state.rng = restored_generator(saved["rng"])
-        self.strategy.load(saved["strategy"])
-        self.pending = [Config.of(values) for values in saved["pending"]]
-        self.state.seeds = tuple(Config.of(values) for values in saved["seeds"])
-        self.batches = saved["batches"]
-        self.recent = [float(latency) for latency in saved["recent"]]
-        self.trials, self.cost = saved["trials"], saved["cost"]
-        self.since_best, self.done = saved["since_best"], saved["done"]
 
 
 class Search:
@@ -160,21 +101,45 @@ class Search:
         self.tasks = [self._opened(task, target) for task in tasks]
 
     # -- life -------------------------------------------------------------------------------------
-    def begin(self, seeds: Sequence[Sequence[Config]] = ()) -> None:
+    def begin(
+        self,
+        seeds: Sequence[Sequence[Config]] = (),
+        placed: Mapping[Workload, Placed] = NOTHING_PLACED,
+    ) -> None:
         """Start anew: learn what earlier jobs measured, and put the defaults first in line.
 
         Args:
             seeds: more starting points for each task.
+            placed: what untuned schedules take inside the model. A task that is known by one has
+                its default measured in its first turn, which comes when it matters most.
         """
         with self._choosing():
             self._recall_earlier()
+        self._place(placed)
         for number, search in enumerate(self.tasks):
             state = search.state
-            if state.is_new(state.default):
+            if state.is_new(state.default) and not search.placed:
                 search.pending = [state.default]
             more = seeds[number] if seeds else ()
             state.seeds = tuple(dict.fromkeys([*more, *state.seeds]))
             search.note_batch()
+
+    def _place(self, placed: Mapping[Workload, Placed]) -> None:
+        """Commit what schedules take inside the model, of tasks that nothing is known of."""
+        entries = []
+        for search in self.tasks:
+            workload, state = search.state.task.workload, search.state
+            config, result = placed.get(workload, (None, None))
+            if config is None or result is None or state.results or config not in state.space:
+                continue
+            if result.latency is not None and result.measured_by == self.runner.measured_by:
+                search.placed = [config]
+                state.record(Trial(config, result))
+                self.runner.expect(workload, result.latency)
+                entries.append(Entry(workload, Trial(config, result)))
+        if entries:
+            with self._cancel.shielded():
+                self._ledger.commit(entries, self._save_all())
 
     def resume(self, saved: Json, entries: Sequence[Entry]) -> None:
         """Continue: results of earlier jobs and of this one up to the kill, and the saved state."""
@@ -226,7 +191,9 @@ class Search:
             if search.strategy.guided:
                 self.predictor.train_if_due()
             parts = [] if self._screening else search.strata
-            search.pending = propose_batch(state, search.strategy, parts, count)
+            first = [c for c in (state.default, *search.placed) if search.placed]
+            proposed = propose_batch(state, search.strategy, parts, count)
+            search.pending = list(dict.fromkeys([*first, *proposed]))
         search.done = not search.pending
 
     def measure(self, search: TaskSearch, limit: int | None) -> None:
@@ -365,7 +332,8 @@ class Search:
     def _absorb(self, search: TaskSearch, trials: Sequence[Trial]) -> None:
         """Take results into the state, strategy, predictor and the runner's expectations."""
         state = search.state
-        new = [trial for trial in trials if trial.config not in state.results]
+        new = [t for t in trials if t.config not in state.results or t.config in search.placed]
+        search.placed = [c for c in search.placed if all(c != t.config for t in trials)]
         for trial in trials:
             state.record(trial)
         state.excluded |= {t.config for t in trials if t.result.status == "crash"}

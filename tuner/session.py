@@ -20,24 +20,24 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from tilesmith.search_space.errors import InputError, TilesmithError
-from tilesmith.search_space.model_evaluator import ModelEvaluator
+from tilesmith.search_space.model_evaluator import ModelEvaluator, Placed
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.cancel import Cancelled, CancelToken, Interrupted
 from tilesmith.tuner.drift import DriftWatch
-from tilesmith.tuner.evaluator import InPlace, reranked
+from tilesmith.tuner.evaluator import NOTHING, InPlace
 from tilesmith.tuner.feature_source import Judge, JudgedFeatures, KnobFeatures, Learning
 from tilesmith.tuner.ledger import JobEnd, Ledger
 from tilesmith.tuner.options import OnProgress, Progress, TaskReport, TuneOptions, TuningSummary
-from tilesmith.tuner.publish import NEAR_TIE, canonical_best, confirm, contenders
+from tilesmith.tuner.publish import NEAR_TIE, canonical_best, confirm
 from tilesmith.tuner.runner import Runner
-from tilesmith.tuner.search import Search, TaskSearch
+from tilesmith.tuner.search import Search
 from tilesmith.tuner.strategy import Json
 from tilesmith.tuner.task import TuningTask
+from tilesmith.tuner.task_search import TaskSearch
+from tilesmith.tuner.whole_model import WholeModel
 
 _STATE_VERSION = 1
 _SCREENING_TIME = 0.08
@@ -94,16 +94,15 @@ def tune(
     merged = merge_tasks(tasks)
     if not merged or not runners:
         raise InputError("there is nothing to tune: give at least one task and one runner")
-    token, evaluator = cancel or CancelToken(), judging.evaluator
+    token = cancel or CancelToken()
     job = _Job(merged, target, ledger, runners, options or TuneOptions(), judging, token)
     job.on_progress = on_progress
-    job.share = 0.0 if evaluator is None else evaluator.share
     try:
         job.open()
         job.run()
-        in_place = InPlace() if evaluator is None else job.in_place(evaluator)
+        in_place = job.in_place()
     except Interrupted:
-        in_place = InPlace()
+        in_place = NOTHING
     except Exception as error:
         with contextlib.suppress(TilesmithError):  # the ledger itself may be what failed
             ledger.finish("failed", str(error))
@@ -138,8 +137,6 @@ class _Job:
     """One run of `tune`."""
 
     on_progress: OnProgress | None = None
-    share = 0.0
-    """Of the time, how much is kept back for re-ranking in the whole model."""
 
     def __init__(
         self,
@@ -157,6 +154,10 @@ class _Job:
         self._reason = ""
         self.cancel = cancel
         self.phases = []
+        self.model: WholeModel | None = None
+        if judging.evaluator is not None:
+            self.model = WholeModel(judging.evaluator, options, self._start, cancel)
+        self._placed: Mapping[Workload, Placed] = {}
         for position, runner in enumerate(runners):
             screening = position < len(runners) - 1
             learning = _learning(runner, screening, judging, target, options.cost_model)
@@ -170,7 +171,9 @@ class _Job:
         self._active = 0
         saved = self._ledger.saved_state()
         if saved is None:
-            self.phases[0].search.begin()
+            if self.model is not None and not self.phases[-1].search.runner.deterministic:
+                self._placed = self.model.foretold()
+            self._begin()
             return
         if saved.get("version") != _STATE_VERSION:
             raise InputError(
@@ -184,6 +187,11 @@ class _Job:
         entries = self._ledger.of_job()
         for phase, state in zip(self.phases, saved["searches"], strict=False):
             phase.search.resume(state, entries)
+
+    def _begin(self, seeds: Sequence[Sequence[Config]] = ()) -> None:
+        """The active phase."""
+        last = self._active == len(self.phases) - 1
+        self.phases[self._active].search.begin(seeds, self._placed if last else {})
 
     def save(self) -> Json:
         """The whole job's state, as JSON values."""
@@ -206,7 +214,7 @@ class _Job:
             if self.cancel.cancelled or self._active == len(self.phases) - 1:
                 break
             self._active += 1
-            self.phases[self._active].search.begin(_best_configs(phase.search))
+            self._begin(_best_configs(phase.search))
         for task in phase.search.tasks:
             if self.cancel.cancelled or self._time_is_up():
                 break
@@ -249,61 +257,19 @@ class _Job:
         return self._start + limit - min(_CONFIRMING_S * tasks, _CONFIRMING_SHARE * limit)
 
     def _kept_back(self) -> float:
-        """Seconds at the end that belong to re-ranking in the whole model."""
-        limit = self._options.time_limit_s
-        return self.share * limit if limit is not None else 0.0
+        """Seconds at the end that belong to the whole model."""
+        return self.model.kept_back_s if self.model is not None else 0.0
 
     def _time_is_up(self) -> bool:
         limit = self._options.time_limit_s
         gone = time.monotonic() - self._start
         return limit is not None and gone >= limit - self._kept_back()
 
-    def in_place(self, evaluator: ModelEvaluator) -> InPlace:
-        """The candidates that make the whole model fastest, found in the time kept back for it."""
-        search = self.phases[self._active].search
-        if self.cancel.cancelled:
-            return InPlace()
-        limit, now = self._options.time_limit_s, time.monotonic()
-        deadline, most = now + self.share * (now - self._start), float("inf")
-        if limit is not None:
-            deadline = self._start + limit
-        elif evaluator.trials_each:  # nothing may depend on the clock
-            deadline, most = float("inf"), search.trials // evaluator.trials_each
-        shown = evaluator.shown()
-
-        def weight(task: TaskSearch) -> float:
-            alone = task.state.task.weight * (task.state.best or (None, 0.0))[1]
-            return shown.get(task.state.task.workload, 0.0) if shown else alone
-
-        measured = [task for task in search.tasks if task.state.best is not None]
-        heaviest = sorted(measured, key=lambda task: -weight(task))
-        candidates = {
-            task.state.task.workload: contenders(task.state, evaluator.rivals, evaluator.luck)
-            for task in heaviest
-        }
-        begun: list[float] = []
-        building = 1 if evaluator.varies else 0  # the first builds what the others have then
-
-        def is_over(done: int) -> bool:
-            """Whether one more comparison as long as those before would end too late."""
-            at_end = time.monotonic()
-            begun.append(at_end)
-            if done > building:
-                at_end += (at_end - begun[building]) / (done - building)
-            return self.cancel.cancelled or done >= most or at_end >= deadline
-
-        variants = self._variants if evaluator.varies else None
-        return reranked(evaluator, candidates, is_over, variants)
-
-    def _variants(self, workload: Workload, choices: Mapping[Workload, Config]) -> list[Config]:
-        """Schedules that differ in one knob from what a workload has under `choices`, shuffled."""
-        tasks = self.phases[self._active].search.tasks
-        (state,) = (t.state for t in tasks if t.state.task.workload == workload)
-        usual = choices.get(workload) or (state.best[0] if state.best else state.default)
-        breeder = state.space.breeder
-        near = breeder.decode(breeder.neighbours(breeder.encode([usual])))
-        order = np.random.default_rng(self._options.seed).permutation(len(near))
-        return list(dict.fromkeys(near[place] for place in order))
+    def in_place(self) -> InPlace:
+        """What is best inside the whole model."""
+        if self.model is None:
+            return NOTHING
+        return self.model.settled(self.phases[self._active].search)
 
     # -- reports ----------------------------------------------------------------------------------
     def _show(self, phase: _Phase) -> None:

@@ -164,6 +164,11 @@ class TuningState:
         aborted = min(result.samples) if result.status == "slow" and result.samples else None
         return result.latency if result.ok else aborted
 
+    @property
+    def is_untuned(self) -> bool:
+        """Whether nothing better than the default is known."""
+        return self.best is None or self.best[0] == self.default
+
     def within(self, space: SearchSpace) -> TuningState:
         """This state seen through a smaller space (results, randomness and predictor shared)."""
         return replace(self, space=space)

@@ -136,7 +136,13 @@ class Chooser:
             seconds = min((best.latency for best in bests.values()), default=0.0)
             origin: Origin = "tuned" if bests else self._derived(workload, chosen)
             users = self._parallel.users(workload, chosen)
-            return {self.layouts(workload, chosen): Schedule(chosen, origin, seconds, users)}
+            untuned = chosen == default_of(workload, self.target) and not self.measured_only
+            if untuned:
+                seconds = estimate(workload, self.target)
+            found[self.layouts(workload, chosen)] = Schedule(chosen, origin, seconds, users)
+            if untuned:  # in every layout it has, as in a model that was never tuned
+                self._add_variants(workload, space, found)
+            return found
         for best in bests.values():
             if best.record.config in space:
                 origin = "stale" if best.stale else "tuned"

@@ -10,6 +10,7 @@ from problems import TARGET, judge
 from test_session import NoisyHardware
 
 from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.model_evaluator import Placed
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.evaluator import InPlace, reranked
@@ -43,6 +44,17 @@ class Conversions:
 
     def shown(self) -> Mapping[Workload, float]:
         return {}
+
+    def untuned(self) -> Mapping[Workload, Config]:
+        return {}
+
+    def foretold(self) -> Mapping[Workload, Placed]:
+        return {}
+
+    def kernels(
+        self, choices: Mapping[Workload, Config]
+    ) -> Sequence[tuple[Workload, Config, float]]:
+        return ()
 
     def starts(self) -> Sequence[Mapping[Workload, Config]]:
         return ()
@@ -183,8 +195,8 @@ def test_no_comparison_begins_that_would_end_after_the_time_limit(
     """Comparisons of four seconds in ten: two fit."""
     clock = [0.0]
     watch = SimpleNamespace(monotonic=lambda: clock[0], perf_counter=lambda: clock[0])
-    for module in ("tilesmith.tuner.session", "tilesmith.tuner.search"):
-        monkeypatch.setattr(f"{module}.time", watch)
+    for module in ("session", "search", "whole_model"):
+        monkeypatch.setattr(f"tilesmith.tuner.{module}.time", watch)
 
     class FourSeconds(Conversions):
         rivals = 4

@@ -19,7 +19,11 @@ from tilesmith.commands.options import (
 from tilesmith.display.output import duration, note, print_json, table
 
 if TYPE_CHECKING:
-    from tilesmith.jobs.reports import TuneReport
+    from tilesmith.jobs.reports import InModelReport, TuneReport
+
+
+_WHOLE = ("median", "mean")
+"""Of `TuneReport.trial_ms`, what is no part of a trial."""
 
 
 @click.command()
@@ -115,6 +119,24 @@ def _print(report: TuneReport, as_json: bool) -> None:
         click.echo(_summary(report))
 
 
+def _in_model(found: InModelReport) -> list[str]:
+    """The whole model: against untuned, what was pinned in it, and what it is made up of."""
+    lines = [
+        f"in the model: {found.before_ms:.4g} ms -> {found.after_ms:.4g} ms with "
+        f"{len(found.pinned)} of {found.compared} schedules tried in it"
+    ]
+    if found.untuned_ms is not None:
+        kept = f"; {len(found.reverted)} workloads stay untuned" if found.reverted else ""
+        lines.append(f"untuned, in turns with it: {found.untuned_ms:.4g} ms{kept}")
+    if found.foretold_ms is not None:
+        lines.append(
+            f"foretold by its parts: {found.foretold_ms:.4g} ms (kernels alone "
+            f"{found.kernels_ms:.4g}, in their places {found.kernels_in_place_ms:.4g}, conversions "
+            f"and what was not measured {found.added_ms:.3g})"
+        )
+    return lines
+
+
 def _summary(report: TuneReport) -> str:
     rows = [
         (task.workload, task.weight, task.default_us, task.best_us, task.gflops, task.measured_by)
@@ -128,11 +150,11 @@ def _summary(report: TuneReport) -> str:
             f"{duration(report.best_us / 1e6)} "
             f"({report.default_us / report.best_us:.2f} times as fast)"
         )
-    if (found := report.in_model) is not None:
-        lines.append(
-            f"in the model: {found.before_ms:.4g} ms -> {found.after_ms:.4g} ms with "
-            f"{len(found.pinned)} of {found.compared} schedules tried in it"
-        )
+    if report.in_model is not None:
+        lines += _in_model(report.in_model)
+    if cost := report.trial_ms:
+        parts = ", ".join(f"{name} {cost[name]:.1f}" for name in cost if name not in _WHOLE)
+        lines.append(f"a trial took {cost['median']:.0f} ms (median); on average {parts} ms")
     if not report.steady:
         lines.append(
             f"the machine was not steady: a kernel measured again and again moved by "

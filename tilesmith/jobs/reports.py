@@ -68,15 +68,36 @@ class InModelReport:
             those pinned that make the model faster.
         pinned: workloads whose schedule in the model is not their best alone.
         compared: schedules tried in place.
+        untuned_ms: the model's latency without any tuning, in turns with the tuned one; None if
+            that was not compared.
+        reverted: workloads that keep their untuned schedule, because the model is faster so.
+        kernels_ms: what the kernels of the model take by themselves, as their trials measured them;
+            None where the model was not looked at kernel by kernel.
+        kernels_in_place_ms: what the same kernels take where they stand in the model.
+        added_ms: what is in the model beside them: conversions of layouts, and schedules in layouts
+            that no trial measured.
     """
 
     before_ms: float
     after_ms: float
     pinned: tuple[str, ...]
     compared: int
+    untuned_ms: float | None = None
+    reverted: tuple[str, ...] = ()
+    kernels_ms: float | None = None
+    kernels_in_place_ms: float | None = None
+    added_ms: float | None = None
+
+    @property
+    def foretold_ms(self) -> float | None:
+        """What the model takes if its kernels take in it what they take by themselves."""
+        if self.kernels_ms is None or self.added_ms is None:
+            return None
+        return self.kernels_ms + self.added_ms
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "pinned": list(self.pinned)}
+        lists = {"pinned": list(self.pinned), "reverted": list(self.reverted)}
+        return {**vars(self), **lists, "foretold_ms": self.foretold_ms}
 
 
 @dataclass(frozen=True)

@@ -265,8 +265,19 @@ def _report(summary: TuningSummary) -> TuneReport:
 def _in_model(found: InPlace) -> InModelReport | None:
     if found.before_s is None or found.after_s is None:
         return None
-    pinned = tuple(workload.key for workload in found.choices)
-    return InModelReport(found.before_s * 1e3, found.after_s * 1e3, pinned, found.compared)
+    pinned = (workload for workload in found.choices if workload not in found.reverted)
+    parts, untuned = found.parts, found.untuned_s
+    return InModelReport(
+        found.before_s * 1e3,
+        found.after_s * 1e3,
+        tuple(workload.key for workload in pinned),
+        found.compared,
+        None if untuned is None else untuned * 1e3,
+        tuple(sorted(workload.key for workload in found.reverted)),
+        None if parts is None else parts.alone_s * 1e3,
+        None if parts is None else parts.in_place_s * 1e3,
+        None if parts is None else parts.added_s * 1e3,
+    )
 
 
 def _task(task: TunedTask) -> TaskReport:

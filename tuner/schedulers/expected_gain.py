@@ -51,7 +51,15 @@ def _gain(task: TaskProgress, tasks: Sequence[TaskProgress]) -> float:
     relative = 0.5 * recent + 0.5 * _headroom(task, tasks) / (batches + 1)
     if task.trials <= 1:
         relative = max(relative, _FIRST_BATCH)
-    return task.weight * task.best * relative / max(task.cost / max(1, task.trials), 1e-9)
+    return task.weight * task.best * relative / max(_cost(task, tasks), 1e-9)
+
+
+def _cost(task: TaskProgress, tasks: Sequence[TaskProgress]) -> float:
+    """Of one trial of a task, or of any where it has had none."""
+    if task.trials:
+        return task.cost / task.trials
+    spent = sum(other.cost for other in tasks)
+    return spent / max(1, sum(other.trials for other in tasks)) or 1.0
 
 
 def _headroom(task: TaskProgress, tasks: Sequence[TaskProgress]) -> float:

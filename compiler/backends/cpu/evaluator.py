@@ -6,28 +6,37 @@ alone are told apart inside the model, layout conversions and neighbours' caches
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.codegen.structures import default_of
 from tilesmith.compiler.assembly import assemble
 from tilesmith.compiler.build import compile_kernels
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.graph import Graph, TensorInfo
+from tilesmith.compiler.kernel_times import kernel_times
 from tilesmith.compiler.recorded import Records
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.settlement import Settled, settle
 from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.errors import TilesmithError
 from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.model_evaluator import Placed
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 
 _KEPT = 2
 """Executables kept built: the incumbent and its rival."""
+_LOOKS = 5
+"""Runs of the untuned model that kernels are looked at in."""
+_RUNS_S, _MOST_RUNS = 1.0, 101
+"""Seconds that a comparison takes, where it has neither too few runs nor too many."""
 
 Settlement = tuple[tuple[object, ...], ...]
 
@@ -37,7 +46,7 @@ class GraphEvaluator:
 
     Args:
         kernels: the model as `compiler.build.prepared` gives it.
-        runs: timed runs of each alternative, in turns; their median counts.
+        runs: timed runs of each alternative at least, in turns.
     """
 
     near_tie = 0.01
@@ -53,7 +62,7 @@ class GraphEvaluator:
         target: Target,
         database: Records | None,
         threads: int = 1,
-        runs: int = 15,
+        runs: int = 5,
     ) -> None:
         self._graph = kernels
         self._target = target
@@ -64,12 +73,49 @@ class GraphEvaluator:
         self._inputs = {info.name: _input(info, rng) for info in kernels.inputs}
         self._built: dict[Settlement, Executable] = {}
 
+    def untuned(self) -> Mapping[Workload, Config]:
+        """Every kernel's default."""
+        nodes = (
+            node for inner, _ in [(self._graph, 1), *self._graph.inside()] for node in inner.nodes
+        )
+        workloads = dict.fromkeys(node.workload for node in nodes if node.workload is not None)
+        return {workload: default_of(workload, self._target) for workload in workloads}
+
+    def foretold(self) -> Mapping[Workload, Placed]:
+        """Each workload's mean latency in the untuned model, in the layouts that take most."""
+        taken: dict[tuple[Workload, Config], list[tuple[float, ...]]] = {}
+        for workload, config, seconds in self._times(self.untuned()):
+            taken.setdefault((workload, config), []).append(seconds)
+        found: dict[Workload, Placed] = {}
+        for (workload, config), every in sorted(taken.items(), key=lambda i: sum(map(sum, i[1]))):
+            mean = tuple(sum(run) / len(every) for run in zip(*every, strict=True))
+            found[workload] = config, MeasureResult("ok", "hardware", mean)
+        return found
+
+    def kernels(
+        self, choices: Mapping[Workload, Config]
+    ) -> Sequence[tuple[Workload, Config, float]]:
+        """Every kernel with its median seconds of a few runs, each kernel called by itself."""
+        return [(w, c, statistics.median(seconds)) for w, c, seconds in self._times(choices)]
+
+    def _times(
+        self, choices: Mapping[Workload, Config]
+    ) -> list[tuple[Workload, Config, tuple[float, ...]]]:
+        """Of each kernel, the seconds in each of `_LOOKS` runs; empty for models with nodes that
+        are no kernels, or that cannot be run."""
+        try:
+            settled = self._settled(choices)
+            times = kernel_times(self._executable(_key(settled), settled), self._inputs, _LOOKS)
+        except TilesmithError:  # told where the model is compiled for good
+            return []
+        return [(Workload.parse(s.workload), Config.from_json(s.config), t) for s, t in times]
+
     def shown(self) -> Mapping[Workload, float]:
         """Nothing: kernels run one after another."""
         return {}
 
     def starts(self) -> Sequence[Mapping[Workload, Config]]:
-        """None: a kernel costs in a model what it costs alone, but for layouts."""
+        """None: a kernel costs in a model about what it costs alone, but for layouts."""
         return ()
 
     def measure(self, alternatives: Sequence[Mapping[Workload, Config]]) -> list[MeasureResult]:
@@ -83,13 +129,23 @@ class GraphEvaluator:
         wanted = {_key(found): found for found in settled}
         models = {key: self._executable(key, found) for key, found in wanted.items()}
         samples: dict[Settlement, list[float]] = {key: [] for key in models}
-        for _ in range(self._runs if len(models) > 1 else 1):
+        for _ in range(self._rounds(models.values())):
             for key, model in models.items():
                 model.run(self._inputs)  # the other has filled the caches
                 start = time.perf_counter()
                 model.run(self._inputs)
                 samples[key].append(time.perf_counter() - start)
         return [MeasureResult("ok", "hardware", tuple(samples[_key(found)])) for found in settled]
+
+    def _rounds(self, models: Collection[Executable]) -> int:
+        """How many turns: quick models take more, until they take some time together."""
+        if len(models) < 2:
+            return 1
+        start = time.perf_counter()
+        for model in models:
+            model.run(self._inputs)
+            model.run(self._inputs)
+        return max(self._runs, min(_MOST_RUNS, int(_RUNS_S / (time.perf_counter() - start))))
 
     def _settled(self, choices: Mapping[Workload, Config]) -> Settled:
         return settle(self._graph, Chooser(self._target, self._database, self._threads, choices))

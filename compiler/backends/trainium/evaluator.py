@@ -23,6 +23,7 @@ from tilesmith.compiler.recorded import Records
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.search_space.errors import CodegenError, VerificationError
 from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.model_evaluator import Placed
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
@@ -70,6 +71,18 @@ class DeviceEvaluator:
                 for step, time in zip(part.steps, shown.tolist(), strict=True):
                     times[step.workload] = times.get(step.workload, 0.0) + time * 1e-9
         return {workload: times.get(workload.key, 0.0) for workload in self._workloads}
+
+    def untuned(self) -> Choices:
+        """Nothing: `starts` has it, and nothing is noisy."""
+        return {}
+
+    def foretold(self) -> Mapping[Workload, Placed]:
+        """Nothing: the simulator tells as soon."""
+        return {}
+
+    def kernels(self, choices: Choices) -> Sequence[tuple[Workload, Config, float]]:
+        """Nothing: kernels of a program overlap."""
+        return ()
 
     def starts(self) -> Sequence[Choices]:
         """Every kernel's default: what a database without records comes to."""
