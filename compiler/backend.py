@@ -72,6 +72,8 @@ class Backend(ABC):
     """Whether `link_all` takes loops, branches and moves."""
     updates_in_place: ClassVar[bool] = False
     """Whether kernels write arrays of the caller's (the region "caller")."""
+    multiplies_bytes: ClassVar[bool] = False
+    """Whether products of quantised tensors become kernels of whole numbers."""
     falls_back: ClassVar[bool] = False
     """Whether kernels without a schedule for the target run on the host instead."""
 

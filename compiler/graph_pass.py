@@ -49,9 +49,9 @@ class Pass(ABC):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options that are texts, by name."""
+        """Options that are texts and say something, by name."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, str)}
+        return {name: value for name, value in values.items() if isinstance(value, str) and value}
 
 
 Observer = Callable[[Pass, Graph, Graph], None]

@@ -24,9 +24,12 @@ from tilesmith.compiler.passes.constant_indices import PlainIndexing
 from tilesmith.compiler.passes.dead_code import RemoveDeadCode
 from tilesmith.compiler.passes.elementwise import LowerElementwise
 from tilesmith.compiler.passes.epilogues import FuseEpilogues
+from tilesmith.compiler.passes.integer_products import FoldIntegerProducts
 from tilesmith.compiler.passes.joins import MakeJoins
+from tilesmith.compiler.passes.moved_bytes import MoveBytes
 from tilesmith.compiler.passes.normalisation import RecogniseNormalisations
 from tilesmith.compiler.passes.padding import FoldPadding
+from tilesmith.compiler.passes.quantised_spellings import SpellQuantised
 from tilesmith.compiler.passes.quantised_weights import KeepQuantisedWeights
 from tilesmith.compiler.passes.scales import MoveScales
 from tilesmith.compiler.passes.scattered_axes import ScatterInside
@@ -34,6 +37,7 @@ from tilesmith.compiler.passes.selections import AddSelections
 from tilesmith.compiler.passes.spellings import UnifySpellings
 from tilesmith.compiler.passes.transposed_joins import TransposeInside
 from tilesmith.compiler.passes.transposes import SinkTransposes
+from tilesmith.compiler.passes.unsigned_bytes import UnsignBytes
 from tilesmith.compiler.passes.views import MakeViews
 from tilesmith.compiler.passes.volumes import FlattenVolumes
 from tilesmith.compiler.settling.chooser import Chooser
@@ -93,11 +97,23 @@ def passes_for(target: Target, precision: str = "fp32", *, bodies: bool = True) 
     """
     backend = backend_of(target)
     own = backend.passes(target, precision)
-    if not (bodies and backend.runs_bodies):
-        return (*SIMPLIFICATIONS, *LOWERING, *own)
-    first = SIMPLIFICATIONS.index(FoldConstants()) + 1  # how often a loop runs may be computed
-    opening = OpenBodies(lambda body: apply(body, passes_for(target, precision)))
-    return (*SIMPLIFICATIONS[:first], opening, *SIMPLIFICATIONS[first:], *LOWERING, *own)
+    first = SIMPLIFICATIONS.index(FoldConstants())
+    before, after = SIMPLIFICATIONS[:first], SIMPLIFICATIONS[first + 1 :]
+    middle = (*(folding(target) if backend.multiplies_bytes else ()), FoldConstants())
+    if bodies and backend.runs_bodies:  # how often a loop runs may be computed
+        middle += (OpenBodies(lambda body: apply(body, passes_for(target, precision))),)
+    return (*before, *middle, *after, *LOWERING, *own)
+
+
+def folding(target: Target) -> tuple[Pass, ...]:
+    """What makes products of quantised tensors kernels of whole numbers."""
+    return (
+        FoldConstants(leaving="DequantizeLinear"),
+        SpellQuantised(),
+        MoveBytes(),
+        UnsignBytes(),
+        FoldIntegerProducts(target),
+    )
 
 
 def every_pass(target: Target, precision: str = "fp32") -> tuple[Pass, ...]:

@@ -29,7 +29,12 @@ from tilesmith.compiler.host.normalisations import (
     mean_variance_normalization,
 )
 from tilesmith.compiler.host.padding import pad
-from tilesmith.compiler.host.quantisation import dequantize_linear, quantize_linear
+from tilesmith.compiler.host.quantisation import (
+    dequantise,
+    dequantize_linear,
+    quantise,
+    quantize_linear,
+)
 from tilesmith.compiler.host.quantised_products import block_quantised_matmul
 from tilesmith.compiler.host.reductions import (
     reduce_log_sum,
@@ -59,6 +64,7 @@ OPERATORS: dict[str, Operator] = {
     "Col2Im": col2im,
     "Conv": conv,
     "ConvTranspose": conv_transpose,
+    "Dequantise": dequantise,
     "DequantizeLinear": dequantize_linear,
     "Det": det,
     "GatherElements": gather_elements,
@@ -77,6 +83,7 @@ OPERATORS: dict[str, Operator] = {
     "NonMaxSuppression": non_max_suppression,
     "OneHot": one_hot,
     "Pad": pad,
+    "Quantise": quantise,
     "QuantizeLinear": quantize_linear,
     "Range": progression,
     "ReduceLogSum": reduce_log_sum,

@@ -82,3 +82,18 @@ def spread(value: Array, shape: tuple[int, ...], axis: int, block: int) -> Array
     cut = [slice(None)] * len(shape)
     cut[axis] = slice(shape[axis])
     return whole[tuple(cut)]
+
+
+def quantise(call: Call) -> Results:
+    """Internal: numbers to bytes, by one scale and one zero point."""
+    x, scale, zero = call.inputs
+    limits = np.iinfo(zero.dtype)
+    with np.errstate(all="ignore"):
+        rounded = np.rint((x / scale).astype(np.float64)) + zero.astype(np.float64)
+    return (np.clip(np.nan_to_num(rounded), limits.min, limits.max).astype(zero.dtype),)
+
+
+def dequantise(call: Call) -> Results:
+    """Internal: bytes to numbers, by one scale and one zero point."""
+    x, scale, zero = call.inputs
+    return ((x.astype(np.float32) - zero.astype(np.float32)) * scale.astype(np.float32),)

@@ -22,14 +22,33 @@ def lower_conv(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     data, weight, bias = node.inputs[0], node.inputs[1], node.input(2)
     if not all(is_computable(rewriter.info(name)) for name in node.reads):
         return None
-    shape, kernel_shape = rewriter.info(data).dims, rewriter.info(weight).dims
-    rank = len(shape) - 2
-    if rank not in (1, 2):
+    epilogue = [(EpilogueStep("bias"), bias)] if bias else []
+    if len(rewriter.info(data).dims) not in (3, 4):
         return None
+    return convolution(rewriter, node, (data, weight), epilogue)
+
+
+def convolution(
+    rewriter: Rewriter,
+    node: Node,
+    operands: Sequence[str],
+    epilogue: Sequence[tuple[EpilogueStep, str]],
+    **stated: ParameterValue,
+) -> list[Node]:
+    """The kernel of a convolution over one or two spatial axes, and views around it.
+
+    Args:
+        node: gives geometry, result and name.
+        operands: data, weight and whatever else the template reads.
+        epilogue: steps with the tensor each reads ("" for none).
+        stated: further parameters of the workload.
+    """
+    data, weight, *rest = operands
+    shape, kernel_shape = rewriter.info(data).dims, rewriter.info(weight).dims
     geometry = window(node, shape[2:], kernel_shape[2:])
     channels, out_channels = shape[1], kernel_shape[0]
     groups = int(node.attribute("group", 1))
-    parameters: dict[str, ParameterValue] = {"n": shape[0], "c": channels, **geometry}
+    parameters: dict[str, ParameterValue] = {"n": shape[0], "c": channels, **geometry, **stated}
     operator = "conv2d"
     if groups > 1 and groups == channels == out_channels:
         operator = "depthwise_conv2d"
@@ -38,8 +57,8 @@ def lower_conv(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     before, source = as_image(rewriter, data)
     after, result = from_image(rewriter, node.writes[0])
     made = make_kernel(
-        rewriter, operator, parameters, (source, weight), node, output=result,
-        names=("", "weight"), epilogue=[(EpilogueStep("bias"), bias)] if bias else [],
+        rewriter, operator, parameters, (source, weight, *rest), node, output=result,
+        names=("", "weight"), epilogue=epilogue,
     )  # fmt: skip
     return [*before, made, *after]
 

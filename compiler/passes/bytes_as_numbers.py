@@ -8,6 +8,9 @@ from onnx import helper
 
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
 from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.lower import typed_rules
+from tilesmith.compiler.passes.views import is_view
+from tilesmith.compiler.quantised import BYTES, is_dequantise, is_quantise
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.compiler.whole_numbers import MOVES, NARROW, limits, whole_range
 from tilesmith.search_space.dtypes import to_numpy
@@ -20,16 +23,19 @@ class BytesAsNumbers(Pass):
         p = MaxPool(q)                                         before, q and p of uint8
         p = Cast(MaxPool(Cast(q, float32)), uint8)             after
 
-    Contract: any graph in; values equal; out, no operator that only moves or picks numbers does so
-    with those of 8 or 16 bits where shapes are known.
+    Between Quantise, Dequantise and kernels of bytes, what has kernels for bytes moves them.
+
+    Contract: any graph in; values equal; out, no other operator that only moves or picks numbers
+    does so with those of 8 or 16 bits where shapes are known.
     """
 
     name = "bytes-as-numbers"
 
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
+        kept = _kept(graph)
         for node in graph.nodes:
-            if _moves_bytes(rewriter, node):
+            if node not in kept and _moves_bytes(rewriter, node):
                 _widen(rewriter, node)
         return rewriter.finish()
 
@@ -55,6 +61,30 @@ class StayNumbers(Pass):
             if _is_cast(rewriter, node, ("float32",), (*NARROW, "int32")):
                 _shorten(rewriter, node)
         return rewriter.finish()
+
+
+def _kept(graph: Graph) -> set[Node]:
+    """Operators that move bytes which kernels give or take as bytes."""
+    found: set[Node] = set()
+    waiting = [n for n in graph.nodes if is_quantise(n) or is_dequantise(n) or n.kind == "kernel"]
+    while waiting:
+        node = waiting.pop()
+        names = [*node.reads, *node.writes]
+        for name in names:
+            if graph.info(name).dtype not in BYTES:
+                continue
+            producer = graph.producers.get(name)
+            for other in (*graph.consumers.get(name, ()), *((producer,) if producer else ())):
+                if other not in found and _has_kernel(other):
+                    found.add(other)
+                    waiting.append(other)
+    return found
+
+
+def _has_kernel(node: Node) -> bool:
+    """Whether bytes are moved by a view or a kernel."""
+    views = is_view(node) or node.is_onnx("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
+    return views or (node.operator in MOVES and node.operator in typed_rules)
 
 
 def _moves_bytes(rewriter: Rewriter, node: Node) -> bool:

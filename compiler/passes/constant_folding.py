@@ -30,9 +30,14 @@ class FoldConstants(Pass):
 
     Contract: any graph in; out, no deterministic node reads constants only, unless its result is
     larger than a gigabyte or the host cannot compute it. Values are those of `onnx.reference`.
+
+    Attributes:
+        leaving: an operator whose results stay, as what reads them looks at what they are made of.
     """
 
     name = "fold-constants"
+
+    leaving: str = ""
 
     def run(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
@@ -40,7 +45,7 @@ class FoldConstants(Pass):
             values = rewriter.constants
             known = {name: values[name] for name in node.reads if name in values}
             known |= _like(rewriter, node)
-            if len(known) < len(set(node.reads)):
+            if len(known) < len(set(node.reads)) or node.operator == self.leaving:
                 continue
             if is_view(node):
                 _fold_view(rewriter, node)

@@ -13,6 +13,7 @@ from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.host.nodes import activation_step
 from tilesmith.compiler.onnx.access import clip_bounds, uniform
 from tilesmith.compiler.passes.typed_formulas import DTYPES, TYPED, clip_by_tensors, whole_number
+from tilesmith.compiler.quantised import DEQUANTISE, QUANTISE, coding_of
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.epilogue import STEPS
 from tilesmith.search_space.errors import WorkloadError
@@ -352,6 +353,21 @@ def _thresholded_relu(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Sc
     return call("where", call("greater_equal", terms[0], number(above)), terms[0], 0)
 
 
+def _quantise(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
+    """saturate(round(x / scale) + zero)."""
+    coding = coding_of(rewriter, node)
+    steps = call("round", call("divide", terms[0], number(coding.scale)))
+    moved = call("add", steps, number(coding.zero)) if coding.zero else steps
+    return call(f"to_{coding.dtype}", moved)
+
+
+def _dequantise(rewriter: Rewriter, node: Node, terms: list[Scalar]) -> Scalar:
+    coding = coding_of(rewriter, node)
+    wide = to_float(terms[0])
+    moved = call("subtract", wide, number(coding.zero)) if coding.zero else wide
+    return call("multiply", moved, number(coding.scale))
+
+
 _FORMULAS: dict[str, _Writer] = {
     "Add": _binary("add"), "Sub": _binary("subtract"), "Mul": _binary("multiply"),
     "Div": _binary("divide"), "Max": _binary("maximum"), "Min": _binary("minimum"),
@@ -363,5 +379,5 @@ _FORMULAS: dict[str, _Writer] = {
     "Pow": _power, "Clip": _clip, "LeakyRelu": _with_numbers("leaky_relu", alpha=0.01),
     "HardSigmoid": _with_numbers("hard_sigmoid", alpha=0.2, beta=0.5), "Elu": _elu,
     "PRelu": _prelu, "Selu": _selu, "Celu": _celu, "Softplus": _softplus, "Mish": _mish,
-    "ThresholdedRelu": _thresholded_relu, **TYPED,
+    "ThresholdedRelu": _thresholded_relu, QUANTISE: _quantise, DEQUANTISE: _dequantise, **TYPED,
 }  # fmt: skip

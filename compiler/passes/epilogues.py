@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, kernel
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.host.nodes import activation_step
 from tilesmith.compiler.lower import is_computable
 from tilesmith.compiler.onnx.access import clip_bounds, uniform
+from tilesmith.compiler.quantised import coding_of, is_quantise
 from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.epilogue import STEPS, EpilogueStep
 from tilesmith.search_space.errors import WorkloadError
@@ -30,6 +33,8 @@ class FuseEpilogues(Pass):
     An operand joins as `bias`/`scale` (it varies along the kernel's channel axis only), as
     `residual`/`multiply` (it has the output's shape) or as a number. Where two kernels feed one
     sum, the later takes it and the earlier stays an operand.
+
+    Quantise is a kernel's last step.
 
     Contract: a lowered graph in; the fused tensors had one reader; same values up to roundings.
     """
@@ -55,7 +60,7 @@ def _depths(graph: Graph) -> dict[str, int]:
 
 
 def _fuse(rewriter: Rewriter, node: Node, depths: dict[str, int]) -> None:
-    if not is_computable(rewriter.info(node.writes[0])):
+    if not is_computable(rewriter.info(node.writes[0])) and not is_quantise(node):
         return
     sources = [name for name in dict.fromkeys(node.reads) if _can_take(rewriter, name, node)]
     for source in sorted(sources, key=lambda name: depths.get(name, 0), reverse=True):
@@ -95,6 +100,8 @@ def _extended(workload: Workload, step: EpilogueStep) -> Workload:
 
 def step_of(rewriter: Rewriter, node: Node, source: str, workload: Workload) -> Fused | None:
     """The epilogue step that `node`, reading `source`, is to the kernel that writes it."""
+    if is_quantise(node):
+        return _quantise(rewriter, node)
     if node.domain == INTERNAL_DOMAIN:
         return (activation_step(node), "") if node.operator in STEPS else None
     if node.domain == "" and node.operator in _UNARY:
@@ -104,6 +111,14 @@ def step_of(rewriter: Rewriter, node: Node, source: str, workload: Workload) -> 
         other = node.inputs[1] if node.inputs[0] == source else node.inputs[0]
         return _binary(rewriter, node, other, workload) if other != source else None
     return None
+
+
+def _quantise(rewriter: Rewriter, node: Node) -> Fused:
+    """The last step: its two numbers are an operand."""
+    coding = coding_of(rewriter, node)
+    pair = np.array([1 / np.float32(coding.scale), coding.zero], np.float32)
+    operand = rewriter.add_constant(f"{node.writes[0]}.bytes", pair, "float32")
+    return EpilogueStep(f"quantise_{coding.dtype}"), operand
 
 
 def _binary(rewriter: Rewriter, node: Node, other: str, workload: Workload) -> Fused | None:

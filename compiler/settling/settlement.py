@@ -211,7 +211,8 @@ def conversion(info: TensorInfo, source: str, result: str) -> Workload | None:
         return None
     names = {"src": normal(source) or IMAGE, "dst": normal(result) or IMAGE}
     try:
-        return Workload.of(TRANSFORM, {"shape": shape_text(info.dims), **names})
+        parameters = {"shape": shape_text(info.dims), **names}
+        return Workload.of(TRANSFORM, parameters, dtype=info.dtype)
     except WorkloadError:
         return None
 

@@ -75,6 +75,7 @@ class CpuBackend(Backend):
     lends_weights = True
     runs_bodies = True
     updates_in_place = True
+    multiplies_bytes = True
     listings: ClassVar[Mapping[str, Callable[[Program, Target], str]]] = {
         "LLVM IR": lambda program, target: emit_module(program, target).text,
         "assembly": lambda program, target: toolchain.emit_assembly(

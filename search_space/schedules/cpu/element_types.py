@@ -75,9 +75,10 @@ def _uncomputed(compute: ComputeDefinition, stage: Stage) -> Iterator[str]:
         yield from (f"arithmetic in dtype={dtype}" for dtype in _BITS if dtype in dtypes)
     if len(dtypes) > 1 and not called & _CONVERTING:
         yield f"dtype={' beside dtype='.join(sorted(dtypes))}"
+    converted = called & CONVERSIONS.keys()  # what is computed with may be of another type
     for dtype in dtypes - {"float32"}:
         known = _DOUBLE if is_floating(dtype) else _WHOLE
-        if len(dtypes) == 1 and called - known:
+        if len(dtypes) == 1 and not converted and called - known:
             yield f"'{min(called - known)}' in dtype={dtype}"
 
 

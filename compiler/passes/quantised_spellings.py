@@ -1,0 +1,111 @@
+"""One spelling of quantised models: nodes of their own stand between bytes and numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
+from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.quantised import (
+    BYTES,
+    coded_weights,
+    dequantise,
+    quantise,
+    stated_coding,
+)
+from tilesmith.compiler.rewrite import Rewriter
+
+
+@dataclass(frozen=True)
+class SpellQuantised(Pass):
+    """Quantised operators are their float32 operator between Dequantise and Quantise.
+
+        y = QLinearConv(x, xs, xz, w, ws, wz, ys, yz)                          before
+        y = Quantise(Conv(Dequantise(x, xs, xz), DequantizeLinear(w, ws, wz)), ys, yz)     after
+
+    Likewise QLinearMatMul; QuantizeLinear and DequantizeLinear of bytes with one constant scale
+    and zero point become Quantise and Dequantise. Those of constants stay as they are.
+
+    Contract: a graph whose constants are folded, but for dequantised ones; values as far apart as
+    sums of rounded products are from rounded sums.
+    """
+
+    name = "spell-quantised"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in graph.nodes:
+            if node.is_onnx("QLinearConv", "QLinearMatMul"):
+                _spell_product(rewriter, node)
+            elif node.is_onnx("QuantizeLinear"):
+                _spell(rewriter, node, node.writes[0])
+            elif node.is_onnx("DequantizeLinear") and node.inputs[0] not in rewriter.constants:
+                _spell(rewriter, node, node.inputs[0])
+        return rewriter.finish()
+
+
+def _spell(rewriter: Rewriter, node: Node, coded: str) -> None:
+    """QuantizeLinear or DequantizeLinear, whose bytes are `coded`."""
+    numbers = node.writes[0] if coded == node.inputs[0] else node.inputs[0]
+    infos = [rewriter.info(name) for name in (coded, numbers)]
+    if not all(info.known and info.elements for info in infos) or infos[1].dtype != "float32":
+        return
+    if node.attribute("precision", 0) not in (0, 1):
+        return
+    coding = stated_coding(rewriter, node.inputs[1], node.input(2), infos[0].dtype)
+    if coding is None:
+        return
+    make = quantise if coded == node.writes[0] else dequantise
+    new = make(rewriter, node.inputs[0], node.writes[0], coding, node.name)
+    rewriter.replace(node, new)
+
+
+def _spell_product(rewriter: Rewriter, node: Node) -> None:
+    """QLinearConv or QLinearMatMul, where weights are constant and fit."""
+    x, xs, xz, w, ws, wz, ys, yz = node.inputs[:8]
+    infos = [rewriter.info(name) for name in (x, w, node.writes[0])]
+    if not all(info.known and info.elements and info.dtype in BYTES for info in infos):
+        return
+    before = stated_coding(rewriter, xs, xz, infos[0].dtype)
+    after = stated_coding(rewriter, ys, yz, infos[2].dtype)
+    values, scale, zero = (rewriter.constant(name) for name in (w, ws, wz))
+    if before is None or after is None or values is None or scale is None or zero is None:
+        return
+    convolution = node.operator == "QLinearConv"
+    axis = 0 if convolution else values.ndim - 1
+    if isinstance(coded_weights(values, scale, zero, axis), str):
+        return
+    result, name = infos[2], node.name or node.writes[0]
+    numbers = rewriter.add_tensor(x, "float32", infos[0].dims)
+    weights = rewriter.add_tensor(w, "float32", infos[1].dims)
+    parts = [
+        dequantise(rewriter, x, numbers, before, f"{name}.numbers"),
+        Node(
+            "DequantizeLinear", (w, ws, wz), (weights,), f"{name}.weights",
+            INTERNAL_DOMAIN, attributes_of(axis=axis),
+        ),
+    ]  # fmt: skip
+    inputs = [numbers, weights]
+    if node.input(8):
+        inputs.append(_spell_bias(rewriter, node, before.scale, parts))
+    product = rewriter.add_tensor(result.name, "float32", result.dims)
+    operator = node.operator.removeprefix("QLinear")
+    parts.append(replace(node, operator=operator, inputs=tuple(inputs), outputs=(product,)))
+    parts.append(quantise(rewriter, product, result.name, after, f"{name}.bytes"))
+    rewriter.replace(node, *parts)
+
+
+def _spell_bias(rewriter: Rewriter, node: Node, scale: float, parts: list[Node]) -> str:
+    """The bias of a QLinearConv: int32, in steps of both scales."""
+    bias, weight_scales = node.inputs[8], rewriter.constants[node.inputs[4]]
+    steps = (weight_scales.reshape(-1) * np.float32(scale)).astype(np.float32)
+    steps = steps.reshape(()) if steps.size == 1 else steps
+    name = rewriter.add_constant(bias, steps, "float32")
+    numbers = rewriter.add_tensor(bias, "float32", rewriter.info(bias).dims)
+    stated = attributes_of(axis=0)
+    parts.append(
+        Node("DequantizeLinear", (bias, name), (numbers,), numbers, INTERNAL_DOMAIN, stated)
+    )
+    return numbers

@@ -1,0 +1,244 @@
+"""Products of quantised tensors as kernels of whole numbers, against numpy and onnxruntime."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.compiler.model_builder import expected, model_of, random
+from tests.compiler.quantised_models import Layer, assert_bytes
+from tilesmith.codegen.host import host_target
+from tilesmith.compiler.build import build, scheduled
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.graph_pass import observed
+from tilesmith.compiler.host.reference import run_reference
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.passes.integer_products import FoldIntegerProducts, unfolded
+from tilesmith.compiler.verifier import Verifier
+
+IMAGE = Layer("Conv", (1, 4, 7, 6), (6, 4, 3, 3))
+ROWS = Layer("MatMul", (3, 20), (20, 5), bias="float32")
+DENSE = Layer("Gemm", (3, 20), (5, 20), attributes=(("transB", 1),))
+FRAME = (("pads", [1, 0, 2, 1]), ("strides", [2, 1]))
+
+
+def lowered(model: onnx.ModelProto) -> tuple[Graph, dict[str, str]]:
+    """A model as kernels, every pass verified, and what did not fold."""
+    reasons: dict[str, str] = {}
+
+    def observe(step: Any, before: Graph, after: Graph) -> None:
+        if isinstance(step, FoldIntegerProducts):
+            reasons.update(unfolded(after))
+
+    with observed(Verifier(), observe):
+        return scheduled(import_model(model), host_target()), reasons
+
+
+def keys(graph: Graph) -> list[str]:
+    return [node.workload.key for node in graph.nodes if node.workload is not None]
+
+
+def products(graph: Graph) -> list[str]:
+    """Keys of the kernels that sum products of bytes; others there are none of."""
+    found = [
+        key for key in keys(graph) if key.split()[0] in ("matmul", "conv2d", "depthwise_conv2d")
+    ]
+    assert all("weights=int8" in key for key in found), found
+    return found
+
+
+def check_layer(layer: Layer, native: bool = False) -> list[str]:
+    """One layer: every product folds, and the bytes are right; the kernels' keys."""
+    model, inputs = layer.model(), layer.inputs()
+    graph, reasons = lowered(model)
+    assert not reasons and all(node.kind != "host" for node in graph.nodes)
+    found = build(import_model(model), host_target()).run(inputs) if native else None
+    result = (found or run_reference(graph, inputs))["y"]
+    numbers = layer.numbers_of(inputs)
+    if layer.numbers:
+        np.testing.assert_allclose(result, numbers, rtol=1e-5, atol=1e-5 * np.abs(numbers).max())
+    else:
+        assert_bytes(layer, result, numbers)
+        theirs = expected(model, inputs)["y"]
+        assert np.abs(result.astype(int) - theirs.astype(int)).max() <= 1
+    assert len(products(graph)) == 1
+    return keys(graph)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("layer", [IMAGE, ROWS, DENSE], ids=lambda layer: layer.operator)
+def test_a_layer_is_one_kernel(layer: Layer, signed: bool) -> None:
+    found = check_layer(replace(layer, signed=signed, residual=True, relu=True), native=True)
+    last = "int8" if signed else "uint8"
+    assert f"epilogue=correction,rescale,residual_uint8,relu,quantise_{last}" in " ".join(found)
+
+
+LAYERS = st.builds(
+    replace,
+    st.sampled_from([IMAGE, ROWS, DENSE]),
+    signed=st.booleans(),
+    unsigned_weights=st.booleans(),
+    per_channel=st.booleans(),
+    zeros=st.tuples(*[st.integers(0, 255)] * 3),
+    relu=st.booleans(),
+    residual=st.booleans(),
+    bias=st.sampled_from(["", "int32", "float32"]),
+    numbers=st.booleans(),
+    seed=st.integers(0, 9),
+)
+
+
+@given(LAYERS)
+@settings(max_examples=60, deadline=None)
+def test_layers_of_every_kind(layer: Layer) -> None:
+    check_layer(layer)
+
+
+@given(
+    st.integers(1, 3), st.integers(1, 3), st.tuples(*[st.integers(0, 2)] * 4),
+    st.tuples(*[st.integers(1, 2)] * 2), st.sampled_from([1, 2, 4]), st.integers(0, 255),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None)
+def test_windows_of_every_kind(
+    height: int, width: int, pads: tuple[int, ...], strides: tuple[int, ...], group: int, zero: int
+) -> None:
+    attributes = (("pads", list(pads)), ("strides", list(strides)), ("group", group))
+    weights = (4 * group if group < 4 else 4, 4 // group, height, width)
+    check_layer(replace(IMAGE, weights=weights, attributes=attributes, zeros=(zero, 100, 0)))
+
+
+def test_frames_hold_what_stands_for_zero() -> None:
+    check_layer(replace(IMAGE, attributes=FRAME), native=True)
+    check_layer(replace(IMAGE, attributes=FRAME, signed=True, spelling="qlinear"), native=True)
+
+
+@pytest.mark.parametrize("layer", [IMAGE, replace(ROWS, bias="")], ids=lambda x: x.operator)
+def test_both_spellings_are_one(layer: Layer) -> None:
+    by_operator = check_layer(replace(layer, spelling="qlinear"), native=True)
+    assert by_operator == check_layer(layer)
+
+
+def test_bounds_that_bytes_keep_anyhow_cost_nothing() -> None:
+    plain, bounded = replace(IMAGE, zeros=(3, 0, 7)), replace(IMAGE, zeros=(3, 0, 7), relu=True)
+    assert check_layer(plain) == check_layer(bounded)
+    clipped = check_layer(replace(IMAGE, zeros=(3, 100, 7), relu=True))
+    assert "relu,quantise_uint8" in clipped[0]
+
+
+DYNAMIC = (
+    "g (float[3, 20] x) => (float[3, 5] y) {"
+    "q, s, z = DynamicQuantizeLinear(x) i = MatMulInteger(q, w, z, wz) f = Cast<to = 1>(i)"
+    "t = Mul(s, ws) n = Mul(f, t) b = Add(n, bias) y = Relu(b) }"
+)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_scales_of_the_run_are_operands(count: int) -> None:
+    """What quantize_dynamic writes, with one scale of weights or one a channel."""
+    w = np.random.default_rng(0).integers(-127, 128, (20, 5), dtype=np.int8)
+    scales = np.abs(random(count)) / 50 if count > 1 else np.array([0.013], np.float32)
+    wz = np.zeros(count if count > 1 else (), np.int8)
+    model = model_of(DYNAMIC, w=w, ws=scales.astype(np.float32), wz=wz, bias=random(5))
+    graph, reasons = lowered(model)
+    assert not reasons and products(graph) == [
+        "matmul m=3 n=5 k=20 weights=int8 dtype=uint8 const=b epilogue=correction,rescale,bias,relu"
+    ]
+    x = {"x": random(3, 20)}
+    found = build(import_model(model), host_target()).run(x)["y"]
+    np.testing.assert_allclose(found, expected(model, x)["y"], rtol=1e-5, atol=1e-5)
+
+
+def test_sums_alone_are_a_kernel_with_a_correction() -> None:
+    weights = np.random.default_rng(0).integers(0, 256, (6, 4, 3, 3), dtype=np.uint8)
+    model = model_of(
+        "g (uint8[1, 4, 7, 7] x) => (int32[1, 6, 4, 4] y) {"
+        "y = ConvInteger<pads = [1, 1, 1, 1], strides = [2, 2]>(x, w, z, wz) }",
+        w=weights, z=np.uint8(9), wz=np.uint8(128),
+    )  # fmt: skip
+    graph, reasons = lowered(model)
+    assert not reasons and "epilogue=correction" in products(graph)[0]
+    x = {"x": np.random.default_rng(1).integers(0, 256, (1, 4, 7, 7), dtype=np.uint8)}
+    found = build(import_model(model), host_target()).run(x)["y"]
+    np.testing.assert_array_equal(found, expected(model, x)["y"])
+
+
+def test_activations_between_a_product_and_its_bytes_are_its_epilogue() -> None:
+    """GELU as exporters write it, behind a product whose bias is an Add of float32."""
+    model = model_of(
+        "g (float[3, 20] x) => (float[3, 5] y) {"
+        "q = QuantizeLinear(x, s, z) n = DequantizeLinear(q, s, z) w = DequantizeLinear(c, ws)"
+        "p = MatMul(n, w) a = Add(bias, p) d = Div(a, root) e = Erf(d) f = Add(e, one)"
+        "g = Mul(a, f) h = Mul(g, half) k = QuantizeLinear(h, ys, yz)"
+        "y = DequantizeLinear(k, ys, yz) }",
+        s=np.float32(0.03), z=np.uint8(120), ws=np.float32(0.01), bias=random(5),
+        c=np.random.default_rng(0).integers(-127, 128, (20, 5), dtype=np.int8),
+        root=np.float32(np.sqrt(2)), one=np.float32(1), half=np.float32(0.5),
+        ys=np.float32(0.05), yz=np.uint8(9),
+    )  # fmt: skip
+    graph, reasons = lowered(model)
+    (key,) = products(graph)
+    assert not reasons and key.endswith("epilogue=correction,rescale,bias,gelu,quantise_uint8")
+    x = {"x": random(3, 20)}
+    found = build(import_model(model), host_target()).run(x)["y"]
+    assert np.abs(found - expected(model, x)["y"]).max() <= 0.0501
+
+
+def test_bytes_are_moved_as_bytes_and_pooled_between_products() -> None:
+    rng = np.random.default_rng(0)
+    weights = [
+        rng.integers(-127, 128, shape, dtype=np.int8) for shape in ((8, 4, 1, 1), (6, 16, 1, 1))
+    ]
+    text = "g (float[1, 4, 8, 8] x) => (float[1, 6, 4, 4] y) {"
+    text += "q = QuantizeLinear(x, s, z) n = DequantizeLinear(q, s, z) v = DequantizeLinear(v0, t)"
+    text += (
+        "c = Conv(n, v) r = Relu(c) cq = QuantizeLinear(r, s, z) cn = DequantizeLinear(cq, s, z)"
+    )
+    text += "m = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(cn) mq = QuantizeLinear(m, s, z)"
+    text += "mn = DequantizeLinear(mq, s, z) j = Concat<axis = 1>(mn, mn)"
+    text += "jq = QuantizeLinear(j, s, z) jn = DequantizeLinear(jq, s, z)"
+    text += "w = DequantizeLinear(w0, t) d = Conv(jn, w) y = Identity(d) }"
+    names = {"s": np.float32(0.05), "z": np.uint8(0), "t": np.float32(0.02)}
+    model = model_of(text, v0=weights[0], w0=weights[1], **names)
+    graph, reasons = lowered(model)
+    assert not reasons and len(products(graph)) == 2
+    assert not any("quantise" in key or "round" in key for key in keys(graph)[2:])
+    x = {"x": random(1, 4, 8, 8)}
+    found = build(import_model(model), host_target()).run(x)["y"]
+    np.testing.assert_allclose(found, expected(model, x)["y"], atol=1e-4)
+
+
+def _reason(text: str, **weights: Any) -> str:
+    graph, reasons = lowered(model_of(text, **weights))
+    (reason,) = reasons.values()
+    assert not any("weights=int8" in key for key in keys(graph))
+    return reason
+
+
+def test_what_does_not_fold_says_why() -> None:
+    head = "g (float[3, 20] x) => (float[3, 5] y) {"
+    quantised = "q = QuantizeLinear(x, s, z) n = DequantizeLinear(q, s, z) "
+    numbers = {"s": np.float32(0.03), "z": np.uint8(120)}
+    w = np.random.default_rng(0).integers(0, 256, (20, 5), dtype=np.uint8)
+    assert "not in the middle" in _reason(
+        head + quantised + "w = DequantizeLinear(c, s, wz) y = MatMul(n, w) }",
+        c=w, wz=np.uint8(3), **numbers,
+    )  # fmt: skip
+    assert "activations are float32" in _reason(
+        head + "w = DequantizeLinear(c, s, wz) y = MatMul(x, w) }",
+        c=w, s=numbers["s"], wz=np.uint8(128),
+    )  # fmt: skip
+    assert "both operands vary" in _reason(
+        "g (float[3, 20] x) => (float[3, 3] y) {" + quantised
+        + "t = Transpose<perm = [1, 0]>(n) y = MatMul(n, t) }",
+        **numbers,
+    )  # fmt: skip
+    assert "vary along what is summed" in _reason(
+        head + quantised + "w = DequantizeLinear<axis = 0>(c, ws) y = MatMul(n, w) }",
+        c=w.astype(np.int8), ws=np.abs(random(20)), **numbers,
+    )  # fmt: skip
