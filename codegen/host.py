@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,8 @@ from tilesmith.search_space.target import Fact, Target
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _DEFAULT_KIB = {1: 32, 2: 512, 3: 8192}
+_ASK_FOR_TILES = (158, 0x1023, 18)
+"""arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) on x86-64."""
 _VSCALE = """
 target triple = "{triple}"
 declare i64 @llvm.vscale.i64()
@@ -41,7 +44,19 @@ def host_target() -> Target:
 
     features, triple = llvm.get_host_cpu_features(), llvm.get_process_triple()
     chosen = host_instruction_set(triple, features)
-    return cpu_target("cpu", chosen.name, triple, llvm.get_host_cpu_name(), features.flatten())
+    return cpu_target(
+        "cpu", chosen.name, triple, llvm.get_host_cpu_name(), _permitted(features.flatten())
+    )
+
+
+def _permitted(features: str) -> str:
+    """The features that this process may use: Linux grants AMX's registers to who asks (once), for
+    the process's life (Documentation/arch/x86/xstate.rst)."""
+    if "+amx-tile" not in features.split(","):
+        return features
+    if sys.platform == "linux" and not ctypes.CDLL(None).syscall(*_ASK_FOR_TILES):
+        return features
+    return ",".join(part for part in features.split(",") if not part.startswith("+amx-"))
 
 
 def host_instruction_set(triple: str, features: Mapping[str, bool]) -> InstructionSet:

@@ -24,6 +24,12 @@ One TOML file each in `instruction_sets/`, found by itself, or one named by its 
     never = '%zmm'
     [[intrinsics]]                          # operations that one instruction does: `OPERATIONS`
     [[dot_products]]                        # accumulator[i] += sum_j left[i, j] * right[i, j]
+    [tiles]                                 # registers that hold matrices
+    count = 8
+    rows = 16
+    bytes = 64                              # of a row
+    features = "+amx-tile"
+    [[tile_products]]                       # tile += left right: dot products of rows and columns
 
 Code is vectors of fixed width. For scalable registers, `vscale_range` says how long they are:
 exactly `bytes`, or from `bytes` to `longest`. Invariant: whoever asks what an instruction set can
@@ -101,6 +107,22 @@ class DotProduct:
 
 
 @dataclass(frozen=True)
+class Tiles:
+    """Registers that hold a matrix each.
+
+    Attributes:
+        count: of them.
+        rows, row_bytes: the largest matrix.
+        features: LLVM features that they need beside those of the set.
+    """
+
+    count: int
+    rows: int
+    row_bytes: int
+    features: str
+
+
+@dataclass(frozen=True)
 class Assembly:
     """Regular expressions of its assembly: a whole vector register, the instruction of a
     multiply-add (or of its product), and what its code never has; "" where nobody says."""
@@ -132,6 +154,11 @@ class InstructionSet:
     assembly: Assembly
     intrinsics: tuple[TargetIntrinsic, ...]
     dot_products: tuple[DotProduct, ...]
+    tiles: Tiles | None
+    tile_products: tuple[DotProduct, ...]
+    """accumulator[i, j] += sum over k of left[i, k] * right[k, j], where `products` neighbours of k
+    stand together in rows of right, [k/products, j, k%products]. LLVM's intrinsic takes the numbers
+    of three registers."""
 
     def fits(self, triple: str) -> bool:
         """Whether it belongs to the architecture of an LLVM triple."""
@@ -229,6 +256,8 @@ def parse_instruction_set(name: str, text: str) -> InstructionSet:
         Assembly(*(assembly.text(key, "") for key in ("vector", "multiply_add", "never"))),
         tuple(_intrinsic(entry) for entry in table.tables("intrinsics")),
         tuple(_dot_product(entry) for entry in table.tables("dot_products")),
+        _tiles(table.table("tiles")),
+        tuple(_dot_product(entry) for entry in table.tables("tile_products")),
     )
     for part in (table, vector, host, assembly):
         part.finish()
@@ -271,6 +300,19 @@ def _dot_product(table: _Table) -> DotProduct:
     )
     if len(found.inputs) != 2 or not set(found.inputs) <= set(NAMES):
         raise table.error("inputs", list(found.inputs), f"two of {', '.join(NAMES)}")
+    table.finish()
+    return found
+
+
+def _tiles(table: _Table) -> Tiles | None:
+    if not table.entries:
+        return None
+    found = Tiles(
+        table.integer("count", minimum=3),
+        table.integer("rows", minimum=1),
+        table.integer("bytes", minimum=4),
+        table.text("features", ""),
+    )
     table.finish()
     return found
 

@@ -2,7 +2,8 @@
 
 The verifier places a program's tiles with the `Allocator` that code generators use, so what is
 verified fits and what does not fit is refused before any code is generated. A tile keeps its place
-as long as the program runs: engines work ahead, so the loop that made it may come back to it.
+as long as the program runs: engines work ahead, so the loop that made it may come back to it
+(unless the memory is `stacked`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Memory:
             banks).
         granule: bytes that a tile takes a multiple of.
         several_banks: whether a tile may be larger than a bank.
+        stacked: whether a tile gives its bytes back where its allocation ends: nothing works ahead.
     """
 
     partitions: int
@@ -31,6 +33,7 @@ class Memory:
     bank: int = 0
     granule: int = 1
     several_banks: bool = True
+    stacked: bool = False
 
     def held(self, amount: int) -> int:
         """Bytes that a tile of `amount` bytes takes."""

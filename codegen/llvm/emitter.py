@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tilesmith.codegen.llvm import selection
+from tilesmith.codegen.llvm import selection, tiles
 from tilesmith.codegen.llvm.blocks import BlockEmitter
 from tilesmith.codegen.llvm.builder import Builder
 from tilesmith.codegen.llvm.dot_products import DotProductEmitter
@@ -30,6 +30,7 @@ from tilesmith.codegen.llvm.loads import Lane, Memory
 from tilesmith.codegen.llvm.own_copies import copied_whole
 from tilesmith.codegen.llvm.registers import RegisterFile
 from tilesmith.codegen.llvm.threads import barrier_function, export
+from tilesmith.codegen.llvm.tiles import TileEmitter
 from tilesmith.codegen.llvm.transposes import emit_tile, recognise
 from tilesmith.codegen.llvm.types import ALIGNMENT, element_type
 from tilesmith.codegen.llvm.values import ValueEmitter
@@ -115,6 +116,7 @@ class FunctionEmitter:
         self.blocks = BlockEmitter(
             self.builder, self.index, self.registers, self.memory, self.values
         )
+        self.tiles = TileEmitter(self.values, self.entry, target)
         self.dot_products = DotProductEmitter(self.values, target, width, self._lane)
         self.thread, self.threads, self.barrier, self.shared_base, self.local_base = (
             self.function.arguments[pointers:]
@@ -122,6 +124,7 @@ class FunctionEmitter:
         self._read_sizes()
         self._vector_buffers = _vector_registers(program.body)
         self._root(program.body)
+        self.tiles.finish()
         self.builder.ret_void()
         self.entry.branch(body)
         export(module, name, self.function, pointers)
@@ -150,7 +153,7 @@ class FunctionEmitter:
 
     def _shared_out(self, statement: Statement) -> None:
         match statement:
-            case Allocate(buffer, body) if buffer.scope != "register":
+            case Allocate(buffer, body) if buffer.scope not in ("register", tiles.SCOPE):
                 offset = self.shared.take(self._bytes(buffer))
                 self._open(buffer, self.builder.gep(self.shared_base, INDEX(offset), _BYTE))
                 self._root(body)
@@ -222,6 +225,9 @@ class FunctionEmitter:
 
     def _intrinsic(self, statement: Intrinsic) -> None:
         """A CPU knows a few instructions; anything else is what its body says."""
+        if statement.name in tiles.NAMES:
+            self.tiles.emit(statement)
+            return
         if statement.name in ("dot_product", "interleave") and self.dot_products.emit(statement):
             return
         selected = selection.recognise(statement) if statement.name == "select" else None
@@ -344,6 +350,12 @@ class FunctionEmitter:
             self.memory.buffers[buffer.name] = buffer
             self._emit(body)
             self.registers.close(buffer.name)
+            return
+        if buffer.scope == tiles.SCOPE:
+            self.tiles.open(buffer)
+            self.memory.buffers[buffer.name] = buffer
+            self._emit(body)
+            self.tiles.close(buffer)
             return
         size = self._bytes(buffer)
         used = self.local.used

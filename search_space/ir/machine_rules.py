@@ -94,6 +94,15 @@ class MachineRules:
             if allocator.place(size, buffer.name) is None:
                 raise VerificationError(_full(where, used + memory.held(size) * versions, memory))
 
+    def leave(self, buffer: Buffer) -> None:
+        """A buffer's allocation ends."""
+        allocator = self.memory.get(buffer.scope)
+        if allocator is None or not allocator.memory.stacked:
+            return
+        for offset, (_, name) in tuple(allocator.live.items()):
+            if name == buffer.name:
+                allocator.release(offset)
+
     def engine(self, block: Block) -> None:
         """A block is assigned to engines that there are."""
         known = self.family.engines if self.family is not None else ()

@@ -67,6 +67,7 @@ def verify_settings(program: Program, target: Target, settings: Settings) -> Non
             case Allocate(buffer, _):
                 rules.buffer(buffer)
                 rules.place(buffer)
+                rules.leave(buffer)
             case Block():
                 rules.engine(statement)
             case _:
@@ -128,6 +129,7 @@ class _Checker:
         self.declare(buffer)
         self.rules.place(buffer)
         self.check(body, around)
+        self.rules.leave(buffer)
         del self.buffers[buffer.name]
 
     def declare(self, buffer: Buffer) -> None:

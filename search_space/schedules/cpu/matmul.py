@@ -13,6 +13,7 @@ from __future__ import annotations
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.cpu import matmul_tiles
 from tilesmith.search_space.schedules.cpu.dot_products import group_of, grouped
 from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
 from tilesmith.search_space.scheduling.layout import Layout
@@ -38,12 +39,17 @@ class BlockedMatmul(CpuScheduler):
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         products = _products(workload, target)
-        found = [_subspace(workload, target, products)]
+        if matmul_tiles.applies(workload, target):
+            found = [matmul_tiles.subspace(workload, target)]
+        else:
+            found = [_subspace(workload, target, products)]
         if products > 1 and not workload.is_constant("b"):  # packing may cost more than it saves
             found.append(_subspace(workload, target, 1))
         return SearchSpace(tuple(found))
 
     def default(self, workload: Workload, target: Target) -> Config:
+        if matmul_tiles.applies(workload, target):
+            return matmul_tiles.default(workload, target)
         return _default(workload, target, _products(workload, target))
 
     def varying(
@@ -51,6 +57,8 @@ class BlockedMatmul(CpuScheduler):
     ) -> Config:
         """Blocks of everything are of everything at the largest sizes, too; a reduction whose end
         varies has no groups."""
+        if config.text("algorithm") == matmul_tiles.ALGORITHM:
+            config = _default(usual, target, _products(usual, target))
         if config.text("algorithm") == "dot" and isinstance(workload["k"], str):
             config = _default(usual, target, 1)
         products = _products(usual, target) if config.text("algorithm") == "dot" else 1
@@ -62,6 +70,8 @@ class BlockedMatmul(CpuScheduler):
         return Config.of(found)
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
+        if structure.text("algorithm") == matmul_tiles.ALGORITHM:
+            return matmul_tiles.schedule(workload, target, structure)
         lanes = vector_width(target)
         schedule = Schedule(compute_of(workload))
         batch = ("b",) if len(schedule.compute.output.axes) > 2 else ()
