@@ -8,8 +8,9 @@ Files are made once, in a folder of the system's temporary one.
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,13 +67,38 @@ class Shape:
 
 
 class _Builder:
-    """Nodes and weights of one model."""
+    """Nodes and weights of one model; large weights go to a file, unless they are there already."""
 
-    def __init__(self, shape: Shape, bits: int) -> None:
+    def __init__(self, shape: Shape, bits: int, data: Path) -> None:
         self.shape, self.bits = shape, bits
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
         self._rng = np.random.default_rng(bits)
+        self._data, self._offset, self._written = data, 0, data.exists()
+
+    def large(
+        self, name: str, dtype: type, shape: tuple[int, ...], made: Callable[[], NDArray[Any]]
+    ) -> str:
+        """A weight in the file."""
+        number = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        tensor = onnx.TensorProto(name=name, data_type=number, dims=shape)
+        length = math.prod(shape) * np.dtype(dtype).itemsize
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        where = {"location": self._data.name, "offset": self._offset, "length": length}
+        for key, value in where.items():
+            tensor.external_data.add(key=key, value=str(value))
+        if not self._written:
+            with self._data.with_suffix(".part").open("r+b" if self._offset else "wb") as file:
+                file.seek(self._offset)
+                file.write(made().astype(dtype, copy=False).tobytes())
+        self._offset += -(-length // 4096) * 4096
+        self.weights.append(tensor)
+        return name
+
+    def finish(self) -> None:
+        """All large weights are in the file."""
+        if not self._written:
+            self._data.with_suffix(".part").rename(self._data)
 
     def constant(self, name: str, array: NDArray[Any]) -> str:
         self.weights.append(numpy_helper.from_array(array, name))
@@ -84,14 +110,17 @@ class _Builder:
 
     def product(self, x: str, name: str, columns: int, rows: int) -> str:
         """x times random weights, their scales as many as fit float16."""
-        blocks = rows // BLOCK
-        codes = self._rng.integers(0, 256, (columns, blocks, BLOCK * self.bits // 8), np.uint8)
-        spread = (0.75 + self._rng.random((columns, blocks)) / 2) * 3.5 / 2**self.bits
-        scales = (spread / rows**0.5).astype(np.float16).astype(np.float32)
+        blocks, rng = rows // BLOCK, self._rng
+
+        def scales() -> NDArray[np.float16]:
+            spread = (0.75 + rng.random((columns, blocks)) / 2) * 3.5 / 2**self.bits
+            return np.asarray(spread / rows**0.5, np.float16)
+
+        codes = (columns, blocks, BLOCK * self.bits // 8)
         given = [
             x,
-            self.constant(f"{name}.q", codes),
-            self.constant(f"{name}.s", scales),
+            self.large(f"{name}.q", np.uint8, codes, lambda: rng.integers(0, 256, codes, np.uint8)),
+            self.large(f"{name}.s", np.float32, codes[:2], scales),
         ]
         stated = {"K": rows, "N": columns, "bits": self.bits, "block_size": BLOCK}
         return self.add(
@@ -132,9 +161,10 @@ class _Builder:
         return self.add("Add", [x, product(both, "down")], [f"l{i}.x2"])
 
 
-def decoder(shape: Shape, bits: int, tokens: int, length: int) -> onnx.ModelProto:
-    """The model for so many tokens at a time, with a cache of `length`."""
-    b = _Builder(shape, bits)
+def decoder(shape: Shape, bits: int, sizes: tuple[int, int], data: Path) -> onnx.ModelProto:
+    """The model for so many tokens at a time, with a cache of so many; its weights in a file."""
+    tokens, length = sizes
+    b = _Builder(shape, bits, data)
     b.constant("total", np.array(length, np.int32))
     angles = np.arange(length)[:, None] / 10000.0 ** (np.arange(shape.size // 2) * 2 / shape.size)
     b.constant("cos", np.cos(angles).astype(np.float32))
@@ -147,6 +177,7 @@ def decoder(shape: Shape, bits: int, tokens: int, length: int) -> onnx.ModelProt
         x = b.add("Slice", [x, *ends], ["last"])
     b.product(b.normalised(x, "final"), "head", shape.vocabulary, shape.width)
     b.nodes[-1].output[0] = "logits"
+    b.finish()
     cache = [1, shape.shared, length, shape.size]
     past = [f"past_{kind}.{i}" for i in range(shape.layers) for kind in ("key", "value")]
     value = helper.make_tensor_value_info
@@ -170,16 +201,18 @@ def decoder(shape: Shape, bits: int, tokens: int, length: int) -> onnx.ModelProt
     return model
 
 
+def _folder() -> Path:
+    found = Path(tempfile.gettempdir()) / "tilesmith-decoding"
+    found.mkdir(exist_ok=True)
+    return found
+
+
 def model_file(shape: Shape, bits: int, tokens: int, length: int) -> Path:
     """The model's file, its weights in another that all models of a shape and bits share."""
-    folder = Path(tempfile.gettempdir()) / "tilesmith-decoding"
     name = f"{shape.layers}x{shape.width}-int{bits}"
-    path = folder / f"{name}-{tokens}-{length}.onnx"
+    path = _folder() / f"{name}-{tokens}-{length}.onnx"
     if not path.exists():
-        folder.mkdir(exist_ok=True)
-        model = decoder(shape, bits, tokens, length)
-        data = f"{name}-{tokens}-{length}.data"
-        onnx.save(model, path, save_as_external_data=True, location=data, size_threshold=1 << 16)
+        onnx.save(decoder(shape, bits, (tokens, length), _folder() / f"{name}.data"), path)
     return path
 
 
@@ -204,11 +237,11 @@ def inputs(shape: Shape, tokens: int, length: int) -> dict[str, NDArray[Any]]:
 
 def product_model(bits: int, rows: int, size: int) -> tuple[Path, dict[str, NDArray[Any]]]:
     """The file of one product, `rows` by a square matrix of weights, and its input."""
-    path = Path(tempfile.gettempdir()) / "tilesmith-decoding" / f"{rows}x{size}-int{bits}.onnx"
+    path = _folder() / f"{rows}x{size}-int{bits}.onnx"
     if not path.exists():
-        path.parent.mkdir(exist_ok=True)
-        b = _Builder(Shape(), bits)
+        b = _Builder(Shape(), bits, _folder() / f"{size}-int{bits}.data")
         b.product("x", "p", size, size)
+        b.finish()
         value = helper.make_tensor_value_info
         graph = helper.make_graph(
             b.nodes,
