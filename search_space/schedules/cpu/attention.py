@@ -35,6 +35,9 @@ BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
 BLOCK = var("o_rows") * var("m_block")
 """Queries of a block."""
 
+FEW_QUERIES = 8
+"""Up to here all queries of a head are one register tile."""
+
 MANY_KEYS = 96
 """From here on scores are what most memory traffic would be for."""
 
@@ -65,7 +68,7 @@ class CpuAttentionSpace(CpuAttentionSchedule):
     def _keys(self) -> Subspace:
         vectors = -(-self.n // self.lanes)
         knobs = (
-            choice("pack", ("head", "all")),
+            choice("pack", ("head", "all", "tile")),
             *self._tiles(min(self.m, ROWS), vectors),
         )
         fits = Constraint(var("s_rows") - BLOCK, 0, "s_rows beyond the block of queries")
@@ -121,8 +124,11 @@ class CpuAttentionSpace(CpuAttentionSchedule):
     def default(self) -> Config:
         """Two vectors wide, as many rows as the registers hold; many queries at a time where there
         are few keys (memory is read ahead within a block only); a head's keys turned inside its
-        loop where there are enough heads for many threads."""
+        loop where there are enough heads for many threads. Few queries, which are one tile, read
+        keys and values once, as they come from memory."""
         registers = self.target.integer("vector.registers")
+        if self.m <= FEW_QUERIES:
+            return self._decoding(registers)
         vectors = min(2, -(-self.n // self.lanes))
         columns = min(2, -(-self.width // self.lanes))
         s_rows = min(self.m, (registers - vectors - 1) // vectors, 12)
@@ -141,6 +147,23 @@ class CpuAttentionSpace(CpuAttentionSchedule):
             o_vectors=columns,
             o_unroll=max(u for u in (1, 2, 4) if u <= self.n),
             m_block=blocks[-1],
+        )
+
+    def _decoding(self, registers: int) -> Config:
+        """One tile of queries: keys turned a vector at a time, values read whole."""
+        columns = min(VECTORS, -(-self.width // self.lanes), (registers - 1) // (self.m + 1))
+        return Config.of(
+            turn="keys",
+            pack="tile",
+            s_order="nm",
+            o_order="nm",
+            s_rows=self.m,
+            s_vectors=1,
+            s_unroll=max(u for u in (1, 2, 4) if u <= self.k),
+            o_rows=self.m,
+            o_vectors=columns,
+            o_unroll=max(u for u in (1, 2, 4) if u <= self.n),
+            m_block=1,
         )
 
 

@@ -15,7 +15,8 @@ A product reads one operand by vectors, the other element by element. `turn` say
 the vectors of the scores, and is copied with features outside for it:
 
     keys      s[query, key]: a row of scores is reduced along its vectors (`row_reduction`); keys
-              are turned once a head, inside its loop or all heads before (`pack`)
+              are turned once a head, inside its loop or all heads before, or anew for each tile of
+              scores (`pack`): once, too, where one tile has all queries
     queries   s[key, query]: vectors hold neighbouring queries, nothing is reduced across lanes;
               only the queries of the block are turned, and keys are read as they are
 
@@ -59,9 +60,9 @@ class CpuAttentionSchedule:
         s = self._results(s, structure.text("o_order"))
         s = self._scores(s, turn, structure.text("s_order"))
         s = self._rows(s) if turn == "keys" else self._columns(s)
-        every = turn == "keys" and structure.text("pack") == "all"
-        s = self._turned(s, turn, every)
-        return s.parallel("o", "b", "h", *(() if turn == "keys" and not every else ("io",)))
+        pack = structure.text("pack") if turn == "keys" else ""
+        s = self._turned(s, turn, pack)
+        return s.parallel("o", "b", "h", *(() if pack == "head" else ("io",)))
 
     def _results(self, s: Schedule, order: str) -> Schedule:
         """Powers times values; a block is `m_block` tiles of `o_rows` queries."""
@@ -89,12 +90,15 @@ class CpuAttentionSchedule:
         s = s.unroll("s", "ki", "ri", "ci").vectorize("s", "lane")
         return s.cache_write("s", "register", tiles[-1])
 
-    def _turned(self, s: Schedule, turn: str, every: bool) -> Schedule:
+    def _turned(self, s: Schedule, turn: str, pack: str) -> Schedule:
         """kt or qt in panels as wide as the tile of scores, features outside."""
+        every, tile = pack == "all", pack == "tile"
         name, along = ("kt", "j") if turn == "keys" else ("qt", "i")
         panel = var("s_vectors") * self.lanes
         s = s.set_layout(name, Layout.blocked(4, 2, panel, (0, 1, 2, 3)))
-        if not every:
+        if tile:
+            s = s.compute_at(name, "s", "ct")
+        elif not every:
             s = s.compute_at(name, *(("o", "h") if turn == "keys" else BLOCK))
         s = s.split(name, along, self.lanes, "pv", "pl")
         s = s.split(name, "pv", var("s_vectors"), "pt", "pi")
