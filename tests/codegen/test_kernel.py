@@ -11,8 +11,9 @@ from tests.codegen.kernels import HOST
 from tilesmith.codegen.llvm.emitter import Workspace
 from tilesmith.codegen.memory import ALIGNMENT, aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.codegen.native.kernel import compile_config, concrete_shape
-from tilesmith.codegen.native.peak import peak_kernel
+from tilesmith.codegen.native.peak import dot_peak_kernel, peak_kernel
 from tilesmith.codegen.structures import default_of, lowered, space_of, structure_program
+from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import ConfigError
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.spaces.config import Config
@@ -113,3 +114,18 @@ def test_the_peak_is_pure_multiply_adds() -> None:
     steps = operations // (2 * found.size)
     assert shape[-1] == lanes and found.size >= 8 * lanes
     np.testing.assert_allclose(found, np.full(shape, 0.25 * steps), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("left", "right"), [("uint8", "int8"), ("bfloat16", "bfloat16")])
+def test_peaks_of_dot_products(left: str, right: str) -> None:
+    made = dot_peak_kernel(HOST, left, right)
+    if made is None:
+        pytest.skip(f"this machine adds up no products of {left} and {right}")
+    kernel, operations = made
+    ones = {b.name: np.ones(concrete_shape(b), to_numpy(b.dtype)) for b in kernel.inputs}
+    found = kernel(ones)
+    np.testing.assert_array_equal(found, np.full(found.shape, operations // (2 * found.size)))
+
+
+def test_element_types_without_dot_products_have_no_peak() -> None:
+    assert dot_peak_kernel(HOST, "float64", "float64") is None

@@ -1,8 +1,9 @@
 """Other runtimes that `tilesmith bench --against` measures beside us, set up to be at their best.
 
 Each peer is a function that loads an ONNX model with fixed inputs and gives a `Contender`. The
-rules are the same for all: fp32, constant weights, the same threads (pinned by the caller), inputs
-and outputs bound once so that no copy is counted that a careful user would avoid.
+rules are the same for all: fp32 unless another precision is asked for, constant weights, the same
+threads (pinned by the caller), inputs and outputs bound once so that no copy is counted that a
+careful user would avoid.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Contender:
     outputs: Callable[[], Arrays]
 
 
-def onnxruntime(model: Path, inputs: Arrays, threads: int) -> Contender:
+def onnxruntime(model: Path, inputs: Arrays, threads: int, precision: str = "f32") -> Contender:
     """ONNX Runtime's CPU provider, every graph optimisation on, input and output bound."""
     try:
         import onnxruntime as runtime
@@ -63,8 +64,8 @@ def onnxruntime(model: Path, inputs: Arrays, threads: int) -> Contender:
     )
 
 
-def openvino(model: Path, inputs: Arrays, threads: int) -> Contender:
-    """OpenVINO's CPU plugin, tuned for latency, fp32 (by itself it may choose bf16)."""
+def openvino(model: Path, inputs: Arrays, threads: int, precision: str = "f32") -> Contender:
+    """OpenVINO's CPU plugin, tuned for latency, in a precision (by itself it may choose bf16)."""
     try:
         import openvino as runtime
     except ImportError as error:
@@ -73,7 +74,7 @@ def openvino(model: Path, inputs: Arrays, threads: int) -> Contender:
         "INFERENCE_NUM_THREADS": threads,
         "NUM_STREAMS": 1,
         "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": precision,
         "ENABLE_CPU_PINNING": False,
     }
     core = runtime.Core()
@@ -89,22 +90,32 @@ def openvino(model: Path, inputs: Arrays, threads: int) -> Contender:
     return Contender("openvino", runtime.__version__, request.infer, outputs)
 
 
-PEERS: dict[str, Callable[[Path, Arrays, int], Contender]] = {
+PEERS: dict[str, Callable[[Path, Arrays, int, str], Contender]] = {
     "onnxruntime": onnxruntime,
     "openvino": openvino,
 }
 """Every peer by its name on the command line."""
 
 
-def load_peer(name: str, model: Path, inputs: Arrays, threads: int) -> Contender:
+PRECISIONS = {"f32": ("onnxruntime", "openvino"), "bf16": ("openvino",)}
+"""Peers that compute a floating model in a precision; a quantised model says by itself what is
+computed in whole numbers."""
+
+
+def load_peer(
+    name: str, model: Path, inputs: Arrays, threads: int, precision: str = "f32"
+) -> Contender:
     """A peer by name, loaded and run once.
+
+    Args:
+        precision: one of `PRECISIONS` that has the peer.
 
     Raises:
         DependencyError: it is not installed.
         ModelError: it cannot load or run the model.
     """
     try:
-        contender = PEERS[name](model, inputs, threads)
+        contender = PEERS[name](model, inputs, threads, precision)
         contender.infer()
     except TilesmithError:
         raise
