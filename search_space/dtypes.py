@@ -75,3 +75,17 @@ def computed_in(name: str) -> str:
 def is_floating(name: str) -> bool:
     """Whether the elements are floating-point numbers, which numpy does not know of bfloat16."""
     return name.startswith(("float", "bfloat"))
+
+
+def is_narrow(name: str) -> bool:
+    """Whether the elements are floating-point numbers of fewer than 32 bits.
+
+    They are a form of memory: a load gives a float32, arithmetic and sums are float32, a store
+    rounds to the nearest there is, of two equally near ones the even.
+    """
+    return is_floating(name) and size_of(name) < 4
+
+
+def widened(name: str) -> str:
+    """The element type that elements of a dtype are read as: float32 of narrow ones."""
+    return "float32" if is_narrow(name) else name

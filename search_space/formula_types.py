@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tilesmith.search_space.dtypes import is_floating
+from tilesmith.search_space.dtypes import is_floating, widened
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.ir.scalar import (
     CONVERSIONS,
@@ -87,7 +87,8 @@ def _of_call(name: str, arguments: Sequence[Scalar], dtypes: Sequence[str]) -> s
 
 
 def _of_ordinal(dtype: str) -> str:
-    if dtype not in (NUMBER, "float32", "int32", "int16", "int8", "uint16", "uint8"):
+    known = (NUMBER, "float32", "int32", "int16", "int8", "uint16", "uint8")
+    if widened(dtype) not in known:
         raise WorkloadError(f"'ordinal' is not for dtype={dtype}; it takes numbers of 32 bits")
     return "int32"
 

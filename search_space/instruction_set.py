@@ -8,6 +8,7 @@ One TOML file each in `instruction_sets/`, found by itself, or one named by its 
     triple = "x86_64-unknown-linux-gnu"     # what to compile for where this machine is another
     elf_machine = 62                        # e_machine of its objects
     features = "+avx2,+fma"                 # LLVM's features that its code needs
+    conversions = ["float16"]               # to and from float32 by instructions; default: none
     attributes = ""                         # LLVM function attributes of its code
     [vector]
     bytes = 32
@@ -143,6 +144,7 @@ class InstructionSet:
     triple: str
     elf_machine: int
     features: str
+    conversions: tuple[str, ...]
     attributes: str
     vector_bytes: int
     vector_registers: int
@@ -245,6 +247,7 @@ def parse_instruction_set(name: str, text: str) -> InstructionSet:
         table.text("triple", None if architectures else ""),
         table.integer("elf_machine", None if architectures else 0),
         table.text("features"),
+        table.texts("conversions", ()),
         table.text("attributes", ""),
         size,
         vector.integer("registers", minimum=4, maximum=128),
@@ -362,8 +365,9 @@ class _Table:
     def truth(self, key: str, default: bool) -> bool:
         return bool(self._take(key, default, bool, "true or false"))
 
-    def texts(self, key: str) -> tuple[str, ...]:
-        found = self._take(key, None, list, "a list of texts")
+    def texts(self, key: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
+        given = None if default is None else list(default)
+        found = self._take(key, given, list, "a list of texts")
         if not all(isinstance(item, str) for item in found):
             raise self.error(key, found, "a list of texts")
         return tuple(found)

@@ -13,20 +13,20 @@ from tilesmith.codegen.llvm.ir import (
     INDEX,
     INT32,
     VOID,
-    Constant,
     FloatType,
     IntType,
     Value,
     VectorType,
     lanes_of,
     literal,
+    numbers_of,
 )
 from tilesmith.codegen.llvm.loads import Lane, Memory
 from tilesmith.codegen.llvm.registers import RegisterFile
 from tilesmith.codegen.llvm.types import element_type, is_float, suffix
 from tilesmith.codegen.llvm.values import ValueEmitter
 from tilesmith.codegen.llvm.vector_math import FLAGS
-from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.dtypes import size_of, widened
 from tilesmith.search_space.ir.expression import Expr
 from tilesmith.search_space.ir.program import Block
 from tilesmith.search_space.ir.scalar import REDUCERS, Call
@@ -61,7 +61,7 @@ class BlockEmitter:
             return
         mask = self.values.lane_condition(tuple(by_lane), lane) if lane and by_lane else None
         if lane is not None and lane.bits is not None:
-            mask = lane.bits if mask is None else self.builder.and_(lane.bits, mask)
+            mask = lane.bits if mask is None else self.values.both(lane.bits, mask)
         if condition is True:
             self._write(block, lane, mask)
             return
@@ -79,8 +79,8 @@ class BlockEmitter:
         elif block.reducer is not None:
             value = self._reduce(block, lane, mask)
         else:
-            value = self._emit(block, lane, mask)
-        value = self._convert(value, block.buffer)
+            value = self.values.emit(block.value, lane, mask)
+        value = self.values.stored(value, block.buffer)
         if scattered and lane is not None:
             self._scatter(block, lane, mask, value)
             return
@@ -92,18 +92,10 @@ class BlockEmitter:
         address = self.values.pointer(block.buffer, number, runtime)
         self.store(block.buffer, address, value, lane if along else None, mask)
 
-    def _emit(self, block: Block, lane: Lane | None, mask: Value | None) -> Value:
-        """The block's value; a flag as a number of the buffer's type."""
-        kind = element_type(self.memory.buffers[block.buffer].dtype)
-        return from_flag(self.values.builder, self.values.emit(block.value, lane, mask), kind)
-
-    def _convert(self, value: Value, buffer: str) -> Value:
-        """Literals are float32 until they meet a buffer of another type."""
-        kind = element_type(self.memory.buffers[buffer].dtype)
-        if isinstance(value, Constant) and not lanes_of(value) and value.type is not kind:
-            assert value.number is not None
-            return literal(kind, value.number)
-        return value
+    def _added(self, block: Block, lane: Lane | None, mask: Value | None) -> Value:
+        """What a reduction combines; a flag as a number of the type it is reduced in."""
+        kind = element_type(widened(self.memory.buffers[block.buffer].dtype))
+        return from_flag(self.builder, self.values.computed(block.value, lane, mask), kind)
 
     def _first(self, value: Value) -> Value:
         return self.builder.extract_element(value, INDEX(0)) if lanes_of(value) else value
@@ -126,10 +118,22 @@ class BlockEmitter:
         if bits is None:
             self.builder.store(value, address, size)
             return
+        known = numbers_of(bits)
+        if known is not None and sum(known) <= 1:
+            self._store_one(value, address, size, known)
+            return
         arguments = [value, address, INT32(size), bits]
         name = f"llvm.masked.store.v{lane.width}{suffix(_element(value))}.p0"
         kinds = [argument.type for argument in arguments]
         self.builder.call(self.builder.module.declare(name, VOID, kinds), arguments)
+
+    def _store_one(self, value: Value, address: Value, size: int, bits: tuple[int, ...]) -> None:
+        """One lane, or none. LLVM 22 makes a wider store of a masked one with one lane in use whose
+        elements are the lower parts of wider ones."""
+        if sum(bits):
+            place, kind = INDEX(bits.index(1)), _element(value)
+            address = self.builder.gep(address, place, kind, inbounds=True)
+            self.builder.store(self.builder.extract_element(value, place), address, size)
 
     def _scatter(self, block: Block, lane: Lane, mask: Value | None, value: Value) -> None:
         """Lane by lane: strided and irregular stores."""
@@ -152,17 +156,17 @@ class BlockEmitter:
     # -- reductions ---------------------------------------------------------------------------
     def _reduce(self, block: Block, lane: Lane | None, mask: Value | None) -> Value:
         """old `reducer` value; a sum of a product is one fused multiply-add."""
-        old = self.values.load(block.write, lane, mask)
+        old = self.values.computed(block.write, lane, mask)
         value = block.value
         if not is_float(old.type):
-            return self._combine(block.reducer or "sum", old, self._emit(block, lane, mask))
+            return self._combine(block.reducer or "sum", old, self._added(block, lane, mask))
         if block.reducer == "sum" and isinstance(value, Call) and value.function == "multiply":
-            left, right = (self.values.emit(a, lane, mask) for a in value.arguments)
+            left, right = (self.values.computed(a, lane, mask) for a in value.arguments)
             folded = self.values.fold_product(value, [left, right])
             if folded is not None:
                 return self._combine("sum", old, folded)
             return self._multiply_add(left, right, old)
-        return self._combine(block.reducer or "sum", old, self._emit(block, lane, mask))
+        return self._combine(block.reducer or "sum", old, self._added(block, lane, mask))
 
     def _multiply_add(self, left: Value, right: Value, old: Value) -> Value:
         width = max(lanes_of(left), lanes_of(right), lanes_of(old))
@@ -179,13 +183,13 @@ class BlockEmitter:
     def _horizontal(self, block: Block, lane: Lane, mask: Value | None) -> Value:
         """Reduce over the lanes, then into the element."""
         reducer = block.reducer or "sum"
-        value = self.values.splat(self._emit(block, lane, mask), lane.width)
+        value = self.values.splat(self._added(block, lane, mask), lane.width)
         bits = self.values.mask(lane, mask)
         if bits is not None:
             identity = literal(value.type, REDUCERS[reducer])
             value = self.builder.select(bits, value, identity)
         total = self._across(reducer, value)
-        old = self._first(self.values.load(block.write, None))
+        old = self._first(self.values.computed(block.write, None))
         return self._combine(reducer, old, total)
 
     def _across(self, reducer: str, value: Value) -> Value:

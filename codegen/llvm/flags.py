@@ -36,18 +36,9 @@ def is_flag(value: Value) -> bool:
 
 
 def is_unsigned(kind: Type) -> bool:
-    """Whether whole numbers of a type have no sign.
-
-    Raises:
-        CodegenError: they are only bits to be moved.
-    """
+    """Whether whole numbers of a type have no sign."""
     scalar = scalar_of(kind)
-    assert isinstance(scalar, IntType), f"no whole numbers of {kind}"
-    if scalar.sign == "bits":
-        raise CodegenError(
-            f"elements of {scalar.width} bits that are no whole numbers are moved only; there is "
-            "no arithmetic on float16 and bfloat16 on CPUs, convert them first"
-        )
+    assert isinstance(scalar, IntType) and scalar.sign != "bits", f"no whole numbers of {kind}"
     return scalar.sign == "unsigned"
 
 

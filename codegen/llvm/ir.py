@@ -16,7 +16,12 @@ import struct
 from collections.abc import Sequence
 from copy import copy
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.search_space.dtypes import size_of, to_numpy
 
 
 class Type:
@@ -36,7 +41,7 @@ class IntType(Type):
     """An integer of `width` bits.
 
     LLVM's integers have no sign, its instructions have: `sign` says which ones are meant. "bits"
-    are moved as they are, and nothing is computed with them.
+    are moved as they are, and nothing is computed with them (`NarrowFloat`).
     """
 
     def __init__(self, width: int, sign: Sign = "signed") -> None:
@@ -53,11 +58,33 @@ class IntType(Type):
         return found
 
 
+class NarrowFloat(IntType):
+    """A floating type of fewer than 32 bits: in memory, and on its way there, an element is its
+    bits; to be computed with, it becomes a `float` (`narrow`)."""
+
+    def __init__(self, dtype: str) -> None:
+        super().__init__(8 * size_of(dtype), "bits")
+        self.dtype = dtype
+
+    def holds(self, number: float) -> bool:
+        """Whether a number has an element that is exactly it."""
+        return bool(self._element(number) == number)
+
+    def _element(self, number: float) -> NDArray[Any]:
+        with np.errstate(all="ignore"):
+            return np.array([number]).astype(to_numpy(self.dtype))
+
+    def of(self, number: float) -> Constant:
+        """The bits of the element nearest to a number; the constant keeps the number."""
+        bits = self._element(number).view(np.dtype(f"u{self.width // 8}"))
+        return Constant(self, number, str(int(bits[0])))
+
+
 class FloatType(Type):
-    """`float` or `double`, of 32 or 64 bits."""
+    """`half`, `float` or `double`, of 16, 32 or 64 bits."""
 
     def __init__(self, width: int) -> None:
-        super().__init__({32: "float", 64: "double"}[width])
+        super().__init__({16: "half", 32: "float", 64: "double"}[width])
         self.width = width
 
     def __call__(self, number: float) -> Constant:
@@ -92,7 +119,7 @@ def vector(element: IntType | FloatType, count: int) -> VectorType:
 
 
 BOOL, INT32, INDEX = integer(1), integer(32), integer(64)
-FLOAT, DOUBLE = FloatType(32), FloatType(64)
+HALF, FLOAT, DOUBLE = FloatType(16), FloatType(32), FloatType(64)
 POINTER, VOID = Type("ptr"), Type("void")
 
 
@@ -150,6 +177,8 @@ def _literal(kind: Type, number: float) -> Constant:
         zero = lane.text in ("0", "0x0000000000000000")
         text = "zeroinitializer" if zero else f"splat ({kind.element} {lane.text})"
         return Constant(kind, lane.number, text)
+    if isinstance(kind, NarrowFloat):
+        return kind.of(number)
     if isinstance(kind, IntType):
         if kind.width == 1:
             return kind(int(number != 0))
@@ -160,12 +189,29 @@ def _literal(kind: Type, number: float) -> Constant:
     return kind(number)
 
 
+class Lanes(Constant):
+    """A constant vector of integers that differ; `numbers` are those of its lanes."""
+
+    __slots__ = ("numbers",)
+
+    def __init__(self, kind: VectorType, numbers: Sequence[int]) -> None:
+        text = ", ".join(f"{kind.element} {number}" for number in numbers)
+        super().__init__(kind, None, f"<{text}>")
+        self.numbers = tuple(numbers)
+
+
 def lanes(kind: VectorType, numbers: Sequence[int]) -> Constant:
     """A constant vector of integers, lane by lane."""
-    if len(set(numbers)) == 1:
-        return literal(kind, numbers[0])
-    text = ", ".join(f"{kind.element} {number}" for number in numbers)
-    return Constant(kind, None, f"<{text}>")
+    return literal(kind, numbers[0]) if len(set(numbers)) == 1 else Lanes(kind, numbers)
+
+
+def numbers_of(value: Value) -> tuple[int, ...] | None:
+    """The numbers in the lanes of a vector of integers, where it is a constant."""
+    if isinstance(value, Lanes):
+        return value.numbers
+    if isinstance(value, Constant) and value.number is not None:
+        return (int(value.number),) * lanes_of(value)
+    return None
 
 
 @cache

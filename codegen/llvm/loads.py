@@ -29,9 +29,11 @@ from tilesmith.codegen.llvm.ir import (
     FloatType,
     IntType,
     Value,
+    VectorType,
     lanes,
     lanes_of,
     literal,
+    numbers_of,
     undefined,
     vector,
 )
@@ -134,7 +136,15 @@ class LoadEmitter:
             return dynamic
         kind = vector(BOOL, lane.width)
         fixed = lanes(kind, [int(i < lane.active) for i in range(lane.width)])
-        return fixed if dynamic is None else self.builder.and_(fixed, dynamic)
+        return fixed if dynamic is None else self.both(fixed, dynamic)
+
+    def both(self, one: Value, two: Value) -> Value:
+        """The lanes that two masks have in common."""
+        first, second = numbers_of(one), numbers_of(two)
+        if first is None or second is None:
+            return self.builder.and_(one, two)
+        assert isinstance(one.type, VectorType)
+        return lanes(one.type, [a & b for a, b in zip(first, second, strict=True)])
 
     def splat(self, value: Value, width: int) -> Value:
         """A scalar in every lane."""

@@ -74,7 +74,8 @@ def emit_tile(tile: Tile, values: ValueEmitter, width: int, store: Store) -> Non
     for position in range(across.active):
         environment[across.variable] = _in_use(values, across, position)
         values.enter_lane(along)
-        rows.append(values.splat(values.emit(block.value, along, along.bits), width))
+        row = values.stored(values.emit(block.value, along, along.bits), block.buffer)
+        rows.append(values.splat(row, width))
     rows += [undefined(kind)] * (width - len(rows))
     columns = transpose(values.builder, rows)
     target = values.compiled(block.write, across)

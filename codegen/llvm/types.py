@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tilesmith.codegen.llvm.ir import DOUBLE, FLOAT, FloatType, IntType, Type, integer, scalar_of
+from tilesmith.codegen.llvm.ir import (
+    DOUBLE,
+    FLOAT,
+    FloatType,
+    IntType,
+    NarrowFloat,
+    Type,
+    integer,
+    scalar_of,
+)
+from tilesmith.search_space.dtypes import NAMES, is_narrow
 from tilesmith.search_space.errors import CodegenError
 
 _TYPES: dict[str, IntType | FloatType] = {
@@ -17,10 +27,8 @@ _TYPES: dict[str, IntType | FloatType] = {
     "uint16": integer(16, "unsigned"),
     "uint8": integer(8, "unsigned"),
     "bool": integer(8),
-    "float16": integer(16, "bits"),
-    "bfloat16": integer(16, "bits"),
+    **{name: NarrowFloat(name) for name in NAMES if is_narrow(name)},
 }
-"""What has no arithmetic here is moved as bits."""
 
 ALIGNMENT = 64
 """Bytes: a kernel's own buffers start on a cache line (which is one 512-bit vector), so that their

@@ -27,17 +27,19 @@ from tilesmith.codegen.llvm.ir import (
     Constant,
     FloatType,
     IntType,
+    NarrowFloat,
     Type,
     Value,
     lanes,
     lanes_of,
     literal,
+    numbers_of,
     scalar_of,
     vector,
 )
 from tilesmith.codegen.llvm.loads import Lane, LoadEmitter, Memory
 from tilesmith.codegen.llvm.registers import RegisterFile
-from tilesmith.codegen.llvm.types import is_float
+from tilesmith.codegen.llvm.types import element_type, is_float
 from tilesmith.codegen.llvm.vector_math import FLAGS, VectorMath
 from tilesmith.search_space.ir.expression import Expr
 from tilesmith.search_space.ir.scalar import (
@@ -76,14 +78,69 @@ class ValueEmitter(LoadEmitter):
                 return literal(FLOAT, number)
             case Load():
                 return self.load(value, lane, mask)
+            case Call("where", (flag, *sides)):
+                kind = self._moved(value)
+                values = [self._side(side, kind, lane, mask) for side in sides]
+                return self.apply("where", [self.computed(flag, lane, mask), *values])
             case Call(function, arguments):
-                values = [self.emit(a, lane, mask) for a in arguments]
+                values = [self.computed(a, lane, mask) for a in arguments]
                 folded = self.fold_product(value, values)
                 return folded if folded is not None else self.apply(function, values)
             case Select():
                 return self._select(value, lane, mask)
             case Index(expression):
                 return self._number(expression, lane)
+
+    def computed(self, value: Scalar, lane: Lane | None, mask: Value | None = None) -> Value:
+        """A value to compute with: elements of narrow types as float32."""
+        return self.wide(self.emit(value, lane, mask))
+
+    def wide(self, value: Value) -> Value:
+        """A value of a narrow type as float32; anything else as it is."""
+        if not isinstance(scalar_of(value.type), NarrowFloat):
+            return value
+        key = ("wide", value)
+        known = self.index.remembered(key)
+        return known or self.index.remember(key, self.math.narrow.widened(value))
+
+    def stored(self, value: Value, buffer: str) -> Value:
+        """A value as elements of a buffer. Literals are float32 until they meet one."""
+        kind = element_type(self.memory.buffers[buffer].dtype)
+        if isinstance(kind, NarrowFloat):
+            if scalar_of(value.type) is kind:
+                return value
+            wide = converted(self.builder, self.wide(value), "float32")
+            return self.math.narrow.rounded(wide, kind)
+        value = from_flag(self.builder, self.wide(value), kind)
+        if isinstance(value, Constant) and not lanes_of(value) and value.type is not kind:
+            assert value.number is not None
+            return literal(kind, value.number)
+        return value
+
+    def _moved(self, value: Scalar) -> NarrowFloat | None:
+        """The narrow type of elements that a value only picks, and that all its numbers are of."""
+        match value:
+            case Load(buffer):
+                kind = element_type(self.memory.buffers[buffer].dtype)
+                return kind if isinstance(kind, NarrowFloat) else None
+            case Select(_, then, otherwise) | Call("where", (_, then, otherwise)):
+                found = [self._moved(v) for v in (then, otherwise) if not isinstance(v, Const)]
+                numbers = [v.value for v in (then, otherwise) if isinstance(v, Const)]
+                first = found[0] if found else None
+                alike = first is not None and found[-1] is first
+                return first if alike and first and all(map(first.holds, numbers)) else None
+            case _:
+                return None
+
+    def _side(
+        self, value: Scalar, kind: NarrowFloat | None, lane: Lane | None, mask: Value | None
+    ) -> Value:
+        """One side of a choice, all sides of which are of a narrow type, or none is."""
+        if kind is None:
+            return self.computed(value, lane, mask)
+        if isinstance(value, Const):
+            return literal(kind, value.value)
+        return self.emit(value, lane, mask)
 
     def _number(self, expression: Expr, lane: Lane | None) -> Value:
         """An index as a whole number, in every lane where it moves with the lanes."""
@@ -103,10 +160,11 @@ class ValueEmitter(LoadEmitter):
             return self._branch(rest, lane, mask, by_lane=tuple(by_lane))
         if lane is not None and by_lane:
             bits = self.lane_condition(tuple(by_lane), lane)
-            inner = bits if mask is None else self.builder.and_(bits, mask)
+            inner = bits if mask is None else self.both(bits, mask)
             outside = self.builder.xor(bits, literal(bits.type, -1))
             outside = outside if mask is None else self.builder.and_(outside, mask)
-            sides = [self.emit(value.then, lane, inner), self.emit(value.otherwise, lane, outside)]
+            kind, pair = self._moved(value), ((value.then, inner), (value.otherwise, outside))
+            sides = [self._side(side, kind, lane, bits) for side, bits in pair]
             then, other = (self.splat(side, lane.width) for side in same_kind(sides))
             return self.builder.select(bits, then, other)
         return self._branch(value, lane, mask)
@@ -115,21 +173,21 @@ class ValueEmitter(LoadEmitter):
         self, value: Select, lane: Lane | None, mask: Value | None, by_lane: Condition = ()
     ) -> Value:
         """A condition that is the same for all lanes: a branch, so that neither side is wasted."""
-        condition = self.condition(value.condition)
+        condition, kind = self.condition(value.condition), self._moved(value)
         then = Select(by_lane, value.then, value.otherwise) if by_lane else value.then
         if isinstance(condition, bool):
-            return self.emit(then if condition else value.otherwise, lane, mask)
+            return self._side(then if condition else value.otherwise, kind, lane, mask)
         width = lane.width if lane else 0
         with self.builder.if_else(condition) as (yes, no):
             with yes:
                 self.index.push()
-                one = self.emit(then, lane, mask)
+                one = self._side(then, kind, lane, mask)
                 one = self.splat(one, width) if width else one
                 self.index.pop()
                 from_one = self.builder.block
             with no:
                 self.index.push()
-                two = self.emit(value.otherwise, lane, mask)
+                two = self._side(value.otherwise, kind, lane, mask)
                 two = self.splat(two, width) if width else two
                 self.index.pop()
                 from_two = self.builder.block
@@ -157,7 +215,7 @@ class ValueEmitter(LoadEmitter):
         total: Value | None = None
         for expression in condition:
             bits = self._lane_compare(expression, lane)
-            total = bits if total is None else self.builder.and_(total, bits)
+            total = bits if total is None else self.both(total, bits)
         assert total is not None
         return total
 
@@ -169,6 +227,9 @@ class ValueEmitter(LoadEmitter):
 
     def _lane_compare(self, expression: Expr, lane: Lane) -> Value:
         values = self._in_lanes(expression, lane, INT32)
+        numbers = numbers_of(values)
+        if numbers is not None:
+            return lanes(vector(BOOL, lane.width), [int(number >= 0) for number in numbers])
         return self.builder.icmp_signed(">=", values, literal(values.type, 0))
 
     def _in_lanes(self, expression: Expr, lane: Lane, scalar: IntType) -> Value:
@@ -181,8 +242,11 @@ class ValueEmitter(LoadEmitter):
         kind = vector(scalar, lane.width)
         factor = expression.coefficient(lane.variable)
         if factor is not None and factor.constant is not None:
-            steps = lanes(kind, [factor.constant * i for i in range(lane.width)])
-            return self.builder.add(self.splat(value(), lane.width), steps)
+            first = self.index.integer(expression)
+            steps = [factor.constant * i for i in range(lane.width)]
+            if isinstance(first, int):
+                return lanes(kind, [first + step for step in steps])
+            return self.builder.add(self.splat(value(), lane.width), lanes(kind, steps))
         values: Value = literal(kind, -1)
         for position in range(lane.active):
             self.index.environment[lane.variable] = position

@@ -39,6 +39,7 @@ from tilesmith.codegen.llvm.ir import (
     scalar_of,
     vector,
 )
+from tilesmith.codegen.llvm.narrow import Narrow
 from tilesmith.codegen.llvm.types import element_type, suffix
 from tilesmith.search_space.instruction_set import InstructionSet, TargetIntrinsic
 
@@ -74,6 +75,7 @@ class VectorMath:
 
     def __init__(self, builder: Builder, instructions: InstructionSet) -> None:
         self.builder = builder
+        self.narrow = Narrow(builder, instructions)
         self._multiply_add = "llvm.fma" if instructions.fused else "llvm.fmuladd"
         self.intrinsics: dict[tuple[str, Type], TargetIntrinsic] = {
             (one.operation, vector(element_type(one.dtype), one.lanes)): one

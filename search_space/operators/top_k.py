@@ -116,5 +116,5 @@ class TopK(Template):
         return ComputeDefinition(self.operator, (Tensor("x", whole, workload.dtype),), stages)
 
 
-_DTYPES = ("float32", "int32", "int16", "int8", "uint16", "uint8")
+_DTYPES = ("float32", "float16", "bfloat16", "int32", "int16", "int8", "uint16", "uint8")
 """Elements of at most 32 bits, which leave room for an index in a key."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from tilesmith.search_space.dtypes import widened
 from tilesmith.search_space.errors import ScheduleError
 from tilesmith.search_space.ir.expression import Expr, var
 from tilesmith.search_space.ir.program import (
@@ -212,8 +213,14 @@ class Emitter:
         outer = self._outer_reduction(nest.stage)
         shape = tuple(loop.limit for loop in loops)
         name = f"{nest.stage.name}.{cached.scope}"
+        dtype = widened(nest.stage.dtype)
+        if outer and dtype != nest.stage.dtype:
+            raise ScheduleError(
+                f"stage '{nest.stage.name}' of {nest.stage.dtype} cuts its reduction: partial sums "
+                f"are {dtype}, give the result a stage of its own"
+            )
         return Tile(
-            Buffer(name, shape, nest.stage.dtype, cached.scope, versions=nest.loops[at].stages),
+            Buffer(name, shape, dtype, cached.scope, versions=nest.loops[at].stages),
             loops,
             tuple(-_variable(loop) for loop in outer),
             tuple(_variable(loop) - loop.extent + 1 for loop in outer),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilesmith.search_space.dtypes import widened
 from tilesmith.search_space.errors import ScheduleError
 from tilesmith.search_space.ir.expression import ceildiv, var
 from tilesmith.search_space.ir.scalar import REDUCERS, Const, Load, Scalar, Select, rewrite
@@ -139,6 +140,7 @@ def rfactor(compute: ComputeDefinition, primitive: Rfactor) -> ComputeDefinition
         axes=(*stage.axes, inner),
         reduce_axes=tuple(outer if a is split else a for a in stage.reduce_axes),
         value=value,
+        dtype=widened(stage.dtype),
     )
     total = replace(
         stage,

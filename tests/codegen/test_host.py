@@ -21,7 +21,7 @@ from tilesmith.search_space.target import Target
 X86, ARM, RISCV = (f"{first}-unknown-linux-gnu" for first in ("x86_64", "aarch64", "riscv64"))
 OLD_X86 = ("sse2", "sse3")
 NEHALEM = (*OLD_X86, "sse4.1", "sse4.2")
-HASWELL = (*NEHALEM, "avx", "avx2", "fma")
+HASWELL = (*NEHALEM, "avx", "avx2", "fma", "f16c")
 SKYLAKE = (*HASWELL, "avx512f", "avx512vl")
 
 

@@ -15,12 +15,15 @@ from tilesmith.codegen.host import host_target
 from tilesmith.codegen.memory import aligned_copy
 from tilesmith.codegen.native.driver import Call, NativeProgram
 from tilesmith.codegen.native.kernel import NativeKernel, compile_config, concrete_shape
-from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.dtypes import is_floating, to_numpy
 from tilesmith.search_space.epilogue import reference as epilogue_reference
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.template import Template, template_of
 from tilesmith.search_space.workload import Workload
+
+ROUNDING = {"bfloat16": 2**-8, "float16": 2**-11, "float8_e4m3": 2**-4, "float8_e5m2": 2**-3}
+"""Relative error of the nearest element."""
 
 
 def random_inputs(workload: Workload, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
@@ -41,7 +44,12 @@ def random_inputs(workload: Workload, rng: np.random.Generator) -> dict[str, NDA
 def expected(workload: Workload, inputs: dict[str, NDArray[Any]]) -> NDArray[Any]:
     """Reference and epilogue in float64 (integers stay)."""
     template = template_of(workload.operator)
-    wide = {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in inputs.items()}
+    wide = {
+        operand.name: inputs[operand.name].astype(np.float64)
+        if is_floating(operand.dtype)
+        else inputs[operand.name]
+        for operand in template.operands(workload)
+    }
     result = np.asarray(template.reference(workload, wide))
     axis = template.channel_axis(workload) if workload.epilogue else 0
     return np.asarray(epilogue_reference(workload.epilogue, result, wide, axis))
@@ -111,11 +119,14 @@ def check_config(
         apart = np.abs(got.astype(np.int32) - want)
         assert np.max(apart) <= 1 and np.mean(apart) < 0.02, f"{workload.key} | {config}"
         return
-    if want.dtype.kind in "iub":
+    dtype = template_of(workload.operator).output(workload).dtype
+    if not is_floating(dtype):
         np.testing.assert_array_equal(got, want, err_msg=f"{workload.key} | {config}")
         return
     # float32 sums err in proportion to what was added up; 2e-5 of the largest is a few roundings.
-    scale = max(1.0, float(np.max(np.abs(want))))
+    scale = max(1.0, float(np.max(np.abs(want), initial=0, where=np.isfinite(want))))
+    limit = 2e-5 + ROUNDING.get(dtype, 0.0)
     np.testing.assert_allclose(
-        got, want, rtol=2e-5, atol=2e-5 * scale, err_msg=f"{workload.key} | {config}"
-    )
+        got.astype(np.float64), want, rtol=limit, atol=limit * scale,
+        err_msg=f"{workload.key} | {config}",
+    )  # fmt: skip

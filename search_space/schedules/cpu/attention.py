@@ -171,14 +171,6 @@ class CpuAttentionSpace(CpuAttentionSchedule):
 class CpuAttention(PreparingScheduler):
     """See the module's docstring."""
 
-    def refusal(self, workload: Workload, target: Target) -> str | None:
-        if workload.dtype == "float32":
-            return None
-        return (
-            f"operator 'attention' has no schedule for dtype={workload.dtype} on target "
-            f"'{target.name}'; only for float32"
-        )
-
     def prepare(self, workload: Workload, target: Target) -> CpuAttentionSpace:
         return CpuAttentionSpace(workload, target)
 

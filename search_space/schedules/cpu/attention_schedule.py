@@ -29,6 +29,7 @@ from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.operators.attention import Attention
 from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
+from tilesmith.search_space.schedules.cpu.stages import stored
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -56,7 +57,8 @@ class CpuAttentionSchedule:
     def schedule(self, structure: Config) -> Schedule:
         """See the module's docstring."""
         turn = structure.text("turn")
-        s = Schedule(Attention().compute(self.workload, turn)).inline("z")
+        compute = stored(Attention().compute(self.workload, turn), self.workload)
+        s = Schedule(compute).inline("z")
         s = self._results(s, structure.text("o_order"))
         s = self._scores(s, turn, structure.text("s_order"))
         s = self._rows(s) if turn == "keys" else self._columns(s)

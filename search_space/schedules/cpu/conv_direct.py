@@ -16,6 +16,7 @@ from __future__ import annotations
 from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import as_expr, var
+from tilesmith.search_space.schedules.cpu.stages import has_result, summed_of
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -33,7 +34,6 @@ from tilesmith.search_space.spaces.knobs import (
 )
 from tilesmith.search_space.spaces.space import Subspace
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import compute_of
 from tilesmith.search_space.workload import Workload
 
 X_TILE_LIMIT = 28
@@ -107,7 +107,7 @@ def channels_schedule(
 ) -> Schedule:
     """See the module's docstring."""
     lanes = vector_width(target)
-    schedule = Schedule(compute_of(workload))
+    schedule = Schedule(summed_of(workload))
     schedule = set_layouts(schedule, workload, structure, g)
     inner_channels = min(lanes, g.channels)
     schedule = _pack_panels(schedule, workload, g, lanes, inner_channels)
@@ -172,13 +172,12 @@ def set_layouts(schedule: Schedule, workload: Workload, structure: Config, g: Ge
     if any(g.pads):
         schedule = schedule.set_layout("padded", source)
         schedule = pad_schedule(schedule, structure.text("input_layout"))
-    final = "out" if workload.epilogue else "conv"
     for tensor in schedule.compute.inputs:
         if tensor.name not in ("data", "weight") and len(tensor.extents) == 4:
             schedule = schedule.set_layout(tensor.name, result)
-    if workload.epilogue:
+    if has_result(schedule.compute):
         schedule = schedule.set_layout("conv", result)
-    return schedule.set_layout(final, result)
+    return schedule.set_layout(schedule.compute.output.name, result)
 
 
 def pad_schedule(schedule: Schedule, name: str) -> Schedule:
@@ -195,7 +194,7 @@ def pad_schedule(schedule: Schedule, name: str) -> Schedule:
 def finish_tile(schedule: Schedule, workload: Workload, outer: list[str], at: str) -> Schedule:
     """Accumulators in registers at loop `at`, the epilogue behind them, threads outside."""
     schedule = schedule.cache_write("conv", "register", at)
-    if workload.epilogue:
+    if has_result(schedule.compute):
         schedule = schedule.reverse_compute_at("out", "conv", at)
     spatial = outer[: outer.index("co")] if "co" in outer else outer
     return schedule.parallel("conv", *spatial)
@@ -223,7 +222,7 @@ def width_space(g: Geometry, target: Target) -> Subspace:
 
 def width_schedule(workload: Workload, target: Target, g: Geometry, structure: Config) -> Schedule:
     """See the module's docstring."""
-    schedule = Schedule(compute_of(workload))
+    schedule = Schedule(summed_of(workload))
     schedule = set_layouts(schedule, workload, structure, g)
     return width_loops(schedule, workload, target, g, structure)
 

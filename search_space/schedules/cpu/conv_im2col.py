@@ -21,6 +21,7 @@ from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import as_expr, const
 from tilesmith.search_space.ir.scalar import Scalar, Select, load
 from tilesmith.search_space.schedules.cpu import conv_direct
+from tilesmith.search_space.schedules.cpu.stages import with_result
 from tilesmith.search_space.scheduling.compute import Stage, Tensor, axis
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -74,7 +75,8 @@ def schedule(workload: Workload, target: Target, g: Geometry, structure: Config)
     template = template_of(workload.operator)
     frame = load("pad_value", 0) if has_pad_value(workload) else ZERO
     patches = _patches(g, computed_in(workload.dtype), frame)
-    found = Schedule(stages.direct(template, workload, product, (patches,), data))
+    compute = stages.direct(template, workload, product, (patches,), data)
+    found = Schedule(with_result(compute, workload))
     found = found.split("col", "px", vector_width(target), "pxo", "pxi")
     found = found.vectorize("col", "pxi").parallel("col", "pn", "pc")
     return conv_direct.width_loops(found, workload, target, product, structure)

@@ -27,6 +27,7 @@ from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import Expr, as_expr, const, var
 from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, call, load
 from tilesmith.search_space.schedules.cpu.conv_direct import pad_schedule
+from tilesmith.search_space.schedules.cpu.stages import stored
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -255,7 +256,7 @@ def schedule(
 ) -> Schedule:
     """See the module's docstring."""
     lanes = vector_width(target)
-    s = Schedule(compute(workload, g, m))
+    s = Schedule(stored(compute(workload, g, m), workload))
     s = _layouts(s, structure, lanes)
     s = s.split("out", "t", var("t_block"), "tb", "ti").split("out", "o", lanes, "ov", "lane")
     s = s.reorder("out", ("tb", "ti", "ov", "y", "x", "lane"))

@@ -10,12 +10,12 @@ from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
+from tilesmith.search_space.schedules.cpu.stages import compute_of
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import compute_of
 from tilesmith.search_space.workload import Workload
 
 

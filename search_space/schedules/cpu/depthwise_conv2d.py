@@ -17,6 +17,7 @@ from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import as_expr, var
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
+from tilesmith.search_space.schedules.cpu.stages import has_result, summed_of
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -31,7 +32,6 @@ from tilesmith.search_space.spaces.knobs import (
 )
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import compute_of
 from tilesmith.search_space.workload import Workload
 
 
@@ -94,7 +94,7 @@ class CpuDepthwise(CpuScheduler):
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         """See the module's docstring."""
         g, lanes = Geometry.of(workload), vector_width(target)
-        s = _layouts(Schedule(compute_of(workload)), workload, structure)
+        s = _layouts(Schedule(summed_of(workload)), workload, structure)
         if structure.text("algorithm") == "channels":
             return _channels(s, workload, g, structure, lanes)
         return _width(s, workload, g, structure, lanes)
@@ -107,7 +107,7 @@ def _layouts(s: Schedule, workload: Workload, structure: Config) -> Schedule:
     for tensor in s.compute.inputs:
         if tensor.name not in ("data", "weight") and len(tensor.extents) == 4:
             s = s.set_layout(tensor.name, result)
-    return s.set_layout("out" if workload.epilogue else "conv", result)
+    return s.set_layout(s.compute.output.name, result)
 
 
 def _taps(structure: Config) -> tuple[str, ...]:
@@ -155,6 +155,6 @@ def _width(s: Schedule, workload: Workload, g: Geometry, structure: Config, lane
 
 def _tile(s: Schedule, workload: Workload, at: str, parallel: tuple[str, ...]) -> Schedule:
     s = s.cache_write("conv", "register", at)
-    if workload.epilogue:
+    if has_result(s.compute):
         s = s.reverse_compute_at("out", "conv", at)
     return s.parallel("conv", *parallel)

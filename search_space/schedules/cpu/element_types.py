@@ -1,22 +1,20 @@
 """Which element types CPU kernels compute in; any type of theirs is moved.
 
-Transcendental functions and multiply-adds are written for float32; the other arithmetic there is
-for float64 and whole numbers too. `CpuScheduler` refuses what has no code in a sentence, so that an
-operator of a model goes to the host and a command ends before it starts.
+Transcendental functions and multiply-adds are written for float32, in which narrow floating types
+are computed; the other arithmetic there is for float64 and whole numbers too. `CpuScheduler`
+refuses what has no code in a sentence, so that an operator of a model goes to the host and a
+command ends before it starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilesmith.search_space.dtypes import is_floating
+from tilesmith.search_space.dtypes import is_floating, widened
 from tilesmith.search_space.formula_types import INTEGER_FUNCTIONS, WHOLE_ONLY
 from tilesmith.search_space.ir.scalar import (
     CONVERSIONS,
     FLAGS,
-    Const,
-    Scalar,
-    Select,
     functions,
     loads,
 )
@@ -36,8 +34,6 @@ _DOUBLE = (INTEGER_FUNCTIONS - WHOLE_ONLY) | _CONVERTING | {
 
 _WHOLE = INTEGER_FUNCTIONS | _CONVERTING
 
-_BITS = ("float16", "bfloat16")
-
 
 class CpuScheduler(Scheduler):
     """A scheduler on CPUs, for the element types that there is code for."""
@@ -51,7 +47,7 @@ class CpuScheduler(Scheduler):
             )
         template = template_of(workload.operator)
         operands = (*template.operands(workload), template.output(workload))
-        if all(operand.dtype == "float32" for operand in operands):
+        if all(widened(operand.dtype) == "float32" for operand in operands):
             return None
         compute = compute_of(workload)
         for stage in compute.stages:
@@ -66,13 +62,8 @@ class CpuScheduler(Scheduler):
 def _uncomputed(compute: ComputeDefinition, stage: Stage) -> Iterator[str]:
     """What a stage asks for that there is no code for."""
     called = functions(stage.value)
-    dtypes = {compute.dtype(found.buffer) for found in loads(stage.value)}
-    moves = not called and stage.reducer is None
-    if moves and stage.dtype in _BITS and any(_numbers(stage.value)):
-        yield f"numbers of dtype={stage.dtype}"
-    dtypes.add(stage.dtype)
-    if not moves:
-        yield from (f"arithmetic in dtype={dtype}" for dtype in _BITS if dtype in dtypes)
+    read = {compute.dtype(found.buffer) for found in loads(stage.value)}
+    dtypes = {widened(dtype) for dtype in (*read, stage.dtype)}
     if len(dtypes) > 1 and not called & _CONVERTING:
         yield f"dtype={' beside dtype='.join(sorted(dtypes))}"
     converted = called & CONVERSIONS.keys()  # what is computed with may be of another type
@@ -80,15 +71,3 @@ def _uncomputed(compute: ComputeDefinition, stage: Stage) -> Iterator[str]:
         known = _DOUBLE if is_floating(dtype) else _WHOLE
         if len(dtypes) == 1 and not converted and called - known:
             yield f"'{min(called - known)}' in dtype={dtype}"
-
-
-def _numbers(value: Scalar) -> Iterator[float]:
-    """Numbers that a value may be, but zero, whose bits are zero in every type."""
-    match value:
-        case Const(number) if number:
-            yield number
-        case Select(then=then, otherwise=otherwise):
-            yield from _numbers(then)
-            yield from _numbers(otherwise)
-        case _:
-            pass

@@ -15,11 +15,11 @@ from tilesmith.search_space.schedules.cpu.row_reduction import (
     reduce_row,
     row_space,
 )
+from tilesmith.search_space.schedules.cpu.stages import compute_of
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import compute_of
 from tilesmith.search_space.workload import Workload
 
 

@@ -16,6 +16,7 @@ from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.cpu import matmul_tiles
 from tilesmith.search_space.schedules.cpu.dot_products import group_of, grouped
 from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
+from tilesmith.search_space.schedules.cpu.stages import has_result, summed_of
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -29,7 +30,7 @@ from tilesmith.search_space.spaces.knobs import (
 )
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import compute_of, template_of
+from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 
@@ -73,7 +74,7 @@ class BlockedMatmul(CpuScheduler):
         if structure.text("algorithm") == matmul_tiles.ALGORITHM:
             return matmul_tiles.schedule(workload, target, structure)
         lanes = vector_width(target)
-        schedule = Schedule(compute_of(workload))
+        schedule = Schedule(summed_of(workload))
         batch = ("b",) if len(schedule.compute.output.axes) > 2 else ()
         products = _products(workload, target) if structure.text("algorithm") == "dot" else 1
         if structure.text("pack_b") == "panels":
@@ -101,7 +102,7 @@ class BlockedMatmul(CpuScheduler):
         if group:
             schedule = schedule.tensorize("c", "kp", "dot_product")
         schedule = schedule.cache_write("c", "register", middle[-1])
-        if workload.epilogue:
+        if has_result(schedule.compute):
             schedule = schedule.reverse_compute_at("out", "c", middle[-1])
         parallel = [loop for loop in (*batch, *outer) if loop != "ko"]
         if outer[0] != "ko":
