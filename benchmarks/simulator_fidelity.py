@@ -59,6 +59,8 @@ class Case:
     picks: bool = False
 
 
+INT8, BF16 = "dtype=uint8 weights=int8", "dtype=bfloat16"
+
 CASES = {
     "matmul 512x512x512": Case("matmul m=512 n=512 k=512 const=b", 0.92, picks=True),
     "matmul 128x768x768": Case("matmul m=128 n=768 k=768 const=b", 0.92, picks=True),
@@ -85,6 +87,18 @@ CASES = {
     ),
     "new conv 1x1 128->512 28x28": Case(
         "conv2d c=128 h=28 w=28 oc=512 kh=1 kw=1 const=weight", 0.90
+    ),
+    "int8 matmul 512x512x512": Case(f"matmul m=512 n=512 k=512 const=b {INT8}", 0.90),
+    "int8 matmul 128x768x768": Case(f"matmul m=128 n=768 k=768 const=b {INT8}", 0.90),
+    "int8 matmul 128x768x3072": Case(f"matmul m=128 n=768 k=3072 const=b {INT8}", 0.90),
+    "bf16 matmul 512x512x512": Case(f"matmul m=512 n=512 k=512 const=b {BF16}", 0.90),
+    "bf16 matmul 128x768x768": Case(f"matmul m=128 n=768 k=768 const=b {BF16}", 0.90),
+    "bf16 matmul 128x768x3072": Case(f"matmul m=128 n=768 k=3072 const=b {BF16}", 0.90),
+    "int8 conv 3x3 64->64 56x56": Case(
+        f"conv2d c=64 h=56 w=56 oc=64 kh=3 kw=3 pad=1 const=weight {INT8}", 0.90
+    ),
+    "int8 conv 1x1 256->64 56x56": Case(
+        f"conv2d c=256 h=56 w=56 oc=64 kh=1 kw=1 const=weight {INT8}", 0.90
     ),
     "winograd 64->64 56x56": Case(
         "conv2d c=64 h=56 w=56 oc=64 kh=3 kw=3 pad=1 const=weight", 0.85, "winograd"
@@ -160,8 +174,9 @@ class Bench:
         arrays = {}
         for buffer in kernel.inputs:
             shape = concrete_shape(buffer)
-            values = rng.standard_normal(shape, np.float32).astype(to_numpy(buffer.dtype))
-            arrays[buffer.name] = self._arena.copy(values)
+            values, kind = rng.standard_normal(shape, np.float32), to_numpy(buffer.dtype)
+            values = rng.integers(0, 100, shape) if kind.kind in "iu" else values
+            arrays[buffer.name] = self._arena.copy(values.astype(kind))
         constants = {n: arrays[n] for n in workload.constants if n in arrays}
         packed = kernel.prepare(constants)
         arrays.update({name: self._arena.copy(array) for name, array in packed.items()})

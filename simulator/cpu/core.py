@@ -205,7 +205,7 @@ class _BlockModel:
         in_registers = block.tile_depth >= 0 and block.accumulates
         wanted = memory.held + (tile if in_registers else 0.0)
         spills = np.zeros_like(points)
-        if in_registers:
+        if in_registers and block.arithmetic.unit != "tiles":  # which are counted, and fit
             spills = np.minimum(tile, np.maximum(0.0, wanted - machine.registers))
         arithmetic = points * block.arithmetic.operations
         if block.accumulates:

@@ -34,12 +34,14 @@ class Arithmetic:
         horizontal: whether lanes are reduced into one element at the end.
         latency: operations in a row from the old value of a reduction to the new one.
         copies: whether it only moves data (no arithmetic at all).
+        unit: of the processor that does it, "" for its vectors of float32.
     """
 
     operations: float
     horizontal: bool
     latency: int
     copies: bool
+    unit: str = ""
 
 
 def arithmetic(block: Block, lane: str | None) -> Arithmetic:

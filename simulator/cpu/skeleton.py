@@ -5,13 +5,14 @@ configurations at once. Two structures with equal `signature`s (a permutation of
 differ in numbers only, so the heavy part of the model handles them in one batch.
 
 Invariants: `loops` are in program order, outer before inner; an unrolled loop around a serial one
-counts as serial; register buffers have no addresses.
+counts as serial; register buffers have no addresses; instructions that multiply and add neighbours
+are the loops of `instructions.costed`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -29,9 +30,9 @@ from tilesmith.search_space.ir.program import (
     Program,
     Sequence,
     Statement,
-    walk,
 )
 from tilesmith.search_space.ir.scalar import Condition, Load
+from tilesmith.simulator.cpu.instructions import Costed, costed
 from tilesmith.simulator.cpu.operations import Arithmetic, arithmetic, selects
 
 
@@ -162,7 +163,7 @@ class Skeleton:
             )
             for b in self.blocks
         ]
-        scopes = [(b.scope == "register", b.scope == "local") for b in self.buffers]
+        scopes = [(_in_registers(b), b.scope == "local") for b in self.buffers]
         return repr((blocks, self.root, scopes, self.constant, len(self.loops)))
 
 
@@ -175,6 +176,7 @@ class _Context:
     vector: int | None = None
     guards: tuple[Guard, ...] = ()
     tiles: tuple[tuple[str, int], ...] = ()
+    instruction: Costed | None = None
 
 
 @dataclass
@@ -201,24 +203,20 @@ class _Walk:
                 return found
             case Allocate(buffer, body):
                 self.known[buffer.name] = buffer
-                if buffer.scope == "register":
+                if _in_registers(buffer):
                     tile = (buffer.name, len(where.serial))
-                    where = _Context(
-                        where.serial, where.unrolled, where.vector, where.guards,
-                        (*where.tiles, tile),
-                    )  # fmt: skip
+                    where = replace(where, tiles=(*where.tiles, tile))
                 return self.visit(body, where)
-            case Intrinsic(_, body):
-                return self.visit(body, where)
+            case Intrinsic():
+                found_as = costed(statement)
+                return self.visit(found_as.body, replace(where, instruction=found_as))
             case Block():
                 self.blocks.append(self._block(statement, where))
                 return [len(self.blocks) - 1]
 
     def _loop(self, loop: Loop, where: _Context) -> list[Node | int]:
-        inside = any(
-            isinstance(s, Loop) and s.kind in ("serial", "parallel") for s in walk(loop.body)
-        )
-        kind = "serial" if loop.kind in ("serial", "parallel") or inside else loop.kind
+        serially = ("serial", "parallel")
+        kind = "serial" if loop.kind in serially or _runs(loop.body, serially) else loop.kind
         parents = tuple(sorted(self.scope[v] for v in loop.extent.variables() if v in self.scope))
         self.loops.append(
             LoopSite(loop.variable, kind, loop.extent, parents, loop.kind == "parallel")
@@ -236,7 +234,8 @@ class _Walk:
             unrolled = (*unrolled, number)
         else:
             vector = number
-        inner = self.visit(loop.body, _Context(serial, unrolled, vector, where.guards, where.tiles))
+        inside = replace(where, serial=serial, unrolled=unrolled, vector=vector)
+        inner = self.visit(loop.body, inside)
         if outside is None:
             del self.scope[loop.variable]
         else:
@@ -250,7 +249,10 @@ class _Walk:
         path = (*where.serial, *where.unrolled)
         path = path if where.vector is None else (*path, where.vector)
         found = list(dict.fromkeys(block.accesses()))
-        accesses = [self._access(access, write, path) for access, write in found]
+        wide = where.instruction.neighbours if where.instruction is not None else {}
+        accesses = [
+            self._access(access, write, path, wide.get(access.buffer, 1)) for access, write in found
+        ]
         depth = dict(where.tiles).get(block.buffer, -1)
         if block.reducer is not None and depth < 0:
             accesses.append(self._access(block.write, False, path))
@@ -259,13 +261,25 @@ class _Walk:
             where.unrolled,
             where.vector,
             tuple(accesses),
-            arithmetic(block, self._lane(where)),
+            self._arithmetic(block, where),
             guards,
             depth,
             block.reducer is not None,
             selects(block.value, self._running(where)),
             block.stage,
-            tuple(self._number(name) for name, _ in where.tiles),
+            tuple(
+                self._number(name)
+                for name, _ in where.tiles
+                if self.known[name].scope == "register"
+            ),
+        )
+
+    def _arithmetic(self, block: Block, where: _Context) -> Arithmetic:
+        found, instruction = arithmetic(block, self._lane(where)), where.instruction
+        if instruction is None or instruction.operations is None:
+            return found
+        return replace(
+            found, operations=instruction.operations, copies=False, unit=instruction.unit
         )
 
     def _running(self, where: _Context) -> frozenset[str]:
@@ -275,9 +289,11 @@ class _Walk:
     def _lane(self, where: _Context) -> str | None:
         return None if where.vector is None else self.loops[where.vector].variable
 
-    def _access(self, access: Load, write: bool, path: tuple[int, ...]) -> Access:
+    def _access(
+        self, access: Load, write: bool, path: tuple[int, ...], neighbours: int = 1
+    ) -> Access:
         buffer = self._buffer(access.buffer)
-        register = buffer.scope == "register"
+        register = _in_registers(buffer)
         address, size = ZERO, size_of(buffer.dtype)
         stride = const(size)
         for index, extent in zip(reversed(access.indices), reversed(buffer.shape), strict=True):
@@ -292,7 +308,7 @@ class _Walk:
             address,
             tuple(self._step(address, n) for n in names),
             tuple(n in variables for n in names),
-            size,
+            size * neighbours,
         )
 
     def _step(self, address: Expr, name: str) -> Expr | None:
@@ -314,7 +330,28 @@ class _Walk:
 
 
 def _guarded(where: _Context, guard: Guard) -> _Context:
-    return _Context(where.serial, where.unrolled, where.vector, (*where.guards, guard), where.tiles)
+    return replace(where, guards=(*where.guards, guard))
+
+
+def _in_registers(buffer: Buffer) -> bool:
+    return buffer.scope in ("register", "amx")
+
+
+def _runs(statement: Statement, kinds: tuple[str, ...]) -> bool:
+    """Whether a loop of one of these kinds is inside."""
+    match statement:
+        case Loop(kind=kind, body=body):
+            return kind in kinds or _runs(body, kinds)
+        case Intrinsic():
+            return _runs(costed(statement).body, kinds)
+        case Sequence(statements):
+            return any(_runs(inner, kinds) for inner in statements)
+        case If(then=then, otherwise=otherwise):
+            return _runs(then, kinds) or (otherwise is not None and _runs(otherwise, kinds))
+        case Allocate(body=body):
+            return _runs(body, kinds)
+        case Block():
+            return False
 
 
 def skeleton_of(program: Program, constants: frozenset[str] = frozenset()) -> Skeleton:

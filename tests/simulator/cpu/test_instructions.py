@@ -1,0 +1,57 @@
+"""Instructions that multiply and add neighbours cost what they do, not what their loops say."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.codegen.test_dot_products import target_of
+from tilesmith.codegen.structures import default_of, lowered
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.cpu import CpuSimulator
+from tilesmith.simulator.cpu.skeleton import BlockSite, skeleton_of
+
+VNNI = target_of("avx512", "+avx512vnni")
+AMX = target_of("avx512", "+avx512vnni,+amx-tile,+amx-int8")
+INT8 = "matmul m=128 n=256 k=512 dtype=uint8 weights=int8 const=b"
+
+
+def seconds(text: str, target: Target, **changed: int) -> float:
+    workload = Workload.parse(text)
+    config = Config.of({**dict(default_of(workload, target).items()), **changed})
+    judged = CpuSimulator(weights="warm").judge(workload, target, [config])
+    return float(judged.latency[0])
+
+
+def update(text: str, target: Target) -> BlockSite:
+    """The block that sums products."""
+    workload = Workload.parse(text)
+    program = lowered(workload, target, default_of(workload, target))
+    return next(block for block in skeleton_of(program).blocks if block.accumulates)
+
+
+@pytest.mark.parametrize("k", [512, 509])
+def test_a_dot_product_is_one_operation_on_groups(k: int) -> None:
+    found = update(INT8.replace("k=512", f"k={k}"), VNNI)
+    assert found.arithmetic.operations == 1
+    assert found.arithmetic.unit == "dot"
+    memory = [access for access in found.accesses if not access.register]
+    assert [access.size for access in memory] == [4, 4]
+
+
+def test_a_product_of_tiles_reads_a_row_of_each_at_a_time() -> None:
+    found = update(INT8, AMX)
+    assert found.arithmetic.unit == "tiles"
+    assert sorted(access.size for access in found.accesses if not access.register) == [4, 64]
+    assert found.tile_depth >= 0
+
+
+def test_bytes_take_about_a_quarter_of_the_time() -> None:
+    assert 3 < seconds("matmul m=128 n=256 k=512 const=b", VNNI) / seconds(INT8, VNNI) < 4.5
+
+
+def test_matrix_registers_are_faster_and_two_panels_wide() -> None:
+    assert seconds(INT8, AMX) < 0.5 * seconds(INT8, VNNI)
+    one, two = (seconds(INT8, AMX, m_tiles=1, n_tiles=n) for n in (1, 2))
+    assert two < one
