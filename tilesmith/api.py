@@ -160,6 +160,7 @@ def quantize(
             weights: "int4" or "int8": the weights of products alone, in blocks, as MatMulNBits; it
                 needs no data.
             block: weights of a block, 32.
+            equalise: balance channels between layers first, for models with depthwise convolutions.
 
     Raises:
         InputError: no data, or data that does not fit or is not finite; an unknown node, operator

@@ -17,6 +17,7 @@ from onnx.numpy_helper import to_array
 from tilesmith.compiler.quantisation.block_weights import BITS, Blocks
 from tilesmith.compiler.quantisation.calibration import refuse_infinite
 from tilesmith.compiler.quantisation.emulation import Arrays, Compiled, Emulation, Floats
+from tilesmith.compiler.quantisation.equalisation import equalised
 from tilesmith.compiler.quantisation.errors import Accuracy, accuracy
 from tilesmith.compiler.quantisation.float_model import FloatModel
 from tilesmith.compiler.quantisation.parameters import weight_error
@@ -45,6 +46,7 @@ class QuantiseOptions:
         threads: that the float32 model runs with.
         weights: "int4" or "int8": weights of products alone, in blocks; "": layers in bytes.
         block: rows of a block.
+        equalise: balance channels between layers first (`equalisation`).
     """
 
     method: str = "minmax"
@@ -57,6 +59,7 @@ class QuantiseOptions:
     threads: int = 1
     weights: str = ""
     block: int = 32
+    equalise: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,9 @@ def quantised(
     """
     refuse_infinite(samples)
     method = Method.parse(options.method)
+    if options.equalise and samples:
+        watch(f"balancing channels on {len(samples)} samples")
+        model = equalised(model, samples, target, options.threads)
     layers = _chosen_layers(model, options)
     if options.weights:
         way: Way = WithBlocks(model, layers, _blocks(options, method))
@@ -149,7 +155,7 @@ class _Work:
         chosen = self._way.chosen(layers)
         proto = self._way.written(chosen)
         constants = self._way.model.constants.values()
-        every = layers_of(self._way.model)
+        every = _layers(self._way.model, self._options)
         return Quantised(
             model=proto,
             layers=layers,
@@ -221,7 +227,7 @@ def _chosen_layers(model: FloatModel, options: QuantiseOptions) -> tuple[Layer, 
     for name in options.keep:
         if name not in model.by_name:
             raise InputError(f"{unknown_node(name, model)}; leave it out of --keep")
-    found = layers_of(model)
+    found = _layers(model, options)
     if not found:
         raise ModelError(
             f"nothing in '{model.name}' can be quantised: it has no Conv, MatMul or Gemm with "
@@ -230,9 +236,7 @@ def _chosen_layers(model: FloatModel, options: QuantiseOptions) -> tuple[Layer, 
     chosen = tuple(
         layer
         for layer in found
-        if layer.operator in options.operators
-        and layer.node not in options.keep
-        and not (options.weights and layer.operator == "Conv")
+        if layer.operator in options.operators and layer.node not in options.keep
     )
     if not chosen:
         raise InputError(
@@ -240,6 +244,12 @@ def _chosen_layers(model: FloatModel, options: QuantiseOptions) -> tuple[Layer, 
             f"{len(found)} layers, the first is {found[0].operator} '{found[0].node}'"
         )
     return chosen
+
+
+def _layers(model: FloatModel, options: QuantiseOptions) -> tuple[Layer, ...]:
+    """The model's layers; weights in blocks are those of products alone."""
+    found = layers_of(model)
+    return tuple(layer for layer in found if not (options.weights and layer.operator == "Conv"))
 
 
 def unknown_node(name: str, model: FloatModel) -> str:

@@ -14,6 +14,8 @@ import tilesmith as ts
 from tests.compiler.model_builder import expected, model_of, random
 from tilesmith.compiler.onnx.file import read_model
 from tilesmith.compiler.quantisation.emulation import Emulation
+from tilesmith.compiler.quantisation.equalisation import equalised
+from tilesmith.compiler.quantisation.equalisation import pairs_of as balanced
 from tilesmith.compiler.quantisation.float_model import float_model, with_constants
 from tilesmith.compiler.quantisation.plan import Plan, layers_of
 from tilesmith.jobs.targets import resolve_target
@@ -229,3 +231,33 @@ def test_inputs_of_zeros_and_channels_of_zeros() -> None:
     outputs = expected(found.model, IMAGES[0])["y"]
     assert np.isfinite(outputs).all()
     np.testing.assert_allclose(outputs, expected(model, IMAGES[0])["y"], atol=0.1)
+
+
+def test_equalisation_changes_no_value_and_saves_channels_that_one_scale_does_not_suit() -> None:
+    text = """m (float[1, 8, 6, 6] x) => (float[1, 10] y)
+    {
+        a = Conv(x, wa, ba) b = Relu(a) c = Conv <group = 16, pads = [1, 1, 1, 1]> (b, wc)
+        d = Relu(c) p = MaxPool <kernel_shape = [2, 2]> (d) e = Conv(p, we, be)
+        k = GlobalAveragePool(e) l = Flatten(k) g = Gemm(l, wg, bg) h = Relu(g) y = Gemm(h, wy)
+    }"""
+    spread = np.logspace(-2, 2, 16, dtype=np.float32)
+    model = model_of(
+        text, wa=random(16, 8, 1, 1) * spread[:, None, None, None], ba=random(16) * spread,
+        wc=random(16, 1, 3, 3) / spread[:, None, None, None], we=random(12, 16, 1, 1),
+        be=random(12), wg=random(12, 20), bg=random(20), wy=random(20, 10),
+    )  # fmt: skip
+    data = samples(4, 1, 8, 6, 6)
+    plain = float_model(read_model(model))
+    assert [(p.first.weights, p.second.weights, p.depthwise) for p in balanced(plain)] == [
+        ("wa", "wc", True), ("wc", "we", False), ("wg", "wy", False)
+    ]  # fmt: skip
+    changed = equalised(plain, data, resolve_target("cpu"))
+    same = onnx.ModelProto()
+    same.CopyFrom(plain.proto)
+    with_constants(same, changed.constants)
+    for sample in data:
+        wanted = expected(model, sample)["y"]
+        np.testing.assert_allclose(expected(same, sample)["y"], wanted, rtol=1e-4)
+    before, after = (ts.quantize(model, data, equalise=e).report for e in (False, True))
+    assert after.accuracy.error < 0.03
+    assert before.accuracy.error > 4 * after.accuracy.error

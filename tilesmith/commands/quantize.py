@@ -64,6 +64,11 @@ _SHOWN = 20
     type=Quantity(),
     help="The error allowed, such as 0.02: the most sensitive layers stay in fp32 for it.",
 )
+@click.option(
+    "--equalise",
+    is_flag=True,
+    help="Balance channels between layers first: for models with depthwise convolutions.",
+)
 @click.option("--sensitivities", is_flag=True, help="Print what each layer's quantisation costs.")
 @click.option(
     "--samples",
@@ -117,6 +122,10 @@ def quantize(
         click.echo(_summary(found, output, weights or "int8"))
 
 
+def _size(count: int) -> str:
+    return f"{count / 1e6:.4g} MB" if count >= 1e6 else f"{count / 1e3:.4g} kB"
+
+
 def _summary(found: QuantisedModel, output: Path, weights: str) -> str:
     report, accuracy = found.report, found.report.accuracy
     lines = []
@@ -140,7 +149,7 @@ def _summary(found: QuantisedModel, output: Path, weights: str) -> str:
     count = len(report.layers) + len(report.kept)
     lines.append(
         f"{output}: {len(report.layers)} of {count} layers in {weights}, weights "
-        f"{report.float_bytes / 1e6:.4g} -> {report.quantised_bytes / 1e6:.4g} MB, "
+        f"{_size(report.float_bytes)} -> {_size(report.quantised_bytes)}, "
         f"{report.weight_error:.3g} off"
     )
     if report.kept:

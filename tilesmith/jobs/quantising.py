@@ -42,6 +42,7 @@ class AskedOfQuantising(TypedDict, total=False):
     threads: int
     weights: str
     block: int
+    equalise: bool
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class QuantiseRequest:
         seed: of random samples, and of which samples accuracy is measured on.
         shapes: of inputs by name, or sizes of symbolic dimensions by theirs.
         method, symmetric, operators, keep, budget, sensitivities, samples, threads, weights,
-            block: as `quantisation.quantise.QuantiseOptions`.
+            block, equalise: as `quantisation.quantise.QuantiseOptions`.
     """
 
     model: Model
@@ -73,6 +74,7 @@ class QuantiseRequest:
     threads: int = 1
     weights: str = ""
     block: int = 32
+    equalise: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,8 @@ def quantised_model(
     model = float_model(file_of(asked.model))
     inputs = expected_inputs(model.inputs, asked.shapes or {})
     samples = [] if asked.data is None else samples_of(inputs, asked.data)
-    samples = samples or random_samples(inputs, asked.random, asked.seed)
+    if asked.random:
+        samples = random_samples(inputs, asked.random, asked.seed)
     chosen = np.random.default_rng(asked.seed).permutation(len(samples))[: asked.samples]
     options = QuantiseOptions(
         method=asked.method,
@@ -149,6 +152,7 @@ def quantised_model(
         threads=asked.threads,
         weights=asked.weights,
         block=asked.block,
+        equalise=asked.equalise,
     )
     report = quantised(model, samples, resolve_target(HOST), options, watch)
     return QuantisedModel(report.model, report)
