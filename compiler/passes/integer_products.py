@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from tilesmith.compiler.graph import Graph, Node, attributes_of, view
-from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.graph_pass import Observer, Pass
 from tilesmith.compiler.integer_products import (
     Doubles,
     Epilogue,
@@ -74,6 +74,16 @@ def unfolded(graph: Graph) -> dict[str, str]:
             reason = product if isinstance(product, str) else "the target has no kernel for it"
             found[node.describe()] = reason
     return found
+
+
+def noting_unfolded(found: dict[str, str]) -> Observer:
+    """An observer of passes that adds to `found` what `unfolded` says."""
+
+    def observe(step: Pass, before: Graph, after: Graph) -> None:
+        if isinstance(step, FoldIntegerProducts):
+            found.update(unfolded(after))
+
+    return observe
 
 
 @dataclass(frozen=True)

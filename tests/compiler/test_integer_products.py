@@ -19,7 +19,7 @@ from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import observed
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
-from tilesmith.compiler.passes.integer_products import FoldIntegerProducts, unfolded
+from tilesmith.compiler.passes.integer_products import noting_unfolded
 from tilesmith.compiler.verifier import Verifier
 
 IMAGE = Layer("Conv", (1, 4, 7, 6), (6, 4, 3, 3))
@@ -32,11 +32,7 @@ def lowered(model: onnx.ModelProto) -> tuple[Graph, dict[str, str]]:
     """A model as kernels, every pass verified, and what did not fold."""
     reasons: dict[str, str] = {}
 
-    def observe(step: Any, before: Graph, after: Graph) -> None:
-        if isinstance(step, FoldIntegerProducts):
-            reasons.update(unfolded(after))
-
-    with observed(Verifier(), observe):
+    with observed(Verifier(), noting_unfolded(reasons)):
         return scheduled(import_model(model), host_target()), reasons
 
 

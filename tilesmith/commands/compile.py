@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,6 +117,11 @@ def _summary(report: CompileReport) -> str:
             f"  {ends}: {variant.tuned} tuned, {variant.nearest + variant.default} by nearest "
             f"shape or default, {variant.host} on the host"
         )
+    reasons = Counter((name.split()[0], reason) for name, reason in report.unfolded.items())
+    lines += [
+        f"  in float32 though quantised: {count} {operator}, {reason}"
+        for (operator, reason), count in reasons.items()
+    ]
     if report.simulated is None:
         hosts = zip(report.host_operators, report.host_runtimes, strict=True)
         return "\n".join([*lines, *(f"  on the host: {name}, in {by}" for name, by in hosts)])

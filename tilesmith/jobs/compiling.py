@@ -219,10 +219,14 @@ def compile_to(asked: Resolved, artifact: Path, require_tuned: bool = False) -> 
     """Compile a model file and write the artifact; says what became of each operator."""
     from tilesmith.compiler.backend import backend_of, measures_models
     from tilesmith.compiler.executable import Executable
+    from tilesmith.compiler.graph_pass import observed
+    from tilesmith.compiler.passes.integer_products import noting_unfolded
 
     check_output(artifact, str(asked.model), *filter(None, [asked.database]))
     start = time.perf_counter()
-    executable = build_executable(asked, require_tuned)
+    unfolded: dict[str, str] = {}
+    with observed(noting_unfolded(unfolded)):
+        executable = build_executable(asked, require_tuned)
     executable.save(artifact)
     sizes, variants = _ranges_of(executable)
     report = executable.report
@@ -244,6 +248,7 @@ def compile_to(asked: Resolved, artifact: Path, require_tuned: bool = False) -> 
         host_runtimes=tuple(node.runtime for node in executable.host_nodes),
         sizes=sizes,
         variants=variants,
+        unfolded=unfolded,
     )
 
 

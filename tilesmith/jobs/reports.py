@@ -5,7 +5,7 @@ Times are microseconds where a name ends in `_us`, milliseconds in `_ms`, second
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -202,6 +202,7 @@ class CompileReport:
         peak_bytes: memory planned for intermediate tensors.
         precision: of the kernels, "fp32" or "bf16".
         simulated: on an accelerator, what the compiled model costs.
+        unfolded: why products of quantised tensors are not of whole numbers, by operator.
     """
 
     tuned: int
@@ -218,6 +219,7 @@ class CompileReport:
     host_runtimes: tuple[str, ...] = ()
     sizes: tuple[Size, ...] = ()
     variants: tuple[VariantReport, ...] = ()
+    unfolded: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -236,6 +238,7 @@ class CompileReport:
             "precision": self.precision,
             "sizes": {size.name: [size.low, size.high] for size in self.sizes},
             "variants": [variant.to_json() for variant in self.variants],
+            "unfolded": dict(self.unfolded),
             **self._device_json(),
         }
 
