@@ -30,6 +30,7 @@ from tilesmith.search_space.ir.verifier import verify
 from tilesmith.search_space.scheduler import find_scheduler
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 
@@ -97,6 +98,54 @@ def test_sums_are_exact(
         verify(lowered(workload, target, config), target)
         found = compile_config(workload, target, config)(arrays)
         np.testing.assert_array_equal(found, expected, err_msg=f"{workload} | {config}")
+
+
+BFLOAT16 = {
+    "vdpbf16ps zmm": target_of("avx512", "+avx512bf16"),
+    "vdpbf16ps ymm": target_of("avx10_256", "+avx512bf16"),
+    " ": target_of("avx2"),
+}
+
+
+@settings(deadline=None, max_examples=8)
+@given(
+    st.tuples(st.integers(1, 9), st.integers(1, 50), st.integers(1, 20)),
+    st.sampled_from(["", " const=b", " tb=1", " batch=2", " const=b epilogue=relu"]),
+    st.sampled_from(sorted(BFLOAT16)),
+    st.integers(0, 9999),
+)
+def test_bfloat16_is_summed_in_float32(
+    mnk: tuple[int, int, int], rest: str, name: str, seed: int
+) -> None:
+    target, rng = BFLOAT16[name], np.random.default_rng(seed)
+    try:
+        backends["cpu"].check(target)
+    except TargetError:
+        return
+    m, n, k = mnk
+    workload = Workload.parse(f"matmul m={m} n={n} k={k} dtype=bfloat16{rest}")
+    # Small whole numbers: sums are exact in float32, so that only the result is rounded.
+    arrays = {
+        operand.name: rng.integers(-9, 10, operand.shape).astype(to_numpy("bfloat16"))
+        for operand in template_of("matmul").inputs(workload)
+    }
+    expected = product_of(workload, {x: array.astype(np.int64) for x, array in arrays.items()})
+    expected = np.maximum(expected, 0) if workload.epilogue else expected
+    for config in (default_of(workload, target), *space_of(workload, target).sample(rng, 1)):
+        verify(lowered(workload, target, config), target)
+        found = compile_config(workload, target, config)(arrays)
+        rounded = expected.astype(np.float32).astype(to_numpy("bfloat16"))
+        assert np.array_equal(found, rounded), f"{workload} | {config}"
+
+
+@pytest.mark.parametrize("name", sorted(BFLOAT16))
+def test_the_instruction_of_bfloat16_is_used(name: str) -> None:
+    target, (instruction, register) = BFLOAT16[name], name.split(" ")
+    workload = Workload.parse("matmul m=8 n=64 k=15 dtype=bfloat16 const=b")
+    program = lowered(workload, target, default_of(workload, target))
+    assembly = toolchain.emit_assembly(emit_module(program, target).text, target)
+    if instruction:
+        assert len(re.findall(rf"\b{instruction}\s.*%{register}", assembly)) >= 16
 
 
 @pytest.mark.parametrize("k", [16, 13])

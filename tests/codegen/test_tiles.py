@@ -136,6 +136,23 @@ def test_sums_are_exact(text: str) -> None:
         np.testing.assert_array_equal(run(program, arrays), expected, err_msg=str(config))
 
 
+def test_products_of_bfloat16_are_summed_in_float32() -> None:
+    if host_target().text("isa.name") != "avx512":
+        pytest.skip("the code around the tiles is for AVX-512")
+    workload = Workload.parse("matmul m=18 n=33 k=70 dtype=bfloat16 const=b epilogue=bias")
+    rng, kind = np.random.default_rng(0), np.dtype(ml_dtypes.bfloat16)
+    arrays = {
+        name: rng.integers(-8, 8, shape).astype(kind)  # their sums are exact
+        for name, shape in (("a", (18, 70)), ("b", (70, 33)), ("bias0", (33,)))
+    }
+    wide = {name: array.astype(np.float64) for name, array in arrays.items()}
+    expected = (wide["a"] @ wide["b"] + wide["bias0"]).astype(kind)
+    program = lowered(workload, AMX, default_of(workload, AMX))
+    assert "tdpbf16ps" in toolchain.emit_assembly(emit_module(program, AMX).text, AMX)
+    found = run(program, arrays)
+    np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))
+
+
 def test_the_program_means_the_same() -> None:
     workload = Workload.parse("matmul m=17 n=18 k=5 dtype=uint8 weights=int8 epilogue=correction")
     rng = np.random.default_rng(0)
