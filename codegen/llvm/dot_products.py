@@ -28,12 +28,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilesmith.codegen.llvm.builder import Builder
+from tilesmith.codegen.llvm.dot_calls import call_product, vector_of
 from tilesmith.codegen.llvm.ir import (
     INDEX,
     INT32,
     VOID,
     IntType,
-    Type,
     Value,
     integer,
     literal,
@@ -45,7 +45,10 @@ from tilesmith.codegen.llvm.types import element_type
 from tilesmith.codegen.llvm.unpacking import numbers, source, unpacked
 from tilesmith.codegen.llvm.values import ValueEmitter
 from tilesmith.search_space.dtypes import is_floating, size_of
-from tilesmith.search_space.instruction_set import DotProduct, dot_product
+from tilesmith.search_space.instruction_set import (
+    DotProduct,
+    dot_product,
+)
 from tilesmith.search_space.ir.program import Block, Intrinsic, Loop
 from tilesmith.search_space.ir.scalar import CONVERSIONS, Call, Load, Scalar
 from tilesmith.search_space.target import Target
@@ -172,9 +175,7 @@ class DotProductEmitter:
         if found.inputs[0] != found.inputs[1] and self._dtype(group.buffer) != found.inputs[0]:
             ordered.reverse()
         given = [old, *ordered] if found.accumulates else ordered
-        kinds = [value.type for value in given]
-        function = self.builder.module.declare(found.intrinsic, old.type, kinds)
-        result = self.builder.call(function, given)
+        result = call_product(self.builder, self.target, found, given)
         if not found.accumulates:
             result = self.builder.add(old, result)
         values.registers.store(form.block.buffer, number, True, runtime, result)
@@ -186,13 +187,13 @@ class DotProductEmitter:
         dtype, count = self._dtype(access.buffer), self.width * found.products
         wanted = found.inputs[0] if dtype not in found.inputs else dtype
         if wanted == dtype:
-            return self.builder.convert("bitcast", groups, _vector(dtype, count))
+            return self.builder.convert("bitcast", groups, vector_of(dtype, count))
         key = ("widened", groups, wanted)
         known = self.values.index.remembered(key)
         if known is None:
-            narrow = self.builder.convert("bitcast", groups, _vector(dtype, count))
+            narrow = self.builder.convert("bitcast", groups, vector_of(dtype, count))
             word = "zext" if dtype.startswith("u") else "sext"
-            known = self.builder.convert(word, narrow, _vector(wanted, count))
+            known = self.builder.convert(word, narrow, vector_of(wanted, count))
             self.values.index.remember(key, known)
         return known
 
@@ -370,13 +371,3 @@ def _widened(value: Scalar) -> Scalar:
     """What a factor is before it is widened."""
     widens = isinstance(value, Call) and value.function in CONVERSIONS
     return value.arguments[0] if isinstance(value, Call) and widens else value
-
-
-_FLOATS = {"bfloat16": "bfloat", "float16": "half"}
-
-
-def _vector(dtype: str, count: int) -> Type:
-    """A vector of elements of a dtype as LLVM's instructions take it."""
-    if dtype in _FLOATS:
-        return Type(f"<{count} x {_FLOATS[dtype]}>")
-    return vector(integer(8 * size_of(dtype)), count)

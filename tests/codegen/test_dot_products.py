@@ -160,6 +160,28 @@ def test_the_instruction_is_used(name: str, k: int) -> None:
     assert "pmaddubsw" not in assembly  # its sums of two products saturate
 
 
+CROSS = [
+    ("neon", "+dotprod,+i8mm", "dtype=uint8 weights=int8", r"\busdot\s+v\d+\.4s"),
+    ("neon", "+dotprod", "dtype=int8", r"\bsdot\s+v\d+\.4s"),
+    ("neon", "+bf16", "dtype=bfloat16", r"\bbfdot\s+v\d+\.4s"),
+    ("sve128", "+i8mm", "dtype=uint8 weights=int8", r"\busdot\s+[vz]\d+\."),
+    ("sve256", "+i8mm", "dtype=uint8 weights=int8", r"\busdot\s+z\d+\.s"),
+    ("sve256", "+bf16", "dtype=bfloat16", r"\bbfdot\s+z\d+\.s"),
+    ("avx512", "+avx512fp16", "dtype=float16", r"\bvcvtsh2ss\s|\bvcvtph2psx\s"),
+]
+
+
+@pytest.mark.parametrize(("isa", "features", "dtypes", "instruction"), CROSS)
+def test_code_for_other_processors_has_their_instructions(
+    isa: str, features: str, dtypes: str, instruction: str
+) -> None:
+    target = target_of(isa, features)
+    workload = Workload.parse(f"matmul m=8 n=64 k=32 const=b {dtypes}")
+    program = lowered(workload, target, default_of(workload, target))
+    assembly = toolchain.emit_assembly(emit_module(program, target).text, target)
+    assert len(re.findall(instruction, assembly)) >= 32
+
+
 @pytest.mark.parametrize("text", ["m=3 n=19 k=9 const=b", "m=2 n=5 k=6 tb=1", "m=3 n=17 k=5"])
 def test_the_program_means_the_same(text: str) -> None:
     target = TARGETS["vpdpbusd zmm"]
