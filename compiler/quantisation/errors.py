@@ -36,6 +36,16 @@ class Accuracy:
         """Signal to quantisation noise in dB."""
         return sqnr_db(self.error)
 
+    def to_json(self) -> dict[str, float | int | None]:
+        """By the keys that scripts rely on."""
+        return {
+            "error": self.error,
+            "sqnr_db": self.sqnr_db,
+            "max_abs_err": self.largest,
+            "top1_agreement": self.top1,
+            "rows": self.rows,
+        }
+
 
 def accuracy(
     run: Callable[[Arrays], Arrays], samples: Sequence[Arrays], expected: Sequence[Arrays]

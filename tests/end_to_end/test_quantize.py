@@ -153,3 +153,20 @@ def test_int8_is_of_quantised_models_or_takes_data(model: Path, tmp_path: Path) 
     assert np.array_equal(ts.load(artifact).run({"x": ROWS[0]})["y"], wanted)
     tuned = ("--database", tmp_path / "t.db", "--target", "cpu", "--trials", "1")
     succeed("tune", model, *tuned, "--precision", "int8", "--calibration", data)
+
+
+def test_bench_says_what_int8_costs_beside_fp32(model: Path, tmp_path: Path) -> None:
+    data = tmp_path / "rows.npy"
+    np.save(data, ROWS)
+    asked = ("bench", model, "--seconds", "0.1", "--precision", "int8")
+    found = succeed(*asked, "--calibration", data)["beside_fp32"]
+    assert 0 < found["error"] < 0.02
+    assert found["rows"] == 64
+    whole = ts.quantize(model, ROWS, samples=20).report.accuracy
+    assert whole is not None
+    assert found["error"] == pytest.approx(whole.error, rel=0.2)
+    quantised(model, "--data", data)
+    result = invoke("bench", tmp_path / "out.onnx", *asked[2:])
+    assert result.exit_code == 0
+    assert "beside fp32" not in result.stdout
+    assert "beside fp32" in invoke(*asked, "--calibration", data).stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,7 @@ from tilesmith.commands.options import (
     Quantity,
     database_option,
     json_option,
+    precision_option,
     request_of,
     runtime_threads_option,
     shape_option,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 @target_option(required=False)
 @database_option(required=False)
 @runtime_threads_option
+@precision_option
 @shape_option
 @json_option
 def bench(
@@ -58,9 +61,12 @@ def bench(
 ) -> None:
     """Time MODEL on seeded random inputs, threads pinned to cores.
 
-    With --against all take turns within one run, on the same cores, and outputs are compared.
+    With --against all take turns within one run, on the same cores, and outputs are compared. With
+    --precision outputs are compared with those in fp32, too: on the calibration data where it is
+    given, else on random inputs. Peers run the file as it is.
     """
     from tilesmith.compiler.backend import measures_models
+    from tilesmith.jobs.accuracy import beside_fp32
     from tilesmith.jobs.comparison import compare, source_of
     from tilesmith.jobs.compiling import at_one_size, executable_of, random_inputs
     from tilesmith.search_space.errors import InputError
@@ -74,6 +80,7 @@ def bench(
         )
     path = source_of(executable, model, source) if against else None
     result = compare(executable, random_inputs(executable), against, path, seconds)
+    result = replace(result, beside_fp32=beside_fp32(request, executable))
     if as_json:
         print_json(result.to_json())
         return
@@ -96,5 +103,11 @@ def _summary(result: Comparison) -> str:
         lines.append(
             f"largest difference: {result.max_abs_err:.3g} absolute, "
             f"{result.max_rel_err:.3g} relative"
+        )
+    if (found := result.beside_fp32) is not None:
+        top1 = "" if found.top1 is None else f", top-1 agrees on {found.top1:.1%} of {found.rows}"
+        lines.append(
+            f"beside fp32: error {found.error:.4g} (SQNR {found.sqnr_db:.1f} dB), largest "
+            f"difference {found.largest:.3g}{top1}"
         )
     return "\n".join(lines)

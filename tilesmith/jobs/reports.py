@@ -15,6 +15,7 @@ from tilesmith.search_space.workload import Workload
 
 if TYPE_CHECKING:
     from tilesmith.compiler.program import Report
+    from tilesmith.compiler.quantisation.errors import Accuracy
     from tilesmith.search_space.ir.sizes import Size
     from tilesmith.simulator import SimulationResult
 
@@ -273,6 +274,7 @@ class Comparison:
         versions: the peers' versions by name.
         max_abs_err: largest |ours - peer's| over outputs and peers; None without a peer.
         max_rel_err: largest max|ours - peer's| / max|peer's| of an output; None without a peer.
+        beside_fp32: how far outputs are from those in fp32; None where that is what they are in.
     """
 
     own: Timing
@@ -283,6 +285,7 @@ class Comparison:
     versions: dict[str, str] = field(default_factory=dict)
     max_abs_err: float | None = None
     max_rel_err: float | None = None
+    beside_fp32: Accuracy | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -311,6 +314,7 @@ class Comparison:
             "ratio": self.ratio,
             "max_abs_err": self.max_abs_err,
             "max_rel_err": self.max_rel_err,
+            "beside_fp32": None if self.beside_fp32 is None else self.beside_fp32.to_json(),
         }
 
 
