@@ -42,9 +42,13 @@ from tilesmith.tuner.whole_model import WholeModel
 _STATE_VERSION = 1
 _SCREENING_TIME = 0.08
 """Share of the time limit that screening on the simulator may take."""
+_SCREENING_S = 0.4
+"""Seconds for each task below which there is no screening at all: few would have their turn, and
+the hardware's search scores by the same judge."""
 _SCREENED_SEEDS = 16
-_CONFIRMING_S = 0.25
-"""Seconds kept back for each task's confirmation; compiling and 15 turns of up to six rivals."""
+_CONFIRMING_S = 0.4
+"""Seconds kept back for the confirmation of each task with rivals; compiling and 15 turns of up to
+six of them."""
 _CONFIRMING_SHARE = 0.15
 
 
@@ -130,7 +134,7 @@ class _Phase:
 
     search: Search
     limit: int | None
-    deadline: float | None
+    screening: bool
 
 
 class _Job:
@@ -163,7 +167,7 @@ class _Job:
             learning = _learning(runner, screening, judging, target, options.cost_model)
             search = Search(tasks, target, runner, ledger, options, learning, self.save, cancel)
             limit = options.screening_trials * len(tasks) if screening else options.trials
-            self.phases.append(_Phase(search, limit, self._deadline(screening, len(tasks))))
+            self.phases.append(_Phase(search, limit, screening))
 
     # -- state ------------------------------------------------------------------------------------
     def open(self) -> None:
@@ -215,7 +219,7 @@ class _Job:
                 break
             self._active += 1
             self._begin(_best_configs(phase.search))
-        for task in phase.search.tasks:
+        for task in sorted(phase.search.tasks, key=lambda task: -task.seconds):
             if self.cancel.cancelled or self._time_is_up():
                 break
             confirm(phase.search, task, self._options.rivals, self.cancel)
@@ -223,12 +227,10 @@ class _Job:
 
     def _run_phase(self, phase: _Phase) -> str:
         """Rounds until something ends them; says what."""
-        search, deadline = phase.search, phase.deadline
-        if deadline is not None and phase is self.phases[-1]:
-            deadline -= self._kept_back()
-        search.deadline = deadline
+        search = phase.search
         watch = DriftWatch(search, self._options.rivals)
         while not self.cancel.cancelled:
+            search.deadline = deadline = self._deadline(phase)
             left = None if phase.limit is None else phase.limit - search.trials
             if left is not None and left <= 0:
                 return "all trials are spent"
@@ -248,13 +250,18 @@ class _Job:
                 self._show(phase)
         return "cancelled"
 
-    def _deadline(self, screening: bool, tasks: int) -> float | None:
+    def _deadline(self, phase: _Phase) -> float | None:
+        """When a way of measuring ends, so that what it found can be confirmed in time."""
         limit = self._options.time_limit_s
         if limit is None:
             return None
-        if screening:
-            return self._start + _SCREENING_TIME * limit
-        return self._start + limit - min(_CONFIRMING_S * tasks, _CONFIRMING_SHARE * limit)
+        if phase.screening:
+            share = _SCREENING_TIME * limit
+            enough = share >= _SCREENING_S * len(phase.search.tasks)
+            return self._start + (share if enough else 0.0)
+        rivals = sum(task.trials > 1 for task in phase.search.tasks)
+        confirming = min(_CONFIRMING_S * rivals, _CONFIRMING_SHARE * limit)
+        return self._start + limit - confirming - self._kept_back()
 
     def _kept_back(self) -> float:
         """Seconds at the end that belong to the whole model."""

@@ -47,6 +47,12 @@ class TaskSearch:
             self.done,
         )
 
+    @property
+    def seconds(self) -> float:
+        """What the model spends on it, as far as is known."""
+        best = self.state.best
+        return self.state.task.weight * (best[1] if best is not None else 0.0)
+
     def note_batch(self) -> None:
         """Remember the best so far at the end of a batch; nothing before the first success."""
         if (best := self.state.best) is not None:

@@ -23,7 +23,7 @@ from tilesmith.tuner.publish import contenders
 from tilesmith.tuner.search import Search
 from tilesmith.tuner.task_search import TaskSearch
 
-_BUILDS, _RUNS = 2.5, 80
+_BUILDS, _RUNS = 1.0, 80
 """What its confirmation takes: as many times as long as the untuned model took to be built, and as
 many runs of its distinct kernels. Two models are built, of schedules whose code is mostly there."""
 _MOST = 0.4
@@ -81,8 +81,7 @@ class WholeModel:
         shown = evaluator.shown()
 
         def weight(task: TaskSearch) -> float:
-            alone = task.state.task.weight * (task.state.best or (None, 0.0))[1]
-            return shown.get(task.state.task.workload, 0.0) if shown else alone
+            return shown.get(task.state.task.workload, 0.0) if shown else task.seconds
 
         measured = [task for task in search.tasks if task.state.best is not None]
         heaviest = sorted(measured, key=lambda task: -weight(task))

@@ -71,6 +71,7 @@ class GraphEvaluator:
         self._runs = runs
         rng = np.random.default_rng(0)
         self._inputs = {info.name: _input(info, rng) for info in kernels.inputs}
+        self._known: dict[frozenset[tuple[Workload, Config]], Settled] = {}
         self._built: dict[Settlement, Executable] = {}
 
     def untuned(self) -> Mapping[Workload, Config]:
@@ -111,7 +112,8 @@ class GraphEvaluator:
         return [(Workload.parse(s.workload), Config.from_json(s.config), t) for s, t in times]
 
     def shown(self) -> Mapping[Workload, float]:
-        """Nothing: kernels run one after another."""
+        """Nothing: kernels run one after another. What was settled before is settled anew."""
+        self._known.clear()
         return {}
 
     def starts(self) -> Sequence[Mapping[Workload, Config]]:
@@ -148,6 +150,13 @@ class GraphEvaluator:
         return max(self._runs, min(_MOST_RUNS, int(_RUNS_S / (time.perf_counter() - start))))
 
     def _settled(self, choices: Mapping[Workload, Config]) -> Settled:
+        """What choices come to; remembered until records are looked at anew (`shown`)."""
+        key = frozenset(choices.items())
+        if key not in self._known:
+            self._known[key] = self._settle(choices)
+        return self._known[key]
+
+    def _settle(self, choices: Mapping[Workload, Config]) -> Settled:
         return settle(self._graph, Chooser(self._target, self._database, self._threads, choices))
 
     def _executable(self, key: Settlement, settled: Settled) -> Executable:
