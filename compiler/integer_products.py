@@ -23,6 +23,9 @@ from tilesmith.compiler.rewrite import Rewriter
 from tilesmith.search_space.epilogue import EpilogueStep
 
 Doubles = NDArray[np.float64]
+Bounds = tuple[float, float]
+
+UNBOUNDED: Bounds = (-np.inf, np.inf)
 
 _MOST = 2**31 - 1
 
@@ -93,12 +96,17 @@ class Requantisation:
         bias: added to the products, in their steps.
         residual: bytes that are added behind it, and their coding.
         bounds: that the whole is kept within, behind that.
+        passed: bytes that the products are before a residual is added, or before they become those
+            of `coding`, if there are such.
+        passed_bounds: that the products are kept within before that.
     """
 
     coding: Coding
     bias: Doubles
     residual: tuple[str, Coding] | None = None
-    bounds: tuple[float, float] = (-np.inf, np.inf)
+    bounds: Bounds = UNBOUNDED
+    passed: Coding | None = None
+    passed_bounds: Bounds = UNBOUNDED
 
 
 def float_constant(rewriter: Rewriter, base: str, value: Any) -> str:
@@ -128,29 +136,32 @@ def corrected(
 def to_bytes(rewriter: Rewriter, product: Product, after: Requantisation) -> Epilogue:
     """The epilogue that makes bytes of a product's sums.
 
-    Between `rescale` and `quantise_*` a number is counted in the scale of the result, or of the
-    residual if there is one, so that this is added as it is.
+    Behind `rescale` numbers are counted in the scale of the next bytes; before the last step that
+    is the scale of the residual, if there is one, so that this is added as it is.
     """
     found: Epilogue = []
     name = product.node.writes[0]
-    shift, unit, pair = after.bias.copy(), after.coding.scale, (1.0, float(after.coding.zero))
+    last, pair = after.coding.scale, (1.0, float(after.coding.zero))
+    shift = 0.0
     if after.residual is not None:
         other = after.residual[1]
-        unit, pair = other.scale, (other.scale / after.coding.scale, pair[1])
-        shift -= other.zero * other.scale / product.steps
-    left = corrected(rewriter, product, shift, found)
+        last, pair = other.scale, (other.scale / after.coding.scale, pair[1])
+        shift = -float(other.zero)
+    unit = last if after.passed is None else after.passed.scale
+    outside = 0.0 if after.passed is not None else shift * last
+    left = corrected(rewriter, product, after.bias + outside / product.steps, found)
     factors = product.steps.astype(np.float32) / np.float32(unit)
     found.append((EpilogueStep("rescale"), float_constant(rewriter, f"{name}.scale", factors)))
     if left is not None:
-        found.append(
-            (
-                EpilogueStep("bias"),
-                float_constant(rewriter, f"{name}.bias", left * product.steps / unit),
-            )
-        )
+        rest = float_constant(rewriter, f"{name}.bias", left * product.steps / unit)
+        found.append((EpilogueStep("bias"), rest))
+    if after.passed is not None:
+        numbers = (*_range(after.passed, after.passed_bounds), unit / last, shift)
+        operand = float_constant(rewriter, f"{name}.passed", numbers)
+        found.append((EpilogueStep("fake_quantise"), operand))
     if after.residual is not None:
         found.append((EpilogueStep("residual_uint8"), after.residual[0]))
-    bound = _bound(after.coding, after.bounds, unit)
+    bound = _bound(after.coding, after.bounds, last)
     if bound:
         found.append((EpilogueStep.parse(bound), ""))
     operand = float_constant(rewriter, f"{name}.bytes", pair)
@@ -158,7 +169,12 @@ def to_bytes(rewriter: Rewriter, product: Product, after: Requantisation) -> Epi
     return found
 
 
-def _bound(coding: Coding, bounds: tuple[float, float], unit: float) -> str:
+def _range(coding: Coding, bounds: Bounds) -> Bounds:
+    """Least and greatest of some bytes within bounds, counted from the zero point."""
+    return tuple(float(coding.byte(bound) - coding.zero) for bound in bounds)  # type: ignore[return-value]
+
+
+def _bound(coding: Coding, bounds: Bounds, unit: float) -> str:
     """The step that keeps numbers within bounds; "" where bytes do so anyway."""
     if within_bytes(coding, bounds):
         return ""
@@ -168,7 +184,7 @@ def _bound(coding: Coding, bounds: tuple[float, float], unit: float) -> str:
     return f"clip:{low / unit:.9g}:{high / unit:.9g}"
 
 
-def within_bytes(coding: Coding, bounds: tuple[float, float]) -> bool:
+def within_bytes(coding: Coding, bounds: Bounds) -> bool:
     """Whether no byte stands for a number outside some bounds."""
     low, high = bounds
     return coding.byte(low) == coding.byte(-np.inf) and coding.byte(high) == coding.byte(np.inf)

@@ -11,8 +11,9 @@ is the template's to say); `residual` and `multiply` have the output's shape and
 Requantisation is an epilogue too: integer products are sums in int32, to which `correction` adds a
 number for each channel; `rescale` makes them float32; `quantise_*` makes bytes of a floating value,
 by a pair of numbers (1/scale, zero point). All those numbers are operands, so that layers that
-differ in nothing else are one workload. What a value's element type is after each step is a
-function of the epilogue (`dtypes`).
+differ in nothing else are one workload. `fake_quantise` is what a value is that was quantised and
+dequantised on its way, by four numbers: least and greatest, and scale and shift behind. What a
+value's element type is after each step is a function of the epilogue (`dtypes`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ from tilesmith.search_space.dtypes import is_floating
 from tilesmith.search_space.error_function import erf
 from tilesmith.search_space.errors import WorkloadError
 
-OperandKind = Literal["none", "channel", "full", "pair"]
+OperandKind = Literal["none", "channel", "full", "pair", "four"]
+
+NUMBERS = {"pair": 2, "four": 4}
+"""Kinds of operands that are a few numbers, and how many."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class StepKind:
     """What a step name means.
 
     Attributes:
-        operand: the tensor it takes beside the running value; a "pair" is two numbers.
+        operand: the tensor it takes beside the running value; a "pair" and "four" are numbers.
         arguments: default values of its numbers.
         formula: reference in numpy: (value, operand or None, *numbers) -> value.
         dtype: of the operand; "" means the running value's.
@@ -61,6 +65,11 @@ def _quantised(dtype: type[np.integer[Any]]) -> Callable[..., Any]:
         return np.clip(numbers, np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype)
 
     return formula
+
+
+def _through_bytes(x: Any, p: Any) -> Any:
+    """clip(round to even(x), p[0], p[1]) p[2] + p[3]."""
+    return np.clip(np.rint(x), p[0], p[1]) * p[2] + p[3]
 
 
 def _sigmoid(x: Any) -> Any:
@@ -95,6 +104,7 @@ STEPS: dict[str, StepKind] = {
         "channel", (), lambda x, s: x.astype(s.dtype) * s, "float32", "int32", "float32"
     ),
     "residual_uint8": StepKind("full", (), lambda x, r: x + r.astype(x.dtype), "uint8", "float"),
+    "fake_quantise": StepKind("four", (), _through_bytes, "float32", "float"),
     "quantise_uint8": StepKind("pair", (), _quantised(np.uint8), "float32", "float", "uint8"),
     "quantise_int8": StepKind("pair", (), _quantised(np.int8), "float32", "float", "int8"),
 }

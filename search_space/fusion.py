@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from tilesmith.search_space.dtypes import computed_in
-from tilesmith.search_space.epilogue import OperandKind, operand_name
+from tilesmith.search_space.epilogue import NUMBERS, OperandKind, operand_name
 from tilesmith.search_space.ir.expression import Expr, ExprLike
 from tilesmith.search_space.ir.scalar import Load, Scalar, call, load
 from tilesmith.search_space.scheduling.compute import Stage, Tensor
@@ -29,7 +29,7 @@ def _steps(x: Scalar, per_unit: Scalar, zero: Scalar) -> Scalar:
     return call("add", call("round", call("multiply", x, per_unit)), zero)
 
 
-def _clip(x: Scalar, low: float, high: float) -> Scalar:
+def _clip(x: Scalar, low: Scalar | float, high: Scalar | float) -> Scalar:
     return call("minimum", call("maximum", x, low), high)
 
 
@@ -64,6 +64,9 @@ _POINTWISE: dict[str, Callable[..., Scalar]] = {
     "correction": lambda x, c: call("add", x, c),
     "rescale": lambda x, s: call("multiply", call("to_float32", x), s),
     "residual_uint8": lambda x, r: call("add", x, call("to_float32", r)),
+    "fake_quantise": lambda x, lo, hi, s, b: call(
+        "add", call("multiply", _clip(call("round", x), lo, hi), s), b
+    ),
     "quantise_uint8": lambda x, s, z: call("to_uint8", _steps(x, s, z)),
     "quantise_int8": lambda x, s, z: call("to_int8", _steps(x, s, z)),
 }
@@ -124,8 +127,8 @@ def _elements(
     name: str, kind: OperandKind, channel: Expr, indices: tuple[Expr, ...]
 ) -> tuple[Load, ...]:
     """What a step reads of its operand for one element of the output."""
-    if kind == "pair":
-        return load(name, 0), load(name, 1)
+    if kind in NUMBERS:
+        return tuple(load(name, place) for place in range(NUMBERS[kind]))
     return (Load(name, (channel,) if kind == "channel" else indices),)
 
 

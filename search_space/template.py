@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from numpy.typing import NDArray
 
-from tilesmith.search_space.epilogue import dtypes, operand_name
+from tilesmith.search_space.epilogue import NUMBERS, dtypes, operand_name
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.ir.expression import ExprLike
 from tilesmith.search_space.parameter import Parameter
@@ -110,8 +110,8 @@ class Template(ABC):
                 shape = extents
                 if kind.operand == "channel":
                     shape = (extents[self.channel_axis(workload)],)
-                elif kind.operand == "pair":
-                    shape = (2,)
+                elif kind.operand in NUMBERS:
+                    shape = (NUMBERS[kind.operand],)
                 dtype = kind.dtype or running[position]
                 found.append(Operand(name, shape, dtype, "epilogue"))
         return tuple(found)

@@ -1,5 +1,8 @@
 """MaxPool, AveragePool and the global ones -> `pool2d`.
 
+The greatest of quantised bytes is a byte; the mean of bytes that become numbers first is taken of
+the bytes, and becomes a number behind it.
+
 A window as large as an unpadded image, or larger, is the global form. One spatial axis is taken as
 an image of height one, between views; MaxPool with indices stays on the host.
 """
@@ -9,15 +12,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilesmith.compiler.graph import Node
-from tilesmith.compiler.lower import as_image, from_image, is_computable, make_kernel, rules
+import numpy as np
+
+from tilesmith.compiler.graph import Node, TensorInfo
+from tilesmith.compiler.lower import (
+    as_image,
+    from_image,
+    is_computable,
+    make_kernel,
+    rules,
+    typed_rules,
+)
 from tilesmith.compiler.lowering.convolution import window
 from tilesmith.compiler.onnx.access import pads, spatial
+from tilesmith.compiler.quantised import coding_of, is_dequantise
 from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.epilogue import EpilogueStep
 from tilesmith.search_space.workload import ParameterValue
 
 
-@rules.register("MaxPool")
+@typed_rules.register("MaxPool")
 def lower_max_pool(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     return _pool(rewriter, node, "max") if len(node.writes) == 1 else None
 
@@ -29,7 +43,7 @@ def lower_average_pool(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
 
 def _pool(rewriter: Rewriter, node: Node, kind: str) -> Sequence[Node] | None:
     info = rewriter.info(node.inputs[0])
-    if not is_computable(info) or len(info.dims) not in (3, 4):
+    if not _is_pooled(info, kind) or len(info.dims) not in (3, 4):
         return None
     node = _fitted(node, info.dims[2:], rewriter.info(node.writes[0]).dims[2:])
     geometry = window(node, info.dims[2:], tuple(node.attribute("kernel_shape")))
@@ -79,14 +93,14 @@ def lower_global_average_pool(rewriter: Rewriter, node: Node) -> Sequence[Node] 
     return _global(rewriter, node, "average")
 
 
-@rules.register("GlobalMaxPool")
+@typed_rules.register("GlobalMaxPool")
 def lower_global_max_pool(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
     return _global(rewriter, node, "max")
 
 
 def _global(rewriter: Rewriter, node: Node, kind: str) -> Sequence[Node] | None:
     info = rewriter.info(node.inputs[0])
-    if not is_computable(info) or len(info.dims) not in (3, 4):
+    if not _is_pooled(info, kind) or len(info.dims) not in (3, 4):
         return None
     height, width = info.dims[2:] if len(info.dims) == 4 else (1, info.dims[2])
     parameters: dict[str, ParameterValue] = {
@@ -95,10 +109,44 @@ def _global(rewriter: Rewriter, node: Node, kind: str) -> Sequence[Node] | None:
     return _image_kernel(rewriter, node, parameters)
 
 
+def _is_pooled(info: TensorInfo, kind: str) -> bool:
+    bytes_too = kind == "max" and info.known and info.dtype == "uint8" and info.elements > 0
+    return bytes_too or is_computable(info)
+
+
 def _image_kernel(
     rewriter: Rewriter, node: Node, parameters: dict[str, ParameterValue]
 ) -> Sequence[Node]:
-    before, source = as_image(rewriter, node.inputs[0])
+    source, epilogue = node.inputs[0], _numbers_behind(rewriter, node, parameters)
+    if epilogue:
+        source = _dequantised(rewriter, source).inputs[0]  # type: ignore[union-attr]
+    before, source = as_image(rewriter, source)
     after, result = from_image(rewriter, node.writes[0])
-    made = make_kernel(rewriter, "pool2d", parameters, (source,), node, output=result)
+    made = make_kernel(
+        rewriter, "pool2d", parameters, (source,), node, output=result, epilogue=epilogue
+    )
     return [*before, made, *after]
+
+
+def _dequantised(rewriter: Rewriter, name: str) -> Node | None:
+    """What makes a tensor of unsigned bytes."""
+    node = rewriter.producer(name)
+    return node if node is not None and is_dequantise(node) else None
+
+
+def _numbers_behind(
+    rewriter: Rewriter, node: Node, parameters: dict[str, ParameterValue]
+) -> list[tuple[EpilogueStep, str]]:
+    """The steps that make numbers of a mean of bytes; none where the mean is of numbers."""
+    before = _dequantised(rewriter, node.inputs[0])
+    if before is None or parameters["kind"] != "average" or parameters.get("count_include_pad"):
+        return []
+    coding = coding_of(rewriter, before)
+    if coding.dtype != "uint8":
+        return []
+    count, base = rewriter.info(node.inputs[0]).dims[1], node.writes[0]
+    found = []
+    for step, value in (("scale", coding.scale), ("bias", -coding.zero * coding.scale)):
+        each = np.full(count, value, np.float32)
+        found.append((EpilogueStep(step), rewriter.add_constant(base, each, "float32")))
+    return found

@@ -12,6 +12,8 @@ from onnx import TensorProto
 from tilesmith.compiler.graph import Graph, Node, attributes_of, view
 from tilesmith.compiler.graph_pass import Observer, Pass
 from tilesmith.compiler.integer_products import (
+    UNBOUNDED,
+    Bounds,
     Doubles,
     Epilogue,
     Product,
@@ -115,24 +117,51 @@ def fold(rewriter: Rewriter, node: Node, target: Target) -> bool:
 
 
 # -- what follows, of known scales ----------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class _Chain:
+    """What follows some numbers up to the bytes that they become (coding None: they do not)."""
+
+    nodes: tuple[Node, ...]
+    result: str
+    bias: Doubles
+    residual: tuple[str, Coding] | None = None
+    bounds: Bounds = UNBOUNDED
+    coding: Coding | None = None
+
+
 def _requantised(rewriter: Rewriter, product: Product) -> _Ending:
     """A product of dequantised tensors up to the bytes it becomes, else its numbers."""
+    chain = _followed(rewriter, product, product.node.writes[0], product.bias)
+    if chain.coding is None:
+        return _Ending((), product.node.writes[0], to_numbers(rewriter, product))
+    after = Requantisation(chain.coding, chain.bias, chain.residual, chain.bounds)
+    numbers = rewriter.only_consumer(chain.result)
+    if chain.residual is None and numbers is not None and is_dequantise(numbers):
+        none = np.zeros_like(product.bias)
+        more = _followed(rewriter, product, numbers.writes[0], none)
+        if more.coding is not None and not np.any(more.bias):
+            after = Requantisation(
+                more.coding, chain.bias, more.residual, more.bounds, chain.coding, chain.bounds
+            )
+            nodes = (*chain.nodes, numbers, *more.nodes)
+            return _Ending(nodes, more.result, to_bytes(rewriter, product, after))
+    return _Ending(chain.nodes, chain.result, to_bytes(rewriter, product, after))
+
+
+def _followed(rewriter: Rewriter, product: Product, name: str, bias: Doubles) -> _Chain:
     nodes: list[Node] = []
-    bias, bounds = product.bias, (-math.inf, math.inf)
+    bounds = UNBOUNDED
     residual: tuple[str, Coding] | None = None
-    name = product.node.writes[0]
     while (node := rewriter.only_consumer(name)) is not None and not rewriter.captured(name):
-        bounded = bounds != (-math.inf, math.inf)
         if is_quantise(node):
-            after = Requantisation(coding_of(rewriter, node), bias, residual, bounds)
-            epilogue = to_bytes(rewriter, product, after)
-            return _Ending((*nodes, node), node.writes[0], epilogue)
+            coding = coding_of(rewriter, node)
+            return _Chain((*nodes, node), node.writes[0], bias, residual, bounds, coding)
         if node.is_onnx("Relu", "Clip"):
             found = bounds_of(rewriter, node)
-            if found is None or bounded:
+            if found is None or bounds != UNBOUNDED:
                 break
             bounds = found
-        elif node.is_onnx("Add") and not bounded and residual is None:
+        elif _adds_two(node) and bounds == UNBOUNDED and residual is None:
             shift = _shift(rewriter, node, product)
             residual = None if shift is not None else _residual(rewriter, node, name)
             if shift is None and residual is None:
@@ -142,7 +171,11 @@ def _requantised(rewriter: Rewriter, product: Product) -> _Ending:
             break
         nodes.append(node)
         name = node.writes[0]
-    return _Ending((), product.node.writes[0], to_numbers(rewriter, product))
+    return _Chain(tuple(nodes), name, bias)
+
+
+def _adds_two(node: Node) -> bool:
+    return node.is_onnx("Add", "Sum") and len(node.inputs) == 2
 
 
 def _shift(rewriter: Rewriter, node: Node, product: Product) -> Doubles | None:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.compiler.graph import INTERNAL_DOMAIN, JOIN, Graph, Node, view
+from tilesmith.compiler.graph import INTERNAL_DOMAIN, JOIN, Graph, Node, TensorInfo, view
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.lower import is_computable
 from tilesmith.compiler.memory import Groups
 from tilesmith.compiler.onnx.access import integers
+from tilesmith.compiler.quantised import BYTES
 from tilesmith.compiler.rewrite import Rewriter
 
 
@@ -69,10 +70,16 @@ def is_outermost(dims: tuple[int, ...], axis: int) -> bool:
     return math.prod(dims[:axis]) == 1
 
 
+def _has_parts(info: TensorInfo) -> bool:
+    """Whether kernels compute parts of a tensor where they lie in it."""
+    quantised = info.known and info.dtype in BYTES and info.elements > 0
+    return quantised or is_computable(info)
+
+
 def _joinable(rewriter: Rewriter, node: Node) -> bool:
     result = rewriter.info(node.writes[0])
     infos = [rewriter.info(name) for name in node.inputs]
-    if not all(is_computable(info) for info in (result, *infos)):
+    if not all(_has_parts(info) for info in (result, *infos)):
         return False
     axis = int(node.attribute("axis", 0)) % len(result.dims)
     variable = all(name not in rewriter.constants for name in node.inputs)
@@ -104,7 +111,7 @@ def _tie(rewriter: Rewriter, groups: Groups, node: Node) -> bool:
 def _split(rewriter: Rewriter, node: Node) -> None:
     source = rewriter.info(node.inputs[0])
     results = [rewriter.info(name) for name in node.writes]
-    if not is_computable(source) or not all(is_computable(info) for info in results):
+    if not all(_has_parts(info) for info in (source, *results)):
         return
     if len(node.writes) != len(node.outputs):
         return

@@ -165,11 +165,13 @@ def _earlier(rewriter: Rewriter, node: Node) -> None:
         return
     if is_dequantise(before):
         _cancelled(rewriter, node, before, coding)
+    elif rewriter.only_consumer(node.inputs[0]) is not node:
+        return
     elif before.is_onnx("Relu", "Clip"):
         if _within(rewriter, before, coding) and not rewriter.captured(before.inputs[0]):
             inputs = (before.inputs[0], *node.inputs[1:])
-            rewriter.replace(node, replace(node, inputs=inputs))
-    elif before.is_onnx(*_EARLIER) and rewriter.only_consumer(node.inputs[0]) is node:
+            rewriter.replace((before, node), replace(node, inputs=inputs))
+    elif before.is_onnx(*_EARLIER):
         _hoist(rewriter, node, before, coding)
 
 

@@ -31,7 +31,7 @@ _MOVES = (
 )  # fmt: skip
 """Operators that give what they are given, in the same order whatever is added to all of it."""
 
-_PRODUCTS = ("Conv", "MatMul", "Gemm", "Add")
+_PRODUCTS = ("Conv", "MatMul", "Gemm", "Add", "Sum")
 """Operators on numbers that kernels of unsigned bytes take in: an Add is a residual of theirs."""
 
 _INTEGER_PRODUCTS = ("MatMulInteger", "ConvInteger")

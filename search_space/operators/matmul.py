@@ -55,7 +55,7 @@ class Matmul(Template):
         "matmul m=5 n=37 k=11 weights=int8 dtype=uint8 const=b",
         "matmul m=6 n=18 k=9 tb=1 weights=int8 dtype=uint8 epilogue=correction,rescale,bias,relu",
         "matmul m=9 n=21 k=13 weights=int8 dtype=uint8 const=b epilogue=correction,rescale,"
-        "residual_uint8,quantise_uint8",
+        "fake_quantise,residual_uint8,quantise_uint8",
     )
     varying = (
         "matmul m=[b*s] n=37 k=11 const=b epilogue=bias,relu",

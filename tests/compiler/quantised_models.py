@@ -195,6 +195,31 @@ class Layer:
         return [*nodes, helper.make_node("QuantizeLinear", [last, "ys", "yz"], ["y"])]
 
 
+LAST_SCALE, RESIDUAL_SCALE = (float(np.float32(value)) for value in (0.11, 0.04))
+
+
+def requantised(layer: Layer, residual: bool, zero: int) -> onnx.ModelProto:
+    """A layer whose bytes become numbers again, perhaps with others (`r`) added, and bytes `y` of
+    another scale."""
+    model = layer.model()
+    graph = model.graph
+    del graph.output[:], graph.node[-1].output[:]
+    graph.node[-1].output.append("q")
+    constants = {"ts": np.float32(LAST_SCALE), "rs": np.float32(RESIDUAL_SCALE)}
+    for name, value in {**constants, "tz": np.uint8(zero)}.items():
+        graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+    graph.node.append(helper.make_node("DequantizeLinear", ["q", "ys", "yz"], ["n"]))
+    if residual:
+        shape = layer.result_shape()
+        graph.input.append(helper.make_tensor_value_info("r", TensorProto.UINT8, shape))
+        graph.node.append(helper.make_node("DequantizeLinear", ["r", "rs", "tz"], ["rn"]))
+        graph.node.append(helper.make_node("Add", ["rn", "n"], ["s"]))
+    numbers = "s" if residual else "n"
+    graph.node.append(helper.make_node("QuantizeLinear", [numbers, "ts", "tz"], ["y"]))
+    graph.output.append(helper.make_tensor_value_info("y", TensorProto.UINT8, None))
+    return model
+
+
 def assert_bytes(layer: Layer, found: Array, numbers: Array) -> None:
     """The bytes of some numbers: exactly, but where a number lies between two."""
     c = layer.constants()

@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.compiler.model_builder import expected, model_of, random
-from tests.compiler.quantised_models import Layer, assert_bytes
+from tests.compiler.quantised_models import (
+    LAST_SCALE,
+    RESIDUAL_SCALE,
+    Layer,
+    assert_bytes,
+    requantised,
+)
 from tilesmith.codegen.host import host_target
 from tilesmith.compiler.build import build, scheduled
 from tilesmith.compiler.graph import Graph
@@ -238,3 +244,55 @@ def test_what_does_not_fold_says_why() -> None:
         head + quantised + "w = DequantizeLinear<axis = 0>(c, ws) y = MatMul(n, w) }",
         c=w.astype(np.int8), ws=np.abs(random(20)), **numbers,
     )  # fmt: skip
+
+
+@given(st.integers(0, 200), st.integers(0, 200), st.booleans(), st.booleans(), st.integers(0, 9))
+@settings(max_examples=25, deadline=None)
+def test_bytes_passed_on_the_way_are_rounded_there(
+    zero: int, last: int, residual: bool, relu: bool, seed: int
+) -> None:
+    """A product becomes bytes, these become numbers again, and those, with others, bytes."""
+    layer = replace(IMAGE, zeros=(3, zero, 7), seed=seed, relu=relu)
+    model, inputs = requantised(layer, residual, last), layer.inputs()
+    if residual:
+        shape = layer.result_shape()
+        inputs["r"] = np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)
+    folded, reasons = lowered(model)
+    (key,) = keys(folded)
+    assert not reasons and "fake_quantise" in key
+    found = run_reference(folded, inputs)["y"].astype(int)
+    assert np.abs(found - expected(model, inputs)["y"].astype(int)).max() <= 1
+    scale = float(layer.constants()["ys"])
+    steps = layer.numbers_of(inputs) / scale
+    numbers = (np.clip(np.rint(steps) + zero, 0, 255) - zero) * scale
+    if residual:
+        numbers = numbers + (inputs["r"].astype(float) - last) * RESIDUAL_SCALE
+    exact = numbers / LAST_SCALE + last
+    wanted = np.clip(np.rint(exact), 0, 255)
+    between = (np.abs(steps % 1 - 0.5) < 2e-3) | (np.abs(exact % 1 - 0.5) < 2e-3)
+    assert np.array_equal(found[~between], wanted[~between])
+
+
+def test_means_of_bytes_are_of_bytes_and_joined_bytes_are_not_copied() -> None:
+    rng = np.random.default_rng(0)
+    text = "g (float[1, 4, 8, 8] x) => (float[1, 8, 1, 1] y) {"
+    text += "q = QuantizeLinear(x, s, z) n = DequantizeLinear(q, s, z) v = DequantizeLinear(v0, t)"
+    text += "a = Conv(n, v) aq = QuantizeLinear(a, s, z) an = DequantizeLinear(aq, s, z)"
+    text += (
+        "m = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(an) c = Concat<axis = 1>(an, m)"
+    )
+    text += "cq = QuantizeLinear(c, s, z) cn = DequantizeLinear(cq, s, z)"
+    text += (
+        "g = GlobalAveragePool(cn) gq = QuantizeLinear(g, s, z) y = DequantizeLinear(gq, s, z) }"
+    )
+    weights = rng.integers(-127, 128, (4, 4, 1, 1), dtype=np.int8)
+    names = {"s": np.float32(0.05), "z": np.uint8(128), "t": np.float32(0.02)}
+    model = model_of(text, v0=weights, **names)
+    graph, reasons = lowered(model)
+    assert not reasons and [n.kind for n in graph.nodes].count("join") == 1
+    pools = [key for key in keys(graph) if key.startswith("pool2d")]
+    assert len(pools) == 2 and all("dtype=uint8" in key for key in pools)
+    assert pools[-1].endswith("epilogue=scale,bias,quantise_uint8")
+    x = {"x": random(1, 4, 8, 8)}
+    found = build(import_model(model), host_target()).run(x)["y"]
+    assert np.abs(found - expected(model, x)["y"]).max() <= 0.0501

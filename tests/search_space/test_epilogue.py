@@ -72,6 +72,7 @@ INTEGER = "matmul m=5 n=7 k=9 dtype=uint8 weights=int8 epilogue="
         ("correction,rescale,bias,gelu", "float32"),
         ("correction,rescale,relu,quantise_uint8", "uint8"),
         ("rescale,residual_uint8,clip:0:9,quantise_int8", "int8"),
+        ("rescale,fake_quantise,quantise_uint8", "uint8"),
         ("bias,relu", "int32"),
     ],
 )
