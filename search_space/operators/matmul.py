@@ -62,6 +62,9 @@ class Matmul(Template):
         "matmul m=[m] n=[n] k=[k]",
         "matmul m=[s] n=[s] k=20 batch=[b] tb=1",
         "matmul m=[s] n=20 k=[t] batch=3 epilogue=residual,gelu",
+        "matmul m=[s] n=37 k=11 weights=int8 dtype=uint8 const=b epilogue=correction,rescale",
+        "matmul m=[s] n=[s] k=6 batch=[b] dtype=bfloat16",
+        "matmul m=[s] n=20 k=[t] weights=int8 dtype=uint8",
     )
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:

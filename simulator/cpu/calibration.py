@@ -1,4 +1,5 @@
-"""Microbenchmarks of the CPU we sit on: its clock and what one core reads from each memory level.
+"""Microbenchmarks of the CPU we sit on: its clock, what one core reads from each memory level, and
+how many dot products it begins in a cycle.
 
 Taken once and kept as JSON in the user's cache folder, by the target's identity; `calibrated` adds
 them to a target as calibratable facts, so that its identity (and every key made from it) stays the
@@ -18,9 +19,11 @@ import numpy as np
 
 from tilesmith.codegen.memory import aligned_empty
 from tilesmith.codegen.native.kernel import NativeKernel, compile_program, concrete_shape
-from tilesmith.codegen.native.peak import peak_kernel
+from tilesmith.codegen.native.peak import dot_peak_kernel, peak_kernel
+from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.scalar import call, load
+from tilesmith.search_space.schedules.cpu.dot_products import group_of
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -31,7 +34,7 @@ ENVIRONMENT = "TILESMITH_CALIBRATION"
 CHAINS = 8
 """Accumulators of the reading loop: enough to hide the latency of adding."""
 ROUNDS = 40
-UNITS = {"clock.ghz": "GHz"}
+UNITS = {"clock.ghz": "GHz", "ports": "operations/cycle"}
 
 
 def calibrated(target: Target, measure: bool = False) -> Target:
@@ -54,13 +57,13 @@ def with_calibration(target: Target, values: dict[str, float]) -> Target:
     """The target with the given calibratable facts added or replaced."""
     facts = dict(target.facts)
     for name, value in values.items():
-        unit = UNITS.get(name, "bytes/cycle")
+        unit = UNITS.get(name, UNITS.get(name.rpartition(".")[2], "bytes/cycle"))
         facts[name] = Fact(value, "microbenchmark", "F", unit, calibratable=True, minimum=0.01)
     return Target.of(target.name, target.family, facts, target.doc)
 
 
 def microbenchmarks(target: Target) -> dict[str, float]:
-    """Measure this machine: facts by name, `clock.ghz` and `*.bytes_per_cycle`."""
+    """Measure this machine: facts by name, `clock.ghz`, `*.bytes_per_cycle`, `dot.*.ports`."""
     kernel, flops = peak_kernel(target)
     lanes = vector_width(target)
     ones = {b.name: np.ones(concrete_shape(b), np.float32) for b in kernel.inputs}
@@ -75,6 +78,21 @@ def microbenchmarks(target: Target) -> dict[str, float]:
     ):
         seconds, read = _read_once(target, size)
         found[f"{name}.bytes_per_cycle"] = round(read / seconds / hertz, 2)
+    return found | _dot_products(target, hertz)
+
+
+def _dot_products(target: Target, hertz: float) -> dict[str, float]:
+    """Instructions that multiply and add neighbours, a cycle: facts `dot.uint8.ports`, ..."""
+    found: dict[str, float] = {}
+    for left, right in (("uint8", "int8"), ("int8", "int8"), ("bfloat16", "bfloat16")):
+        peak = dot_peak_kernel(target, left, right)
+        if peak is None:
+            continue
+        kernel, operations = peak
+        arrays = {b.name: np.ones(concrete_shape(b), to_numpy(b.dtype)) for b in kernel.inputs}
+        run = kernel.bind({**arrays, kernel.output.name: kernel.allocate_output()})
+        each = 2 * vector_width(target) * group_of(target, left, right)
+        found[f"dot.{left}.ports"] = round(operations / each / _fastest(run) / hertz, 2)
     return found
 
 

@@ -222,7 +222,7 @@ class _BlockModel:
         stores = memory.stores + moved * self._register_writes
         parts = np.stack(
             [
-                arithmetic / machine.fma_ports,
+                arithmetic / machine.ports(block.arithmetic.unit),
                 loads / machine.load_ports,
                 stores / machine.store_ports,
                 issued / machine.width,

@@ -17,6 +17,8 @@ import numpy as np
 from tilesmith.codegen.structures import default_of
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.matrix_registers import tile_product, tiles_of
+from tilesmith.search_space.schedules.cpu.dot_products import group_of
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import FactValue, Target
 from tilesmith.search_space.template import template_of
@@ -36,6 +38,8 @@ from tilesmith.simulator.dispatch import (
     simulators,
 )
 
+PRODUCTS = ("matmul", "conv2d")
+"""Operators that instructions for dot products are used in."""
 CHUNK = 2048
 """Configurations evaluated at a time, so that the arrays stay in cache."""
 
@@ -136,8 +140,8 @@ class CpuSimulator(FamilySimulator):
         template = template_of(workload.operator)
         operands = (*template.operands(workload), template.output(workload))
         moved = sum(int(np.prod(o.shape, dtype=np.int64)) * size_of(o.dtype) for o in operands)
-        peak = 2.0 * machine.fma_ports * machine.lanes * machine.threads
-        compute = template.flops(workload) / peak
+        peak = machine.lanes * machine.threads * _multiply_adds(workload, target, machine)
+        compute = template.flops(workload) / (2.0 * peak)
         memory = moved / (machine.bandwidth[2] * min(machine.threads, machine.shared))
         cycles = max(compute, memory)
         bound = "compute" if compute >= memory else "memory"
@@ -152,6 +156,19 @@ class CpuSimulator(FamilySimulator):
             {"compute": compute / cycles, "memory": memory / cycles},
             (OperatorCost(workload.key, microseconds, bound, {"bytes": moved}),),
         )
+
+
+def _multiply_adds(workload: Workload, target: Target, machine: Machine) -> float:
+    """Of each lane in a cycle, by the fastest instruction for the operands' element types."""
+    dtypes = [o.dtype for o in template_of(workload.operator).inputs(workload)[:2]]
+    if len(dtypes) < 2 or workload.operator not in PRODUCTS:
+        return machine.fma_ports
+    tiles, product = tiles_of(target), tile_product(target, dtypes[0], dtypes[1])
+    if tiles is not None and product is not None:
+        return machine.ports("tiles") * tiles.rows * product.products
+    products = group_of(target, dtypes[0], dtypes[1])
+    unit = f"dot.{dtypes[0]}" if products > 1 else ""
+    return machine.ports(unit) * products
 
 
 @lru_cache(maxsize=64)

@@ -20,9 +20,8 @@ from tilesmith.search_space.ir.lanes import most_of
 from tilesmith.search_space.ir.program import Block, Intrinsic, Loop, Statement
 from tilesmith.search_space.ir.scalar import Load, loads, rewrite, substitute
 
-TILE_OPERATIONS = 2.0
-"""Multiply-adds of a core with two ports for them in which a matrix unit makes a row of sums: one
-cycle (a product of two whole AMX registers takes 16)."""
+TILE_OPERATIONS = 1.0
+"""Of a matrix unit, for a row of sums (a product of two whole AMX registers takes 16 cycles)."""
 ROW_OPERATIONS = 3.0
 """Operations that put a row in its place among others."""
 

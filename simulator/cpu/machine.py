@@ -18,6 +18,7 @@ from tilesmith.search_space.target import Target
 DEFAULTS: dict[str, float] = {
     "clock.ghz": 4.0,
     "store.ports": 1.0,
+    "tiles.ports": 1.0,
     "l2.bytes_per_cycle": 47.5,
     "l3.bytes_per_cycle": 29.5,
     "memory.bytes_per_cycle": 11.2,
@@ -46,6 +47,8 @@ class Machine:
         ghz: clock.
         threads: threads that run the parallel loops.
         shared: how many cores' worth of L3 and memory bandwidth all threads together have.
+        units: operations a cycle of those that are not as fast as multiply-adds, by
+            `operations.Arithmetic.unit`.
     """
 
     lanes: int
@@ -63,6 +66,11 @@ class Machine:
     ghz: float
     threads: int = 1
     shared: float = 2.0
+    units: tuple[tuple[str, float], ...] = ()
+
+    def ports(self, unit: str) -> float:
+        """Operations a cycle of a unit of arithmetic."""
+        return dict(self.units).get(unit, self.fma_ports)
 
     @classmethod
     def of(cls, target: Target, threads: int = 1) -> Machine:
@@ -95,7 +103,16 @@ class Machine:
             ),
             ghz=number("clock.ghz"),
             threads=threads,
+            units=(
+                *((name.removesuffix(".ports"), number(name)) for name in _units(target)),
+                ("tiles", number("tiles.ports")),
+            ),
         )
+
+
+def _units(target: Target) -> list[str]:
+    """Facts of dot products: `dot.uint8.ports`, by the element type of what is not the weights."""
+    return [name for name, _ in target.facts if name.startswith("dot.") and name.endswith(".ports")]
 
 
 def _triple(values: list[int]) -> tuple[int, int, int]:

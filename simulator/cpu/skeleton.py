@@ -31,7 +31,7 @@ from tilesmith.search_space.ir.program import (
     Sequence,
     Statement,
 )
-from tilesmith.search_space.ir.scalar import Condition, Load
+from tilesmith.search_space.ir.scalar import Condition, Load, loads
 from tilesmith.simulator.cpu.instructions import Costed, costed
 from tilesmith.simulator.cpu.operations import Arithmetic, arithmetic, selects
 
@@ -278,9 +278,10 @@ class _Walk:
         found, instruction = arithmetic(block, self._lane(where)), where.instruction
         if instruction is None or instruction.operations is None:
             return found
-        return replace(
-            found, operations=instruction.operations, copies=False, unit=instruction.unit
-        )
+        unit = instruction.unit
+        if unit == "dot":  # as fast as it is for these elements
+            unit = f"dot.{self._buffer(next(loads(block.value)).buffer).dtype}"
+        return replace(found, operations=instruction.operations, copies=False, unit=unit)
 
     def _running(self, where: _Context) -> frozenset[str]:
         """Variables whose values are known only at run time."""

@@ -113,20 +113,24 @@ def check_config(
     """Compile, run and compare one configuration."""
     inputs = random_inputs(workload, rng)
     want, got = expected(workload, inputs), run(workload, config, inputs, threads)
-    assert got.shape == want.shape, (workload.key, got.shape, want.shape)
+    compare(workload, got, want, f"{workload.key} | {config}")
+
+
+def compare(workload: Workload, got: NDArray[Any], want: NDArray[Any], where: str) -> None:
+    """Assert that a result is the reference's, up to the roundings of its element type."""
+    assert got.shape == want.shape, (where, got.shape, want.shape)
     if any(step.kind.gives == want.dtype.name for step in workload.epilogue):
         # Between two bytes the last bit of a float32 decides.
         apart = np.abs(got.astype(np.int32) - want)
-        assert np.max(apart) <= 1 and np.mean(apart) < 0.02, f"{workload.key} | {config}"
+        assert np.max(apart) <= 1 and np.mean(apart) < 0.02, where
         return
     dtype = template_of(workload.operator).output(workload).dtype
     if not is_floating(dtype):
-        np.testing.assert_array_equal(got, want, err_msg=f"{workload.key} | {config}")
+        np.testing.assert_array_equal(got, want, err_msg=where)
         return
     # float32 sums err in proportion to what was added up; 2e-5 of the largest is a few roundings.
     scale = max(1.0, float(np.max(np.abs(want), initial=0, where=np.isfinite(want))))
     limit = 2e-5 + ROUNDING.get(dtype, 0.0)
     np.testing.assert_allclose(
-        got.astype(np.float64), want, rtol=limit, atol=limit * scale,
-        err_msg=f"{workload.key} | {config}",
-    )  # fmt: skip
+        got.astype(np.float64), want, rtol=limit, atol=limit * scale, err_msg=where
+    )

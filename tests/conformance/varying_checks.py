@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from tests.conformance.template_checks import expected, physical, random_inputs
+from tests.conformance.template_checks import compare, expected, physical, random_inputs
 from tilesmith.codegen.host import host_target
 from tilesmith.codegen.native.kernel import NativeKernel, compile_varying
 from tilesmith.search_space.ir.sizes import Size
@@ -37,9 +37,4 @@ def check_varying(
             named = Layout.parse(layout)
             got = named.unpack(got.reshape(named.concrete_shape(want.shape)), want.shape)
         where = f"{concrete.key} | {config.key} | of {workload.key}"
-        got = got.reshape(want.shape)
-        if want.dtype.kind in "iub":
-            np.testing.assert_array_equal(got, want, err_msg=where)
-            continue
-        scale = max(1.0, float(np.max(np.abs(want), initial=0)))
-        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5 * scale, err_msg=where)
+        compare(concrete, got.reshape(want.shape), want, where)

@@ -33,6 +33,9 @@ from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
+FEW_ROWS = 8
+"""Rows of a below which matrix registers, which are mostly empty then, are not the first choice."""
+
 
 @schedules("matmul", on="cpu")
 class BlockedMatmul(CpuScheduler):
@@ -40,16 +43,15 @@ class BlockedMatmul(CpuScheduler):
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         products = _products(workload, target)
+        found = [_subspace(workload, target, products)]
         if matmul_tiles.applies(workload, target):
-            found = [matmul_tiles.subspace(workload, target)]
-        else:
-            found = [_subspace(workload, target, products)]
+            found.insert(0, matmul_tiles.subspace(workload, target))
         if products > 1 and not workload.is_constant("b"):  # packing may cost more than it saves
             found.append(_subspace(workload, target, 1))
         return SearchSpace(tuple(found))
 
     def default(self, workload: Workload, target: Target) -> Config:
-        if matmul_tiles.applies(workload, target):
+        if matmul_tiles.applies(workload, target) and workload.integer("m") >= FEW_ROWS:
             return matmul_tiles.default(workload, target)
         return _default(workload, target, _products(workload, target))
 

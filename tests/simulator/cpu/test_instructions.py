@@ -10,6 +10,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.cpu import CpuSimulator
+from tilesmith.simulator.cpu.calibration import with_calibration
 from tilesmith.simulator.cpu.skeleton import BlockSite, skeleton_of
 
 VNNI = target_of("avx512", "+avx512vnni")
@@ -35,7 +36,7 @@ def update(text: str, target: Target) -> BlockSite:
 def test_a_dot_product_is_one_operation_on_groups(k: int) -> None:
     found = update(INT8.replace("k=512", f"k={k}"), VNNI)
     assert found.arithmetic.operations == 1
-    assert found.arithmetic.unit == "dot"
+    assert found.arithmetic.unit == "dot.uint8"
     memory = [access for access in found.accesses if not access.register]
     assert [access.size for access in memory] == [4, 4]
 
@@ -55,3 +56,16 @@ def test_matrix_registers_are_faster_and_two_panels_wide() -> None:
     assert seconds(INT8, AMX) < 0.5 * seconds(INT8, VNNI)
     one, two = (seconds(INT8, AMX, m_tiles=1, n_tiles=n) for n in (1, 2))
     assert two < one
+
+
+def test_the_roofline_knows_the_precision() -> None:
+    def cycles(text: str, target: Target) -> int:
+        simulate = CpuSimulator().simulate
+        return simulate(Workload.parse(text), target, None, "roofline", None).compute_cycles
+
+    plain = cycles("matmul m=128 n=256 k=512 const=b", VNNI)
+    assert cycles(INT8, VNNI) == pytest.approx(plain / 4, abs=1)
+    assert cycles(INT8, AMX) == pytest.approx(plain / 32, abs=1)
+    slower = with_calibration(VNNI, {"dot.uint8.ports": 1.0})
+    assert cycles(INT8, slower) == pytest.approx(plain / 2, abs=1)
+    assert seconds(INT8, slower) > 1.5 * seconds(INT8, VNNI)
