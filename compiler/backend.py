@@ -91,7 +91,7 @@ class Backend(ABC):
         """
         if precision != "fp32":
             raise ModelError(
-                f"precision '{precision}' is for accelerators; target '{target.name}' runs fp32"
+                f"target '{target.name}' has no kernels in precision '{precision}', only fp32"
             )
         return ()
 

@@ -45,7 +45,7 @@ class BuildOptions:
 
     Attributes:
         threads: how many threads run each kernel.
-        precision: of the kernels of an fp32 model, "fp32" or (on accelerators) "bf16".
+        precision: of the kernels of an fp32 model: "fp32", "bf16" or (on CPUs) "fp16".
         require_tuned: refuse a model with a workload that was never tuned, and choose among
             measured layouts only.
         source: what to remember of the model's file.

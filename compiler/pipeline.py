@@ -101,7 +101,8 @@ def passes_for(target: Target, precision: str = "fp32", *, bodies: bool = True) 
     before, after = SIMPLIFICATIONS[:first], SIMPLIFICATIONS[first + 1 :]
     middle = (*(folding(target) if backend.multiplies_bytes else ()), FoldConstants())
     if bodies and backend.runs_bodies:  # how often a loop runs may be computed
-        middle += (OpenBodies(lambda body: apply(body, passes_for(target, precision))),)
+        # What an iteration hands to the next stays as it is.
+        middle += (OpenBodies(lambda body: apply(body, passes_for(target))),)
     return (*before, *middle, *after, *LOWERING, *own)
 
 

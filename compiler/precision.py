@@ -1,4 +1,4 @@
-"""Lower precision: kernels of an fp32 model in bf16, where the user asks for it."""
+"""Lower precision: kernels of an fp32 model in bf16 or fp16, where the user asks for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.workload import Workload
 
-PRECISIONS = {"fp32": "float32", "bf16": "bfloat16"}
+PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """Names of precisions and their element types."""
 
 
@@ -37,14 +37,24 @@ class LowerPrecision(Pass):
     precision: str
 
     def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise ModelError(
-                f"unknown precision '{self.precision}'; one of {', '.join(PRECISIONS)} is expected"
-            )
+        check_precision(self.precision)
 
     def run(self, graph: Graph) -> Graph:
         dtype = PRECISIONS[self.precision]
         return graph if dtype == "float32" else _narrowed(graph, dtype)
+
+
+def check_precision(precision: str) -> None:
+    """Raise `ModelError` for what is no precision."""
+    if precision not in PRECISIONS:
+        raise ModelError(
+            f"unknown precision '{precision}'; one of {', '.join(PRECISIONS)} is expected"
+        )
+
+
+def precision_dtype(precision: str) -> str:
+    """The element type of kernels in a precision."""
+    return PRECISIONS[precision]
 
 
 def _narrowed(graph: Graph, dtype: str) -> Graph:
@@ -76,22 +86,27 @@ def _converted(node: Node, dtype: str) -> Node:
 def precision_of(graph: Graph) -> str:
     """The name of the precision that a graph's kernels work in."""
     inside = {graph.info(name).dtype for name in graph.converted}
+    inside |= {node.workload.dtype for node in graph.nodes if node.workload is not None}
     return next(
         (name for name, dtype in PRECISIONS.items() if dtype in inside - {"float32"}), "fp32"
     )
 
 
-def in_precision(workload: Workload, dtype: str) -> Workload:
-    """The same operator, its floating tensors in another element type, sums in fp32."""
+def in_precision(workload: Workload, dtype: str, only: str = "") -> Workload:
+    """The same operator, its floating tensors in another element type, sums in fp32.
+
+    Args:
+        only: the element type that changes; "": any that a precision has.
+    """
+    known = (only,) if only else tuple(PRECISIONS.values())
     parameters = tuple(
-        (name, _types(str(value), dtype) if name in ("types", "index") else value)
+        (name, _types(str(value), known, dtype) if name in ("types", "index") else value)
         for name, value in workload.parameters
     )
-    own = _types(workload.dtype, dtype)
+    own = _types(workload.dtype, known, dtype)
     return replace(workload, dtype=own, parameters=parameters)
 
 
-def _types(names: str, dtype: str) -> str:
-    """Element types, those among the precisions' replaced."""
-    known = PRECISIONS.values()
+def _types(names: str, known: tuple[str, ...], dtype: str) -> str:
+    """Element types, the known ones replaced."""
     return ",".join(dtype if name in known else name for name in names.split(","))

@@ -202,7 +202,7 @@ class Report:
         peak_bytes: of the activations' arena.
         constant_bytes: of packed weights.
         estimated_s: seconds of all kernels, by measurement or estimate.
-        precision: element type of the kernels: "fp32" or "bf16".
+        precision: element type of the kernels: "fp32", "bf16" or "fp16".
     """
 
     tuned: int

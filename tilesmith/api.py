@@ -70,7 +70,7 @@ def tune(
             measure: "simulator", "hardware", "both", or "replay" (look results up in the database
                 and write nothing); left out: both on a CPU, else the simulator.
             threads: threads a kernel may use; 1 unless given.
-            precision: "fp32" or, on an accelerator, "bf16": of the kernels of an fp32 model. Or
+            precision: "fp32", "bf16" or, on CPUs, "fp16": of the kernels of an fp32 model. Or
                 "int8": of a model that is quantised, or that `calibration` quantises.
             calibration: data for "int8", as `quantize` takes it.
             seed: of all random choices; 0 unless given.

@@ -1,7 +1,7 @@
 """Model families, small and true to form: compiled, run, and held against their framework.
 
     python benchmarks/families [--only NAME ...] [--ways onnx torch] [--targets cpu trn1]
-        [--precisions fp32 bf16] [--keep FOLDER] [--json]
+        [--precisions fp32 bf16 fp16] [--keep FOLDER] [--json]
 
 For each family, way in, target and precision: the largest difference from PyTorch relative to the
 largest value, seconds to compile, the nodes that run on the host and, on simulated cores, their
@@ -34,7 +34,7 @@ from torch.utils import _pytree as pytree
 import tilesmith as ts
 from tilesmith.search_space.errors import TilesmithError
 
-LIMITS = {"fp32": 1e-4, "bf16": 3e-2}
+LIMITS = {"fp32": 1e-4, "bf16": 3e-2, "fp16": 3e-3}
 """Of the relative error."""
 
 
@@ -97,7 +97,9 @@ def rows(arguments: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]
         path = exported(case, folder) if "onnx" in arguments.ways else folder
         for way in arguments.ways:
             for target in arguments.targets:
-                for precision in arguments.precisions if target != "cpu" else ["fp32"]:
+                for precision in arguments.precisions:
+                    if precision == "fp16" and target != "cpu":
+                        continue
                     yield row(case, way, path, target, precision)
 
 

@@ -176,7 +176,11 @@ def test_passes_are_listed_without_a_model() -> None:
     text = invoke("compile", "--print-passes", "--target", "trn1").stdout
     assert [line.split()[1].rstrip(":") for line in text.splitlines() if line[1] != " "] == names
     assert all(step["summary"] in text and step["contract"] for step in listed["passes"])
-    assert "accelerators" in refuse("compile", "--print-passes", "--precision", "bf16")
+    listed = succeed("compile", "--print-passes", "--precision", "fp16")
+    assert any(step["name"] == "narrow-kernels" for step in listed["passes"])
+    assert "is for CPUs" in refuse(
+        "compile", "--print-passes", "--target", "trn1", "--precision", "fp16"
+    )
     assert "MODEL.onnx" in refuse("compile", "-o", "model.tsm")
 
 

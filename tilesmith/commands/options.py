@@ -181,10 +181,10 @@ operator_option = click.option(
 
 _PRECISION = click.option(
     "--precision",
-    type=click.Choice(["fp32", "bf16", "int8"]),
+    type=click.Choice(["fp32", "bf16", "fp16", "int8"]),
     default="fp32",
     show_default=True,
-    help="bf16, on an accelerator: the element type that an fp32 model is run in; sums stay in "
+    help="bf16, or fp16 on CPUs: what an fp32 model's kernels read and write; sums stay in "
     "fp32. int8: of a quantised model, or of one that --calibration quantises.",
 )
 _CALIBRATION = click.option(

@@ -201,7 +201,7 @@ class CompileReport:
         artifact: the file written.
         compile_s: seconds from file to file.
         peak_bytes: memory planned for intermediate tensors.
-        precision: of the kernels, "fp32" or "bf16".
+        precision: of the kernels, "fp32", "bf16" or "fp16".
         simulated: on an accelerator, what the compiled model costs.
         unfolded: why products of quantised tensors are not of whole numbers, by operator.
     """

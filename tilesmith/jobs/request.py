@@ -66,7 +66,7 @@ class Request:
         shapes: of inputs by name, or sizes of symbolic dimensions by theirs; ranges vary.
         settings: numbers of the target to change, by dotted name.
         threads: threads a kernel may use; None: 1, or what an artifact is for.
-        precision: "fp32" or, on an accelerator, "bf16": of the kernels of an fp32 model. "int8": of
+        precision: "fp32", "bf16" or, on CPUs, "fp16": of the kernels of an fp32 model. "int8": of
             a model that is quantised, or that `calibration` quantises.
         updates: by input the output that its array is to hold after a run (a cache).
         calibration: data that an fp32 model is quantised with for the precision "int8", in any form

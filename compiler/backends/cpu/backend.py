@@ -40,6 +40,8 @@ from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.passes.attention import FuseAttention
 from tilesmith.compiler.passes.fallback import FallBack, has_schedule
+from tilesmith.compiler.passes.narrow_kernels import NarrowKernels
+from tilesmith.compiler.precision import check_precision
 from tilesmith.compiler.program import (
     BranchStep,
     CodeObject,
@@ -87,7 +89,12 @@ class CpuBackend(Backend):
         def accepts(workload: Workload) -> bool:
             return attention.pays(workload, target) and has_schedule(workload, target)
 
-        return (*super().passes(target, precision), FallBack(target), FuseAttention(accepts))
+        def runs(workload: Workload) -> bool:
+            return has_schedule(workload, target)
+
+        check_precision(precision)
+        narrow = () if precision == "fp32" else (NarrowKernels(precision, runs),)
+        return (FallBack(target), FuseAttention(accepts), *narrow)
 
     def check(self, target: Target) -> None:
         """This machine must have the target's architecture and every feature its code may use."""

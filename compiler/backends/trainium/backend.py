@@ -63,6 +63,10 @@ class TrainiumBackend(Backend):
         def runs(workload: Workload) -> bool:
             return has_schedule(workload, target)
 
+        if precision == "fp16":
+            raise ModelError(
+                f"precision 'fp16' is for CPUs; target '{target.name}' runs fp32 and bf16"
+            )
         return (
             FuseAttention(runs),
             ChooseByRank(runs),

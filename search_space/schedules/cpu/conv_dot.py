@@ -30,6 +30,7 @@ from tilesmith.search_space.schedules.cpu.conv_direct import (
     orders,
 )
 from tilesmith.search_space.schedules.cpu.dot_products import group_of
+from tilesmith.search_space.schedules.cpu.stages import summed_of
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, axis
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -44,7 +45,6 @@ from tilesmith.search_space.spaces.knobs import (
 )
 from tilesmith.search_space.spaces.space import Subspace
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import compute_of
 from tilesmith.search_space.workload import Workload
 
 
@@ -132,7 +132,7 @@ def in_groups(workload: Workload, g: Geometry, groups: Groups, plain: bool) -> C
     Args:
         plain: whether data comes as NCHW.
     """
-    compute = compute_of(workload)
+    compute = summed_of(workload)
     conv = compute.stage("conv")
     _, r, s = conv.reduce_axes
     group, p = axis("g", groups.count), axis("p", groups.products)
@@ -158,7 +158,8 @@ def in_groups(workload: Workload, g: Geometry, groups: Groups, plain: bool) -> C
                 stages.append(_copy(g, compute.dtype("data"), groups))
             stages.append(summed)
         elif stage.name == "padded":
-            stages.append(_filled(stage, g, groups))
+            copied_as = replace(stage, dtype=compute.dtype("data"))
+            stages.append(_filled(copied_as, g, groups))
         else:
             stages.append(stage)
     return replace(compute, stages=tuple(stages))

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from tilesmith.search_space import template
 from tilesmith.search_space.dtypes import is_narrow, widened
-from tilesmith.search_space.ir.scalar import Load
+from tilesmith.search_space.ir.scalar import Load, functions
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
@@ -67,6 +67,7 @@ def has_result(compute: ComputeDefinition) -> bool:
 
 
 def _wide(stage: Stage) -> Stage:
-    """A stage that computes something does so in float32; one that writes a part of the output's
-    tensor writes elements of it."""
-    return stage if stage.into else replace(stage, dtype=widened(stage.dtype))
+    """A stage that computes something does so in float32; one that only moves elements, or writes a
+    part of the output's tensor, writes elements as they are."""
+    moves = stage.reducer is None and not functions(stage.value)
+    return stage if stage.into or moves else replace(stage, dtype=widened(stage.dtype))

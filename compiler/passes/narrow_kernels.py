@@ -1,0 +1,298 @@
+"""Kernels of an fp32 model in 16 bits, beside what stays in 32, for targets that run both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.compiler.graph import Graph, Node, TensorInfo, kernel
+from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.precision import check_precision, in_precision, precision_dtype
+from tilesmith.search_space.dtypes import size_of, to_numpy
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.formula import formula_text, parse_formula, substituted
+from tilesmith.search_space.ir.scalar import call, load
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload, shape_text
+
+WIDE = "float32"
+
+LITTLE = 1 << 14
+"""Elements of a constant up to which it stays float32 where kernels can read it so."""
+
+_MOVEMENT = frozenset(
+    {
+        "concat", "gather", "gather_elements", "gather_nd", "layout_transform", "pad",
+        "scatter_elements", "scatter_nd", "slice", "transpose", "trilu",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NarrowKernels(Pass):
+    """Kernels of an fp32 model work in another precision, which the caller does not see.
+
+        y = Kernel(matmul ...)(x, w)                                  before, all float32
+        x1 = Kernel(elementwise ... dtype=bfloat16)(x)                after
+        y1 = Kernel(matmul ... dtype=bfloat16)(x1, w as bfloat16)
+        y = Kernel(elementwise ... types=bfloat16)(y1)
+
+    Tensors that the caller or a host node sees stay float32. So does what is computed from whole
+    numbers and little constants (positions, masks), what only moves or combines such tensors or the
+    caller's, and attention over keys that are float32 (a cache of the caller's). Numbers too large
+    for the type, which masks hold for infinity, become its largest.
+
+    Contract: a lowered graph in and out; weights that narrow kernels read are narrow.
+
+    Attributes:
+        accepts: whether the target has a schedule for a workload.
+
+    Raises:
+        ModelError: no such precision.
+    """
+
+    name = "narrow-kernels"
+
+    precision: str
+    accepts: Callable[[Workload], bool]
+
+    def __post_init__(self) -> None:
+        check_precision(self.precision)
+
+    def run(self, graph: Graph) -> Graph:
+        dtype = precision_dtype(self.precision)
+        return graph if dtype == WIDE else _Narrowing(graph, dtype, self.accepts).run()
+
+
+class _Narrowing:
+    """A graph on its way: `tensors` have the types they are held in."""
+
+    def __init__(self, graph: Graph, dtype: str, accepts: Callable[[Workload], bool]) -> None:
+        self.graph, self.dtype, self.accepts = graph, dtype, accepts
+        self.nodes: list[Node] = []
+        self.tensors = dict(graph.tensors)
+        self.constants = dict(graph.constants)
+        self._exact = {info.name for info in graph.inputs if not _is_wide(info)}
+        """Tensors that no float of the caller's, and no large constant, has a part in."""
+        self._known: dict[tuple[str, str], str] = {}
+
+    def run(self) -> Graph:
+        for node in self.graph.nodes:
+            match node.kind:
+                case "kernel":
+                    self._kernel(node)
+                case "view":
+                    self._view(node)
+                case "join":
+                    self._join(node)
+                case _:
+                    self._host(node)
+        used = {name for node in self.nodes for name in (*node.reads, *node.writes)}
+        used |= self.graph.output_names | {info.name for info in self.graph.inputs}
+        constants = {name: value for name, value in self.constants.items() if name in used}
+        tensors = {name: info for name, info in self.tensors.items() if name in used}
+        return self.graph.with_(nodes=tuple(self.nodes), tensors=tensors, constants=constants)
+
+    # -- tensors ------------------------------------------------------------------------------
+    def _held(self, name: str) -> str:
+        return self.tensors[name].dtype
+
+    def _in(self, name: str, dtype: str) -> str:
+        """A tensor's values in an element type, converted once."""
+        if self._held(name) == dtype:
+            return name
+        key = (name, dtype)
+        if key not in self._known:
+            made = self._known[key] = self._fresh(name, dtype)
+            if name in self.constants:
+                self.constants[made] = as_narrow(self.constants[name], dtype)
+            else:
+                self.nodes.append(self._cast(name, made))
+        return self._known[key]
+
+    def _fresh(self, base: str, dtype: str) -> str:
+        name = f"{base}.{dtype}"
+        while name in self.tensors:
+            name += "'"
+        self.tensors[name] = TensorInfo(name, dtype, self.graph.info(base).shape)
+        return name
+
+    def _cast(self, source: str, result: str) -> Node:
+        """Numbers that are too large become the largest there are."""
+        info, made = self.tensors[source], self.tensors[result]
+        formula = "to_float32(x0)"
+        if made.dtype != WIDE:
+            most = largest(made.dtype)
+            formula = f"minimum(maximum(x0,{-most:.9g}),{most:.9g})"
+            formula = f"to_float32({formula})"
+        parameters = {
+            "shape": shape_text(info.dims) if info.dims else "scalar",
+            "expression": formula,
+            "types": info.dtype,
+        }
+        workload = Workload.of("elementwise", parameters, dtype=made.dtype)
+        return kernel(workload, (source,), result, result)
+
+    def _writes(self, node: Node, name: str, dtype: str) -> str:
+        """The tensor that a node writes in `dtype` in place of one that others may want wide."""
+        if dtype == self.graph.info(name).dtype:
+            return name
+        if name not in self.graph.output_names:
+            self.tensors[name] = TensorInfo(name, dtype, self.graph.info(name).shape)
+            return name
+        return self._fresh(name, dtype)
+
+    def _written(self, node: Node, name: str, held: str) -> None:
+        """What the caller gets is float32."""
+        if held != name:
+            self._known[name, self._held(held)] = held
+            self.nodes.append(self._cast(held, name))
+
+    # -- nodes --------------------------------------------------------------------------------
+    def _host(self, node: Node) -> None:
+        def given(name: str) -> str:
+            return self._in(name, self.graph.info(name).dtype) if name else name
+
+        inputs, captures = map(given, node.inputs), map(given, node.captures)
+        changed = (tuple(inputs), tuple(captures))
+        if changed != (node.inputs, node.captures):
+            if changed[1] != node.captures:  # bodies name what they capture
+                raise AssertionError(f"{node.describe()} captures a tensor that is narrow")
+            node = replace(node, inputs=changed[0])
+        self.nodes.append(node)
+
+    def _view(self, node: Node) -> None:
+        (source,), (result,) = node.inputs, node.outputs
+        if source in self.constants and _is_wide(self.tensors[source]):
+            source = source if self.tensors[source].elements <= LITTLE else self._in(
+                source, self.dtype
+            )  # fmt: skip
+        if node.inputs[0] in self._exact or self._is_little(node.inputs[0]):
+            self._exact.add(result)
+        self._pass_on(replace(node, inputs=(source,)), self._held(source))
+
+    def _join(self, node: Node) -> None:
+        held = {self._held(name) for name in node.inputs}
+        if held <= {self.graph.info(node.inputs[0]).dtype}:
+            self.nodes.append(node)
+            return
+        dtype = WIDE if node.outputs[0] in self.graph.output_names else self.dtype
+        inputs = tuple(self._in(name, dtype) for name in node.inputs)
+        self._pass_on(replace(node, inputs=inputs), dtype)
+
+    def _pass_on(self, node: Node, dtype: str) -> None:
+        (name,) = node.outputs
+        held = self._writes(node, name, dtype)
+        self.nodes.append(replace(node, outputs=(held,)))
+        self._written(node, name, held)
+
+    def _kernel(self, node: Node) -> None:
+        assert node.workload is not None
+        if self._exactly(node):
+            self._exact.update(node.outputs)
+        workload = self._workload(node, node.workload)
+        template = template_of(workload.operator)
+        operands = template.operands(workload)
+        inputs = [
+            self._in(name, operand.dtype) if name else name
+            for name, operand in zip(node.inputs, operands, strict=True)
+        ]
+        (name,) = node.outputs
+        held = self._writes(node, name, template.output(workload).dtype)
+        changed = replace(node, inputs=tuple(inputs), outputs=(held,), workload=workload)
+        self.nodes.append(changed)
+        self._written(node, name, held)
+
+    def _is_little(self, name: str) -> bool:
+        array = self.constants.get(name)
+        return array is not None and array.size <= LITTLE
+
+    def _exactly(self, node: Node) -> bool:
+        return all(name in self._exact or self._is_little(name) for name in node.reads)
+
+    # -- workloads ----------------------------------------------------------------------------
+    def _workload(self, node: Node, workload: Workload) -> Workload:
+        """What a kernel computes from now on."""
+        wide = [name for name in node.reads if _is_wide(self.graph.info(name))]
+        given = [name for name in wide if name not in self.constants]
+        held = {self._held(name) for name in given}
+        if self._exactly(node) or self._stays(node, workload, held):
+            return workload
+        if workload.operator == "elementwise":
+            changed = self._mixed(node, workload)
+        else:
+            changed = in_precision(workload, self.dtype, only=WIDE)
+        return changed if changed is not None and self.accepts(changed) else workload
+
+    def _stays(self, node: Node, workload: Workload, held: set[str]) -> bool:
+        """Whether a kernel that reads float32 only, large constants left out, goes on in it."""
+        if workload.operator == "attention":
+            return self._held(node.inputs[1]) == WIDE and held != {self.dtype}
+        if workload.operator in _MOVEMENT:
+            first = node.inputs[0]
+            return first not in self.constants and self._held(first) == WIDE
+        if workload.operator != "elementwise" or held - {WIDE}:
+            return False
+        return all(self._is_little(name) for name in node.reads if name in self.constants)
+
+    def _mixed(self, node: Node, workload: Workload) -> Workload | None:
+        """An elementwise kernel that reads its operands as they are held, little constants wide."""
+        template = template_of("elementwise")
+        before = [operand.dtype for operand in template.inputs(workload)]
+        types = []
+        for name, dtype in zip(node.inputs, before, strict=True):
+            little = self._is_little(name)
+            held = self._held(name) if name not in self.constants or little else self.dtype
+            types.append(held if dtype == WIDE else dtype)
+        result = workload.dtype
+        if result == WIDE and not self._only_outside(node.outputs[0]):
+            result = self.dtype
+        floats = {held for held, dtype in zip(types, before, strict=True) if dtype == WIDE}
+        parameters = {key: value for key, value in workload.parameters if key != "types"}
+        if floats - {result} or result != self.dtype:
+            formula = parse_formula(workload.text("expression"))
+            wide = {
+                i: call("to_float32", load(f"x{i}"))
+                for i, dtype in enumerate(before)
+                if dtype == WIDE
+            }
+            parameters["expression"] = formula_text(substituted(formula, wide))
+        parameters["types"] = "" if set(types) == {result} else ",".join(types)
+        try:
+            return replace(
+                Workload.of("elementwise", _given(parameters), dtype=result),
+                constants=workload.constants,
+            )
+        except WorkloadError:
+            return None
+
+    def _only_outside(self, name: str) -> bool:
+        """Whether nothing but the caller and the host read a tensor."""
+        readers = self.graph.consumers.get(name, ())
+        return all(reader.kind in ("host", "control") for reader in readers)
+
+
+def _given(parameters: Mapping[str, int | str]) -> dict[str, int | str]:
+    return {name: value for name, value in parameters.items() if value != ""}
+
+
+def _is_wide(info: TensorInfo) -> bool:
+    return info.dtype == WIDE
+
+
+def largest(dtype: str) -> float:
+    """The largest finite element of a type."""
+    return {"float16": 65504.0, "bfloat16": 2.0**128 - 2.0**120}.get(dtype, math.inf)
+
+
+def as_narrow(array: NDArray[np.float32], dtype: str) -> NDArray[np.float32]:
+    """Elements of another type; numbers that are too large become the largest there are."""
+    if size_of(dtype) >= size_of(WIDE):
+        return array.astype(to_numpy(dtype))
+    most = largest(dtype)
+    limited: NDArray[np.float32] = np.clip(array, -most, most)
+    return limited.astype(to_numpy(dtype))

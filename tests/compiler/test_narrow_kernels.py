@@ -1,0 +1,193 @@
+"""fp32 models in bf16 and fp16 on CPUs: values, what stays float32, what is converted where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.compiler.model_builder import expected, inputs_of, model_of, random
+from tilesmith.codegen.host import host_target
+from tilesmith.compiler.build import BuildOptions, build, scheduled
+from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.passes.narrow_kernels import as_narrow, largest
+from tilesmith.compiler.verifier import verify
+from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.workload import Workload
+
+PRECISIONS = {"bf16": ("bfloat16", 2e-2), "fp16": ("float16", 3e-3)}
+BOTH = pytest.mark.parametrize("precision", PRECISIONS)
+
+LAYERS = """agraph (float[2,12,32] x) => (float[2,12,32] y)
+{ h = MatMul(x, w) g = Mul(h, half) s = Softmax(g)
+  n = LayerNormalization<axis=-1, epsilon=1e-6>(s, scale, bias)
+  v = MatMul(n, w) y = Add(v, x) }"""
+IMAGE = """agraph (float[1,3,16,16] x) => (float[1,10] y)
+{ c = Conv<pads=[1,1,1,1]>(x, first) r = Relu(c) p = MaxPool<kernel_shape=[2,2], strides=[2,2]>(r)
+  d = Conv<group=16, pads=[1,1,1,1]>(p, deep) e = Conv(d, point) a = Add(e, p)
+  g = GlobalAveragePool(a) f = Flatten(g) y = Gemm(f, last) }"""
+MASKED = """agraph (float[1,2,8,16] q, float[1,2,8,16] k, float[1,2,8,16] v, int64[1,8] m)
+ => (float[1,2,8,16] y)
+{ f = Cast<to=1>(m) o = Sub(one, f) l = Mul(o, low) a = Unsqueeze(l, axes)
+  t = Transpose<perm=[0,1,3,2]>(k) s = MatMul(q, t) z = Add(s, a) p = Softmax(z)
+  y = MatMul(p, v) }"""
+LOW = float(np.finfo(np.float32).min)
+
+
+def layers() -> onnx.ModelProto:
+    w, scale, bias = random(32, 32) / 6, random(32) + 2, random(32)
+    return model_of(LAYERS, w=w, scale=scale, bias=bias, half=np.float32(0.5))
+
+
+def image() -> onnx.ModelProto:
+    return model_of(
+        IMAGE, first=random(16, 3, 3, 3) / 5, deep=random(16, 1, 3, 3) / 3,
+        point=random(16, 16, 1, 1) / 4, last=random(16, 10),
+    )  # fmt: skip
+
+
+def compiled(model: onnx.ModelProto, precision: str) -> Executable:
+    return build(import_model(model), host_target(), options=BuildOptions(precision=precision))
+
+
+def lowered(model: onnx.ModelProto, precision: str) -> Graph:
+    graph = scheduled(import_model(model), host_target(), precision)
+    verify(graph)
+    return graph
+
+
+def workloads(graph: Graph) -> list[Workload]:
+    return [node.workload for node in graph.nodes if node.workload is not None]
+
+
+def check(
+    model: onnx.ModelProto, precision: str, given: dict[str, Any] | None = None
+) -> Executable:
+    """Values, the largest taken as one, and what the caller sees."""
+    lowered(model, precision)
+    executable = compiled(model, precision)
+    given = inputs_of(import_model(model)) if given is None else given
+    found, wanted = executable.run(given), expected(model, given)
+    for name, value in wanted.items():
+        assert (found[name].dtype, found[name].shape) == (value.dtype, value.shape)
+        error = np.abs(found[name] - value).max() / np.abs(value).max()
+        assert error <= PRECISIONS[precision][1], (name, error)
+    return executable
+
+
+@BOTH
+@pytest.mark.parametrize("model", [layers, image])
+def test_models_agree_with_fp32(model: Any, precision: str, tmp_path: Path) -> None:
+    executable = check(model(), precision)
+    wide = compiled(model(), "fp32")
+    assert executable.report.precision == precision and wide.report.precision == "fp32"
+    assert executable.report.constant_bytes < 0.6 * wide.report.constant_bytes
+    executable.save(tmp_path / "model.tsm")
+    again = Executable.load(tmp_path / "model.tsm")
+    given = inputs_of(import_model(model()))
+    for name, value in executable.run(given).items():
+        np.testing.assert_array_equal(again.run(given)[name], value)
+
+
+@BOTH
+@pytest.mark.parametrize("used", [[1] * 8, [1, 1, 1, 0, 0, 0, 0, 0], [0] * 8])
+def test_masks_of_the_least_number_are_no_infinities(used: list[int], precision: str) -> None:
+    """Where everything is masked, every key counts alike, as in fp32."""
+    model = model_of(
+        MASKED, one=np.float32(1), low=np.float32(LOW), axes=np.array([1, 2], np.int64)
+    )
+    shape = (1, 2, 8, 16)
+    given: dict[str, Any] = {name: random(*shape, seed=i) for i, name in enumerate("qkv")}
+    check(model, precision, {**given, "m": np.array([used], np.int64)})
+
+
+@BOTH
+def test_a_mask_of_the_caller_s_and_one_in_the_file(precision: str) -> None:
+    text = """agraph (float[4,8] x, float[4,8] m) => (float[4,8] y)
+    { a = Add(x, m) b = Add(a, n) s = Softmax(b) y = MatMul(s, w) }"""
+    low = np.where(np.eye(4, 8) > 0, np.float32(LOW / 2), np.float32(0))
+    model = model_of(text, n=low[::-1].copy(), w=random(8, 8))
+    check(model, precision, {"x": random(4, 8), "m": low})
+
+
+@BOTH
+def test_host_nodes_see_float32(precision: str) -> None:
+    text = """agraph (float[8,8] x) => (float[8,8] y)
+    { a = MatMul(x, w) d = Det(a) e = Det(x) f = Add(d, e) g = Unsqueeze(f, z) b = MatMul(a, w)
+      h = Mul(g, tiny) y = Add(b, h) }"""
+    zero, tiny = np.array([0], np.int64), np.float32(1e-9)
+    model = model_of(text, w=random(8, 8) / 3, z=zero, tiny=tiny)
+    executable = check(model, precision)
+    assert executable.report.host == 2
+
+
+def test_whole_numbers_are_not_rounded_on_their_way() -> None:
+    """Positions up to 1000 have no bfloat16 of their own; their angles stay float32."""
+    text = """agraph (int64[1,40] p, float[40,16] x) => (float[40,16] y)
+    { f = Cast<to=1>(p) t = Transpose<perm=[1,0]>(f) a = MatMul(t, step) c = Cos(a) h = MatMul(x, w)
+      y = Mul(h, c) }"""
+    step = 10000.0 ** -np.linspace(0, 1, 16, dtype=np.float32)[None]
+    model = model_of(text, step=step, w=np.eye(16, dtype=np.float32))
+    given = {"p": np.arange(961, 1001)[None], "x": random(40, 16)}
+    check(model, "bf16", given)
+    kernels = workloads(lowered(model, "bf16"))
+    assert [w.dtype for w in kernels if "cos" in str(w)] == ["float32"]
+    assert [w.dtype for w in kernels if w.operator == "matmul" and "k=16" in w.key] == ["bfloat16"]
+
+
+@BOTH
+def test_what_joins_and_views_make_is_converted_once(precision: str) -> None:
+    text = """agraph (float[2,8] x) => (float[4,8] y, float[2,16] v, float[16] f)
+    { a = MatMul(x, w) b = Relu(x) y = Concat<axis=0>(a, b) v = Concat<axis=1>(a, x)
+      f = Reshape(a, n) }"""
+    model = model_of(text, w=random(8, 8), n=np.array([16], np.int64))
+    check(model, precision)
+
+
+@BOTH
+def test_a_cache_stays_what_the_caller_has(precision: str) -> None:
+    """Keys of the caller's are not copied to be narrow: attention over them stays float32."""
+    text = """agraph (float[1,2,1,16] x, float[1,2,63,16] past) => (float[1,2,1,16] y,
+     float[1,2,64,16] now)
+    { k = MatMul(x, w) now = Concat<axis=2>(past, k) t = Transpose<perm=[0,1,3,2]>(now)
+      s = MatMul(x, t) p = Softmax(s) o = MatMul(p, now) y = MatMul(o, w) }"""
+    model = model_of(text, w=random(16, 16) / 4)
+    check(model, precision)
+    graph = lowered(model, precision)
+    narrowed = [
+        w for w in workloads(graph)
+        if w.operator == "elementwise" and w.dtype != "float32" and "1x2x64" in w.key
+    ]  # fmt: skip
+    assert not narrowed
+
+
+@BOTH
+def test_ranges_of_sizes_are_one_artifact(precision: str) -> None:
+    import tilesmith as ts
+
+    text = """agraph (float[s,16] x) => (float[s,16] y)
+    { h = MatMul(x, w) g = Relu(h) m = MatMul(g, w) y = Softmax(m) }"""
+    model = model_of(text, w=random(16, 16) / 4)
+    executable = ts.compile(model, shapes={"s": (1, 64)}, precision=precision)
+    for size in (1, 17, 64):
+        x = random(size, 16)
+        wanted = expected(model, {"x": x})["y"]
+        np.testing.assert_allclose(executable.run({"x": x})["y"], wanted, atol=3e-2)
+
+
+def test_numbers_that_are_too_large_become_the_largest() -> None:
+    x = np.array([LOW, -1e9, 1.0, 1e30, np.nan, -np.inf], np.float32)
+    halves = as_narrow(x, "float16").astype(np.float32)
+    np.testing.assert_array_equal(halves, [-65504, -65504, 1, 65504, np.nan, -65504])
+    brains = as_narrow(x, "bfloat16").astype(np.float32)
+    assert np.isfinite(brains[[0, 3, 5]]).all() and brains[0] == -largest("bfloat16")
+
+
+def test_no_such_precision() -> None:
+    with pytest.raises(ModelError, match="unknown precision 'fp8'"):
+        compiled(layers(), "fp8")
