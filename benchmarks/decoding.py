@@ -16,9 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import sys
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -33,7 +31,7 @@ from tilesmith.codegen.host import host_target
 from tilesmith.codegen.memory import aligned_copy, aligned_empty
 from tilesmith.codegen.native.kernel import NativeKernel, compile_program
 from tilesmith.display.output import note, table
-from tilesmith.jobs.timing import pinned
+from tilesmith.jobs.timing import interleave, pinned
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.scalar import load
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
@@ -163,20 +161,6 @@ class Figure:
         ]  # fmt: skip
 
 
-def timed(calls: Mapping[str, Call], seconds: float) -> dict[str, float]:
-    """Medians in milliseconds, taken in turns."""
-    samples: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()
-    end = time.perf_counter() + seconds
-    while len(samples["tilesmith"]) < 5 or time.perf_counter() < end:
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            samples[name].append(time.perf_counter() - start)
-    return {name: statistics.median(taken) * 1e3 for name, taken in samples.items()}
-
-
 def measured(
     case: str, path: str, given: Arrays, gigabytes: float, asked: argparse.Namespace, threads: int
 ) -> Figure:
@@ -193,7 +177,8 @@ def measured(
         calls = {name: call for name, (call, _) in made.items()}
         if gigabytes:
             calls["stream"] = stream(threads)
-        ms = timed(calls, asked.seconds)
+        taken = interleave(calls, asked.seconds)
+    ms = {name: timing.median_ms for name, timing in taken.items()}
     wanted = np.asarray(made["tilesmith"][1]()).ravel()
     differs = {
         name: float(np.abs(np.asarray(result()).ravel() - wanted).max() / np.abs(wanted).max())

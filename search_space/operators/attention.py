@@ -135,7 +135,8 @@ class Attention(Template):
         reciprocals t, mixed values o, and y; of queries i and keys j.
 
         Args:
-            turn: what is scaled: "keys", or "queries" (qt); scores are then s[key, query].
+            turn: what is scaled: "keys", or queries (qt); scores are then s[key, query] of
+                "queries", s[query, key] of "none".
         """
         b, h, i, j, k = (
             axis(name, workload.extent(size))
@@ -150,7 +151,8 @@ class Attention(Template):
             turned, source, along, pair = "kt", "k", j, (i, j)
             product = call("multiply", at("q", i, k), at("kt", j, k))
         else:
-            turned, source, along, pair = "qt", "q", i, (j, i)
+            turned, source, along = "qt", "q", i
+            pair = (j, i) if turn == "queries" else (i, j)
             product = call("multiply", at("qt", i, k), at("k", j, k))
         scaled = call("multiply", at(source, along, k), self.scale(workload))
         masked: Scalar = at("s", *pair)

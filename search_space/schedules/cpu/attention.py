@@ -14,6 +14,7 @@ from tilesmith.search_space.schedules.cpu.attention_schedule import CpuAttention
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import (
+    UNROLLED_LIMIT,
     Constraint,
     Knob,
     choice,
@@ -63,7 +64,27 @@ class CpuAttentionSpace(CpuAttentionSchedule):
         self.batch, self.heads = workload.integer("batch"), workload.integer("heads")
 
     def space(self) -> SearchSpace:
-        return SearchSpace((self._keys(), self._queries()))
+        few = (self._unturned(),) if self.m <= FEW_QUERIES else ()
+        return SearchSpace((self._keys(), self._queries(), *few))
+
+    def _unturned(self) -> Subspace:
+        knobs = (
+            choice("o_order", ("mn", "nm")),
+            tile("s_unroll", (1, 2, 4)),
+            *(k for k in self._tiles(1, 1) if k.name in ("o_rows", "o_vectors", "o_unroll")),
+            tile("m_block", (1,)),
+        )
+        wide = var("o_rows") * var("s_unroll")
+        registers = self.target.integer("vector.registers")
+        formula = "o_rows*s_unroll + s_unroll + 1"
+        limit = register_limit(wide, var("s_unroll"), registers, formula)
+        code = unrolled_limit(wide * self._steps, f"o_rows*s_unroll*{self._steps}")
+        return Subspace((("turn", "none"),), knobs, (limit, code, *self._limits("o")))
+
+    @property
+    def _steps(self) -> int:
+        """Vectors of features of a key."""
+        return -(-self.k // self.lanes)
 
     def _keys(self) -> Subspace:
         vectors = -(-self.n // self.lanes)
@@ -101,12 +122,12 @@ class CpuAttentionSpace(CpuAttentionSchedule):
             tile("m_block", [b for b in BLOCKS if b <= self.m]),
         )
 
-    def _limits(self) -> tuple[Constraint, ...]:
+    def _limits(self, names: str = "so") -> tuple[Constraint, ...]:
         """Both tiles stay in registers, scores and powers of a block in the second cache (unless a
         register tile's do not)."""
         registers = self.target.integer("vector.registers")
         found = []
-        for name in "so":
+        for name in names:
             rows, columns = var(f"{name}_rows"), var(f"{name}_vectors")
             formula = f"{name}_rows*{name}_vectors + {name}_vectors + 1"
             found.append(register_limit(rows * columns, columns, registers, formula))
@@ -150,21 +171,22 @@ class CpuAttentionSpace(CpuAttentionSchedule):
         )
 
     def _decoding(self, registers: int) -> Config:
-        """One tile of queries: keys turned a vector at a time, values read whole."""
+        """One tile of queries: keys as they are, values read whole; keys turned a vector at a time
+        where they are too long for that."""
         columns = min(VECTORS, -(-self.width // self.lanes), (registers - 1) // (self.m + 1))
-        return Config.of(
-            turn="keys",
-            pack="tile",
-            s_order="nm",
-            o_order="nm",
-            s_rows=self.m,
-            s_vectors=1,
-            s_unroll=max(u for u in (1, 2, 4) if u <= self.k),
-            o_rows=self.m,
-            o_vectors=columns,
-            o_unroll=max(u for u in (1, 2, 4) if u <= self.n),
-            m_block=1,
-        )
+        found: dict[str, str | int] = {
+            "turn": "none",
+            "o_order": "nm",
+            "s_unroll": 1,
+            "o_rows": self.m,
+            "o_vectors": columns,
+            "o_unroll": max(u for u in (1, 2, 4) if u <= self.n),
+            "m_block": 1,
+        }
+        if self.m * self._steps > UNROLLED_LIMIT:
+            found |= {"turn": "keys", "pack": "tile", "s_order": "nm"}
+            found |= {"s_rows": self.m, "s_vectors": 1}
+        return Config.of(found)
 
 
 @schedules("attention", on="cpu")

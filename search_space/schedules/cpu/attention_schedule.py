@@ -20,6 +20,9 @@ the vectors of the scores, and is copied with features outside for it:
     queries   s[key, query]: vectors hold neighbouring queries, nothing is reduced across lanes;
               only the queries of the block are turned, and keys are read as they are
 
+    none      s[query, key]: vectors hold neighbouring features of a query and a key, and are added
+              up for each score: where few queries read keys once, at the speed of memory
+
 `scale` is multiplied into what is turned. No sum is 0: the greatest power of a query is 1.
 """
 
@@ -60,6 +63,8 @@ class CpuAttentionSchedule:
         compute = stored(Attention().compute(self.workload, turn), self.workload)
         s = Schedule(compute).inline("z")
         s = self._results(s, structure.text("o_order"))
+        if turn == "none":
+            return self._rows(self._features(s)).parallel("o", "b", "h", "io")
         s = self._scores(s, turn, structure.text("s_order"))
         s = self._rows(s) if turn == "keys" else self._columns(s)
         pack = structure.text("pack") if turn == "keys" else ""
@@ -91,6 +96,18 @@ class CpuAttentionSchedule:
         s = s.reorder("s", ("b", "h", *tiles, "ko", "ki", "ri", "ci", "lane"))
         s = s.unroll("s", "ki", "ri", "ci").vectorize("s", "lane")
         return s.cache_write("s", "register", tiles[-1])
+
+    def _features(self, s: Schedule) -> Schedule:
+        """Queries times keys, `s_unroll` of these at a time, features along the vectors."""
+        s = s.compute_at("s", *BLOCK).rfactor("s", "k", self.lanes, "s.wide")
+        s = s.split("s", "j", var("s_unroll"), "jo", "ji")
+        s = s.split("s", "i", var("o_rows"), "ro", "ri")
+        s = s.reorder("s", ("b", "h", "ro", "jo", "ji", "ri", "k.lane"))
+        s = s.unroll("s", "ji", "ri").vectorize("s", "k.lane")
+        s = s.compute_at("s.wide", "s", "jo", scope="register")
+        s = s.reorder("s.wide", ("b", "h", "j", "k.step", "i", "k.lane"))
+        s = s.unroll("s.wide", "k.step", "j", "i").vectorize("s.wide", "k.lane")
+        return s.compute_at("qt", *BLOCK)
 
     def _turned(self, s: Schedule, turn: str, pack: str) -> Schedule:
         """kt or qt in panels as wide as the tile of scores, features outside."""
