@@ -5,8 +5,9 @@
 What is written at last is ONNX again, so this works on the file's own nodes, not on the compiler's
 graph. Invariants of what comes out: opset 13 or later (the first whose DequantizeLinear has scales
 along an axis); every node has a name of its own; constants are initialisers, those behind a
-Transpose, Reshape or the like too; batch normalisation behind a convolution or product is part of
-its weights; sums of two are `Add`. What is computed is the same, up to roundings.
+Transpose, Reshape or the like too; batch normalisation and other maps by channel behind a
+convolution or product are part of its weights; sums of two are `Add`. What is computed is the same,
+up to roundings.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from onnx.reference import ReferenceEvaluator
 
 from tilesmith.compiler.onnx.arrays import ArrayReader, one_line
 from tilesmith.compiler.onnx.file import ModelFile
-from tilesmith.compiler.quantisation.batch_norm import with_batch_norm_folded
+from tilesmith.compiler.quantisation.affine import with_affine_folded
 from tilesmith.search_space.errors import ModelError
 
 OPSET = 13
@@ -127,7 +128,7 @@ def float_model(read: ModelFile) -> FloatModel:
     _name_nodes(proto.graph)
     _plain_sums(proto.graph)
     _fold_moved(proto, constants)
-    with_batch_norm_folded(proto.graph, constants, readers_of(proto.graph))
+    with_affine_folded(proto.graph, constants, readers_of(proto.graph))
     _drop_unread(proto.graph, constants)
     del proto.graph.value_info[:]  # of tensors that may be gone
     proto.ir_version = max(proto.ir_version, _IR_VERSION)

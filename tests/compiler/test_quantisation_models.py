@@ -126,7 +126,7 @@ def test_what_does_not_lead_to_a_layer_stays_in_float32() -> None:
     assert sorted(pairs.values()) == ["g", "r", "x"]
 
 
-def test_folding_batch_normalisation_and_moved_weights_changes_no_value() -> None:
+def test_folding_maps_by_channel_and_moved_weights_changes_no_value() -> None:
     model = residual()
     text = """m (float[3, 8] x) => (float[3, 5] y)
     { t = Transpose <perm = [1, 0]> (w) g = Gemm(x, t) y = BatchNormalization(g, a, b, c, d) }"""
@@ -134,15 +134,30 @@ def test_folding_batch_normalisation_and_moved_weights_changes_no_value() -> Non
         text, w=random(5, 8), a=random(5), b=random(5, seed=1), c=random(5, seed=2),
         d=1 + random(5) ** 2,
     )  # fmt: skip
-    for given, x in ((model, IMAGES[0]), (gemm, {"x": random(3, 8)})):
+    text = """m (float[1, 3, 4, 4] x) => (float[1, 6, 4, 4] y)
+    { c = Conv(x, w) n = Mul(c, a) m = Add(b, n) k = Mul(m, two) y = Relu(k) }"""
+    scaled = model_of(
+        text, w=random(6, 3, 1, 1), a=random(1, 6, 1, 1), b=random(6, 1, 1), two=np.float32(2)
+    )
+    for given, x in (
+        (model, IMAGES[0]), (gemm, {"x": random(3, 8)}), (scaled, {"x": random(1, 3, 4, 4)})
+    ):  # fmt: skip
         plain = float_model(read_model(given))
         folded = onnx.ModelProto()
         folded.CopyFrom(plain.proto)
         with_constants(folded, plain.constants)
         assert "BatchNormalization" not in {node.op_type for node in folded.graph.node}
-        assert "Transpose" not in {node.op_type for node in folded.graph.node}
+        assert not {"Transpose", "Mul"} & {node.op_type for node in folded.graph.node}
         wanted = expected(given, x)["y"]
         np.testing.assert_allclose(expected(folded, x)["y"], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_constants_that_vary_inside_a_channel_are_not_folded() -> None:
+    text = """m (float[1, 3, 2, 2] x) => (float[1, 2, 2, 2] y, float[1, 2, 2, 2] z)
+    { a = Conv(x, w) y = Add(a, b) c = Conv(x, w) z = Mul(c, c) }"""
+    model = model_of(text, w=random(2, 3, 1, 1), b=random(2, 2))
+    plain = float_model(read_model(model))
+    assert [node.op_type for node in plain.nodes] == ["Conv", "Add", "Conv", "Mul"]
 
 
 def test_old_models_are_brought_to_an_opset_with_scales_along_an_axis() -> None:
