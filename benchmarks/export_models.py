@@ -1,14 +1,14 @@
-"""Export MobileNetV2 and a transformer encoder with random weights from transformers to ONNX.
+"""Export MobileNetV2, a transformer encoder and more networks with random weights to ONNX.
 
     pip install 'tilesmith[models]'
-    python -m benchmarks.export_models --into models
+    python -m benchmarks.export_models --into models [--only NAME ...]
 
 (As a module: run by its path, `benchmarks/kernels.py` would hide a package that transformers uses.)
 
 MobileNetV2 is the standard one (width 1.0, 224 x 224, batch 1); the encoder is a BERT of 6 layers,
-384 wide, 12 heads, sequence 128, batch 1, fed with embeddings of random tokens. Weights are random
-because speed does not depend on them; batch-norm statistics are randomised too, so that folding
-them is tested.
+384 wide, 12 heads, sequence 128, batch 1, fed with embeddings of random tokens; the others are
+those of `benchmarks/networks.py`. Weights are random because speed does not depend on them;
+batch-norm statistics are randomised too, so that folding them is tested.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pathlib import Path
 
 import torch
 from transformers import BertConfig, BertModel, MobileNetV2Config, MobileNetV2ForImageClassification
+
+from benchmarks.networks import NETWORKS
 
 
 def mobilenet_v2() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...], list[str]]:
@@ -60,20 +62,23 @@ class _Hidden(torch.nn.Module):
         return self.encoder(hidden).last_hidden_state
 
 
-MODELS = {"mobilenet_v2": mobilenet_v2, "encoder": encoder}
+MODELS = {"mobilenet_v2": mobilenet_v2, "encoder": encoder, **NETWORKS}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--into", type=Path, default=Path("models"), help="folder to write to")
-    folder: Path = parser.parse_args().into
+    parser.add_argument("--only", nargs="*", default=list(MODELS), choices=list(MODELS))
+    arguments = parser.parse_args()
+    folder: Path = arguments.into
     folder.mkdir(parents=True, exist_ok=True)
-    for name, make in MODELS.items():
+    for name in arguments.only:
+        make = MODELS[name]
         torch.manual_seed(0)
         model, example, names = make()
         path = folder / f"{name}.onnx"
         torch.onnx.export(
-            model.eval(), example, str(path), input_names=names, output_names=["output"],
+            model.eval(), example, str(path), input_names=names,
             external_data=False, dynamo=True, verbose=False,
         )  # fmt: skip
         print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")

@@ -168,7 +168,17 @@ def encoder(
     return seed_weights(b.model("encoder", {"x": (1, length, width)}, x))
 
 
+LIGHT = ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",
+         "squeezenet", "vgg19", "zfnet512")  # fmt: skip
+"""Networks that the onnx package ships."""
+
+
+def _seeded(name: str) -> Callable[[], onnx.ModelProto]:
+    return lambda: seed_weights(light(name))
+
+
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
+    **{name: _seeded(name) for name in LIGHT},
     "resnet50": resnet50,
     "squeezenet": squeezenet,
     "mobilenet_v2": mobilenet_v2,

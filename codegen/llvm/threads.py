@@ -1,9 +1,10 @@
 """The frame around emitted functions: their signature, and how their threads wait for each other.
 
-Whoever waits looks again and again for a while, pausing between looks and offering its core now and
-then, and falls asleep at last until it is woken (by a futex where the system has them). So threads
-that have cores to themselves meet within some ten nanoseconds; those that turn out to share one
-(the sleeper slept where the waker is) look but shortly from then on, until they share none.
+Whoever waits looks again and again for a while, pausing between looks, and then falls asleep until
+it is woken (by a futex where the system has them; elsewhere it offers its core again and again, of
+which a busy neighbour takes a whole slice of time). So threads that have cores to themselves meet
+within some ten nanoseconds; those that turn out to share one (the sleeper slept where the waker is)
+look but shortly from then on, until they share none.
 
 Memory of a *word* that threads wait for, in bytes: its value (0, i32), how many sleep (4, i32), how
 often to look before sleeping (8, i64), and how often at most (16, i64) and on which core the last
@@ -27,9 +28,6 @@ WORD = 64
 ROUNDS, MOST_ROUNDS, SLEPT_ON = 8, 16, 24
 """Where in a word the other numbers are."""
 
-_BETWEEN_OFFERS = 256
-"""Looks between two offers of the core to other threads."""
-
 _FEW = 6
 """Binary digits by which threads that share a core look less often."""
 
@@ -47,20 +45,13 @@ define internal i1 @look(ptr %word, i32 %old, i64 %rounds) noinline {{
 entry:
   br label %look
 look:
-  %round = phi i64 [ 0, %entry ], [ %next, %on ]
+  %round = phi i64 [ 0, %entry ], [ %next, %again ]
   %now = load atomic i32, ptr %word acquire, align 4
   %same = icmp eq i32 %now, %old
   br i1 %same, label %again, label %done
 again:
   {pause}
   %next = add i64 %round, 1
-  %rest = urem i64 %next, {between}
-  %tired = icmp eq i64 %rest, 0
-  br i1 %tired, label %offer, label %on
-offer:
-  %offered = call i32 @sched_yield()
-  br label %on
-on:
   %more = icmp slt i64 %next, %rounds
   br i1 %more, label %look, label %done
 done:
@@ -179,11 +170,12 @@ def waiting(triple: str) -> str:
     """`await` and `announce` for a processor and its system."""
     architecture = triple.split("-")[0]
     declarations, pause = _PAUSES.get(architecture, ("", ""))
-    declarations += "\ndeclare i32 @sched_yield()"
     number = _FUTEX.get(architecture) if "linux" in triple else None
     note = judge = wake = ""
-    sleep = "%ignored = call i32 @sched_yield()"
-    if number is not None:  # FUTEX_WAIT and FUTEX_WAKE, private to the process (linux/futex.h)
+    if number is None:
+        sleep = "%ignored = call i32 @sched_yield()"
+        declarations += "\ndeclare i32 @sched_yield()"
+    else:  # FUTEX_WAIT and FUTEX_WAKE, private to the process (linux/futex.h)
         call = f"call i64 @syscall(i64 {number}, ptr %word, i64"
         sleep = f"%ignored = {call} 128, i64 %expected, ptr null, ptr null, i64 0)"
         sleep = f"%expected = zext i32 %old to i64\n  {sleep}"
@@ -192,6 +184,6 @@ def waiting(triple: str) -> str:
         declarations += "\ndeclare i64 @syscall(i64, ptr, i64, i64, ptr, ptr, i64)"
         declarations += "\ndeclare i32 @sched_getcpu()"
     return _WAITING.format(
-        sleep=sleep, wake=wake, pause=pause, note=note, judge=judge, between=_BETWEEN_OFFERS,
+        sleep=sleep, wake=wake, pause=pause, note=note, judge=judge,
         declarations=declarations,
     )  # fmt: skip

@@ -175,7 +175,7 @@ class Team:
             self._functions.together(self._memory.ctypes.data, self.threads, program)
 
     def displaced(self) -> None:
-        """The caller may use other cores than before."""
+        """Its threads may be on other cores than before."""
         self._displaced = True
 
     def _place(self, core: int | None) -> None:
@@ -243,11 +243,9 @@ class Teams:
         """How many of the threads have a core for themselves, at least 1."""
         now = time.monotonic()
         if now - self._looked > _FORGET_S:
-            self._looked, before = now, self._cores
-            self._cores = _cores()
-            if self._cores != before:
-                for team in self._teams.values():
-                    team.displaced()
+            self._looked, self._cores = now, _cores()
+            for team in self._teams.values():  # others may have bound its threads meanwhile
+                team.displaced()
         number = len(self._cores)
         if number < threads and threads in self._teams:  # workers may have cores of their own
             number = len(self._cores | self._teams[threads].cores())
