@@ -98,6 +98,12 @@ def _dot_products(target: Target, hertz: float) -> dict[str, float]:
 
 def _read_once(target: Target, size: int) -> tuple[float, int]:
     """(seconds, bytes) of reading `size` bytes in order, everything warm that fits."""
+    run, nbytes = reading(target, size)
+    return _fastest(run), nbytes
+
+
+def reading(target: Target, size: int) -> tuple[Callable[[], None], int]:
+    """What reads about `size` bytes of its own in order, and how many they are."""
     lanes = vector_width(target)
     steps = max(1, size // (4 * lanes * CHAINS))
     step, chain, lane = axis("step", steps), axis("chain", CHAINS), axis("lane", lanes)
@@ -116,7 +122,7 @@ def _read_once(target: Target, size: int) -> tuple[float, int]:
     data[...] = 1.0
     ones = np.ones(lanes, np.float32)
     run = kernel.bind({"x": data, "y": ones, kernel.output.name: kernel.allocate_output()})
-    return _fastest(run), data.nbytes
+    return run, data.nbytes
 
 
 def _fastest(run: Callable[[], None]) -> float:
