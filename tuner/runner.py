@@ -46,11 +46,16 @@ class Runner(Protocol):
     measured_by: MeasuredBy
     deterministic: bool
     batch: int
-    drift: float
-    looks: int
-    pace: float
-    moved: float
     costs: TrialCosts
+
+    @property
+    def drift(self) -> float: ...
+    @property
+    def looks(self) -> int: ...
+    @property
+    def pace(self) -> float: ...
+    @property
+    def moved(self) -> float: ...
 
     def measure(
         self, batch: Sequence[Candidate], cancel: CancelToken | None = None

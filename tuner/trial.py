@@ -25,6 +25,8 @@ from tilesmith.tuner.timing import Loaded, flushing, glance, in_turns, once, sam
 
 ABORT_FACTOR = 3.0
 """A candidate slower than this many times the best known is not timed further."""
+_LOOKS = 3
+_REFERENCE_BYTES = 2 << 20
 _KEPT_BYTES = 512 << 20
 """Of inputs and references: tasks take turns, and come back for theirs."""
 
@@ -72,6 +74,7 @@ class Bench:
         self._folder = folder
         self._arena = Arena()
         self._prepared: dict[Workload, Prepared] = {}
+        self._reference: tuple[Workload, Config, Loaded] | None = None
         self.watch = Stopwatch()
 
     def measure(self, workload: Workload, config: Config, incumbent: float | None) -> MeasureResult:
@@ -86,6 +89,19 @@ class Bench:
             result = _sampled(loaded, incumbent)
         self.watch.move(flushing() - flushed, "run", "flush")
         return _timed(result, start)
+
+    def look(self, workload: Workload, config: Config) -> float:
+        """Seconds of a kernel that tells the machine's pace, the fastest of a few runs.
+
+        It stays loaded, in memory of its own; it has had a trial, so that it is not checked again.
+        """
+        if self._reference is None or self._reference[:2] != (workload, config):
+            inputs = self._shared(workload).inputs
+            loaded = self._backend.load(workload, config, inputs, Arena(_REFERENCE_BYTES))
+            self._reference = workload, config, loaded
+        kernel = self._reference[2]
+        kernel.call()  # whatever was measured before has filled the caches
+        return min(once(kernel) for _ in range(_LOOKS))
 
     def compare(self, workload: Workload, configs: Sequence[Config]) -> list[MeasureResult]:
         """Rivals measured in turns; those that fail give their failure."""

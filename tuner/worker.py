@@ -4,7 +4,8 @@
 
 First line: {"backend", "target", "threads", "folder", "memory_mib"}; the reply says it is ready.
     Then
-one request a line: {"measure": {...}} or {"compare": {...}}. The process limits its own memory,
+one request a line: {"measure": {...}} or {"compare": {...}}, and beside it perhaps {"reference":
+{...}}, a kernel to look at afterwards. The process limits its own memory,
 ignores Ctrl-C (its parent decides), and dies with its parent. Whatever a candidate prints goes to
 stderr.
 """
@@ -43,8 +44,10 @@ def main() -> None:
     _limit_memory(setup["memory_mib"])
     _say(replies, {"ready": True})
     for request in requests:
-        results, resident = _serve(bench, json.loads(request)), resident_bytes()
-        _say(replies, {"results": results, "spent": bench.watch.seconds, "resident": resident})
+        asked = json.loads(request)
+        results, spent = _serve(bench, asked), bench.watch.seconds
+        reply = {"results": results, "spent": spent, "look": _look(bench, asked.get("reference"))}
+        _say(replies, {**reply, "resident": resident_bytes()})
 
 
 def _serve(bench: Bench, request: dict[str, Any]) -> list[dict[str, Any]]:
@@ -56,6 +59,16 @@ def _serve(bench: Bench, request: dict[str, Any]) -> list[dict[str, Any]]:
     asked = request["compare"]
     configs = [Config.of(values) for values in asked["configs"]]
     return [result_to_json(r) for r in bench.compare(Workload.parse(asked["workload"]), configs)]
+
+
+def _look(bench: Bench, reference: dict[str, Any] | None) -> float | None:
+    """Seconds of the reference kernel now; None without one, or where it does not run."""
+    if reference is None:
+        return None
+    try:
+        return bench.look(Workload.parse(reference["workload"]), Config.of(reference["config"]))
+    except Exception:  # it ran before: the next trial will tell what is wrong
+        return None
 
 
 def _say(replies: BinaryIO, message: dict[str, Any]) -> None:

@@ -9,13 +9,12 @@ import pytest
 from problems import JUDGED, TARGET, judge
 
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
-from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.cancel import CancelToken
 from tilesmith.tuner.ledger import MemoryLedger
 from tilesmith.tuner.options import TuneOptions
+from tilesmith.tuner.pace_gauge import EVERY, WINDOW, PaceGauge
 from tilesmith.tuner.runner import Candidate, RunnerOptions
-from tilesmith.tuner.runners.hardware import HardwareRunner
 from tilesmith.tuner.runners.simulator import SimulatorRunner
 from tilesmith.tuner.session import tune
 from tilesmith.tuner.task import TuningTask
@@ -75,27 +74,49 @@ def test_candidates_from_both_sides_of_a_move_are_measured_again_in_turns() -> N
     assert truth[fastest] <= 1.01 * np.nanmin(list(truth.values()))
 
 
-@pytest.mark.parametrize(
-    ("samples", "moved", "drift"),
-    [
-        ([1.0, 1.02], 0.02, 0.02),  # steady
-        ([1.0, 1.5, 1.01], 0.01, 0.01),  # one look was disturbed
-        ([1.0, 1.5, 1.4], 0.4, 0.4),  # it moved
-    ],
-)
-def test_a_move_is_believed_when_seen_twice(
-    samples: list[float], moved: float, drift: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runner = HardwareRunner(RunnerOptions(TARGET))
-    replies = iter(samples)
+def looked(pace: Sequence[float], noise: float, seed: int) -> PaceGauge:
+    """A gauge after readings at these paces, each longer by up to `noise` as neighbours have it."""
+    rng = np.random.default_rng(seed)
+    gauge = PaceGauge()
+    for seconds in 1e-4 * np.array(pace) * (1 + noise * rng.random(len(pace))):
+        gauge.read(float(seconds))
+    return gauge
 
-    def reply(*_: object) -> list[MeasureResult]:
-        return [MeasureResult("ok", "hardware", (next(replies),))]
 
-    monkeypatch.setattr(runner, "_ask", reply)
-    monkeypatch.setattr("tilesmith.tuner.runners.hardware._BASELINE_EVERY", 1)
-    runner.measure([(WORKLOAD, Config.of(m_tile=1))])
-    runner.close()
-    assert runner.looks == 1
-    assert runner.moved == pytest.approx(moved)
-    assert runner.drift == pytest.approx(drift)
+@pytest.mark.parametrize("noise", [0.01, 0.22, 0.41])
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_is_no_drift(noise: float, seed: int) -> None:
+    gauge = looked([1.0] * 400, noise, seed)
+    assert gauge.looks == (400 - WINDOW) // EVERY
+    assert gauge.drift < 0.25, "it may be believed once in hundreds of looks"
+    assert gauge.pace == pytest.approx(1.0, abs=0.25)
+
+
+def test_noise_is_hardly_ever_believed() -> None:
+    gauges = [looked([1.0] * 400, 0.3, seed) for seed in range(100)]
+    assert sum(gauge.drift > 0 for gauge in gauges) <= 10
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.2, 0.4])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_lasting_change_is_found_in_the_noise(noise: float, seed: int) -> None:
+    steps = [1.0] * (WINDOW + EVERY) + [1.5] * EVERY
+    gauge = looked(steps, noise, seed)
+    assert (gauge.looks, gauge.moved) == (2, pytest.approx(0.5, abs=0.2))
+    assert gauge.pace == pytest.approx(1.5, abs=0.2)
+    back = looked(steps + [1.0] * EVERY, noise, seed)
+    assert back.moved == pytest.approx(1 / 3, abs=0.15)
+    assert back.pace == pytest.approx(1.0, abs=0.15) and back.drift == pytest.approx(0.5, abs=0.2)
+
+
+def test_a_slow_drift_is_followed() -> None:
+    pace = np.linspace(1.0, 1.4, 400)
+    gauge = looked(pace.tolist(), 0.05, 0)
+    assert gauge.pace == pytest.approx(1.4, abs=0.08)
+
+
+def test_without_readings_nothing_moves() -> None:
+    gauge = PaceGauge()
+    for _ in range(100):
+        gauge.read(None)
+    assert (gauge.looks, gauge.pace, gauge.moved, gauge.drift) == (0, 1.0, 0.0, 0.0)

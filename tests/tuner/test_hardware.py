@@ -38,6 +38,7 @@ from tilesmith.tuner.costs import PARTS
 from tilesmith.tuner.messages import result_to_json
 from tilesmith.tuner.runner import RunnerOptions
 from tilesmith.tuner.runners.hardware import HardwareRunner
+from tilesmith.tuner.worker import _look
 from tilesmith.tuner.worker_process import WorkerProcess
 
 WORKLOAD = Workload.parse("matmul m=24 n=16 k=32 const=b")
@@ -134,30 +135,40 @@ def test_rivals_are_compared_in_turns_and_a_failure_stays_one(runner: HardwareRu
 
 
 class Paced:
-    """In place of a worker: everything takes as long as a script says, trial by trial."""
+    """In place of a worker: it says how long the reference took, where it is asked to."""
 
     def __init__(self, seconds: Sequence[float]) -> None:
         self._seconds = iter(seconds)
+        self.references: list[Any] = []
 
-    def ask(self, *_: object) -> dict[str, Any]:
-        return {
-            "results": [result_to_json(MeasureResult("ok", "hardware", (next(self._seconds),)))]
-        }
+    def ask(self, request: dict[str, Any], *_: object) -> dict[str, Any]:
+        self.references.append(request["reference"])
+        result = result_to_json(MeasureResult("ok", "hardware", (1e-4,)))
+        look = None if request["reference"] is None else next(self._seconds)
+        return {"results": [result], "look": look}
 
 
-def test_drift_of_the_machine_is_watched() -> None:
-    """Looks after 40 trials each: unmoved; 20 % slower, seen twice; disturbed once, unmoved."""
-    looks = [[1.01e-3], [1.2e-3, 1.21e-3], [3e-3, 1.22e-3]]
-    told = [(0.01, 0.01), (1.2 / 1.01 - 1, 0.2), (1.22 / 1.2 - 1, 0.22)]
+def test_drift_of_the_machine_is_watched_beside_every_trial() -> None:
     runner = HardwareRunner(OPTIONS)
     runner.worker.close()
-    runner.worker = Paced([s for look in looks for s in [*[1e-3] * 40, *look]])  # type: ignore[assignment]
-    for number, (moved, drift) in enumerate(told, start=1):
-        assert len(runner.measure([(WORKLOAD, config(FINE))] * 40)) == 40
-        assert runner.looks == number
-        assert (runner.moved, runner.drift) == pytest.approx((moved, drift))
-    assert runner.pace == pytest.approx(1.22)
+    paced = Paced([1e-4] * 35 + [1.3e-4] * 20)
+    runner.worker = paced  # type: ignore[assignment]
+    assert len(runner.measure([(WORKLOAD, config(FINE))] * 56)) == 56
+    quick = {"workload": WORKLOAD.key, "config": dict(config(FINE))}
+    assert paced.references == [None] + [quick] * 55
+    assert (runner.looks, runner.moved) == (2, pytest.approx(0.3))
+    assert (runner.pace, runner.drift) == (pytest.approx(1.3), pytest.approx(0.3))
     shutil.rmtree(runner._folder)
+
+
+def test_the_reference_stays_loaded_and_its_failure_costs_nothing(tmp_path: Path) -> None:
+    bench = trial.Bench(FakeBackend(), tmp_path)
+    assert bench.look(WORKLOAD, config(FINE)) > 0
+    kept = bench._reference
+    assert bench.measure(WORKLOAD, config(FINE), None).ok
+    assert bench.look(WORKLOAD, config(FINE)) > 0 and bench._reference is kept
+    broken = {"workload": WORKLOAD.key, "config": dict(config(REFUSED))}
+    assert _look(bench, broken) is None and _look(bench, None) is None
 
 
 def test_a_crashing_rival_does_not_take_the_others_with_it(runner: HardwareRunner) -> None:

@@ -19,12 +19,12 @@ from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.cancel import CancelToken
 from tilesmith.tuner.costs import TrialCosts
 from tilesmith.tuner.messages import result_from_json
-from tilesmith.tuner.options import DRIFT_LIMIT
+from tilesmith.tuner.pace_gauge import PaceGauge
 from tilesmith.tuner.runner import Candidate, Runner, RunnerOptions, runners
 from tilesmith.tuner.worker_process import WorkerError, WorkerProcess
 
-_BASELINE_EVERY = 40
-"""Trials between two looks at the baseline: the first kernel that worked, measured again."""
+_REFERENCE_S, _REFERENCE_AFTER = 0.5e-3, 8
+"""The reference is the first kernel that takes less, or the fastest of so many trials."""
 
 
 class HardwareRunner:
@@ -38,15 +38,14 @@ class HardwareRunner:
         self._timeout_s = options.timeout_s
         self._folder = tempfile.mkdtemp(prefix="tilesmith-")
         self._best: dict[str, float] = {}
-        self._baseline: tuple[Candidate, float] | None = None
-        self.pace = 1.0
-        self._since_baseline = 0
+        self._reference: dict[str, Any] | None = None
+        self._quickest: tuple[float, Candidate] | None = None
+        self._gauge = PaceGauge()
         self.costs = TrialCosts()
-        self.drift = 0.0
-        self.looks = 0
-        self.moved = 0.0
         self._spent: dict[str, float] = {}
         """Seconds of the latest request by part, where the worker told."""
+        self._look: float | None = None
+        """Seconds of the reference kernel after it."""
         self.worker = WorkerProcess(
             {
                 "backend": options.backend,
@@ -70,36 +69,43 @@ class HardwareRunner:
                 "incumbent": self._best.get(workload.key),
             }
             start = time.perf_counter()
-            found = self._ask({"measure": asked}, 1, cancel)
+            found = self._ask({"measure": asked, "reference": self._reference}, 1, cancel)
             if not found:
                 break
             self.costs.add(time.perf_counter() - start, self._spent)
             results += found
             if found[0].latency is not None:
                 self.expect(workload, found[0].latency)
-                self._baseline = self._baseline or ((workload, config), found[0].latency)
-            self._watch_drift(cancel)
+                self._find_reference((workload, config), found[0].latency)
+            self._gauge.read(self._look)
         return results
 
-    def _watch_drift(self, cancel: CancelToken | None) -> None:
-        """Now and then measure the baseline again and note how far it has moved."""
-        self._since_baseline += 1
-        if self._baseline is None or self._since_baseline < _BASELINE_EVERY:
+    @property
+    def pace(self) -> float:
+        """See `Runner`, like the three that follow."""
+        return self._gauge.pace
+
+    @property
+    def looks(self) -> int:
+        return self._gauge.looks
+
+    @property
+    def moved(self) -> float:
+        return self._gauge.moved
+
+    @property
+    def drift(self) -> float:
+        return self._gauge.drift
+
+    def _find_reference(self, candidate: Candidate, latency: float) -> None:
+        """Settle on a quick kernel that is run beside every trial from now on."""
+        if self._reference is not None:
             return
-        self._since_baseline = 0
-        (workload, config), latency = self._baseline
-        asked = {"workload": workload.key, "config": dict(config), "incumbent": None}
-        paces: list[float] = []
-        while len(paces) < 2 and (not paces or abs(paces[0] / self.pace - 1) > DRIFT_LIMIT):
-            (again,) = self._ask({"measure": asked}, 1, cancel) or (None,)
-            if again is None or again.latency is None:
-                return
-            paces.append(again.latency / latency)
-        pace = min(paces, key=lambda found: abs(found / self.pace - 1))  # one may be disturbed
-        self.looks += 1
-        self.moved = abs(pace / self.pace - 1)
-        self.drift = max(self.drift, abs(pace - 1))
-        self.pace = pace
+        if self._quickest is None or latency < self._quickest[0]:
+            self._quickest = latency, candidate
+        if self._quickest[0] < _REFERENCE_S or len(self.costs.totals) >= _REFERENCE_AFTER:
+            workload, config = self._quickest[1]
+            self._reference = {"workload": workload.key, "config": dict(config)}
 
     def compare(
         self, batch: Sequence[Candidate], cancel: CancelToken | None = None
@@ -128,7 +134,7 @@ class HardwareRunner:
         self, request: dict[str, Any], count: int, cancel: CancelToken | None
     ) -> list[MeasureResult]:
         """Results of one request; none if it was cancelled."""
-        start, self._spent = time.perf_counter(), {}
+        start, self._spent, self._look = time.perf_counter(), {}, None
         try:
             reply = self.worker.ask(request, self._timeout_s * count, cancel)
         except WorkerError as error:
@@ -137,7 +143,7 @@ class HardwareRunner:
             elapsed = time.perf_counter() - start
             failure = MeasureResult(error.kind, "hardware", message=str(error), elapsed=elapsed)
             return [failure] * count
-        self._spent = reply.get("spent", {})
+        self._spent, self._look = reply.get("spent", {}), reply.get("look")
         return [result_from_json(values) for values in reply["results"]]
 
 
