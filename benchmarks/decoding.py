@@ -4,11 +4,12 @@
                                   [--prefill 512] [--products] [--layers 12] [--json]
 
 A model of 0.6 G random weights (`decoding_model`) decodes one token behind a full cache. The bound
-is the bytes that a token touches (codes and scales as the model holds them, keys and values) over
-the bandwidth of reading 1 GiB, measured beside by a kernel of ours that does nothing else. Peers
-run the same file in turns with ours, on the same pinned cores: onnxruntime (MatMulNBits at accuracy
-level 4, its cache shared between past and present) and OpenVINO (weights compressed, activations
-quantised dynamically, the cache its state). All schedules are defaults, or of `--database`.
+is the bytes that a token touches (codes, scales in 16 bits, which lose nothing here, keys and
+values) over the bandwidth of reading 1 GiB, measured beside by a kernel that does nothing else.
+Peers run the same file in turns with ours, on the same pinned cores: onnxruntime (MatMulNBits at
+accuracy level 4, its cache shared between past and present) and OpenVINO (weights compressed,
+activations quantised dynamically, the cache its state). All schedules are defaults, or of
+`--database`.
 """
 
 from __future__ import annotations

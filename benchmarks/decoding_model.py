@@ -58,8 +58,8 @@ class Shape:
         return self.layers * layer + self.vocabulary * self.width
 
     def weight_bytes(self, bits: int) -> int:
-        """Codes and scales of all products, as the model holds them."""
-        return self.weights * bits // 8 + self.weights // BLOCK * 4
+        """Codes of all products and their scales, of two bytes each where these lose nothing."""
+        return self.weights * bits // 8 + self.weights // BLOCK * 2
 
     def cache_bytes(self, length: int) -> int:
         """Keys and values of so many tokens, in float32."""

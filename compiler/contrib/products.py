@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.block_quantised import OPERATOR
+from tilesmith.compiler.block_quantised import OPERATOR, kept_scales
 from tilesmith.compiler.expansion import Expansion, operator
 from tilesmith.search_space.workload import shape_text
 
@@ -164,7 +164,7 @@ def _block_quantised(e: Expansion, scales: NDArray[Any], zeros: NDArray[Any]) ->
     model allows it (accuracy_level 4)."""
     bits, columns = int(e.attribute("bits")), e.count("N")
     q = e.constant_input(1).reshape(*scales.shape, -1)
-    given = [e.constant(q), e.constant(scales, "float32")]
+    given = [e.constant(q), e.constant(kept_scales(scales))]
     if not np.all(zeros == 1 << bits - 1):
         given.append(e.constant(zeros.astype(np.uint8)))
     stated: dict[str, Any] = {
@@ -190,6 +190,9 @@ def gather_block_quantized(e: Expansion) -> str:
     codes = _unpacked(e, data) if packed else data.astype(np.int32)
     zeros = _zero_points(e, scales.shape) if packed or e.input(3) else np.zeros(1, np.float32)
     size = e.count("block_size")
+    rows = int(e.attribute("gather_axis")) == 0 and codes.ndim == 2 and codes.shape[1] % size == 0
+    if rows and e.shape(e.input(1)) is not None:
+        return _rows_of(e, codes, scales, np.broadcast_to(zeros, scales.shape))
     wide = [
         np.repeat(np.broadcast_to(value, scales.shape), size, axis=-1)[..., : codes.shape[-1]]
         for value in (zeros, scales.astype(np.float32))
@@ -197,6 +200,34 @@ def gather_block_quantized(e: Expansion) -> str:
     table = ((codes - wide[0]) * wide[1]).astype(scales.dtype)
     axis = int(e.attribute("gather_axis"))
     return e.apply("Gather", e.constant(table), e.input(1), axis=axis)
+
+
+def _rows_of(e: Expansion, codes: NDArray[Any], scales: NDArray[Any], zeros: NDArray[Any]) -> str:
+    """Rows of a table whose codes stay bytes, or halves of bytes; only what is read is unpacked."""
+    chosen, size = e.dims(e.input(1)), e.count("block_size")
+    low = int(codes.min()) if codes.size else 0
+    halves = bool(np.all((codes >= low) & (codes < low + 16)))
+    bytes_ = (codes - low).astype(np.uint8)
+    kept = bytes_[:, ::2] | bytes_[:, 1::2] << 4 if halves else bytes_
+    rows = e.apply("Gather", e.constant(kept), e.input(1), axis=0)
+    if halves:
+        lower = e.newest("BitwiseAnd", rows, e.constant(np.array(15, np.uint8)))
+        shift = e.constant(np.array(4, np.uint8))
+        upper = e.newest("BitShift", rows, shift, direction="RIGHT")
+        rank = len(chosen) + 1
+        rows = e.newest("Concat", *(e.unsqueeze(part, rank) for part in (lower, upper)), axis=rank)
+    shape = (*chosen, scales.shape[1], size)
+    wide = e.reshape(e.cast(rows, "float32"), *shape)
+    shifts = (zeros - low).astype(np.float32)
+    for name, table in (("Sub", shifts), ("Mul", scales.astype(np.float32))):
+        if name == "Sub" and np.all(shifts == shifts.flat[0]):
+            own = e.constant(np.array(shifts.flat[0], np.float32))
+        else:
+            own = e.apply("Gather", e.constant(table), e.input(1), axis=0)
+            own = e.unsqueeze(own, len(shape) - 1)
+        wide = e.apply(name, wide, own)
+    result = e.reshape(wide, *chosen, codes.shape[1])
+    return e.cast(result, "float32" if scales.dtype == np.float32 else e.dtype(e.input(2)))
 
 
 def _unpacked(e: Expansion, packed: NDArray[Any]) -> NDArray[Any]:

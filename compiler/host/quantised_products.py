@@ -16,6 +16,7 @@ def block_quantised_matmul(call: Call) -> Results:
     names = ("n", "k", "bits", "block", "activations")
     stated = {name: call.attributes[name] for name in names}
     stated |= {"m": max(1, math.prod(a.shape[:-1])), "zeros": int(zero is not None)}
+    stated["scales"] = str(scale.dtype)
     workload = Workload.of("block_quantised_matmul", stated)
     arrays = {"a": a.reshape(-1, a.shape[-1]), "q": q, "scale": scale}
     arrays |= {} if zero is None else {"zero": zero}

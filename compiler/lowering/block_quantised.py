@@ -17,6 +17,7 @@ def lower_block_quantised(rewriter: Rewriter, node: Node) -> Sequence[Node] | No
     if not is_computable(info):
         return None
     stated = parameters(node, math.prod(info.dims[:-1]))
+    stated["scales"] = rewriter.info(node.inputs[2]).dtype
     names = ("", "q", "scale", "zero")
     kernel = "block_quantised_matmul"
     return [make_kernel(rewriter, kernel, stated, node.inputs, node, names=names)]

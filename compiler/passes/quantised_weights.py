@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.block_quantised import OPERATOR, packed
+from tilesmith.compiler.block_quantised import OPERATOR, kept_scales, packed
 from tilesmith.compiler.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.rewrite import Rewriter
@@ -64,9 +64,10 @@ def _keep(rewriter: Rewriter, node: Node) -> None:
     n, k = found.codes.shape
     padded = np.pad(found.codes, ((0, 0), (0, -k % found.block)))
     q = packed(padded.reshape(n, -1, found.block), found.bits)
+    scale = kept_scales(found.scale)
     operands = [
-        rewriter.add_constant(f"{node.inputs[1]}.{name}", array, dtype)
-        for name, array, dtype in (("q", q, "uint8"), ("scale", found.scale, "float32"))
+        rewriter.add_constant(f"{node.inputs[1]}.{name}", array, str(array.dtype))
+        for name, array in (("q", q), ("scale", scale))
     ]
     if not np.all(found.zero == 1 << found.bits - 1):
         operands.append(rewriter.add_constant(f"{node.inputs[1]}.zero", found.zero, "uint8"))

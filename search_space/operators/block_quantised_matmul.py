@@ -62,6 +62,8 @@ class BlockQuantisedMatmul(Template):
         "block_quantised_matmul m=1 n=37 k=70 activations=int8 const=q,scale",
         "block_quantised_matmul m=7 n=33 k=96 zeros=1 activations=int8 const=q,scale,zero",
         "block_quantised_matmul m=2 n=5 k=32 bits=8 block=16 activations=int8 const=q,scale",
+        "block_quantised_matmul m=1 n=37 k=64 activations=int8 scales=float16 const=q,scale",
+        "block_quantised_matmul m=5 n=20 k=40 scales=float16 const=q,scale epilogue=relu",
     )
     varying = (
         "block_quantised_matmul m=[s] n=37 k=64 const=q,scale epilogue=bias",

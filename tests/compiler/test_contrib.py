@@ -166,6 +166,19 @@ def test_what_onnxruntime_has_for_other_devices_only() -> None:
     np.testing.assert_allclose(found["y"], wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("bits", "zeros"), [(4, False), (4, True), (8, True)])
+def test_rows_of_packed_tables(bits: int, zeros: bool) -> None:
+    rng, blocks = np.random.default_rng(bits), 3
+    inputs: dict[str, Any] = {
+        "b": rng.integers(0, 256, (11, blocks * 32 * bits // 8)).astype(np.uint8),
+        "i": rng.integers(0, 11, (2, 5)),
+        "s": (rng.random((11, blocks)) / 8).astype(np.float32),
+        "z": rng.integers(0, 256, (11, -(-blocks * bits // 8))).astype(np.uint8) if zeros else None,
+    }
+    names = [name for name in ("b", "s", "z") if inputs[name] is not None]
+    check_node("GatherBlockQuantized", inputs, constants=names, bits=bits, block_size=32)
+
+
 @pytest.mark.parametrize(
     ("operator", "attributes", "message"),
     [

@@ -22,13 +22,15 @@ EPILOGUES = ("", "epilogue=bias,relu", "epilogue=residual", "epilogue=multiply,s
 def workloads(largest: int) -> st.SearchStrategy[Workload]:
     """Every format; tails of k in the last block; extents up to `largest`."""
     return st.builds(
-        lambda m, n, k, bits, block, zeros, activations, epilogue: Workload.parse(
+        lambda m, n, k, bits, block, zeros, activations, scales, epilogue: Workload.parse(
             f"block_quantised_matmul m={m} n={n} k={k} bits={bits} block={block} zeros={zeros} "
-            f"activations={activations} const=q,scale{',zero' if zeros else ''} {epilogue}"
+            f"activations={activations} scales={scales} "
+            f"const=q,scale{',zero' if zeros else ''} {epilogue}"
         ),
         st.integers(1, 9), st.integers(1, largest), st.integers(1, 2 * largest),
         st.sampled_from((4, 8)), st.sampled_from((16, 32, 48, 128)), st.integers(0, 1),
-        st.sampled_from(("float32", "int8")), st.sampled_from(EPILOGUES),
+        st.sampled_from(("float32", "int8")), st.sampled_from(("float32", "float16")),
+        st.sampled_from(EPILOGUES),
     )  # fmt: skip
 
 
@@ -45,6 +47,7 @@ def inputs_and_output(
     if workload.integer("bits") == 4 and "zero" in arrays:
         arrays["zero"] &= 15
     arrays["scale"] *= 2.0 ** -workload.integer("bits") / workload.integer("k") ** 0.5
+    arrays["scale"] = arrays["scale"].astype(workload.text("scales"))
     return arrays, reference(workload.epilogue, _product(workload, arrays), arrays, 1)
 
 
@@ -58,7 +61,7 @@ def _product(workload: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
         q = wide
     zero = arrays.get("zero", np.full_like(arrays["scale"], 2 ** (workload.integer("bits") - 1)))
     weights = (q - np.repeat(zero, block, 1).astype(np.float64)) * np.repeat(
-        arrays["scale"], block, 1
+        arrays["scale"].astype(np.float64), block, 1
     )
     a = arrays["a"]
     if workload.text("activations") == "int8":
