@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.native.driver import Call, NativeProgram
-from tilesmith.codegen.native.kernel import NativeKernel, compile_config, concrete_shape
+from tilesmith.codegen.native.kernel import (
+    KernelCode,
+    NativeKernel,
+    compile_program,
+    concrete_shape,
+)
+from tilesmith.codegen.native.stored_code import decoded, encoded
+from tilesmith.codegen.structures import lowered
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config
@@ -22,6 +29,9 @@ from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.arena import Arena
 
+_AHEAD = 64
+"""Configurations whose code is kept until they are loaded."""
+
 
 class NativeBackend:
     """Compiles for this machine."""
@@ -29,6 +39,21 @@ class NativeBackend:
     def __init__(self, target: Target, threads: int) -> None:
         self._target = target
         self._threads = threads
+        self._built: dict[tuple[Workload, Config], KernelCode] = {}
+
+    def build(self, workload: Workload, config: Config) -> bytes:
+        """Code of a configuration, for `take`, perhaps in another process.
+
+        Raises:
+            ConfigError, CodegenError, VerificationError: there is none.
+        """
+        return encoded(compile_program(lowered(workload, self._target, config), self._target))
+
+    def take(self, workload: Workload, config: Config, code: bytes) -> None:
+        """Code that `load` need not make."""
+        while len(self._built) >= _AHEAD:
+            del self._built[next(iter(self._built))]
+        self._built[workload, config] = decoded(code)[0]
 
     def load(
         self,
@@ -38,7 +63,9 @@ class NativeBackend:
         arena: Arena,
     ) -> LoadedKernel:
         """Compile a configuration and bind it to inputs (logical layouts)."""
-        kernel = compile_config(workload, self._target, config)
+        if (workload, config) not in self._built:
+            self.take(workload, config, self.build(workload, config))
+        kernel = NativeKernel(self._built.pop((workload, config)))
         return LoadedKernel(kernel, workload, config, inputs, arena, self._threads)
 
 

@@ -63,6 +63,10 @@ class Runner(Protocol):
         """One result for each candidate, in order; a prefix if cancelled."""
         ...
 
+    def ahead(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> None:
+        """Told what will be measured next, it may prepare some of it."""
+        return
+
     def compare(
         self, batch: Sequence[Candidate], cancel: CancelToken | None = None
     ) -> list[MeasureResult]:

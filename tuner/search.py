@@ -201,6 +201,7 @@ class Search:
         chunk = self._chunk(search.pending, limit)
         workload = search.state.task.workload
         begun = time.monotonic()
+        self.runner.ahead([(workload, config) for config in search.pending], self._cancel)
         results = self.runner.measure([(workload, config) for config in chunk], self._cancel)
         self._trial_s = (time.monotonic() - begun) / max(1, len(results))
         trials = [Trial(c, r) for c, r in zip(chunk, results, strict=False)]

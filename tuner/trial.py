@@ -6,12 +6,15 @@ what kills the process (crash, hang) is the parent's to notice.
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import hashlib
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -58,6 +61,19 @@ class Prepared:
         return sum(array.nbytes for array in arrays)
 
 
+@runtime_checkable
+class Builder(Protocol):
+    """What a backend may be besides: its code can be made in another process."""
+
+    def build(self, workload: Workload, config: Config) -> bytes:
+        """Code of a configuration."""
+        ...
+
+    def take(self, workload: Workload, config: Config, code: bytes) -> None:
+        """Code that `Backend.load` need not make."""
+        ...
+
+
 class Bench:
     """Runs trials of one worker process.
 
@@ -76,6 +92,29 @@ class Bench:
         self._prepared: dict[Workload, Prepared] = {}
         self._reference: tuple[Workload, Config, Loaded] | None = None
         self.watch = Stopwatch()
+
+    def build(self, workload: Workload, config: Config) -> None:
+        """Make a configuration's code and leave it in the folder, for whoever measures it.
+
+        Failures are left to the trial, which tells of them.
+        """
+        if isinstance(self._backend, Builder):
+            with contextlib.suppress(Exception):
+                path = self._code_path(workload, config)
+                partial = path.with_suffix(f".{os.getpid()}.code")
+                partial.write_bytes(self._backend.build(workload, config))
+                partial.replace(path)
+
+    def _take_built(self, workload: Workload, config: Config) -> None:
+        """Code that was made ahead, if there is any."""
+        path = self._code_path(workload, config)
+        if isinstance(self._backend, Builder) and path.exists():
+            self._backend.take(workload, config, path.read_bytes())
+            path.unlink()
+
+    def _code_path(self, workload: Workload, config: Config) -> Path:
+        name = hashlib.sha256(f"{workload.key}\0{config.key}".encode()).hexdigest()[:24]
+        return self._folder / f"{name}.code"
 
     def measure(self, workload: Workload, config: Config, incumbent: float | None) -> MeasureResult:
         """One trial; aborted as "slow" beyond `ABORT_FACTOR` times the incumbent (seconds)."""
@@ -124,6 +163,7 @@ class Bench:
         try:
             shared = self._shared(workload)
             with self.watch.part("compile"):
+                self._take_built(workload, config)
                 loaded = self._backend.load(workload, config, shared.inputs, self._arena)
             with self.watch.part("run"):
                 loaded.call()

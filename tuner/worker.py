@@ -3,9 +3,8 @@
     python -m tilesmith.tuner.worker
 
 First line: {"backend", "target", "threads", "folder", "memory_mib"}; the reply says it is ready.
-    Then
-one request a line: {"measure": {...}} or {"compare": {...}}, and beside it perhaps {"reference":
-{...}}, a kernel to look at afterwards. The process limits its own memory,
+Then one request a line: {"measure": {...}}, {"compare": {...}} or {"build": {...}}, and beside it
+perhaps {"reference": {...}}, a kernel to look at afterwards. The process limits its own memory,
 ignores Ctrl-C (its parent decides), and dies with its parent. Whatever a candidate prints goes to
 stderr.
 """
@@ -56,6 +55,10 @@ def _serve(bench: Bench, request: dict[str, Any]) -> list[dict[str, Any]]:
         workload = Workload.parse(asked["workload"])
         result = bench.measure(workload, Config.of(asked["config"]), asked["incumbent"])
         return [result_to_json(result)]
+    if "build" in request:
+        asked = request["build"]
+        bench.build(Workload.parse(asked["workload"]), Config.of(asked["config"]))
+        return []
     asked = request["compare"]
     configs = [Config.of(values) for values in asked["configs"]]
     return [result_to_json(r) for r in bench.compare(Workload.parse(asked["workload"]), configs)]

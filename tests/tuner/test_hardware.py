@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fake_backend import (
     ABORT,
@@ -27,11 +27,14 @@ from fake_backend import (
 )
 from problems import TARGET
 
+from tilesmith.codegen.host import host_target
+from tilesmith.codegen.structures import space_of
 from tilesmith.search_space.errors import JobError
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner import trial
+from tilesmith.tuner.builders import Builders
 from tilesmith.tuner.cancel import CancelToken
 from tilesmith.tuner.checking import random_inputs
 from tilesmith.tuner.costs import PARTS
@@ -43,6 +46,7 @@ from tilesmith.tuner.worker_process import WorkerProcess
 
 WORKLOAD = Workload.parse("matmul m=24 n=16 k=32 const=b")
 FINE = 16
+RNG = np.random.default_rng(0)
 OPTIONS = RunnerOptions(TARGET, timeout_s=3.0, memory_mib=2048, backend="fake_backend")
 
 
@@ -126,6 +130,31 @@ def test_tasks_that_take_turns_keep_their_references(
     assert len(drawn) > 5, "but not more than there is room for"
 
 
+def test_code_is_made_by_several_processes_and_taken_by_the_one_that_measures(
+    tmp_path: Path,
+) -> None:
+    setup = {
+        "backend": "tilesmith.tuner.native_backend",
+        "target": host_target().to_json(),
+        "threads": 1,
+        "folder": str(tmp_path),
+        "memory_mib": 2048,
+    }
+    measuring = WorkerProcess(setup)
+    builders = Builders(measuring, setup, 60.0, processes=2)
+    good = [(WORKLOAD, c) for c in space_of(WORKLOAD, host_target()).sample(RNG, 2)]
+    bad = (WORKLOAD, Config.of(m_tile=10**6))
+    assert builders.ahead([good[0], bad], None) == 2
+    (code,) = tmp_path.glob("*.code")
+    assert builders.ahead([good[0], bad], None) == 0, "it is there"
+    request = {"workload": WORKLOAD.key, "config": dict(good[0][1]), "incumbent": None}
+    (result,) = measuring.ask({"measure": request}, 60.0)["results"]
+    assert result["status"] == "ok" and not code.exists()
+    assert builders.ahead([good[1]], None) == 0, "one alone is made where it is measured"
+    builders.close()
+    measuring.close()
+
+
 def test_rivals_are_compared_in_turns_and_a_failure_stays_one(runner: HardwareRunner) -> None:
     batch = [(WORKLOAD, config(kind)) for kind in (FINE, WRONG, CHATTY)]
     first, wrong, second = runner.compare(batch)
@@ -158,7 +187,8 @@ def test_drift_of_the_machine_is_watched_beside_every_trial() -> None:
     assert paced.references == [None] + [quick] * 55
     assert (runner.looks, runner.moved) == (2, pytest.approx(0.3))
     assert (runner.pace, runner.drift) == (pytest.approx(1.3), pytest.approx(0.3))
-    shutil.rmtree(runner._folder)
+    runner.worker = WorkerProcess({})  # never started
+    runner.close()
 
 
 def test_the_reference_stays_loaded_and_its_failure_costs_nothing(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.builders import Builders
 from tilesmith.tuner.cancel import CancelToken
 from tilesmith.tuner.costs import TrialCosts
 from tilesmith.tuner.messages import result_from_json
@@ -46,15 +47,17 @@ class HardwareRunner:
         """Seconds of the latest request by part, where the worker told."""
         self._look: float | None = None
         """Seconds of the reference kernel after it."""
-        self.worker = WorkerProcess(
-            {
-                "backend": options.backend,
-                "target": options.target.to_json(),
-                "threads": options.threads,
-                "folder": self._folder,
-                "memory_mib": options.memory_mib,
-            }
-        )
+        setup = {
+            "backend": options.backend,
+            "target": options.target.to_json(),
+            "threads": options.threads,
+            "folder": self._folder,
+            "memory_mib": options.memory_mib,
+        }
+        self.worker = WorkerProcess(setup)
+        self._builders = Builders(self.worker, setup, options.timeout_s)
+        self._shares: list[float] = []
+        """Seconds that code made ahead took, of each trial that it was made for."""
 
     def measure(
         self, batch: Sequence[Candidate], cancel: CancelToken | None = None
@@ -72,13 +75,25 @@ class HardwareRunner:
             found = self._ask({"measure": asked, "reference": self._reference}, 1, cancel)
             if not found:
                 break
-            self.costs.add(time.perf_counter() - start, self._spent)
+            self._count(time.perf_counter() - start)
             results += found
             if found[0].latency is not None:
                 self.expect(workload, found[0].latency)
                 self._find_reference((workload, config), found[0].latency)
             self._gauge.read(self._look)
         return results
+
+    def ahead(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> None:
+        """Have code made by several processes at once."""
+        start = time.perf_counter()
+        if made := self._builders.ahead(batch, cancel):
+            self._shares = [(time.perf_counter() - start) / made] * made
+
+    def _count(self, seconds: float) -> None:
+        """A trial's cost, its share of the time included in which code was made ahead."""
+        share = self._shares.pop() if self._shares else 0.0
+        spent = {**self._spent, "compile": self._spent.get("compile", 0.0) + share}
+        self.costs.add(seconds + share, spent)
 
     @property
     def pace(self) -> float:
@@ -127,6 +142,7 @@ class HardwareRunner:
         self._best[workload.key] = min(known, latency)
 
     def close(self) -> None:
+        self._builders.close()
         self.worker.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -32,6 +31,7 @@ from tilesmith.codegen.native.kernel import (
     compile_program,
     concrete_shape,
 )
+from tilesmith.codegen.native.stored_code import decoded, encoded
 from tilesmith.codegen.structures import lowered
 from tilesmith.codegen.varying import lowered_varying
 from tilesmith.compiler.areas import Memory
@@ -57,7 +57,6 @@ from tilesmith.search_space import extensions
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.instruction_set import instruction_set_of
-from tilesmith.search_space.ir.expression import const
 from tilesmith.search_space.ir.program import Buffer, Program, blocks
 from tilesmith.search_space.ir.scalar import expressions
 from tilesmith.search_space.ir.sizes import Size
@@ -234,14 +233,14 @@ def _compiled(
     found = object_cache.load(key)
     if found is not None:
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            return _decoded(found)
+            return decoded(found)
     if sizes:
         program = lowered_varying(workload, sizes, typical or {}, target, config)
     else:
         program = lowered(workload, target, config)
     code = compile_program(program, target)
     unread = _unread(program) & frozenset(workload.constants)
-    object_cache.store(key, _encoded(code, unread))
+    object_cache.store(key, encoded(code, unread))
     return code, unread
 
 
@@ -266,37 +265,6 @@ def _sources() -> str:
     for path in extensions.sources():
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def _encoded(code: KernelCode, unread: frozenset[str]) -> bytes:
-    """One line of JSON, then the objects."""
-    head = {
-        "buffers": [
-            [b.name, list(concrete_shape(b)), b.dtype, b.scope, b.role] for b in code.parameters
-        ],
-        "shared": code.shared_bytes,
-        "local": code.local_bytes,
-        "unread": sorted(unread),
-        "bytes": len(code.object),
-        "prologue": None if code.prologue is None else len(code.prologue),
-    }
-    return json.dumps(head).encode() + b"\n" + code.object + (code.prologue or b"")
-
-
-def _decoded(content: bytes) -> tuple[KernelCode, frozenset[str]]:
-    """What `_encoded` wrote; ValueError if it is cut short."""
-    line, _, binary = content.partition(b"\n")
-    head = json.loads(line)
-    body, prologue = binary[: head["bytes"]], binary[head["bytes"] :]
-    if len(binary) != head["bytes"] + (head["prologue"] or 0):
-        raise ValueError("a truncated cache entry")
-    buffers = tuple(
-        Buffer(name, tuple(const(e) for e in shape), dtype, scope, role)
-        for name, shape, dtype, scope, role in head["buffers"]
-    )
-    first = None if head["prologue"] is None else prologue
-    code = KernelCode(buffers, body, first, head["shared"], head["local"])
-    return code, frozenset(head["unread"])
 
 
 _loaded: WeakValueDictionary[CodeObject, NativeKernel] = WeakValueDictionary()
