@@ -24,9 +24,7 @@ of the bound is arithmetic.
 from __future__ import annotations
 
 import argparse
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +49,7 @@ from tilesmith.search_space.instruction_set import dot_product
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
-from tilesmith.simulator.cpu.calibration import reading
+from tilesmith.simulator.cpu.shared_machine import reading, together
 
 WINOGRAD = {2: (32, 24), 4: (156, 90)}
 """Operations to transform a tile of the input, and of the output, by the tile's side."""
@@ -89,28 +87,6 @@ class Bound:
     @property
     def seconds(self) -> float:
         return max(self.computing, self.moving)
-
-
-def together(calls: Sequence[Callable[[], None]], least_s: float = 0.2) -> float:
-    """Seconds of one call of each, all at once on threads of their own; the best of five rounds."""
-    best = float("inf")
-    start = time.perf_counter()
-    calls[0]()
-    repeats = max(1, int(least_s / 5 / (time.perf_counter() - start)))
-
-    def work(call: Callable[[], None]) -> None:
-        for _ in range(repeats):
-            call()
-
-    for _ in range(5):
-        threads = [threading.Thread(target=work, args=(call,)) for call in calls]
-        start = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        best = min(best, (time.perf_counter() - start) / repeats)
-    return best
 
 
 def measured(target: Target, threads: int) -> Machine:

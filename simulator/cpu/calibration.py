@@ -17,24 +17,20 @@ from pathlib import Path
 
 import numpy as np
 
-from tilesmith.codegen.memory import aligned_empty
-from tilesmith.codegen.native.kernel import NativeKernel, compile_program, concrete_shape
+from tilesmith.codegen.native.kernel import concrete_shape
 from tilesmith.codegen.native.peak import dot_peak_kernel, peak_kernel
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.instruction_set import vector_width
-from tilesmith.search_space.ir.scalar import call, load
 from tilesmith.search_space.schedules.cpu.dot_products import group_of
-from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
-from tilesmith.search_space.scheduling.lowering import lower
-from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.target import Fact, Target
+from tilesmith.simulator.cpu.shared_machine import between_threads, reading
 
 ENVIRONMENT = "TILESMITH_CALIBRATION"
 """Where calibrations are kept, instead of the user's cache folder; "off": nowhere."""
-CHAINS = 8
-"""Accumulators of the reading loop: enough to hide the latency of adding."""
 ROUNDS = 40
-UNITS = {"clock.ghz": "GHz", "ports": "operations/cycle"}
+UNITS = {
+    "clock.ghz": "GHz", "ports": "operations/cycle", "cores": "cores", "barrier.cycles": "cycles",
+}  # fmt: skip
 
 
 def calibrated(target: Target, measure: bool = False) -> Target:
@@ -63,7 +59,8 @@ def with_calibration(target: Target, values: dict[str, float]) -> Target:
 
 
 def microbenchmarks(target: Target) -> dict[str, float]:
-    """Measure this machine: facts by name, `clock.ghz`, `*.bytes_per_cycle`, `dot.*.ports`."""
+    """Measure this machine: facts by name, `clock.ghz`, `*.bytes_per_cycle`, `dot.*.ports`,
+    `*.cores`, `barrier.cycles`."""
     kernel, flops = peak_kernel(target)
     lanes = vector_width(target)
     ones = {b.name: np.ones(concrete_shape(b), np.float32) for b in kernel.inputs}
@@ -78,7 +75,7 @@ def microbenchmarks(target: Target) -> dict[str, float]:
     ):
         seconds, read = _read_once(target, size)
         found[f"{name}.bytes_per_cycle"] = round(read / seconds / hertz, 2)
-    return found | _dot_products(target, hertz)
+    return found | _dot_products(target, hertz) | between_threads(target, hertz)
 
 
 def _dot_products(target: Target, hertz: float) -> dict[str, float]:
@@ -100,29 +97,6 @@ def _read_once(target: Target, size: int) -> tuple[float, int]:
     """(seconds, bytes) of reading `size` bytes in order, everything warm that fits."""
     run, nbytes = reading(target, size)
     return _fastest(run), nbytes
-
-
-def reading(target: Target, size: int) -> tuple[Callable[[], None], int]:
-    """What reads about `size` bytes of its own in order, and how many they are."""
-    lanes = vector_width(target)
-    steps = max(1, size // (4 * lanes * CHAINS))
-    step, chain, lane = axis("step", steps), axis("chain", CHAINS), axis("lane", lanes)
-    element = load("x", step.var, chain.var, lane.var)
-    total = Stage(
-        "c", (chain, lane), call("multiply", element, load("y", lane.var)), (step,), "sum"
-    )
-    tensors = (Tensor("x", (steps, CHAINS, lanes)), Tensor("y", (lanes,)))
-    schedule = Schedule(ComputeDefinition("read", tensors, (total,)))
-    schedule = schedule.split("c", "chain", CHAINS, "once", "part")
-    schedule = schedule.reorder("c", ("once", "step", "part", "lane"))
-    schedule = schedule.unroll("c", "part").vectorize("c", "lane")
-    schedule = schedule.cache_write("c", "register", "once")
-    kernel = NativeKernel(compile_program(lower(schedule), target))
-    data = aligned_empty((steps, CHAINS, lanes), np.dtype(np.float32))
-    data[...] = 1.0
-    ones = np.ones(lanes, np.float32)
-    run = kernel.bind({"x": data, "y": ones, kernel.output.name: kernel.allocate_output()})
-    return run, data.nbytes
 
 
 def _fastest(run: Callable[[], None]) -> float:

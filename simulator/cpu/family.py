@@ -142,7 +142,7 @@ class CpuSimulator(FamilySimulator):
         moved = sum(int(np.prod(o.shape, dtype=np.int64)) * size_of(o.dtype) for o in operands)
         peak = machine.lanes * machine.threads * _multiply_adds(workload, target, machine)
         compute = template.flops(workload) / (2.0 * peak)
-        memory = moved / (machine.bandwidth[2] * min(machine.threads, machine.shared))
+        memory = moved / (machine.bandwidth[2] * min(machine.threads, machine.shared[1]))
         cycles = max(compute, memory)
         bound = "compute" if compute >= memory else "memory"
         microseconds = cycles / (machine.ghz * 1e3)

@@ -22,6 +22,9 @@ DEFAULTS: dict[str, float] = {
     "l2.bytes_per_cycle": 47.5,
     "l3.bytes_per_cycle": 29.5,
     "memory.bytes_per_cycle": 11.2,
+    "l3.cores": 2.0,
+    "memory.cores": 2.0,
+    "barrier.cycles": 2000.0,
 }
 """Calibratable facts and their values when absent: clock, and what a loop that only reads draws
 from each level (measured by `calibration` on one AVX-512 core)."""
@@ -46,7 +49,9 @@ class Machine:
         bandwidth: bytes a cycle that one core's nests draw from L2, L3 and memory.
         ghz: clock.
         threads: threads that run the parallel loops.
-        shared: how many cores' worth of L3 and memory bandwidth all threads together have.
+        shared: how many cores' worth of the bandwidth of L3, and of memory, all threads together
+            have.
+        barrier: cycles in which threads meet after a root statement.
         units: operations a cycle of those that are not as fast as multiply-adds, by
             `operations.Arithmetic.unit`.
     """
@@ -65,7 +70,8 @@ class Machine:
     bandwidth: tuple[float, float, float]
     ghz: float
     threads: int = 1
-    shared: float = 2.0
+    shared: tuple[float, float] = (2.0, 2.0)
+    barrier: float = 2000.0
     units: tuple[tuple[str, float], ...] = ()
 
     def ports(self, unit: str) -> float:
@@ -103,6 +109,8 @@ class Machine:
             ),
             ghz=number("clock.ghz"),
             threads=threads,
+            shared=(number("l3.cores"), number("memory.cores")),
+            barrier=number("barrier.cycles"),
             units=(
                 *((name.removesuffix(".ports"), number(name)) for name in _units(target)),
                 ("tiles", number("tiles.ports")),

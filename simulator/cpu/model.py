@@ -43,8 +43,6 @@ WRITE_BACK = 0.12
 """Cost of a line written back in terms of one fetched."""
 AHEAD_CYCLES = 64.0
 """Moving that a prefetcher begins while the phase before still computes: some 32 lines from L2."""
-BARRIER_CYCLES = 2000.0
-"""Cycles in which threads meet after a root statement."""
 CALL_CYCLES = 120.0
 """Cycles to call a kernel."""
 
@@ -112,7 +110,7 @@ def program_cost(
     for phase in found:
         total = total + phase.cycles
     if machine.threads > 1:
-        total = total + BARRIER_CYCLES * len(skeleton.root.items)
+        total = total + machine.barrier * len(skeleton.root.items)
     return ProgramCost(total, tuple(found), traffic)
 
 
@@ -177,7 +175,8 @@ def _moved(
     """Cycles of what blocks move: by bandwidth from each level, (3, n), stalls, both, (n,)."""
     rows = [i for i, block in enumerate(traffic.blocks) if block in blocks]
     private = np.array([1.0, 0.0, 0.0])[:, None]
-    common = np.minimum(threads, machine.shared) / threads
+    cores = np.array([1.0, *machine.shared])[:, None]
+    common = np.minimum(threads, cores) / threads
     cycles_a_line = machine.line / np.array(machine.bandwidth)[:, None]
     cycles_a_line = cycles_a_line * (private + (1.0 - private) / common)
     shape = threads.shape
