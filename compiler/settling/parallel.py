@@ -29,7 +29,8 @@ ALL = 0
 """As many threads as the model has."""
 
 _GAIN = 1.1
-"""What is only foretold has to be so much faster than what was measured, or is closer to it."""
+"""Factor by which what is only foretold has to be faster than what was measured, and all threads
+faster than one."""
 
 _IDLE = 0.75
 """Share of the ideal gain below which a schedule leaves threads idle: neighbours are looked at."""
@@ -67,12 +68,12 @@ class Parallel:
         self._backend = backends.find(target.family)
 
     def users(self, workload: Workload, config: Config) -> int:
-        """How many threads should run a schedule: all, or 1 where more gain nothing."""
+        """How many threads should run a schedule: all, or 1 where more gain next to nothing."""
         if self.threads == 1:
             return ALL
         alone = self._foretold(workload, [config], 1)
         together = self._foretold(workload, [config], self.threads)
-        return 1 if alone and together and together[0] >= alone[0] else ALL
+        return 1 if alone and together and _GAIN * together[0] >= alone[0] else ALL
 
     def candidates(
         self, workload: Workload, space: SearchSpace, config: Config, threads: int, seconds: float
