@@ -6,10 +6,10 @@
           c[j] += widened(a[.., p]) * widened(b[.., j, p])       c in registers, b's groups together
 
 One load of a group of a (32 bits for four bytes or two bfloat16) put in every lane, one vector of
-groups of b, and the target's instruction, as its instruction set lists them. Bytes that have none
-of their own are widened to 16 bits first, in pairs. At the end of a reduction fewer products are
-left: no more of a is read than there is, and its missing neighbours are zeros; b's are whatever
-stands there, cleared where zero times it may not be zero.
+groups of b, and the target's instruction, as its instruction set lists them. Lanes may have groups
+of bytes of their own, a[.., p, j]: loaded at once, and turned. Bytes that have no instruction are
+widened to 16 bits first, in pairs. Where a reduction ends fewer products are left: no more of a is
+read than there is, its missing neighbours are zeros; b's are cleared where 0 times it may not be 0.
 
     intrinsic interleave:
       unroll p in P:
@@ -36,6 +36,7 @@ from tilesmith.codegen.llvm.ir import (
     IntType,
     Value,
     integer,
+    lanes,
     literal,
     undefined,
     vector,
@@ -136,7 +137,7 @@ class DotProductEmitter:
             return False
         for group, vectors, made in ((one, two, factors), (two, one, factors[::-1])):
             products, step = self._steps(vectors, lane, along)
-            if self._steps(group, lane, along) != (0, 1) or step != 1 or not products:
+            if step != 1 or not products or not self._groups(group, lane, along, products == used):
                 continue
             found = self._instruction(group.buffer, vectors.buffer, products)
             if found is None or used > products or made[0] is not group:
@@ -147,6 +148,12 @@ class DotProductEmitter:
             self._multiply(form, group, vectors, found)
             return True
         return False
+
+    def _groups(self, group: Load, lane: Lane, along: str, whole: bool) -> bool:
+        """Whether an access is one group for all lanes, or bytes with the lanes between them."""
+        steps = self._steps(group, lane, along)
+        apart = whole and bool(along) and size_of(self._dtype(group.buffer)) == 1
+        return steps == (0, 1) or (apart and steps == (1, self.width))
 
     def _dtype(self, buffer: str) -> str:
         return self.values.memory.buffers[buffer].dtype
@@ -169,7 +176,7 @@ class DotProductEmitter:
         number, runtime = values.place(target)
         old = values.registers.load(form.block.buffer, number, True, runtime)
         ordered = [
-            self._as_inputs(self._broadcast(form, group), group, found),
+            self._as_inputs(self._group(form, group), group, found),
             self._as_inputs(self._unpacked(form, vectors), vectors, found),
         ]
         if found.inputs[0] != found.inputs[1] and self._dtype(group.buffer) != found.inputs[0]:
@@ -200,6 +207,18 @@ class DotProductEmitter:
     def _place(self, access: Load, lane: Lane) -> tuple[int, tuple[tuple[Value, int], ...]]:
         return self.values.place(self.values.compiled(access, lane))
 
+    def _group(self, form: Groups, access: Load) -> Value:
+        """The group of every lane; those with the lanes between neighbours are loaded at once, and
+        turned (what stands in idle lanes is never stored)."""
+        if self._steps(access, form.lane, form.along) == (0, 1):
+            return self._broadcast(form, access)
+        values, builder, count = self.values, self.builder, self.width * form.products
+        kind = vector(integer(8), count)
+        address = values.pointer(access.buffer, *self._place(access, form.lane))
+        order = [p * self.width + j for j in range(self.width) for p in range(form.products)]
+        turned = lanes(vector(INT32, count), order)
+        return builder.shuffle_vector(builder.load(address, kind, 1), undefined(kind), turned)
+
     def _broadcast(self, form: Groups, access: Load) -> Value:
         """A group in every lane."""
         values, builder = self.values, self.builder
@@ -210,10 +229,9 @@ class DotProductEmitter:
             address = values.pointer(access.buffer, number, runtime)
             size = size_of(self._dtype(access.buffer))
             whole = integer(8 * size * form.products)
-            if form.used == form.products:
-                found = builder.load(address, whole, size)
-            else:
-                found = self._first_of(address, whole, size, form.used)
+            full = form.used == form.products
+            found = builder.load(address, whole, size) if full else None
+            found = found or self._first_of(address, whole, size, form.used)
             if access.buffer not in values.memory.written:
                 values.index.remember(key, found)
         return values.splat(found, self.width)

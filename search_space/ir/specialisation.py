@@ -102,14 +102,14 @@ def _two_versions(statement: Statement) -> Statement:
             return If(condition, _two_versions(then), other)
         case Allocate():
             return replace(statement, body=_two_versions(statement.body))
-        case Loop():
+        case Loop() | Intrinsic():
             lows = _tests(statement)
             return If(lows, _without_selects(statement), statement) if lows else statement
         case _:
             return statement
 
 
-def _tests(loop: Loop) -> Condition:
+def _tests(loop: Loop | Intrinsic) -> Condition:
     """What must be >= 0 for every select in unrolled loops to hold; empty if it saves nothing."""
     inner = [found for found in walk(loop) if isinstance(found, Loop)]
     if any(found.extent.constant is None for found in inner):

@@ -10,12 +10,12 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.conformance.template_checks import physical
-from tilesmith.codegen.host import cpu_target
+from tests.conformance.template_checks import check_config, physical
+from tilesmith.codegen.host import cpu_target, host_target
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.kernel import compile_config
@@ -50,9 +50,13 @@ TARGETS = {
     " ": target_of("generic"),
 }
 
+HOST = host_target()
+NO_SHRINK = (Phase.explicit, Phase.reuse, Phase.generate)
+"""Every example compiles: what fails is small already."""
+
 Arrays = dict[str, NDArray[np.integer]]
 
-workloads = st.builds(
+whole = st.builds(
     lambda n, c, oc, image, taps, steps, pad, groups, const: Workload.parse(
         f"conv2d n={n} c={c * groups} oc={oc * groups} h={image[0]} w={image[1]} kh={taps[0]} "
         f"kw={taps[1]} stride={steps[0]} dilation={steps[1]} pad={pad} groups={groups} "
@@ -65,10 +69,21 @@ workloads = st.builds(
     st.sampled_from([1, 1, 2]), st.sampled_from(["", "const=weight"]),
 )  # fmt: skip
 
+depthwise = st.builds(
+    lambda c, image, taps, steps, pad: Workload.parse(
+        f"depthwise_conv2d n=2 c={c} h={image[0]} w={image[1]} kh={taps[0]} kw={taps[1]} "
+        f"stride={steps[0]} dilation={steps[1]}x1 pad={pad} weights=int8 dtype=uint8 const=weight"
+    ),
+    st.sampled_from([3, 16, 21]), st.tuples(st.integers(5, 7), st.integers(5, 17)),
+    st.tuples(st.integers(1, 3), st.integers(1, 5)), st.sampled_from([(1, 1), (2, 1), (1, 2)]),
+    st.sampled_from(["0", "1", "1x0x0x2"]),
+)  # fmt: skip
+workloads = st.one_of(whole, depthwise)
+
 
 def inputs_of(workload: Workload, rng: np.random.Generator) -> Arrays:
     found = {}
-    for operand in template_of("conv2d").inputs(workload):
+    for operand in template_of(workload.operator).inputs(workload):
         ends = np.iinfo(to_numpy(operand.dtype))
         values = rng.integers(ends.min, ends.max + 1, operand.shape)
         extreme = rng.choice([ends.min, ends.max], operand.shape)
@@ -85,7 +100,7 @@ def expected(workload: Workload, arrays: Arrays) -> NDArray[np.int64]:
 
 def agree(workload: Workload, config: Config, found: NDArray[np.integer], arrays: Arrays) -> None:
     """The result of a kernel, in its physical layout, against what is expected."""
-    shape = template_of("conv2d").output(workload).shape
+    shape = template_of(workload.operator).output(workload).shape
     layout = Layout.parse(config.text("output_layout"))
     got = layout.unpack(found.reshape(layout.concrete_shape(shape)), shape)
     where = f"{workload.key} | {config.key}"
@@ -93,7 +108,7 @@ def agree(workload: Workload, config: Config, found: NDArray[np.integer], arrays
 
 
 @pytest.mark.parametrize("instruction", TARGETS)
-@settings(deadline=None, max_examples=4)
+@settings(deadline=None, phases=NO_SHRINK, max_examples=4)
 @given(workloads, st.integers(0, 999))
 def test_sums_are_exact(instruction: str, workload: Workload, seed: int) -> None:
     target, rng = TARGETS[instruction], np.random.default_rng(seed)
@@ -104,17 +119,17 @@ def test_sums_are_exact(instruction: str, workload: Workload, seed: int) -> None
     except TargetError as error:
         pytest.skip(str(error))
     for config in configs:
-        given = physical(template_of("conv2d"), workload, config, arrays)
+        given = physical(template_of(workload.operator), workload, config, arrays)
         agree(workload, config, compile_config(workload, target, config)(given), arrays)
 
 
-@settings(deadline=None, max_examples=2)
+@settings(deadline=None, phases=NO_SHRINK, max_examples=2)
 @given(workloads, st.integers(0, 999))
 def test_programs_are_right_before_and_after_the_passes(workload: Workload, seed: int) -> None:
     target, rng = TARGETS["vpdpbusd zmm"], np.random.default_rng(seed)
     arrays = inputs_of(workload, rng)
     (config,) = space_of(workload, target).sample(rng)
-    given = physical(template_of("conv2d"), workload, config, arrays)
+    given = physical(template_of(workload.operator), workload, config, arrays)
     bound = lowered(workload, target, config)
     for program in (bound, finish(bound)):
         verify(program, target)
@@ -126,12 +141,13 @@ def test_programs_are_right_before_and_after_the_passes(workload: Workload, seed
         agree(workload, config, interpret(program, views)[program.parameters[-1].name], arrays)
 
 
+@pytest.mark.parametrize("operator", ["conv2d oc=64", "depthwise_conv2d"])
 @pytest.mark.parametrize("instruction", [name for name in TARGETS if name.strip()])
-def test_the_instruction_is_used(instruction: str) -> None:
+def test_the_instruction_is_used(instruction: str, operator: str) -> None:
     name, register = instruction.split()
     target = TARGETS[instruction]
     workload = Workload.parse(
-        "conv2d c=64 h=14 w=14 oc=64 kh=3 kw=3 pad=1 weights=int8 dtype=uint8 const=weight "
+        f"{operator} c=64 h=14 w=14 kh=3 kw=3 pad=1 weights=int8 dtype=uint8 const=weight "
         "epilogue=correction,rescale,relu,quantise_uint8"
     )
     config = default_of(workload, target)
@@ -139,6 +155,31 @@ def test_the_instruction_is_used(instruction: str) -> None:
     text = emit_module(lowered(workload, target, config), target).text
     assembly = toolchain.emit_assembly(text, target)
     products = len(re.findall(rf"\b{name}\s.*{register}", assembly))
-    tile = config.integer("x_tile") * config.integer("n_vectors")
-    assert products >= tile * config.integer("c_unroll"), (products, tile)
+    tile = config.integer("x_tile") * config.integer("y_tile")
+    assert products >= tile * int(config.get("n_vectors", 1)), (products, tile)
     assert "vpinsrb" not in assembly and "cvttss2si" not in assembly
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "c=5 h=9 w=11 oc=20 kh=3 kw=3 pad=1 const=weight epilogue=bias,relu",
+        "n=2 c=3 h=9 w=13 oc=7 kh=5 kw=3 stride=2 pad=2x1 dilation=2x1 epilogue=residual",
+        "c=19 h=7 w=7 oc=32 kh=1 kw=1 const=weight",
+    ],
+)
+def test_floats_of_16_bits(text: str) -> None:
+    """Channels that no group is filled with count nothing, whatever stands there."""
+    workload, rng = Workload.parse(f"conv2d {text} dtype=bfloat16"), np.random.default_rng(0)
+    for config in (default_of(workload, HOST), *space_of(workload, HOST).sample(rng, 2)):
+        check_config(workload, config, rng)
+
+
+def test_products_of_16_bit_floats_use_the_instruction() -> None:
+    target = target_of("avx512", "+avx512bf16")
+    workload = Workload.parse(
+        "conv2d c=64 h=9 w=9 oc=64 kh=3 kw=3 pad=1 dtype=bfloat16 const=weight"
+    )
+    config = default_of(workload, target)
+    text = emit_module(lowered(workload, target, config), target).text
+    assert len(re.findall(r"vdpbf16ps\s.*zmm", toolchain.emit_assembly(text, target))) >= 14

@@ -191,6 +191,18 @@ def pad_schedule(schedule: Schedule, name: str) -> Schedule:
     return schedule.vectorize("padded", "pci").parallel("padded", "pn", "pco", "py")
 
 
+PIXELS_COPIED = 8
+"""At once: the border is tested for as often."""
+
+
+def pixel_copy(schedule: Schedule, lanes: int) -> Schedule:
+    """Loops of the padding copy in blocked layouts, several pixels at once."""
+    schedule = schedule.split("padded", "pc", lanes, "pcv", "pcl")
+    schedule = schedule.split("padded", "px", PIXELS_COPIED, "pxt", "pxi")
+    schedule = schedule.reorder("padded", ("pn", "pcv", "py", "pxt", "pxi", "pcl"))
+    return schedule.unroll("padded", "pxi").vectorize("padded", "pcl")
+
+
 def finish_tile(schedule: Schedule, workload: Workload, outer: list[str], at: str) -> Schedule:
     """Accumulators in registers at loop `at`, the epilogue behind them, threads outside."""
     schedule = schedule.cache_write("conv", "register", at)

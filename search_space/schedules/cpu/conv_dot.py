@@ -9,8 +9,9 @@ weights, packed as the accumulator tile reads them:
 
 One instruction is (lane of output channels, p): a group of one pixel in every lane, times a vector
 of weights. The tile is that of `conv_direct`: rows x columns of pixels times vectors of output
-channels. Data that comes as NCHW, that has a frame, or that lacks channels to fill the last group,
-is copied first, blocked, with what is missing in it.
+channels. Data that comes as NCHW, or that has a frame, is copied first, blocked. Where the last
+group is not full, bytes are multiplied by zeros, whatever they are; floating data is copied with
+zeros there, for zero times what is no number is none.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
+from tilesmith.search_space.dtypes import is_floating, size_of
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.integer_products import weight_dtype
 from tilesmith.search_space.ir.expression import Expr, as_expr, var
@@ -28,6 +30,7 @@ from tilesmith.search_space.schedules.cpu.conv_direct import (
     finish_tile,
     once,
     orders,
+    pixel_copy,
 )
 from tilesmith.search_space.schedules.cpu.dot_products import group_of
 from tilesmith.search_space.schedules.cpu.stages import summed_of
@@ -51,6 +54,10 @@ from tilesmith.search_space.workload import Workload
 def products_of(workload: Workload, target: Target) -> int:
     """Channels of a group; 1 where there is no instruction for the element types."""
     return group_of(target, workload.dtype, weight_dtype(workload))
+
+
+LARGEST_INTERLEAVED = 8
+"""Bytes of a pixel that are put side by side in a lane."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +144,8 @@ def in_groups(workload: Workload, g: Geometry, groups: Groups, plain: bool) -> C
     _, r, s = conv.reduce_axes
     group, p = axis("g", groups.count), axis("p", groups.products)
     channel = group.var * groups.products + p.var
-    copied = plain or groups.channels > g.channels
+    filled = is_floating(workload.dtype) and groups.channels > g.channels
+    copied = plain or filled
     names = {stage.name for stage in compute.stages}
     source = "padded" if copied or "padded" in names else "data"
     lead, o = conv.axes[0].var, conv.axes[1].var
@@ -155,11 +163,11 @@ def in_groups(workload: Workload, g: Geometry, groups: Groups, plain: bool) -> C
     for stage in compute.stages:
         if stage.name == "conv":
             if source == "padded" and "padded" not in names:
-                stages.append(_copy(g, compute.dtype("data"), groups))
+                stages.append(_copy(g, compute.dtype("data"), groups, filled))
             stages.append(summed)
         elif stage.name == "padded":
-            copied_as = replace(stage, dtype=compute.dtype("data"))
-            stages.append(_filled(copied_as, g, groups))
+            frame = replace(stage, dtype=compute.dtype("data"))
+            stages.append(_filled(frame, g, groups) if filled else frame)
         else:
             stages.append(stage)
     return replace(compute, stages=tuple(stages))
@@ -178,19 +186,18 @@ def _packed(compute: ComputeDefinition, g: Geometry, groups: Groups) -> Stage:
     return Stage("weight.packed", (*lead, o, c, p, r, s), value, dtype=dtype)
 
 
-def _copy(g: Geometry, dtype: str, groups: Groups) -> Stage:
+def _copy(g: Geometry, dtype: str, groups: Groups, filled: bool) -> Stage:
     """`padded` where there is no frame."""
     n, c = axis("pn", g.batch), axis("pc", g.channels)
     y, x = axis("py", g.height), axis("px", g.width)
     value = load("data", n.var, c.var, y.var, x.var)
-    return _filled(Stage("padded", (n, c, y, x), value, dtype=dtype), g, groups)
+    stage = Stage("padded", (n, c, y, x), value, dtype=dtype)
+    return _filled(stage, g, groups) if filled else stage
 
 
 def _filled(stage: Stage, g: Geometry, groups: Groups) -> Stage:
     """`padded` with zeros for the channels that fill up the last group."""
     n, c, y, x = stage.axes
-    if groups.channels == g.channels:
-        return stage
     value = Select((g.channels - 1 - c.var,), stage.value, Const(0.0))
     return replace(stage, axes=(n, replace(c, extent=as_expr(groups.channels)), y, x), value=value)
 
@@ -201,7 +208,7 @@ def schedule(workload: Workload, target: Target, g: Geometry, structure: Config)
     groups = Groups.of(g, products_of(workload, target), lanes)
     plain = structure.text("input_layout") == layout_names(lanes)[0]
     s = Schedule(in_groups(workload, g, groups, plain))
-    s = _layouts(s, workload, structure, groups)
+    s = _layouts(s, structure, groups, lanes)
     s = _pack(s, workload, g, groups, lanes)
     s = s.split("conv", "o", lanes, "ov", "lane").split("conv", "ov", var("n_vectors"), "ot", "oi")
     for name, size, block in (("y", "y_tile", "y_block"), ("x", "x_tile", "x_block")):
@@ -222,12 +229,12 @@ def schedule(workload: Workload, target: Target, g: Geometry, structure: Config)
     return finish_tile(s, workload, ["n", *outer], "xm")
 
 
-def _layouts(s: Schedule, workload: Workload, structure: Config, groups: Groups) -> Schedule:
+def _layouts(s: Schedule, structure: Config, groups: Groups, lanes: int) -> Schedule:
     """Physical layouts of data, its copy, output and full-size epilogue operands."""
     result = layout_of(structure.text("output_layout"))
     s = s.set_layout("data", layout_of(structure.text("input_layout")))
     if any(stage.name == "padded" for stage in s.compute.stages):
-        s = _copy_schedule(s, groups.block * groups.products)
+        s = _copied(s, groups, structure.text("input_layout") == "NCHW", lanes)
     for tensor in s.compute.inputs:
         if tensor.name not in ("data", "weight") and len(tensor.extents) == 4:
             s = s.set_layout(tensor.name, result)
@@ -235,12 +242,19 @@ def _layouts(s: Schedule, workload: Workload, structure: Config, groups: Groups)
     return s.set_layout(s.compute.output.name, result)
 
 
-def _copy_schedule(s: Schedule, block: int) -> Schedule:
-    """The copy is blocked by as many channels as a block of groups has."""
+def _copied(s: Schedule, groups: Groups, plain: bool, lanes: int) -> Schedule:
+    """The copy of an image, blocked by as many channels as a block of groups has: of a plain image
+    of few channels a vector of pixels at once, else several pixels, of which only border ones are
+    tested."""
+    block = groups.block * groups.products
     s = s.set_layout("padded", layout_of(f"NCHW{block}c"))
-    s = s.split("padded", "pc", block, "pco", "pci")
-    s = s.reorder("padded", ("pn", "pco", "py", "px", "pci"))
-    return s.vectorize("padded", "pci").parallel("padded", "pn", "pco", "py")
+    if not plain or block * size_of(s.compute.dtype("padded")) > LARGEST_INTERLEAVED:
+        return pixel_copy(s, block).parallel("padded", "pn", "pcv", "py")
+    s = s.split("padded", "pc", block, "pcv", "pcl").split("padded", "px", lanes, "pxv", "pxl")
+    s = s.reorder("padded", ("pn", "pcv", "py", "pxv", "pcl", "pxl"))
+    s = s.unroll("padded", "pcl").vectorize("padded", "pxl")
+    s = s.tensorize("padded", "pcl", "interleave")
+    return s.parallel("padded", "pn", "pcv", "py")
 
 
 def _pack(s: Schedule, workload: Workload, g: Geometry, groups: Groups, lanes: int) -> Schedule:

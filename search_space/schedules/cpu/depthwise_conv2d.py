@@ -6,6 +6,8 @@ is one load of input, its weights stay in registers.
 `width` (NCHW): a tile of y_tile rows times n_vectors vectors of pixels of one channel; weights are
 broadcast. Rows shared by neighbouring outputs are loaded once and kept.
 
+Bytes are multiplied in dot products where the target has them (`depthwise_dot`).
+
 The zero frame is made where it is used: a strip of rows (`channels`) or one channel (`width`) at a
 time, so that it never leaves the nearest cache.
 """
@@ -16,6 +18,7 @@ from tilesmith.search_space.convolution.geometry import Geometry, layout_names, 
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import as_expr, var
 from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.cpu import depthwise_dot
 from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
 from tilesmith.search_space.schedules.cpu.stages import has_result, summed_of
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
@@ -42,6 +45,8 @@ class CpuDepthwise(CpuScheduler):
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         """The knobs of both forms."""
         g = Geometry.of(workload)
+        if (products := depthwise_dot.products_of(workload, target, g)) > 1:
+            return SearchSpace((depthwise_dot.space(g, target, products),))
         lanes, registers = vector_width(target), target.integer("vector.registers")
         plain, blocked = layout_names(lanes)
         rows = tile("y_tile", range(1, min(g.out_height, 8) + 1))
@@ -78,6 +83,8 @@ class CpuDepthwise(CpuScheduler):
     def default(self, workload: Workload, target: Target) -> Config:
         """Blocked layouts, a tile of two rows that fills half the registers."""
         g = Geometry.of(workload)
+        if (products := depthwise_dot.products_of(workload, target, g)) > 1:
+            return depthwise_dot.default(g, target, products)
         lanes, registers = vector_width(target), target.integer("vector.registers")
         _, blocked = layout_names(lanes)
         rows = min(2, g.out_height)
@@ -94,6 +101,8 @@ class CpuDepthwise(CpuScheduler):
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         """See the module's docstring."""
         g, lanes = Geometry.of(workload), vector_width(target)
+        if structure.text("algorithm") == "dot":
+            return depthwise_dot.schedule(workload, target, g, structure)
         s = _layouts(Schedule(summed_of(workload)), workload, structure)
         if structure.text("algorithm") == "channels":
             return _channels(s, workload, g, structure, lanes)
