@@ -113,24 +113,21 @@ def float_model(read: ModelFile) -> FloatModel:
         ModelError: it is quantised already, cannot be brought to `OPSET`, or a weight of it cannot
             be read.
     """
-    proto = onnx.ModelProto()
-    proto.CopyFrom(read.proto)
-    _refuse_quantised(proto, read.name)
+    _refuse_quantised(read.proto, read.name)
     reader = ArrayReader(read.folder, read.name, read.held)
+    source = _modern(read.proto, reader)
+    constants = {tensor.name: reader.array(tensor) for tensor in source.graph.initializer}
+    for sparse in source.graph.sparse_initializer:
+        constants[sparse.values.name] = reader.dense(sparse)
+    proto = _without_constants(source)
     if not read.held:
         reader.embed(proto.graph)
-    proto = _modern(proto, read.name)
-    constants = {tensor.name: reader.array(tensor) for tensor in proto.graph.initializer}
-    for sparse in proto.graph.sparse_initializer:
-        constants[sparse.values.name] = reader.dense(sparse)
-    del proto.graph.initializer[:], proto.graph.sparse_initializer[:]
     _drop_inputs(proto.graph, constants)
     _name_nodes(proto.graph)
     _plain_sums(proto.graph)
     _fold_moved(proto, constants)
     with_affine_folded(proto.graph, constants, readers_of(proto.graph))
     _drop_unread(proto.graph, constants)
-    del proto.graph.value_info[:]  # of tensors that may be gone
     proto.ir_version = max(proto.ir_version, _IR_VERSION)
     return FloatModel(proto, constants, read.name)
 
@@ -157,17 +154,32 @@ def _refuse_quantised(proto: onnx.ModelProto, name: str) -> None:
         )
 
 
-def _modern(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
+def _modern(proto: onnx.ModelProto, reader: ArrayReader) -> onnx.ModelProto:
     version = max((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), default=0)
     if not 0 < version < OPSET:
         return proto
+    whole = onnx.ModelProto()
+    whole.CopyFrom(proto)
+    if not reader.held:
+        reader.embed(whole.graph)
     try:
-        return version_converter.convert_version(proto, OPSET)
+        return version_converter.convert_version(whole, OPSET)
     except Exception as error:
         raise ModelError(
-            f"'{name}' is of opset {version}, quantised models are of {OPSET} at least, and it "
-            f"cannot be brought there: {one_line(error)}; export it anew"
+            f"'{reader.model}' is of opset {version}, quantised ones are of {OPSET} at least, and "
+            f"it cannot be brought there: {one_line(error)}; export it anew"
         ) from error
+
+
+def _without_constants(source: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of all but the initialisers, which may be larger than memory holds twice."""
+    proto = onnx.ModelProto(ir_version=source.ir_version, producer_name="tilesmith")
+    proto.opset_import.extend(source.opset_import)
+    proto.metadata_props.extend(source.metadata_props)
+    proto.graph.name = source.graph.name or "graph"
+    for part in ("node", "input", "output"):
+        getattr(proto.graph, part).extend(getattr(source.graph, part))
+    return proto
 
 
 def _drop_inputs(graph: onnx.GraphProto, constants: Mapping[str, NDArray[Any]]) -> None:

@@ -170,3 +170,28 @@ def test_bench_says_what_int8_costs_beside_fp32(model: Path, tmp_path: Path) -> 
     assert result.exit_code == 0
     assert "beside fp32" not in result.stdout
     assert "beside fp32" in invoke(*asked, "--calibration", data).stdout
+
+
+def test_large_models_have_their_weights_in_a_file_beside_them(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = ts.quantize(model, ROWS)
+    wanted = ts.compile(found.model).run({"x": ROWS[0]})["y"]
+    monkeypatch.setattr("tilesmith.jobs.quantising._MOST_BYTES", 10)
+    for _ in range(2):  # what is there is written anew
+        found.save(tmp_path / "large.onnx")
+        size = (tmp_path / "large.onnx.data").stat().st_size
+        assert size == sum(len(t.raw_data) for t in found.model.graph.initializer)
+    assert np.array_equal(ts.compile(tmp_path / "large.onnx").run({"x": ROWS[0]})["y"], wanted)
+    again = ts.quantize(_external(model, tmp_path), ROWS).model
+    assert again.SerializeToString() == found.model.SerializeToString()
+
+
+def _external(model: Path, folder: Path) -> Path:
+    """The same model with its weights in another file."""
+    path = folder / "external.onnx"
+    onnx.save_model(
+        onnx.load(str(model)), str(path), save_as_external_data=True, location="w.data",
+        size_threshold=0,
+    )  # fmt: skip
+    return path

@@ -201,12 +201,31 @@ def file_of(model: Model) -> ModelFile:
 
 def write_model(model: onnx.ModelProto, path: Path) -> None:
     """Write a model whole or not at all; errors as `QuantisedModel.save`."""
-    import onnx
-
     check_output(path)
-    if model.ByteSize() > _MOST_BYTES:
-        beside = path.name + ".data"
-        onnx.save_model(model, str(path), save_as_external_data=True, location=beside)
+    tensors = list(model.graph.initializer)
+    if sum(len(tensor.raw_data) for tensor in tensors) <= _MOST_BYTES:
+        with written(path) as file:
+            file.write(model.SerializeToString())
         return
+    beside = path.with_name(path.name + ".data")
+    check_output(beside)
+    bare = type(model)(ir_version=model.ir_version, producer_name=model.producer_name)
+    bare.opset_import.extend(model.opset_import)
+    for part in ("node", "input", "output"):
+        getattr(bare.graph, part).extend(getattr(model.graph, part))
+    bare.graph.name = model.graph.name
+    with written(beside) as file:
+        for tensor in tensors:
+            entry = bare.graph.initializer.add(name=tensor.name, data_type=tensor.data_type)
+            entry.dims.extend(tensor.dims)
+            _refer(entry, beside.name, file.tell(), len(tensor.raw_data))
+            file.write(tensor.raw_data)
     with written(path) as file:
-        file.write(model.SerializeToString())
+        file.write(bare.SerializeToString())
+
+
+def _refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
+    """Say where a tensor's bytes lie."""
+    tensor.data_location = tensor.EXTERNAL
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        tensor.external_data.add(key=key, value=str(value))
