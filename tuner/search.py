@@ -238,7 +238,7 @@ class Search:
         return TaskReport(
             state.task.workload,
             state.task.weight,
-            state.default_latency,
+            search.untuned_latency,
             latency,
             config,
             state.layouts(config) if config is not None else ("", ""),

@@ -53,6 +53,14 @@ class TaskSearch:
         best = self.state.best
         return self.state.task.weight * (best[1] if best is not None else 0.0)
 
+    @property
+    def untuned_latency(self) -> float | None:
+        """Of the default; before its trial, of what stands in its place in the untuned model."""
+        known = self.state.default_latency
+        if known is None and self.placed:
+            return self.state.results[self.placed[0]].latency
+        return known
+
     def note_batch(self) -> None:
         """Remember the best so far at the end of a batch; nothing before the first success."""
         if (best := self.state.best) is not None:
