@@ -55,7 +55,7 @@ def quantize_linear(call: Call) -> Results:
         shift = 0 if zero is None else spread(zero, x.shape, axis, block).astype(np.float64)
         limits = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
         rounded = np.rint(quotient.astype(np.float64)) + shift
-        return (np.clip(rounded, limits.min, limits.max).astype(dtype),)
+        return (np.asarray(np.clip(rounded, limits.min, limits.max)).astype(dtype),)
     if attributes.get("saturate", 1) and "float8" in dtype.name:
         return (numpy_helper.saturate_cast(quotient, dtype),)
     return (quotient.astype(dtype),)
@@ -90,10 +90,11 @@ def quantise(call: Call) -> Results:
     limits = np.iinfo(zero.dtype)
     with np.errstate(all="ignore"):
         rounded = np.rint((x / scale).astype(np.float64)) + zero.astype(np.float64)
-    return (np.clip(np.nan_to_num(rounded), limits.min, limits.max).astype(zero.dtype),)
+    return (np.asarray(np.clip(np.nan_to_num(rounded), limits.min, limits.max), zero.dtype),)
 
 
 def dequantise(call: Call) -> Results:
     """Internal: bytes to numbers, by one scale and one zero point."""
     x, scale, zero = call.inputs
-    return ((x.astype(np.float32) - zero.astype(np.float32)) * scale.astype(np.float32),)
+    numbers = (x.astype(np.float32) - zero.astype(np.float32)) * scale
+    return (np.asarray(numbers, np.float32),)

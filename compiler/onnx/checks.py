@@ -117,9 +117,15 @@ def check_attributes(proto: onnx.NodeProto, opsets: Mapping[str, int], describe:
 
 
 def schema_of(operator: str, domain: str, opsets: Mapping[str, int]) -> OpSchema | None:
-    """The standard's schema of an operator; None where it has none."""
+    """The standard's schema of an operator; None where it has none.
+
+    Of QuantizeLinear and DequantizeLinear that of opset 13 for models of earlier ones, too, into
+    which ONNX Runtime's quantiser writes the axis that they have since.
+    """
     domain = "" if domain == "ai.onnx" else domain
     version = opsets.get(domain, 1)
+    if not domain and operator in ("QuantizeLinear", "DequantizeLinear") and version >= 10:
+        version = max(version, 13)
     if not onnx.defs.has(operator, version, domain):
         return None
     return onnx.defs.get_schema(operator, version, domain)

@@ -100,19 +100,26 @@ def _check(proto: onnx.ModelProto, folder: Path | None, name: str) -> None:
 
 
 def _check_deprecated(bare: onnx.ModelProto) -> None:
-    """Check GroupNormalization of opsets 18 to 20 by itself, and put what is no fault in its place.
+    """Check operators by themselves that models have in a form of another opset, and put what is no
+    fault in their place.
 
-    It is deprecated, for its scale of one number a group, and the checker takes that for unknown;
-    exporters write it, and its attributes and inputs are those of opset 21.
+    GroupNormalization of opsets 18 to 20 is deprecated, for its scale of one number a group, and
+    the checker takes that for unknown; exporters write it, and its attributes and inputs are those
+    of opset 21. QuantizeLinear and DequantizeLinear have an axis from opset 13 on, and ONNX
+    Runtime's quantiser writes one at earlier opsets, too.
     """
-    context = onnx.checker.C.CheckerContext()
-    context.ir_version, context.opset_imports = bare.ir_version, {"": 21}
-    if max((e.version for e in bare.opset_import if e.domain in ("", "ai.onnx")), default=0) >= 21:
-        return
+    version = max((e.version for e in bare.opset_import if e.domain in ("", "ai.onnx")), default=0)
     for node in bare.graph.node:
-        if node.op_type == "GroupNormalization" and node.domain in ("", "ai.onnx"):
+        last = _OF_OTHER_OPSETS.get(node.op_type, 0)
+        if version < last and node.domain in ("", "ai.onnx"):
+            context = onnx.checker.C.CheckerContext()
+            context.ir_version, context.opset_imports = bare.ir_version, {"": last}
             onnx.checker.check_node(node, context)
             node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output, node.name))
+
+
+_OF_OTHER_OPSETS = {"GroupNormalization": 21, "QuantizeLinear": 13, "DequantizeLinear": 13}
+"""Operators that models of earlier opsets have in the form of the one given."""
 
 
 def _hide_expanded(bare: onnx.ModelProto) -> None:

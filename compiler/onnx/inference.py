@@ -32,13 +32,12 @@ _SMALL = 4096
 
 _RIGHT_FROM = {
     "AveragePool": 22, "LpPool": 22, "MaxPool": 22, "GreaterOrEqual": 16, "LessOrEqual": 16,
-    "Squeeze": 11, "Unsqueeze": 11,
+    "Squeeze": 11, "Unsqueeze": 11, "QuantizeLinear": 13, "DequantizeLinear": 13,
 }  # fmt: skip
 """Opsets whose inference is taken for models of earlier ones, too.
 
 Before them ONNX counts pooling windows that start behind the input (with `ceil_mode`), passes over
-negative axes, or infers
-nothing."""
+negative axes, infers nothing, or does not know the axis that ONNX Runtime's quantiser writes."""
 
 _LIKE_INPUT = ("GroupNormalization", "Inverse", "MeanVarianceNormalization")
 """Operators that ONNX infers nothing for, defined by functions or not its own: they keep shape and

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -113,6 +115,15 @@ def test_windows_of_every_kind(
     attributes = (("pads", list(pads)), ("strides", list(strides)), ("group", group))
     weights = (4 * group if group < 4 else 4, 4 // group, height, width)
     check_layer(replace(IMAGE, weights=weights, attributes=attributes, zeros=(zero, 100, 0)))
+
+
+def test_axes_before_there_were_axes() -> None:
+    """onnxruntime's quantiser writes scales along an axis into models of opset 11."""
+    layer = replace(IMAGE, seed=3)
+    model, inputs = layer.model(opset=11), layer.inputs()
+    graph, reasons = lowered(model)
+    assert not reasons and len(products(graph)) == 1
+    assert_bytes(layer, run_reference(graph, inputs)["y"], layer.numbers_of(inputs))
 
 
 def test_frames_hold_what_stands_for_zero() -> None:
@@ -296,3 +307,41 @@ def test_means_of_bytes_are_of_bytes_and_joined_bytes_are_not_copied() -> None:
     x = {"x": random(1, 4, 8, 8)}
     found = build(import_model(model), host_target()).run(x)["y"]
     assert np.abs(found - expected(model, x)["y"]).max() <= 0.0501
+
+
+def test_fake_quantised_modules_of_pytorch_fold() -> None:
+    """Their weights are float32 between two quantising nodes, and their activations int8."""
+    torch = pytest.importorskip("torch")
+
+    class Faked(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.dense = torch.nn.Conv2d(4, 8, 3, padding=1), torch.nn.Linear(8, 5)
+
+        def weights(self, weight: Any) -> Any:
+            scale = weight.detach().abs().flatten(1).amax(1) / 127
+            zero = torch.zeros(len(scale), dtype=torch.int32)
+            return torch.fake_quantize_per_channel_affine(weight, scale, zero, 0, -128, 127)
+
+        def forward(self, x: Any) -> Any:
+            x = torch.fake_quantize_per_tensor_affine(x, 0.03, 5, -128, 127)
+            y = torch.nn.functional.conv2d(
+                x, self.weights(self.conv.weight), self.conv.bias, padding=1
+            )
+            y = torch.fake_quantize_per_tensor_affine(torch.relu(y), 0.02, -128, -128, 127)
+            y = torch.fake_quantize_per_tensor_affine(y.mean((2, 3)), 0.01, -128, -128, 127)
+            return torch.nn.functional.linear(y, self.weights(self.dense.weight), self.dense.bias)
+
+    torch.manual_seed(0)
+    file, x = io.BytesIO(), random(1, 4, 6, 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            Faked().eval(), (torch.from_numpy(x),), file, dynamo=False, opset_version=17,
+            input_names=["x"], output_names=["y"],
+        )  # fmt: skip
+    model = onnx.load_from_string(file.getvalue())
+    graph, reasons = lowered(model)
+    assert not reasons and len(products(graph)) == 2, reasons
+    found = build(import_model(model), host_target()).run({"x": x})["y"]
+    assert np.abs(found - expected(model, {"x": x})["y"]).max() <= 0.0101
