@@ -63,7 +63,7 @@ def bench(
 
     With --against all take turns within one run, on the same cores, and outputs are compared. With
     --precision outputs are compared with those in fp32, too: on the calibration data where it is
-    given, else on random inputs. Peers run the file as it is.
+    given, else on random inputs. Peers run the file as it is, OpenVINO with bf16 in bf16.
     """
     from tilesmith.compiler.backend import measures_models
     from tilesmith.jobs.accuracy import beside_fp32
@@ -79,7 +79,9 @@ def bench(
             f"timed; 'tilesmith simulate {model}' tells what the model costs on it"
         )
     path = source_of(executable, model, source) if against else None
-    result = compare(executable, random_inputs(executable), against, path, seconds)
+    result = compare(
+        executable, random_inputs(executable), against, path, seconds, request.precision
+    )
     result = replace(result, beside_fp32=beside_fp32(request, executable))
     if as_json:
         print_json(result.to_json())

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.jobs.compiling import source_text
-from tilesmith.jobs.peers import Contender, load_peer
+from tilesmith.jobs.peers import Contender, load_peer, precision_of
 from tilesmith.jobs.reports import Comparison
 from tilesmith.jobs.timing import interleave, pinned
 from tilesmith.search_space.errors import ModelError
@@ -31,6 +31,7 @@ def compare(
     against: Sequence[str] = (),
     model: Path | None = None,
     budget_s: float = 3.0,
+    precision: str = "fp32",
 ) -> Comparison:
     """Time the executable and its peers on the same inputs, threads and cores, in one run.
 
@@ -38,6 +39,7 @@ def compare(
         inputs: by name; all runtimes get the same arrays.
         against: names in `PEERS`.
         model: the ONNX file the peers run; needed with `against`.
+        precision: that peers which have it compute a floating model in; the others use fp32.
 
     Raises:
         DependencyError: a peer is not installed.
@@ -46,7 +48,11 @@ def compare(
     assert model is not None or not against, "peers need the ONNX model"
     threads = executable.recipe.threads
     with pinned(threads):
-        peers = [load_peer(name, model, inputs, threads) for name in against if model]
+        peers = [
+            load_peer(name, model, inputs, threads, precision_of(name, precision))
+            for name in against
+            if model
+        ]
         bound = executable.bind(inputs)
         timings = interleave({"tilesmith": bound.run, **{p.name: p.infer for p in peers}}, budget_s)
         share = statistics.median(bound.host_share() for _ in range(_SHARES))

@@ -102,6 +102,11 @@ PRECISIONS = {"f32": ("onnxruntime", "openvino"), "bf16": ("openvino",)}
 computed in whole numbers."""
 
 
+def precision_of(name: str, wanted: str) -> str:
+    """One of `PRECISIONS`: what a peer computes in where another runtime is in `wanted`."""
+    return wanted if name in PRECISIONS.get(wanted, ()) else "f32"
+
+
 def load_peer(
     name: str, model: Path, inputs: Arrays, threads: int, precision: str = "f32"
 ) -> Contender:
