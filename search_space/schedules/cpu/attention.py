@@ -65,7 +65,21 @@ class CpuAttentionSpace(CpuAttentionSchedule):
 
     def space(self) -> SearchSpace:
         few = (self._unturned(),) if self.m <= FEW_QUERIES else ()
-        return SearchSpace((self._keys(), self._queries(), *few))
+        pairs = (self._pairs_space(),) if self.products > 1 else ()
+        return SearchSpace((self._keys(), self._queries(), *few, *pairs))
+
+    def _pairs_space(self) -> Subspace:
+        """Unrolled steps are of groups."""
+        groups = {"s_unroll": -(-self.k // self.products), "o_unroll": -(-self.n // self.products)}
+        tiles = (
+            tile(knob.name, [u for u in (1, 2, 4, 8) if u <= groups[knob.name]])
+            if knob.name in groups
+            else knob
+            for knob in self._tiles(min(self.m, ROWS), -(-self.n // self.lanes))
+        )
+        fits = Constraint(var("s_rows") - BLOCK, 0, "s_rows beyond the block of queries")
+        knobs = (choice("pack", ("head", "all")), *tiles)
+        return Subspace((("turn", "pairs"),), knobs, (*self._limits(), fits))
 
     def _unturned(self) -> Subspace:
         knobs = (
@@ -150,6 +164,11 @@ class CpuAttentionSpace(CpuAttentionSchedule):
         registers = self.target.integer("vector.registers")
         if self.m <= FEW_QUERIES:
             return self._decoding(registers)
+        return self.usual(self.products)
+
+    def usual(self, products: int) -> Config:
+        """The default of many queries, with dot products of so many neighbours (1: without)."""
+        registers = self.target.integer("vector.registers")
         vectors = min(2, -(-self.n // self.lanes))
         columns = min(2, -(-self.width // self.lanes))
         s_rows = min(self.m, (registers - vectors - 1) // vectors, 12)
@@ -157,16 +176,16 @@ class CpuAttentionSpace(CpuAttentionSchedule):
         rows = min(self._most(), max(48, self.target.integer("l2.kib") * 1024 // (64 * self.n)))
         blocks = [b for b in BLOCKS if b == 1 or (b <= -(-self.m // o_rows) and b * o_rows <= rows)]
         return Config.of(
-            turn="keys",
+            turn="pairs" if products > 1 else "keys",
             pack="head" if self.batch * self.heads >= 8 else "all",
             s_order="nm",
             o_order="nm",
             s_rows=s_rows,
             s_vectors=vectors,
-            s_unroll=max(u for u in (1, 2, 4) if u <= self.k),
+            s_unroll=max(u for u in (1, 2, 4) if u <= -(-self.k // products)),
             o_rows=o_rows,
             o_vectors=columns,
-            o_unroll=max(u for u in (1, 2, 4) if u <= self.n),
+            o_unroll=max(u for u in (1, 2, 4) if u <= -(-self.n // products)),
             m_block=blocks[-1],
         )
 
@@ -195,6 +214,14 @@ class CpuAttention(PreparingScheduler):
 
     def prepare(self, workload: Workload, target: Target) -> CpuAttentionSpace:
         return CpuAttentionSpace(workload, target)
+
+    def varying(
+        self, workload: Workload, usual: Workload, largest: Workload, target: Target, config: Config
+    ) -> Config:
+        """Keys whose number varies are in no groups."""
+        if config.text("turn") == "pairs" and isinstance(workload["n"], str):
+            return CpuAttentionSpace(usual, target).usual(1)
+        return config
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         return CpuAttentionSchedule(workload, target).schedule(structure)

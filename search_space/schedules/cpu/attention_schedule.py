@@ -20,6 +20,8 @@ the vectors of the scores, and is copied with features outside for it:
     queries   s[key, query]: vectors hold neighbouring queries, nothing is reduced across lanes;
               only the queries of the block are turned, and keys are read as they are
 
+    pairs     as keys, with dot products of narrow operands (`attention_pairs`)
+
     none      s[query, key]: vectors hold neighbouring features of a query and a key, and are added
               up for each score: where few queries read keys once, at the speed of memory
 
@@ -31,6 +33,8 @@ from __future__ import annotations
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.operators.attention import Attention
+from tilesmith.search_space.schedules.cpu.attention_pairs import in_pairs, packed, products
+from tilesmith.search_space.schedules.cpu.dot_products import group_of
 from tilesmith.search_space.schedules.cpu.row_reduction import accumulator_counts, reduce_row
 from tilesmith.search_space.schedules.cpu.stages import stored
 from tilesmith.search_space.scheduling.layout import Layout
@@ -60,6 +64,8 @@ class CpuAttentionSchedule:
     def schedule(self, structure: Config) -> Schedule:
         """See the module's docstring."""
         turn = structure.text("turn")
+        if turn == "pairs":
+            return self._pairs(structure)
         compute = stored(Attention().compute(self.workload, turn), self.workload)
         s = Schedule(compute).inline("z")
         s = self._results(s, structure.text("o_order"))
@@ -71,7 +77,22 @@ class CpuAttentionSchedule:
         s = self._turned(s, turn, pack)
         return s.parallel("o", "b", "h", *(() if pack == "head" else ("io",)))
 
-    def _results(self, s: Schedule, order: str) -> Schedule:
+    @property
+    def products(self) -> int:
+        """Neighbours that an instruction multiplies and adds up; 1 where there is none."""
+        return group_of(self.target, self.workload.dtype, self.workload.dtype)
+
+    def _pairs(self, structure: Config) -> Schedule:
+        count, every = self.products, structure.text("pack") == "all"
+        s = Schedule(in_pairs(self.workload)).inline("z").cache_read("v", "o", "vt")
+        s = products(products(s, "o", "j", count), "s", "k", count)
+        s = self._results(s, structure.text("o_order"), ("jp",))
+        s = self._rows(self._scores(s, "keys", structure.text("s_order"), ("kp",)))
+        s = packed(s, "kt", "s", "s_vectors", self.lanes, count, every)
+        s = packed(s, "vt", "o", "o_vectors", self.lanes, count, every)
+        return s.parallel("o", "b", "h", *(("io",) if every else ()))
+
+    def _results(self, s: Schedule, order: str, group: tuple[str, ...] = ()) -> Schedule:
         """Powers times values; a block is `m_block` tiles of `o_rows` queries."""
         s = s.split("o", "i", var("o_rows"), "it", "ii")
         s = s.split("o", "it", var("m_block"), "io", "im")
@@ -79,12 +100,14 @@ class CpuAttentionSchedule:
         s = s.split("o", "ev", var("o_vectors"), "et", "ei")
         s = s.split("o", "j", var("o_unroll"), "jo", "ji")
         tiles = ["im", "et"] if order == "mn" else ["et", "im"]
-        s = s.reorder("o", ("b", "h", "io", *tiles, "jo", "ji", "ii", "ei", "lane"))
-        s = s.unroll("o", "ji", "ii", "ei").vectorize("o", "lane")
+        s = s.reorder("o", ("b", "h", "io", *tiles, "jo", "ji", "ii", "ei", *group, "lane"))
+        s = s.unroll("o", "ji", "ii", "ei", *group).vectorize("o", "lane")
+        for loop in group:
+            s = s.tensorize("o", loop, "dot_product")
         s = s.cache_write("o", "register", tiles[-1])
         return s.reverse_compute_at("y", "o", tiles[-1])
 
-    def _scores(self, s: Schedule, turn: str, order: str) -> Schedule:
+    def _scores(self, s: Schedule, turn: str, order: str, group: tuple[str, ...] = ()) -> Schedule:
         """Queries times keys, those that were turned along the vectors."""
         rows, along = ("i", "j") if turn == "keys" else ("j", "i")
         s = s.compute_at("s", *BLOCK)
@@ -93,8 +116,10 @@ class CpuAttentionSchedule:
         s = s.split("s", "cv", var("s_vectors"), "ct", "ci")
         s = s.split("s", "k", var("s_unroll"), "ko", "ki")
         tiles = ["ro", "ct"] if order == "mn" else ["ct", "ro"]
-        s = s.reorder("s", ("b", "h", *tiles, "ko", "ki", "ri", "ci", "lane"))
-        s = s.unroll("s", "ki", "ri", "ci").vectorize("s", "lane")
+        s = s.reorder("s", ("b", "h", *tiles, "ko", "ki", "ri", "ci", *group, "lane"))
+        s = s.unroll("s", "ki", "ri", "ci", *group).vectorize("s", "lane")
+        for loop in group:
+            s = s.tensorize("s", loop, "dot_product")
         return s.cache_write("s", "register", tiles[-1])
 
     def _features(self, s: Schedule) -> Schedule:
