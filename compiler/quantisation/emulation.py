@@ -15,7 +15,7 @@ rounded, its scale is so small that nothing is lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -100,21 +100,13 @@ class Emulation:
 
     Args:
         plan: with everything that may be quantised.
-        seen: tensors to give beside the outputs.
     """
 
-    def __init__(
-        self,
-        model: FloatModel,
-        plan: Plan,
-        target: Target,
-        threads: int = 1,
-        seen: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, model: FloatModel, plan: Plan, target: Target, threads: int = 1) -> None:
         self._model = model
         self._plan = plan
         self._names = {layer.node: _names(layer, model) for layer in plan.layers}
-        proto = self._emulated(seen)
+        proto = self._emulated()
         read = readers_of(proto.graph)
         left = {name: value for name, value in model.constants.items() if read[name]}
         self._compiled = Compiled(proto, target, threads, left)
@@ -150,7 +142,7 @@ class Emulation:
                 fed[bias] = was if given is None else given.reshape(was.shape)
         return fed
 
-    def _emulated(self, seen: Sequence[str]) -> onnx.ModelProto:
+    def _emulated(self) -> onnx.ModelProto:
         proto = onnx.ModelProto()
         proto.CopyFrom(self._model.proto)
         graph = proto.graph
@@ -170,8 +162,6 @@ class Emulation:
         del graph.node[:]
         graph.node.extend(nodes)
         self._declare(graph)
-        for name in seen:
-            graph.output.append(_given(name))
         return proto
 
     def _declare(self, graph: onnx.GraphProto) -> None:
