@@ -16,7 +16,8 @@ read than there is, its missing neighbours are zeros; b's are cleared where 0 ti
         vector j:
           y[.., j, p] = x[.., p, .., j]
 
-A vector of each row, widened to groups, moved to its place in them and put together.
+A vector of each row (in zeros: `x if inside else 0`), widened to groups, moved to its place in them
+and put together.
 
 What is read lane by lane may be codes of few bits, unpacked first (`unpacking`). A body of any
 other form is emitted as the loops it is.
@@ -33,6 +34,7 @@ from tilesmith.codegen.llvm.ir import (
     INDEX,
     INT32,
     VOID,
+    Constant,
     IntType,
     Value,
     integer,
@@ -51,7 +53,7 @@ from tilesmith.search_space.instruction_set import (
     dot_product,
 )
 from tilesmith.search_space.ir.program import Block, Intrinsic, Loop
-from tilesmith.search_space.ir.scalar import CONVERSIONS, Call, Load, Scalar
+from tilesmith.search_space.ir.scalar import CONVERSIONS, Call, Const, Load, Scalar, Select
 from tilesmith.search_space.target import Target
 
 
@@ -296,8 +298,8 @@ class DotProductEmitter:
 
     # -- interleaving -------------------------------------------------------------------------
     def _interleave(self, block: Block, lane: Lane, along: str, used: int) -> bool:
-        value, values = block.value, self.values
-        if block.reducer is not None or not isinstance(value, Load):
+        value, values = _framed(block.value), self.values
+        if block.reducer is not None or value is None:
             return False
         if block.buffer in values.registers or value.buffer in values.registers:
             return False
@@ -311,8 +313,8 @@ class DotProductEmitter:
         form = Groups(block, lane, along, used, products)
         match self._steps(value, lane, along):
             case (1, _):
-                groups = self._from_rows(form, value, size)
-            case (_, 1):
+                groups = self._from_rows(form, size)
+            case (_, 1) if value is block.value:
                 groups = self._from_columns(form, value, size)
             case _:
                 return False
@@ -321,7 +323,7 @@ class DotProductEmitter:
             values.index.environment.pop(variable, None)
         return True
 
-    def _from_rows(self, form: Groups, source: Load, size: int) -> Value:
+    def _from_rows(self, form: Groups, size: int) -> Value:
         """Groups of rows that lie along the lanes."""
         values, builder = self.values, self.builder
         kind = vector(integer(8 * size * form.products), self.width)
@@ -330,12 +332,12 @@ class DotProductEmitter:
             if form.along:
                 values.index.environment[form.along] = position
             values.enter_lane(form.lane)
-            row = builder.convert(
-                "bitcast",
-                values.load(source, form.lane, form.lane.bits),
-                vector(integer(8 * size), self.width),
-            )
-            part = builder.convert("zext", row, kind)
+            row = values.emit(form.block.value, form.lane, form.lane.bits)
+            if isinstance(row, Constant):  # the frame
+                row = literal(integer(8 * size), 0)
+            row = values.splat(row, self.width)
+            bits = builder.convert("bitcast", row, vector(integer(8 * size), self.width))
+            part = builder.convert("zext", bits, kind)
             if position:
                 part = builder.shl(part, literal(kind, 8 * size * position))
             total = part if total is None else builder.or_(total, part)
@@ -383,6 +385,13 @@ class DotProductEmitter:
         name = f"llvm.masked.store.v{self.width}i{8 * size * form.products}.p0"
         function = builder.module.declare(name, VOID, [value.type for value in given])
         builder.call(function, given)
+
+
+def _framed(value: Scalar) -> Load | None:
+    """The load that a value is, in zeros or not."""
+    if isinstance(value, Select) and value.otherwise == Const(0.0):
+        value = value.then
+    return value if isinstance(value, Load) else None
 
 
 def _widened(value: Scalar) -> Scalar:

@@ -158,6 +158,26 @@ def test_dot_products_are_what_llvm_has(name: str, product: DotProduct) -> None:
     assert re.search(rf"\b{product.instruction}\s", assembly)
 
 
+@pytest.mark.parametrize(
+    ("name", "product"),
+    [(n, p) for n in KNOWN for p in instruction_set(n).tile_products],
+    ids=lambda value: value.instruction if isinstance(value, DotProduct) else value,
+)
+def test_products_of_tiles_are_what_llvm_has(name: str, product: DotProduct) -> None:
+    tiles = instruction_set(name).tiles
+    assert tiles is not None
+    features = ",".join((instruction_set(name).features, tiles.features, product.features))
+    text = f"""
+target triple = "{instruction_set(name).triple}"
+declare void @{product.intrinsic}(i8, i8, i8)
+define void @multiply() {{
+call void @{product.intrinsic}(i8 0, i8 1, i8 2)
+ret void
+}}"""
+    target = target_of(name).with_settings({"isa.features": features})
+    assert re.search(rf"\b{product.instruction}\s", toolchain.emit_assembly(text, target))
+
+
 @PRODUCTS
 def test_dot_products_compute_what_they_state(name: str, product: DotProduct) -> None:
     target, chosen = with_features(name, product), instruction_set(name)
