@@ -67,7 +67,7 @@ class Plan:
                     plan.scopes[stage] = scope
                 case CacheWrite(stage):
                     plan.cache_write[stage] = primitive
-                case CacheRead(_, _, name, scope):
+                case CacheRead(_, _, name, scope, _):
                     plan.scopes.setdefault(name, scope)
                 case SetLayout(tensor, layout):
                     plan.layouts[tensor] = layout

@@ -72,7 +72,8 @@ def cache_read(compute: ComputeDefinition, primitive: CacheRead) -> ComputeDefin
     shape = compute.tensor_shape(primitive.tensor)
     axes = tuple(Axis(f"{primitive.name}.{d}", extent) for d, extent in enumerate(shape))
     element = Load(primitive.tensor, tuple(a.var for a in axes))
-    copy = Stage(primitive.name, axes, element, dtype=compute.dtype(primitive.tensor))
+    dtype = primitive.dtype or compute.dtype(primitive.tensor)
+    copy = Stage(primitive.name, axes, element, dtype=dtype)
     changed = replace(reader, value=_redirect(reader.value, primitive.tensor, primitive.name))
     return _replace_stage(compute, reader.name, copy, changed)
 

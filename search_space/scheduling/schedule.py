@@ -116,12 +116,16 @@ class CacheWrite(StagePrimitive):
 
 @dataclass(frozen=True)
 class CacheRead:
-    """for i: s(a[i])  -->  for i: copy[i] = a[i]; for i: s(copy[i])   (copy: a stage in `scope`)"""
+    """for i: s(a[i])  -->  for i: copy[i] = a[i]; for i: s(copy[i])   (copy: a stage in `scope`)
+
+    Its elements are of `dtype`, which must hold all that a's can be; "": as a's are.
+    """
 
     tensor: str
     reader: str
     name: str
     scope: str
+    dtype: str = ""
 
 
 @dataclass(frozen=True)
@@ -233,8 +237,10 @@ class Schedule:
     def cache_write(self, stage: str, scope: str, loop: str) -> Schedule:
         return self._with(CacheWrite(stage, scope, loop))
 
-    def cache_read(self, tensor: str, reader: str, name: str, scope: str = "global") -> Schedule:
-        return self._with(CacheRead(tensor, reader, name, scope))
+    def cache_read(
+        self, tensor: str, reader: str, name: str, scope: str = "global", dtype: str = ""
+    ) -> Schedule:
+        return self._with(CacheRead(tensor, reader, name, scope, dtype))
 
     def cache_result(self, stage: str, name: str) -> Schedule:
         return self._with(CacheResult(stage, name))

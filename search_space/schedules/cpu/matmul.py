@@ -10,6 +10,7 @@ neighbours, which one instruction multiplies and adds up (`dot_products`), and h
 
 from __future__ import annotations
 
+from tilesmith.search_space.dtypes import is_narrow, widened
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import schedules
@@ -79,6 +80,8 @@ class BlockedMatmul(CpuScheduler):
         schedule = Schedule(summed_of(workload))
         batch = ("b",) if len(schedule.compute.output.axes) > 2 else ()
         products = _products(workload, target) if structure.text("algorithm") == "dot" else 1
+        if products == 1:
+            schedule = _widened(workload, schedule, lanes)
         if structure.text("pack_b") == "panels":
             schedule = _pack(workload, schedule, lanes, products)
         group = () if products == 1 else ("kp",)
@@ -169,13 +172,26 @@ def _default(workload: Workload, target: Target, products: int) -> Config:
     )
 
 
+def _widened(workload: Workload, schedule: Schedule, lanes: int) -> Schedule:
+    """a of a narrow type is widened once: its elements are read one by one, and each many times."""
+    dtype = schedule.compute.dtype("a")
+    if not is_narrow(dtype):
+        return schedule
+    schedule = schedule.cache_read("a", "c", "a.wide", dtype=widened(dtype))
+    *outer, last = (f"a.wide.{axis}" for axis in range(len(schedule.compute.output.axes)))
+    schedule = schedule.split("a.wide", last, lanes, "wv", "wl").vectorize("a.wide", "wl")
+    return schedule.parallel("a.wide", *outer)
+
+
 def _pack(workload: Workload, schedule: Schedule, lanes: int, products: int) -> Schedule:
     """b -> b.packed[j/panel, k, j%panel] (batch first), once for constant b; with groups
     b.packed[j/panel, k/products, j%panel, k%products]."""
     rank = len(schedule.compute.output.axes)
     panel = var("n_vectors") * lanes
     row, column = (rank - 1, rank - 2) if workload.integer("tb") else (rank - 2, rank - 1)
-    schedule = schedule.cache_read("b", "c", "b.packed")
+    dtype = schedule.compute.dtype("b")
+    once = products == 1 and not workload.is_constant("b")  # weights stay as narrow as they are
+    schedule = schedule.cache_read("b", "c", "b.packed", dtype=widened(dtype) if once else dtype)
     layout = Layout.blocked(rank, column, panel, [*range(rank - 2), column, row])
     if products > 1:
         layout = grouped(rank, column, row, panel, products)
