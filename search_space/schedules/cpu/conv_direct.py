@@ -14,6 +14,7 @@ A pointwise convolution is flattened first: its pixels form one long row.
 from __future__ import annotations
 
 from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
+from tilesmith.search_space.dtypes import is_narrow, widened
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.ir.expression import as_expr, var
 from tilesmith.search_space.schedules.cpu.stages import has_result, summed_of
@@ -109,6 +110,7 @@ def channels_schedule(
     lanes = vector_width(target)
     schedule = Schedule(summed_of(workload))
     schedule = set_layouts(schedule, workload, structure, g)
+    schedule = _widened(schedule, structure.text("input_layout"))
     inner_channels = min(lanes, g.channels)
     schedule = _pack_panels(schedule, workload, g, lanes, inner_channels)
     schedule = schedule.split("conv", "o", lanes, "ov", "lane")
@@ -181,14 +183,34 @@ def set_layouts(schedule: Schedule, workload: Workload, structure: Config, g: Ge
 
 
 def pad_schedule(schedule: Schedule, name: str) -> Schedule:
-    """Loops of the padding copy: vector along whatever is contiguous."""
+    """Loops of the padding copy."""
+    return _copy_schedule(schedule, name, "padded", ("pn", "pc", "py", "px"))
+
+
+def _copy_schedule(
+    schedule: Schedule, name: str, stage: str, axes: tuple[str, str, str, str]
+) -> Schedule:
+    """Loops of a copy of data in the layout `name`: vector along whatever is contiguous."""
+    n, c, y, x = axes
     if name == "NCHW":
-        schedule = schedule.split("padded", "px", 16, "pxo", "pxi")
-        return schedule.vectorize("padded", "pxi").parallel("padded", "pn", "pc")
+        schedule = schedule.split(stage, x, 16, "pxo", "pxi")
+        return schedule.vectorize(stage, "pxi").parallel(stage, n, c)
     lanes = int(name.removeprefix("NCHW").removesuffix("c"))
-    schedule = schedule.split("padded", "pc", lanes, "pco", "pci")
-    schedule = schedule.reorder("padded", ("pn", "pco", "py", "px", "pci"))
-    return schedule.vectorize("padded", "pci").parallel("padded", "pn", "pco", "py")
+    schedule = schedule.split(stage, c, lanes, "pco", "pci")
+    schedule = schedule.reorder(stage, (n, "pco", y, x, "pci"))
+    return schedule.vectorize(stage, "pci").parallel(stage, n, "pco", y)
+
+
+def _widened(schedule: Schedule, name: str) -> Schedule:
+    """Data of a narrow type that no frame is put around (which widens it) is widened once: its
+    elements are read one by one, and each many times."""
+    dtype = schedule.compute.dtype("data")
+    if not is_narrow(dtype) or "data" not in schedule.compute.stage("conv").reads:
+        return schedule
+    schedule = schedule.cache_read("data", "conv", "data.wide", dtype=widened(dtype))
+    schedule = schedule.set_layout("data.wide", layout_of(name))
+    axes = ("data.wide.0", "data.wide.1", "data.wide.2", "data.wide.3")
+    return _copy_schedule(schedule, name, "data.wide", axes)
 
 
 PIXELS_COPIED = 8
