@@ -178,6 +178,10 @@ class Chooser:
             if not tuned:
                 latency = best.latency
                 candidates = self._parallel.candidates(workload, space, config, threads, latency)
+                alone = Candidate(config, threads, latency, measured=True)
+                usual = self._usual_seconds(workload, threads)
+                rival = self._parallel.usual(workload, alone, candidates[-1], usual)
+                candidates += [rival] if rival is not None else []
             for one in candidates:
                 origin: Origin = "fallback"
                 if tuned:
@@ -188,8 +192,15 @@ class Chooser:
                 known = found.get(pair)
                 if known is None and tuned and self.measured_only:
                     continue
-                if known is None or one.seconds < known.seconds:
+                if known is None or one.seconds <= known.seconds:
                     found[pair] = Schedule(one.config, origin, one.seconds, one.threads)
+
+    def _usual_seconds(self, workload: Workload, threads: int) -> float | None:
+        """Measured seconds of the default on so many threads."""
+        assert self.database is not None
+        usual = default_of(workload, self.target)
+        found = self.database.top(workload, self.target, threads=threads, limit=_NEXT_BEST)
+        return next((one.latency for one in found if one.config == usual), None)
 
     def _derived(self, workload: Workload, config: Config) -> Origin:
         """Where a configuration comes from that is on no record of its workload."""

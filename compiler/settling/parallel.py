@@ -7,9 +7,10 @@ family foretells it, in proportion to what was measured:
 
     seconds on all = seconds measured * foretold(config, all) / foretold(measured config, n)
 
-The same formula prices the default and the record's neighbours (one tile size changed), which
-compete. Invariants: nothing is used that the model foretells slower than what was measured on
-fewer threads; where the family foretells nothing, records are used as they are, on all threads.
+The same formula prices the record's neighbours (one tile size changed), which compete, and the
+default, which has to be beaten: from its own measurement where it has one. Invariants: nothing is
+used that the model foretells slower than what was measured on fewer threads; where the family
+foretells nothing, records are used as they are, on all threads.
 """
 
 from __future__ import annotations
@@ -96,14 +97,37 @@ class Parallel:
             found = [Candidate(config, ALL, scale * here[0], False)]
         elif scale * here[0] * _GAIN < seconds:
             found.append(Candidate(config, ALL, scale * here[0], False))
-        rivals = [default_of(workload, self._target)]
         if here[0] * self.threads * _IDLE > then[0] * threads:
-            rivals += list(_neighbours(space, config))
-        foretold = self._foretold(workload, rivals, self.threads) or []
-        best = min(zip(foretold, range(len(foretold)), strict=True), default=None)
-        if best is not None and scale * best[0] * _GAIN < found[-1].seconds:
-            found.append(Candidate(rivals[best[1]], ALL, scale * best[0], False))
+            rivals = list(_neighbours(space, config))
+            foretold = self._foretold(workload, rivals, self.threads) or []
+            best = min(zip(foretold, range(len(foretold)), strict=True), default=None)
+            if best is not None and scale * best[0] * _GAIN < found[-1].seconds:
+                found.append(Candidate(rivals[best[1]], ALL, scale * best[0], False))
         return found
+
+    def usual(
+        self, workload: Workload, known: Candidate, best: Candidate, seconds: float | None
+    ) -> Candidate | None:
+        """The default, if `best` does not beat it: what was measured has to be faster, what is
+        only foretold clearly so.
+
+        Args:
+            known: what is on record, with the threads it was measured on.
+            seconds: of the default on as many; None where nobody measured it.
+        """
+        config = default_of(workload, self._target)
+        here = self._foretold(workload, [config], self.threads)
+        then = self._foretold(workload, [known.config, config], known.threads)
+        if not here or not then or config == best.config:
+            return None
+        if seconds is not None:
+            price, margin = seconds * here[0] / then[1], 1.0
+        else:
+            price = known.seconds * here[0] / then[0]
+            margin = _GAIN if best.measured else 1 / _GAIN
+        if price * margin >= best.seconds:
+            return None
+        return Candidate(config, ALL, min(price, best.seconds), False)
 
     def faster(self, workload: Workload, configs: Sequence[Config]) -> Config:
         """The fastest of some schedules by what is foretold; the first where nothing is."""

@@ -89,7 +89,7 @@ def test_records_of_more_threads_have_to_beat_the_default(database: Database) ->
     record(database, PRODUCT, config, 1e-3, threads=2)
     chosen = Chooser(HOST, database, 1).best(PRODUCT)
     known, here = foretold(PRODUCT, [config], 2)[0], foretold(PRODUCT, [chosen.config], 1)[0]
-    assert chosen.seconds == pytest.approx(1e-3 * here / known)
+    assert chosen.seconds == pytest.approx(1e-3 * here / known, rel=0.1)
 
 
 def test_a_family_that_foretells_nothing_uses_records_as_they_are(
@@ -101,3 +101,17 @@ def test_a_family_that_foretells_nothing_uses_records_as_they_are(
     (only,) = parallel.candidates(PRODUCT, space_of(PRODUCT, HOST), config, 1, 1e-3)
     assert (only.config, only.threads, only.seconds) == (config, ALL, 1e-3)
     assert parallel.users(SMALL, default_of(SMALL, HOST)) == ALL
+
+
+def test_the_default_has_to_be_beaten(database: Database) -> None:
+    """What is foretold hardly faster than it gives way to it, unless both were measured."""
+    usual = default_of(PRODUCT, HOST)
+    configs = space_of(PRODUCT, HOST).sample(np.random.default_rng(1), 300)
+    times = foretold(PRODUCT, [usual, *configs], 2)
+    near = next(
+        c for c, t in zip(configs, times[1:], strict=True) if times[0] <= t < 1.05 * times[0]
+    )
+    record(database, PRODUCT, near, 1e-3, threads=1)
+    assert Chooser(HOST, database, 2).best(PRODUCT).config == usual
+    record(database, PRODUCT, usual, 3e-3, threads=1)
+    assert Chooser(HOST, database, 2).best(PRODUCT).config != usual
