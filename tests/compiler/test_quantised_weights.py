@@ -13,8 +13,10 @@ from onnx import helper, numpy_helper
 
 from tests.compiler.model_builder import assert_close, random
 from tilesmith.codegen.host import host_target
-from tilesmith.compiler.build import build
+from tilesmith.compiler.build import build, scheduled
+from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.search_space.target import load_target
 
 LIMITS = {"int4": (-8, 8), "uint4": (0, 16), "int8": (-128, 128), "uint8": (0, 256)}
 
@@ -93,3 +95,13 @@ def test_weights_of_other_forms_are_unpacked() -> None:
     executable = build(import_model(made), host_target())
     assert_close(executable.run(inputs), expected(made, inputs), 2e-5)
     assert executable.recipe.steps[0].workload.startswith("matmul")  # type: ignore[union-attr]
+
+
+def test_targets_without_packed_weights_multiply_by_matrices() -> None:
+    made = model("uint4", "gemm", True)
+    lowered = scheduled(import_model(made), load_target("trn1"))
+    texts = [str(node.workload) for node in lowered.nodes if node.workload is not None]
+    assert any("matmul m=5 n=56 k=96" in text for text in texts), texts
+    assert not any("block_quantised" in text for text in texts)
+    inputs = {"x": random(5, 96)}
+    assert_close(run_reference(lowered, inputs), expected(made, inputs), 2e-5)

@@ -36,6 +36,7 @@ from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.known_operands import MarkKnown
 from tilesmith.compiler.passes.attention import FuseAttention
 from tilesmith.compiler.passes.fallback import FallBack, has_schedule
+from tilesmith.compiler.passes.unpacked_weights import UnpackWeights
 from tilesmith.compiler.precision import LowerPrecision
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
 from tilesmith.compiler.recorded import Records
@@ -68,6 +69,7 @@ class TrainiumBackend(Backend):
                 f"precision 'fp16' is for CPUs; target '{target.name}' runs fp32 and bf16"
             )
         return (
+            UnpackWeights(target),
             FuseAttention(runs),
             ChooseByRank(runs),
             EvenWindows(),
