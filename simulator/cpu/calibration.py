@@ -23,7 +23,7 @@ from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.schedules.cpu.dot_products import group_of
 from tilesmith.search_space.target import Fact, Target
-from tilesmith.simulator.cpu.shared_machine import between_threads, reading
+from tilesmith.simulator.cpu.shared_machine import between_threads, knows_threads, reading
 
 ENVIRONMENT = "TILESMITH_CALIBRATION"
 """Where calibrations are kept, instead of the user's cache folder; "off": nowhere."""
@@ -38,13 +38,13 @@ def calibrated(target: Target, measure: bool = False) -> Target:
 
     Args:
         measure: take the microbenchmarks now (about a second; only for the CPU we sit on) if they
-            have not been kept yet.
+            have not been kept yet, or by a version that knew fewer; what was kept stays.
     """
     if os.environ.get(ENVIRONMENT) == "off":
         return target
     kept = _read(target)
-    if kept is None and measure:
-        kept = microbenchmarks(target)
+    if measure and (kept is None or not knows_threads(kept)):
+        kept = {**microbenchmarks(target), **(kept or {})}
         _write(target, kept)
     return with_calibration(target, kept) if kept else target
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -44,8 +44,7 @@ def between_threads(target: Target, hertz: float) -> dict[str, float]:
 
     Empty where this process may use one core only.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    threads = min(MOST, cores or 1)
+    threads = min(MOST, _cores())
     if threads == 1:
         return {}
     sizes = [target.integer(f"l{level}.kib") * 1024 for level in (1, 2, 3)]
@@ -59,6 +58,18 @@ def between_threads(target: Target, hertz: float) -> dict[str, float]:
         found[f"{name}.cores"] = round(min(float(threads), max(1.0, cores_worth)), 2)
     found["barrier.cycles"] = round(max(1.0, _meeting(target) * hertz * _FETCHED))
     return found
+
+
+def knows_threads(values: Mapping[str, float]) -> bool:
+    """Whether a calibration has these facts, as far as they can be measured here."""
+    return "barrier.cycles" in values or _cores() == 1
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def together(calls: Sequence[Callable[[], None]], least_s: float = 0.1) -> float:

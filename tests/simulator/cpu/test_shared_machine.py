@@ -1,0 +1,39 @@
+"""What threads share, measured; and calibrations that were kept before it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tilesmith.codegen.host import host_target
+from tilesmith.simulator.cpu import calibration, shared_machine
+from tilesmith.simulator.cpu.machine import Machine
+
+
+def test_an_older_calibration_is_completed_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = host_target()
+    monkeypatch.setenv(calibration.ENVIRONMENT, str(tmp_path))
+    monkeypatch.setattr(shared_machine, "_cores", lambda: 2)
+    facts = {"clock.ghz": 9.0, "memory.cores": 1.25, "barrier.cycles": 300.0}
+    monkeypatch.setattr(calibration, "microbenchmarks", lambda target: facts)
+    kept = tmp_path / f"{host.identity}.json"
+    kept.write_text('{"clock.ghz": 2.5}')
+    assert "memory.cores" not in calibration.calibrated(host), "nothing is measured unasked"
+    machine = Machine.of(calibration.calibrated(host, measure=True), threads=2)
+    assert (machine.ghz, machine.shared, machine.barrier) == (2.5, (2.0, 1.25), 300.0)
+    assert json.loads(kept.read_text()) == {**facts, "clock.ghz": 2.5}
+
+
+def test_one_core_shares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_machine, "_cores", lambda: 1)
+    assert shared_machine.between_threads(host_target(), 1e9) == {}
+    assert shared_machine.knows_threads({})
+
+
+def test_calls_together_take_time() -> None:
+    calls = [shared_machine.reading(host_target(), 1 << 14)[0] for _ in range(2)]
+    assert shared_machine.together(calls, least_s=1e-3) > 0.0
