@@ -74,6 +74,8 @@ class Backend(ABC):
     """Whether kernels write arrays of the caller's (the region "caller")."""
     multiplies_bytes: ClassVar[bool] = False
     """Whether products of quantised tensors become kernels of whole numbers."""
+    widens_floats: ClassVar[bool] = False
+    """Whether models of 16-bit floats are computed in float32, unless a precision is asked for."""
     falls_back: ClassVar[bool] = False
     """Whether kernels without a schedule for the target run on the host instead."""
 

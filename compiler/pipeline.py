@@ -40,6 +40,7 @@ from tilesmith.compiler.passes.transposes import SinkTransposes
 from tilesmith.compiler.passes.unsigned_bytes import UnsignBytes
 from tilesmith.compiler.passes.views import MakeViews
 from tilesmith.compiler.passes.volumes import FlattenVolumes
+from tilesmith.compiler.passes.wide_floats import WidenFloats
 from tilesmith.compiler.settling.chooser import Chooser
 from tilesmith.compiler.settling.settlement import SettleLayouts
 from tilesmith.search_space.target import Target
@@ -99,6 +100,7 @@ def passes_for(target: Target, precision: str = "fp32", *, bodies: bool = True) 
     own = backend.passes(target, precision)
     first = SIMPLIFICATIONS.index(FoldConstants())
     before, after = SIMPLIFICATIONS[:first], SIMPLIFICATIONS[first + 1 :]
+    before = (*((WidenFloats(),) if backend.widens_floats else ()), *before)
     middle = (*(folding(target) if backend.multiplies_bytes else ()), FoldConstants())
     if bodies and backend.runs_bodies:  # how often a loop runs may be computed
         # What an iteration hands to the next stays as it is.

@@ -84,12 +84,10 @@ def _converted(node: Node, dtype: str) -> Node:
 
 
 def precision_of(graph: Graph) -> str:
-    """The name of the precision that a graph's kernels work in."""
-    inside = {graph.info(name).dtype for name in graph.converted}
-    inside |= {node.workload.dtype for node in graph.nodes if node.workload is not None}
-    return next(
-        (name for name, dtype in PRECISIONS.items() if dtype in inside - {"float32"}), "fp32"
-    )
+    """The name of the precision that most of a graph's kernels work in."""
+    inside = [graph.info(name).dtype for name in graph.converted]
+    inside = inside or [node.workload.dtype for node in graph.nodes if node.workload is not None]
+    return max(PRECISIONS, key=lambda name: inside.count(PRECISIONS[name]))
 
 
 def in_precision(workload: Workload, dtype: str, only: str = "") -> Workload:

@@ -15,6 +15,7 @@ from tilesmith.compiler.onnx.access import clip_bounds, uniform
 from tilesmith.compiler.passes.typed_formulas import DTYPES, TYPED, clip_by_tensors, whole_number
 from tilesmith.compiler.quantised import DEQUANTISE, QUANTISE, coding_of
 from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.search_space.dtypes import is_narrow
 from tilesmith.search_space.epilogue import STEPS
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.flattening import flatten
@@ -134,6 +135,8 @@ def _merged(rewriter: Rewriter, before: Node, node: Node) -> Node | None:
     result = rewriter.info(node.writes[0])
     outer, position = formula_in(node.workload), node.inputs.index(name)
     if rewriter.info(name).dims != result.dims or uses(outer, position) != 1:
+        return None
+    if is_narrow(rewriter.info(name).dtype):  # it was rounded
         return None
     others = [other for other in node.inputs if other != name]
     operands = tuple(dict.fromkeys((*before.inputs, *others)))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tilesmith.compiler.graph import Graph, Node, TensorInfo, kernel
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.precision import check_precision, in_precision, precision_dtype
-from tilesmith.search_space.dtypes import size_of, to_numpy
+from tilesmith.search_space.dtypes import is_floating, size_of, to_numpy
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.formula import formula_text, parse_formula, substituted
 from tilesmith.search_space.ir.scalar import call, load
@@ -76,7 +76,7 @@ class _Narrowing:
         self.nodes: list[Node] = []
         self.tensors = dict(graph.tensors)
         self.constants = dict(graph.constants)
-        self._exact = {info.name for info in graph.inputs if not _is_wide(info)}
+        self._exact = {info.name for info in graph.inputs if not is_floating(info.dtype)}
         """Tensors that no float of the caller's, and no large constant, has a part in."""
         self._known: dict[tuple[str, str], str] = {}
 

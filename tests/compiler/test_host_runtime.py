@@ -133,7 +133,7 @@ def _agrees(model: onnx.ModelProto, inputs: dict[str, Any]) -> None:
     import onnxruntime
 
     executable = build(import_model(model), host_target())
-    assert runtimes(executable) == ["reference"]
+    assert runtimes(executable) in (["reference"], [])  # halves are kernels where they can be
     found = executable.run(inputs)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     for output, value in zip(session.get_outputs(), session.run(None, inputs), strict=True):

@@ -76,6 +76,7 @@ class CpuBackend(Backend):
     lends_weights = True
     runs_bodies = True
     updates_in_place = True
+    widens_floats = True
     multiplies_bytes = True
     listings: ClassVar[Mapping[str, Callable[[Program, Target], str]]] = {
         "LLVM IR": lambda program, target: emit_module(program, target).text,

@@ -1,0 +1,142 @@
+"""Models of 16-bit floats as models of float32, which kernels and all other passes are made for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+
+from tilesmith.compiler.graph import AttributeValue, Graph, Node, Subgraph, TensorInfo, kernel
+from tilesmith.compiler.graph_pass import Pass
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.workload import Workload, shape_text
+
+NARROW = ("float16", "bfloat16")
+
+_NUMBERS = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
+_TYPES = ("to", "dtype", "output_dtype")
+"""Attributes that name an element type."""
+
+
+@dataclass(frozen=True)
+class WidenFloats(Pass):
+    """What a model computes in 16 bits is computed in float32; what it casts is rounded.
+
+        y: float16 = MatMul(x: float16, w)                  before
+        x1: float32 = Kernel(elementwise to_float32)(x)     after
+        y1: float32 = MatMul(x1, w as float32)
+        y: float16 = Kernel(elementwise to_float32)(y1)
+
+    The caller sees the model's own types. Where a precision is asked for, kernels are narrow again.
+
+    Contract: a graph of ONNX operators in and out; values equal up to the roundings of 16 bits,
+    overflow left out; out, no operator reads or writes 16-bit floats. A model with bodies, with
+    updates or whose ends have no known shape stays as it is.
+    """
+
+    name = "widen-floats"
+
+    def run(self, graph: Graph) -> Graph:
+        ends = [info for info in (*graph.inputs, *graph.outputs) if _is_narrow(info)]
+        odd = any(_is_odd(node) for node in graph.nodes) or graph.updates
+        if odd or not all(info.known and info.elements for info in ends):
+            return graph
+        if not any(map(_is_narrow, graph.tensors.values())):
+            return graph
+        return _Widening(graph).run()
+
+
+def _is_narrow(info: TensorInfo) -> bool:
+    return info.dtype in NARROW
+
+
+def _is_odd(node: Node) -> bool:
+    """Whether a node has a body, or looks at bits."""
+    bodies = any(isinstance(value, Subgraph) for _, value in node.attributes)
+    return bool(bodies or node.captures or node.bodies) or node.operator == "BitCast"
+
+
+class _Widening:
+    """A graph on its way."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.tensors = {
+            name: replace(info, dtype="float32") if _is_narrow(info) else info
+            for name, info in graph.tensors.items()
+        }
+        self.nodes: list[Node] = []
+        self._renamed: dict[str, str] = {}
+
+    def run(self) -> Graph:
+        for info in (*self.graph.inputs, *self.graph.outputs):
+            if _is_narrow(info):
+                self.tensors[info.name] = info
+                self._renamed[info.name] = self._fresh(info, "float32")
+        for info in self.graph.inputs:
+            if _is_narrow(info):
+                self._cast(info.name, self._renamed[info.name])
+        for node in self.graph.nodes:
+            self._node(node)
+        for info in self.graph.outputs:
+            if _is_narrow(info):
+                self._cast(self._renamed[info.name], info.name)
+        constants = {
+            name: value.astype(np.float32) if _is_narrow(self.graph.info(name)) else value
+            for name, value in self.graph.constants.items()
+        }
+        return self.graph.with_(nodes=tuple(self.nodes), tensors=self.tensors, constants=constants)
+
+    def _fresh(self, info: TensorInfo, dtype: str) -> str:
+        name = f"{info.name}.{dtype}"
+        while name in self.tensors:
+            name += "'"
+        self.tensors[name] = TensorInfo(name, dtype, info.shape)
+        return name
+
+    def _cast(self, source: str, result: str) -> None:
+        before, after = self.tensors[source], self.tensors[result]
+        parameters = {
+            "shape": shape_text(before.dims) if before.dims else "scalar",
+            "expression": "to_float32(x0)",
+            "types": before.dtype,
+        }
+        workload = Workload.of("elementwise", parameters, dtype=after.dtype)
+        self.nodes.append(kernel(workload, (source,), result, result))
+
+    def _named(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(self._renamed.get(name, name) for name in names)
+
+    def _node(self, node: Node) -> None:
+        inputs, outputs = self._named(node.inputs), self._named(node.outputs)
+        attributes = tuple((name, _widened(name, value)) for name, value in node.attributes)
+        changed = replace(node, inputs=inputs, outputs=outputs, attributes=attributes)
+        if not self._rounds(node):
+            self.nodes.append(changed)
+            return
+        info = self.graph.info(node.outputs[0])
+        exact, rounded = self._fresh(info, "float32"), self._fresh(info, info.dtype)
+        self.nodes.append(replace(changed, outputs=(exact,)))
+        self._cast(exact, rounded)
+        self._cast(rounded, outputs[0])
+
+    def _rounds(self, node: Node) -> bool:
+        """Whether a node casts numbers of another type to a narrow one."""
+        if not node.is_onnx("Cast", "CastLike"):
+            return False
+        source, result = (self.graph.info(n[0]) for n in (node.inputs, node.outputs))
+        return (
+            _is_narrow(result)
+            and source.dtype != result.dtype
+            and bool(result.known and result.elements)
+        )
+
+
+def _widened(name: str, value: AttributeValue) -> AttributeValue:
+    if name in _TYPES and isinstance(value, int) and value in _NUMBERS:
+        return int(onnx.TensorProto.FLOAT)
+    narrow = [to_numpy(dtype) for dtype in NARROW]
+    if isinstance(value, np.ndarray) and value.dtype in narrow:
+        return value.astype(np.float32)
+    return value
