@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import json
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +25,7 @@ from tests.compiler.quantised_models import (
     requantised,
 )
 from tilesmith.codegen.host import host_target
+from tilesmith.commands.compile import compile_model
 from tilesmith.compiler.build import build, scheduled
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import observed
@@ -345,3 +349,18 @@ def test_fake_quantised_modules_of_pytorch_fold() -> None:
     assert not reasons and len(products(graph)) == 2, reasons
     found = build(import_model(model), host_target()).run({"x": x})["y"]
     assert np.abs(found - expected(model, {"x": x})["y"]).max() <= 0.0101
+
+
+def test_compile_lists_what_did_not_fold(tmp_path: Path) -> None:
+    model = model_of(
+        "g (float[3, 20] x) => (float[3, 3] y) {"
+        "q = QuantizeLinear(x, s, z) n = DequantizeLinear(q, s, z)"
+        "t = Transpose<perm = [1, 0]>(n) y = MatMul(n, t) }",
+        s=np.float32(0.03), z=np.uint8(120),
+    )  # fmt: skip
+    onnx.save(model, tmp_path / "model.onnx")
+    words = [str(tmp_path / "model.onnx"), "-o", str(tmp_path / "model.tsm")]
+    shown = CliRunner().invoke(compile_model, words)
+    assert "in float32 though quantised: 1 MatMul, both operands vary" in shown.output
+    report = json.loads(CliRunner().invoke(compile_model, [*words, "--json"]).output)
+    assert report["unfolded"] == {"MatMul 'y'": "both operands vary"}
