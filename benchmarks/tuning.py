@@ -113,6 +113,7 @@ def model_figures(name: str, seconds: float, seed: int) -> Json:
         "steady",
         "drift",
         "in_model",
+        "trial_ms",
         "failures",
     )
     return {
