@@ -124,11 +124,10 @@ class BlockQuantisedMatmul(Template):
         unit = np.ones((*rows.shape[:2], 1), np.float32)
         if workload.text("activations") == "int8":
             rows, unit = _quantised(rows)
-        result = np.zeros((len(rows), len(q)), np.float32)
-        for b in range(q.shape[1]):
-            codes = q[:, b] if bits == 8 else np.stack([q[:, b] & 15, q[:, b] >> 4], axis=-1)
-            weights = codes.reshape(len(q), block).astype(np.float32) - zero[:, b, None]
-            result += rows[:, b] @ weights.T.astype(np.float32) * unit[:, b] * scale[:, b]
+        codes = q if bits == 8 else np.stack([q & 15, q >> 4], axis=-1)
+        weights = codes.reshape(*q.shape[:2], block).astype(np.float32) - zero[..., None]
+        weights = (weights * scale[..., None]).astype(np.float32).reshape(len(q), -1)
+        result: NDArray[Any] = (rows * unit).reshape(len(rows), -1) @ weights.T
         return result
 
     # -- stages -------------------------------------------------------------------------------
