@@ -58,7 +58,10 @@ class Surroundings:
     def proves(self, expression: Expr) -> bool:
         """Whether `expression >= 0` can be proved; symbols are taken to be >= 1."""
         evident = self._evident(expression)
-        return (evident is not None and evident >= 0) or self._prove(expression, self.facts)
+        if (evident is not None and evident >= 0) or self._prove(expression, self.facts):
+            return True
+        beyond = ((expression - fact).constant for fact in self.facts)
+        return any(constant is not None and constant >= 0 for constant in beyond)
 
     def holds(self, expression: Expr) -> bool:
         """Whether `expression >= 0` in every iteration; all extents must be numbers when bound."""

@@ -319,8 +319,8 @@ class Emitter:
         )
 
     def _guard(self, nest: Nest) -> Condition:
-        found = tuple(e.substitute(nest.axis_values) for e in nest.stage.guard)
         bounds = self._bounds(nest.stage.name)
+        found = tuple(within(e.substitute(nest.axis_values), bounds) for e in nest.stage.guard)
         return tuple(e for e in open_conditions(found) if not _holds(e, bounds))
 
     def _write(self, nest: Nest) -> tuple[str, tuple[Expr, ...]]:

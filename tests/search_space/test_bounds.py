@@ -75,6 +75,12 @@ def test_symbols_are_at_least_one() -> None:
     assert not around.holds(8 - i * f - j)
 
 
+def test_what_is_known_of_a_remainder_is_used() -> None:
+    around = Surroundings().inside("i", const(16)).knowing((6 - var("i") % 8,))
+    assert around.proves(6 - var("i") % 8) and around.proves(9 - var("i") % 8)
+    assert not around.proves(5 - var("i") % 8)
+
+
 def test_large_nests_are_counted_at_their_corners() -> None:
     names = [f"v{n}" for n in range(6)]
     around = Surroundings()

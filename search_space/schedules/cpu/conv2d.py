@@ -3,7 +3,8 @@
 The algorithm is a knob: direct over output channels, direct over width (`conv_direct`), im2col
 (`conv_im2col`), and Winograd F(2x2, 3x3) and F(4x4, 3x3) (`conv_winograd`). So are the layouts of
 data and output, NCHW or blocked by the vector width. Where the target adds up several products of
-the element types in a lane, that is the one algorithm (`conv_dot`).
+the element types in a lane, that is the one algorithm (`conv_dot`), beside matrix registers where
+it has those (`conv_tiles`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from __future__ import annotations
 from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.dtypes import is_floating
 from tilesmith.search_space.scheduler import schedules
-from tilesmith.search_space.schedules.cpu import conv_direct, conv_dot, conv_im2col, conv_winograd
+from tilesmith.search_space.schedules.cpu import (
+    conv_direct,
+    conv_dot,
+    conv_im2col,
+    conv_tiles,
+    conv_winograd,
+)
 from tilesmith.search_space.schedules.cpu.element_types import CpuScheduler
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
@@ -26,10 +33,10 @@ class CpuConv2d(CpuScheduler):
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         g = Geometry.of(workload).view()
-        products = conv_dot.products_of(workload, target)
-        if products > 1:
-            return SearchSpace((conv_dot.space(g, target, products),))
-        found = [conv_direct.channels_space(g, target), conv_direct.width_space(g, target)]
+        found = [conv_tiles.subspace(g, target)] if conv_tiles.applies(workload, target) else []
+        if (products := conv_dot.products_of(workload, target)) > 1:
+            return SearchSpace((*found, conv_dot.space(g, target, products)))
+        found += [conv_direct.channels_space(g, target), conv_direct.width_space(g, target)]
         if not g.pointwise:
             found.append(conv_im2col.space(g, target))
         if g.winograd and is_floating(workload.dtype):  # its transforms need fractions
@@ -37,14 +44,24 @@ class CpuConv2d(CpuScheduler):
         return SearchSpace(tuple(found))
 
     def default(self, workload: Workload, target: Target) -> Config:
-        g = Geometry.of(workload).view()
-        if (products := conv_dot.products_of(workload, target)) > 1:
-            return conv_dot.default(g, target, products)
-        return conv_direct.channels_default(g, target)
+        if conv_tiles.preferred(workload, target):
+            return conv_tiles.default(Geometry.of(workload).view(), target)
+        return _without_tiles(workload, target)
+
+    def varying(
+        self, workload: Workload, usual: Workload, largest: Workload, target: Target, config: Config
+    ) -> Config:
+        """Whole tiles are of sizes that are known; other forms read and write the same layouts."""
+        if config.text("algorithm") != conv_tiles.ALGORITHM:
+            return config
+        layouts = {name: config.text(name) for name in ("input_layout", "output_layout")}
+        return Config.of({**dict(_without_tiles(usual, target).items()), **layouts})
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         g = Geometry.of(workload).view()
         match structure.text("algorithm"):
+            case conv_tiles.ALGORITHM:
+                return conv_tiles.schedule(workload, target, g, structure)
             case "dot":
                 return conv_dot.schedule(workload, target, g, structure)
             case "channels":
@@ -55,3 +72,11 @@ class CpuConv2d(CpuScheduler):
                 return conv_im2col.schedule(workload, target, g, structure)
             case _:
                 return conv_direct.width_schedule(workload, target, g, structure)
+
+
+def _without_tiles(workload: Workload, target: Target) -> Config:
+    """The default of processors without matrix registers."""
+    g = Geometry.of(workload).view()
+    if (products := conv_dot.products_of(workload, target)) > 1:
+        return conv_dot.default(g, target, products)
+    return conv_direct.channels_default(g, target)
