@@ -36,6 +36,10 @@ LEVELS = 127
 """The greatest code of an activation."""
 
 
+_REFERENCE_SUMS = 1 << 24
+"""Sums of blocks that the reference holds at once."""
+
+
 @templates.register("block_quantised_matmul")
 class BlockQuantisedMatmul(Template):
     """See the module's docstring."""
@@ -126,8 +130,13 @@ class BlockQuantisedMatmul(Template):
             rows, unit = _quantised(rows)
         codes = q if bits == 8 else np.stack([q & 15, q >> 4], axis=-1)
         weights = codes.reshape(*q.shape[:2], block).astype(np.float32) - zero[..., None]
-        weights = (weights * scale[..., None]).astype(np.float32).reshape(len(q), -1)
-        result: NDArray[Any] = (rows * unit).reshape(len(rows), -1) @ weights.T
+        left, right = rows.transpose(1, 0, 2), weights.astype(np.float32).transpose(1, 2, 0)
+        result = np.empty((len(rows), len(q)), np.float32)
+        columns = max(1, _REFERENCE_SUMS // (len(rows) * q.shape[1]))
+        for start in range(0, len(q), columns):
+            part = slice(start, start + columns)
+            sums = np.matmul(left, right[..., part])
+            result[:, part] = np.einsum("bmn,mb,nb->mn", sums, unit[..., 0], scale[part])
         return result
 
     # -- stages -------------------------------------------------------------------------------
