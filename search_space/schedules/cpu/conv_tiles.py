@@ -142,7 +142,7 @@ def subspace(g: Geometry, target: Target) -> Subspace:
 
 
 def default(g: Geometry, target: Target) -> Config:
-    """Two by two tiles, a panel of weights against all pixels."""
+    """Two by two tiles, a panel of weights against all pixels, which threads share."""
     tiles, lanes = _tiles(target), vector_width(target)
     down, across = _counts(g, tiles)
     return Config.of(
@@ -154,7 +154,7 @@ def default(g: Geometry, target: Target) -> Config:
         reduction_order="c,r,s",
         m_tiles=min(2, down),
         n_tiles=min(2, across),
-        m_block=block_counts(down)[-1],
+        m_block=max(count for count in block_counts(down) if count <= min(down, 4)),
         n_block=1,
     )
 
