@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,7 @@ def test_one_core_shares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_calls_together_take_time() -> None:
     calls = [shared_machine.reading(host_target(), 1 << 14)[0] for _ in range(2)]
     assert shared_machine.together(calls, least_s=1e-3) > 0.0
+
+
+def test_waiting_for_a_core_is_not_counted() -> None:
+    assert shared_machine.together([lambda: time.sleep(0.02)], least_s=1e-3) < 0.01
