@@ -33,6 +33,10 @@ _GAIN = 1.1
 """Factor by which what is only foretold has to be faster than what was measured, and all threads
 faster than one."""
 
+_AWAKE_S = 2e-5
+"""Seconds of a kernel that threads wait through by looking: after some times as many they sleep,
+and waking them takes as long."""
+
 _IDLE = 0.75
 """Share of the ideal gain below which a schedule leaves threads idle: neighbours are looked at."""
 
@@ -74,7 +78,9 @@ class Parallel:
             return ALL
         alone = self._foretold(workload, [config], 1)
         together = self._foretold(workload, [config], self.threads)
-        return 1 if alone and together and _GAIN * together[0] >= alone[0] else ALL
+        if not alone or not together:
+            return ALL
+        return 1 if together[0] * _margin(alone[0]) >= alone[0] else ALL
 
     def candidates(
         self, workload: Workload, space: SearchSpace, config: Config, threads: int, seconds: float
@@ -95,7 +101,7 @@ class Parallel:
         scale = seconds / then[0]
         if not fewer:
             found = [Candidate(config, ALL, scale * here[0], False)]
-        elif scale * here[0] * _GAIN < seconds:
+        elif scale * here[0] * _margin(seconds) < seconds:
             found.append(Candidate(config, ALL, scale * here[0], False))
         if here[0] * self.threads * _IDLE > then[0] * threads:
             rivals = list(_neighbours(space, config))
@@ -145,6 +151,15 @@ class Parallel:
             return self._backend.foretell(workload, self._target, configs, threads)
         except TilesmithError:
             return None
+
+
+def _margin(seconds: float) -> float:
+    """By what factor all threads have to be faster than one that takes so long.
+
+    Of a kernel that takes long they take their shares wherever that gains anything: beside one
+    thread that waits for memory the others would fall asleep.
+    """
+    return _GAIN if seconds < _AWAKE_S else 1.0
 
 
 def _neighbours(space: SearchSpace, config: Config) -> Iterator[Config]:

@@ -15,6 +15,7 @@ from tilesmith.records import Database, TuningRecord
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.cpu.calibration import with_calibration
 from tilesmith.simulator.cpu.family import CpuSimulator
 
 HOST = host_target()
@@ -51,6 +52,17 @@ def test_a_small_kernel_is_run_by_one_thread() -> None:
     assert Parallel(HOST, 2).users(SMALL, default_of(SMALL, HOST)) == 1
     assert Parallel(HOST, 2).users(PRODUCT, default_of(PRODUCT, HOST)) == ALL
     assert Parallel(HOST, 1).users(SMALL, default_of(SMALL, HOST)) == ALL
+
+
+def test_all_threads_stay_awake_beside_a_long_kernel_that_waits_for_memory() -> None:
+    target = with_calibration(HOST, {"memory.cores": 1.0, "l3.cores": 1.0, "barrier.cycles": 500.0})
+    stated = "activations=int8 scales=float16 const=q,scale"
+    workload = Workload.parse(f"block_quantised_matmul m=1 n=32000 k=8192 {stated}")
+    config = default_of(workload, target)
+    one, two = (CpuSimulator(n).judge(workload, target, [config]).latency[0] for n in (1, 2))
+    assert one / 1.1 < two < one
+    assert Parallel(target, 2).users(workload, config) == ALL
+    assert Parallel(target, 2).users(SMALL, default_of(SMALL, target)) == 1
 
 
 def test_one_thread_s_best_gives_way_to_what_two_can_share(database: Database) -> None:
