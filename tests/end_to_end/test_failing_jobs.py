@@ -133,10 +133,10 @@ def test_a_reader_that_goes_away_ends_the_job_with_a_sentence() -> None:
 
 def test_a_job_whose_schedules_all_fail_says_where_to_look(tmp_path: Path) -> None:
     database = tmp_path / "t.db"
-    operator = "transpose shape=8x8 perm=1x0 dtype=float8_e4m3"
+    operator = "transpose shape=300000x300000 perm=1x0"
     job = ["tune", "--op", operator, "--database", database, *TUNE]
     result = invoke(*job)
     assert result.exit_code == 1
     command = result.stderr.splitlines()[-1].split("'")[-2]
     found = succeed(*shlex.split(command)[1:])
-    assert "no CPU code for dtype 'float8_e4m3'" in found["records"][0]["message"]
+    assert "out of memory" in found["records"][0]["message"]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.dtypes import is_floating, size_of
 from tilesmith.search_space.ir.expression import Expr, ceildiv, var
 from tilesmith.search_space.ir.scalar import Load, Scalar, rewrite
 from tilesmith.search_space.scheduler import Scheduler, schedules
@@ -71,6 +71,14 @@ def with_path_out(compute: ComputeDefinition, dtype: str) -> Schedule:
 @schedules("matmul", on="systolic")
 class SystolicMatmul(Scheduler):
     """See the module's docstring."""
+
+    def refusal(self, workload: Workload, target: Target) -> str | None:
+        if is_floating(workload.dtype):
+            return None
+        return (
+            f"operator '{workload.operator}' has no instructions for dtype '{workload.dtype}' on "
+            f"target '{target.name}'; a floating one is expected"
+        )
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:
         """Tiles within the array and a PSUM bank, blocks within SBUF."""
