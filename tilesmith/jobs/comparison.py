@@ -54,7 +54,8 @@ def compare(
             if model
         ]
         bound = executable.bind(inputs)
-        timings = interleave({"tilesmith": bound.run, **{p.name: p.infer for p in peers}}, budget_s)
+        contenders = {"tilesmith": bound.run, **{p.name: p.infer for p in peers}}
+        timings = interleave(contenders, budget_s, threads=threads)
         share = statistics.median(bound.host_share() for _ in range(_SHARES))
         outputs = bound.outputs()
     errors = [difference(outputs, peer) for peer in peers]

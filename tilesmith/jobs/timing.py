@@ -18,6 +18,10 @@ from pathlib import Path
 _BLOCK_S = 0.01
 """A contender's turn: long enough to be over the disturbance of taking turns."""
 
+_SETTLE_S = 0.1
+"""Untimed calls before a turn on several threads: those of the contender before look for work for
+some milliseconds, on the cores that are needed now."""
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -63,25 +67,34 @@ def _thread_numbers() -> list[int]:
 
 
 def interleave(
-    contenders: Mapping[str, Callable[[], object]], budget_s: float = 3.0, least_rounds: int = 5
+    contenders: Mapping[str, Callable[[], object]],
+    budget_s: float = 3.0,
+    least_rounds: int = 5,
+    threads: int = 1,
 ) -> dict[str, Timing]:
     """Time every contender in turns.
 
-    Each round gives each contender one untimed call, which refills the caches its rivals emptied,
-    and then a block of timed ones.
+    Each round gives each contender one untimed call, which refills the caches its rivals emptied
+    (on several threads more of them, until those of its rivals sleep), and then a block of timed
+    ones.
 
     Args:
         contenders: by name, a call that does the work once.
         budget_s: rounds are played until this many seconds are over.
         least_rounds: but never fewer than this.
+        threads: that contenders use.
     """
+    settle_s = _SETTLE_S if threads > 1 else 0.0
     blocks = {name: _block(call) for name, call in contenders.items()}
     samples: dict[str, list[float]] = {name: [] for name in contenders}
     end = time.perf_counter() + budget_s
     rounds = 0
     while rounds < least_rounds or time.perf_counter() < end:
         for name, call in contenders.items():
+            settled = time.perf_counter() + settle_s
             call()
+            while time.perf_counter() < settled:
+                call()
             samples[name].extend(_timed(call) for _ in range(blocks[name]))
         rounds += 1
     return {name: Timing(tuple(taken)) for name, taken in samples.items()}
