@@ -37,19 +37,17 @@ from tilesmith.search_space.instruction_set import Tiles, vector_width
 from tilesmith.search_space.integer_products import product_stage, weight_dtype
 from tilesmith.search_space.ir.expression import Expr, as_expr, floordiv, mod, var
 from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, load
-from tilesmith.search_space.matrix_registers import tile_product, tiles_of
+from tilesmith.search_space.matrix_registers import tile_product
 from tilesmith.search_space.schedules.cpu.conv_direct import PIXELS_COPIED, once
+from tilesmith.search_space.schedules.cpu.register_tiles import registers_of, tile_knobs, tile_limit
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, axis
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import (
-    Constraint,
     block_counts,
     choice,
     layout,
-    order,
-    tile,
 )
 from tilesmith.search_space.spaces.space import Subspace
 from tilesmith.search_space.target import Target
@@ -121,29 +119,21 @@ class Positions:
 
 def subspace(g: Geometry, target: Target) -> Subspace:
     """The knobs; operands need a register for each column of the sums, and one more."""
-    tiles, lanes = _tiles(target), vector_width(target)
+    tiles, lanes = registers_of(target), vector_width(target)
     down, across = _counts(g, tiles)
     names = layout_names(lanes)
     knobs = (
         layout("input_layout", names),
         layout("output_layout", names[-1:]),
-        order("block_order", ("m", "n"), trivial=("m",) if down == 1 else ()),
-        choice("tile_order", ("nm",) if down == 1 else ("mn", "nm")),
         choice("reduction_order", ("c,r,s",) if g.taps() == 1 else ("c,r,s", "r,s,c")),
-        tile("m_tiles", range(1, min(down, 4) + 1)),
-        tile("n_tiles", range(1, min(across, 4) + 1)),
-        tile("m_block", block_counts(down)),
-        tile("n_block", block_counts(across)),
+        *tile_knobs(down, across),
     )
-    held = var("m_tiles") * var("n_tiles")
-    meaning = "matrix registers (m_tiles*n_tiles + 2)"
-    limit = Constraint(held + 2, tiles.count, meaning, "choose fewer tiles")
-    return Subspace((("algorithm", ALGORITHM),), knobs, (limit,))
+    return Subspace((("algorithm", ALGORITHM),), knobs, (tile_limit(tiles),))
 
 
 def default(g: Geometry, target: Target) -> Config:
     """Two by two tiles, a panel of weights against all pixels, which threads share."""
-    tiles, lanes = _tiles(target), vector_width(target)
+    tiles, lanes = registers_of(target), vector_width(target)
     down, across = _counts(g, tiles)
     return Config.of(
         algorithm=ALGORITHM,
@@ -191,12 +181,6 @@ def schedule(workload: Workload, target: Target, g: Geometry, structure: Config)
     return found.parallel("products", "n", *outer)
 
 
-def _tiles(target: Target) -> Tiles:
-    tiles = tiles_of(target)
-    assert tiles is not None, target.name
-    return tiles
-
-
 def _counts(g: Geometry, tiles: Tiles) -> tuple[int, int]:
     """Tiles of pixels, and of output channels."""
     return Positions.of(g, tiles.rows).sums // tiles.rows, -(
@@ -209,7 +193,7 @@ class _Form:
 
     def __init__(self, workload: Workload, target: Target, g: Geometry) -> None:
         self.workload, self.template, self.g = workload, template_of(workload.operator), g
-        tiles = _tiles(target)
+        tiles = registers_of(target)
         instruction = tile_product(target, workload.dtype, weight_dtype(workload))
         assert instruction is not None, workload
         self.products = instruction.products

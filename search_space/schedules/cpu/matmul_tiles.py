@@ -21,17 +21,18 @@ from dataclasses import replace
 
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.fusion import epilogue_tensors, epilogue_value
-from tilesmith.search_space.instruction_set import Tiles, vector_width
+from tilesmith.search_space.instruction_set import vector_width
 from tilesmith.search_space.integer_products import product_stage
 from tilesmith.search_space.ir.expression import Expr, as_expr, ceildiv, var
 from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, load
-from tilesmith.search_space.matrix_registers import tile_product, tiles_of
+from tilesmith.search_space.matrix_registers import tile_product
 from tilesmith.search_space.schedules.cpu.dot_products import grouped
+from tilesmith.search_space.schedules.cpu.register_tiles import registers_of, tile_knobs, tile_limit
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import Constraint, block_counts, choice, order, tile
+from tilesmith.search_space.spaces.knobs import block_counts, choice
 from tilesmith.search_space.spaces.space import Subspace
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
@@ -48,27 +49,19 @@ def applies(workload: Workload, target: Target) -> bool:
 
 def subspace(workload: Workload, target: Target) -> Subspace:
     """The knobs; operands need a tile for each column of the accumulators, and one more."""
-    tiles = _tiles(target)
+    tiles = registers_of(target)
     down = -(-workload.integer("m") // tiles.rows)
     across = -(-workload.integer("n") // (tiles.row_bytes // 4))
     knobs = (
         choice("pack_a", ("none", "tiles") if _whole(workload, target) else ("tiles",)),
-        order("block_order", ("m", "n"), trivial=("m",) if down == 1 else ()),
-        choice("tile_order", ("nm",) if down == 1 else ("mn", "nm")),
-        tile("m_tiles", range(1, min(down, 4) + 1)),
-        tile("n_tiles", range(1, min(across, 4) + 1)),
-        tile("m_block", block_counts(down)),
-        tile("n_block", block_counts(across)),
+        *tile_knobs(down, across),
     )
-    held = var("m_tiles") * var("n_tiles")
-    meaning = "matrix registers (m_tiles*n_tiles + 2)"
-    limit = Constraint(held + 2, tiles.count, meaning, "choose fewer tiles")
-    return Subspace((("algorithm", ALGORITHM),), knobs, (limit,))
+    return Subspace((("algorithm", ALGORITHM),), knobs, (tile_limit(tiles),))
 
 
 def default(workload: Workload, target: Target) -> Config:
     """Two by two tiles, a panel of b against all rows."""
-    tiles = _tiles(target)
+    tiles = registers_of(target)
     down = -(-workload.integer("m") // tiles.rows)
     across = -(-workload.integer("n") // (tiles.row_bytes // 4))
     return Config.of(
@@ -111,15 +104,9 @@ def schedule(workload: Workload, target: Target, structure: Config) -> Schedule:
     return found.parallel("products", *batch, *outer)
 
 
-def _tiles(target: Target) -> Tiles:
-    tiles = tiles_of(target)
-    assert tiles is not None, target.name
-    return tiles
-
-
 def _whole(workload: Workload, target: Target) -> bool:
     """Whether a, as it lies in memory, is whole tiles."""
-    tiles, (a, _) = _tiles(target), template_of("matmul").inputs(workload)
+    tiles, (a, _) = registers_of(target), template_of("matmul").inputs(workload)
     depth = tiles.row_bytes // size_of(a.dtype)
     m, k = (workload.integer(name) for name in "mk")
     return not workload.integer("ta") and m % tiles.rows == 0 and k % depth == 0
@@ -131,7 +118,7 @@ class _Form:
     def __init__(self, workload: Workload, target: Target, pack_a: bool) -> None:
         self.workload, self.template = workload, template_of("matmul")
         self.pack_a = pack_a
-        tiles, (a, b) = _tiles(target), self.template.inputs(workload)
+        tiles, (a, b) = registers_of(target), self.template.inputs(workload)
         instruction = tile_product(target, a.dtype, b.dtype)
         assert instruction is not None, workload
         self.products = instruction.products
