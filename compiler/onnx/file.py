@@ -7,6 +7,7 @@ of ONNX; an opset whose arithmetic broadcasts as numpy does.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -167,14 +168,26 @@ def _check_operators(proto: onnx.ModelProto, name: str) -> None:
 
 def _modern(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
     """Models of opsets whose operators broadcast by attributes, brought to one that needs none."""
-    version = max((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), default=0)
-    if not 0 < version < _FIRST_OPSET:
-        return proto
+    return at_opset(proto, _MODERN_OPSET, name) if opset_of(proto) < _FIRST_OPSET else proto
+
+
+def opset_of(proto: onnx.ModelProto) -> int:
+    """The version of ONNX's own operators; without any, newer than all."""
+    found = (e.version for e in proto.opset_import if e.domain in ("", "ai.onnx"))
+    return max(found, default=0) or sys.maxsize
+
+
+def at_opset(proto: onnx.ModelProto, opset: int, name: str) -> onnx.ModelProto:
+    """The model in the operators of another opset.
+
+    Raises:
+        ModelError: it cannot be brought there.
+    """
     try:
-        return version_converter.convert_version(proto, _MODERN_OPSET)
+        return version_converter.convert_version(proto, opset)
     except Exception as error:
         raise ModelError(
-            f"'{name}' is of opset {version} and cannot be brought to opset {_MODERN_OPSET}: "
+            f"'{name}' is of opset {opset_of(proto)} and cannot be brought to opset {opset}: "
             f"{one_line(error)}; export it anew"
         ) from error
 

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper, version_converter
+from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from tilesmith.compiler.onnx.arrays import ArrayReader, one_line
-from tilesmith.compiler.onnx.file import ModelFile
+from tilesmith.compiler.onnx.arrays import ArrayReader
+from tilesmith.compiler.onnx.file import ModelFile, at_opset, opset_of
 from tilesmith.compiler.quantisation.affine import with_affine_folded
 from tilesmith.search_space.errors import ModelError
 
@@ -155,20 +155,13 @@ def _refuse_quantised(proto: onnx.ModelProto, name: str) -> None:
 
 
 def _modern(proto: onnx.ModelProto, reader: ArrayReader) -> onnx.ModelProto:
-    version = max((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), default=0)
-    if not 0 < version < OPSET:
+    if opset_of(proto) >= OPSET:
         return proto
     whole = onnx.ModelProto()
     whole.CopyFrom(proto)
     if not reader.held:
         reader.embed(whole.graph)
-    try:
-        return version_converter.convert_version(whole, OPSET)
-    except Exception as error:
-        raise ModelError(
-            f"'{reader.model}' is of opset {version}, quantised ones are of {OPSET} at least, and "
-            f"it cannot be brought there: {one_line(error)}; export it anew"
-        ) from error
+    return at_opset(whole, OPSET, reader.model)
 
 
 def _without_constants(source: onnx.ModelProto) -> onnx.ModelProto:
