@@ -1,0 +1,239 @@
+"""`Questions`: everything that is asked of an open database; nothing here writes.
+
+`records.database.Database` adds the writing. Every method is one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tilesmith.records import queries, reading
+from tilesmith.records.bests import Group, Scope, candidates, pick
+from tilesmith.records.record import Best, TuningRecord
+from tilesmith.records.store import Store
+from tilesmith.records.toolchain import calibration_of
+from tilesmith.search_space.errors import DatabaseError
+from tilesmith.search_space.measure import MeasuredBy
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+
+
+class Questions(Store):
+    """See the module's docstring."""
+
+    # -- best of ----------------------------------------------------------------------------------
+    def best(
+        self,
+        workload: Workload | str,
+        target: Target | str,
+        threads: int = 1,
+        *,
+        input_layout: str | None = None,
+        output_layout: str | None = None,
+        measured_by: MeasuredBy | None = None,
+    ) -> Best | None:
+        """The best record of one workload, or None if nothing that works was found yet.
+
+        Args:
+            workload: the workload or its key.
+            target: the target or its identity (an identity cannot tell a new calibration).
+            input_layout, output_layout: only schedules with these layouts; None allows any.
+            measured_by: only such records; None prefers hardware to simulator.
+        """
+        return self.bests(
+            [workload],
+            target,
+            threads,
+            input_layout=input_layout,
+            output_layout=output_layout,
+            measured_by=measured_by,
+        ).get(_key(workload))
+
+    def bests(
+        self,
+        workloads: Iterable[Workload | str],
+        target: Target | str,
+        threads: int = 1,
+        *,
+        input_layout: str | None = None,
+        output_layout: str | None = None,
+        measured_by: MeasuredBy | None = None,
+    ) -> dict[str, Best]:
+        """The best record of each workload that has one, by workload key, in one go."""
+        keys = [_key(workload) for workload in workloads]
+        identity, calibration = _identity(target)
+        scope = Scope(keys, identity, threads, input_layout, output_layout, measured_by)
+        found = self._pick(scope, calibration, ("workload",))
+        return {group[0]: best for group, best in found.items()}
+
+    def layout_bests(
+        self,
+        workloads: Iterable[Workload | str],
+        target: Target | str,
+        threads: int | None = 1,
+        *,
+        measured_by: MeasuredBy | None = None,
+    ) -> dict[str, dict[tuple[str, str], Best]]:
+        """The best record of each workload for each pair of (input, output) layouts tried.
+
+        Without `threads`, of any thread count.
+
+        The bests of one workload can be compared: where hardware measured any of its pairs, pairs
+        that only a simulator knows are left out (`measured_by="simulator"` asks for those).
+        """
+        keys = [_key(workload) for workload in workloads]
+        identity, calibration = _identity(target)
+        scope = Scope(keys, identity, threads, measured_by=measured_by)
+        by = ("workload", "input_layout", "output_layout")
+        found = sorted(self._pick(scope, calibration, by).items())
+        measured = {key for (key, *_), best in found if _on_hardware(best)}
+        result: dict[str, dict[tuple[str, str], Best]] = {}
+        for (key, *layouts), best in found:
+            if _on_hardware(best) or key not in measured:
+                result.setdefault(key, {})[layouts[0], layouts[1]] = best
+        return result
+
+    def nearest(
+        self,
+        workload: Workload,
+        target: Target | str,
+        threads: int | None = None,
+        *,
+        limit: int = 8,
+        measured_by: MeasuredBy | None = None,
+    ) -> list[Best]:
+        """Bests of other workloads of the same operator and dtypes, the nearest in shape first.
+
+        Their configurations are starting points: `SearchSpace.validate` decides whether one is
+        legal for this workload. The distance is `queries.distance`.
+        """
+        identity, calibration = _identity(target)
+        with self.reading() as connection:
+            keys = queries.nearest_keys(connection, workload, identity, 2 * limit)
+            scope = Scope(keys, identity, threads, measured_by=measured_by)
+            found = candidates(connection, scope, self.toolchain, calibration)
+            picked = pick(connection, found, ("workload",))
+        return [picked[(key,)] for key in keys if (key,) in picked][:limit]
+
+    def overview(
+        self,
+        *,
+        target: str | None = None,
+        operator: str | None = None,
+        threads: int | None = None,
+        measured_by: MeasuredBy | None = None,
+    ) -> list[Best]:
+        """The best record of every workload, target and thread count, in that order.
+
+        Args:
+            target: identity, or name (then every target of that name).
+        """
+        scope = Scope(None, None, threads, measured_by=measured_by, operator=operator)
+        with self.reading() as connection:
+            found = candidates(connection, scope, self.toolchain, None)
+            found = [c for c in found if target in (None, c.target, c.target.rpartition("-")[0])]
+            picked = pick(connection, found, ("workload", "target", "threads"))
+        return [picked[group] for group in sorted(picked)]
+
+    def _pick(
+        self, scope: Scope, calibration: str | None, by: tuple[str, ...]
+    ) -> dict[Group, Best]:
+        with self.reading() as connection:
+            found = candidates(connection, scope, self.toolchain, calibration)
+            return pick(connection, found, by)
+
+    # -- questions --------------------------------------------------------------------------------
+    def query(
+        self,
+        where: queries.Filter | None = None,
+        *,
+        sort: queries.Sort = "newest",
+        limit: int | None = 100,
+        offset: int = 0,
+    ) -> list[TuningRecord]:
+        """Trials that pass a filter, sorted."""
+        with self.reading() as connection:
+            return queries.query(connection, where or queries.Filter(), sort, limit, offset)
+
+    def record(self, number: int) -> TuningRecord:
+        """One trial by its number; `DatabaseError` if there is none."""
+        with self.reading() as connection:
+            rows = connection.execute(reading.SELECT_BY_NUMBER, {"numbers": [number]})
+            row = rows.mappings().first()
+        if row is None:
+            raise DatabaseError(
+                f"database '{self.name}' has no record {number}; 'tilesmith db query' lists numbers"
+            )
+        return reading.to_record(row)
+
+    def target_facts(self, identity: str) -> Target | None:
+        """The last known description of a target, None if it was never registered."""
+        with self.reading() as connection:
+            return queries.target_facts(connection, identity)
+
+    def top(
+        self,
+        workload: Workload | str,
+        target: Target | str | None = None,
+        *,
+        threads: int | None = None,
+        measured_by: MeasuredBy | None = None,
+        limit: int = 10,
+    ) -> list[TuningRecord]:
+        """The fastest configurations of a workload, the last word on each, fastest first."""
+        identity = None if target is None else _identity(target)[0]
+        scope = Scope([_key(workload)], identity, threads, measured_by=measured_by)
+        with self.reading() as connection:
+            found = candidates(connection, scope, self.toolchain, None)
+            return queries.fastest(connection, [c.series for c in found], limit)
+
+    def tried(
+        self,
+        workload: Workload | str,
+        target: Target | str,
+        threads: int | None = None,
+        *,
+        measured_by: MeasuredBy | None = None,
+        fresh_only: bool = True,
+    ) -> set[str]:
+        """Digests of the configurations tried (`config_digest`), for de-duplication.
+
+        Args:
+            fresh_only: leave out those tried only with other versions, which deserve another try.
+        """
+        identity, calibration = _identity(target)
+        scope = Scope([_key(workload)], identity, threads, measured_by=measured_by)
+        with self.reading() as connection:
+            found = candidates(connection, scope, self.toolchain, calibration)
+            series = [c.series for c in found if not (fresh_only and c.stale_because)]
+            return queries.digests(connection, series)
+
+    def quarantined(
+        self, workload: Workload | str | None = None, target: Target | str | None = None
+    ) -> list[TuningRecord]:
+        """Configurations whose last word is that they crashed a worker: not to be tried again."""
+        keys = None if workload is None else [_key(workload)]
+        scope = Scope(keys, None if target is None else _identity(target)[0])
+        with self.reading() as connection:
+            return queries.crashed(connection, scope)
+
+    def stats(self) -> dict[str, Any]:
+        """Counts: trials, workloads, targets, jobs, by_status, by_measured_by, bytes."""
+        with self.reading() as connection:
+            return queries.stats(connection)
+
+
+def _on_hardware(best: Best) -> bool:
+    return best.record.result.measured_by == "hardware"
+
+
+def _key(workload: Workload | str) -> str:
+    return workload if isinstance(workload, str) else workload.key
+
+
+def _identity(target: Target | str) -> tuple[str, str | None]:
+    """A target's identity, and its calibration digest where that can be known."""
+    if isinstance(target, str):
+        return target, None
+    return target.identity, calibration_of(target)
