@@ -14,52 +14,22 @@ meanwhile).
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 import numpy as np
 
 from tilesmith.records import exchange, jobs, maintenance, merging, queries
 from tilesmith.records.bests import Scope, candidates
+from tilesmith.records.job_store import JobStore
 from tilesmith.records.questions import Questions
-from tilesmith.records.record import Job, JobStatus, TuningRecord
+from tilesmith.records.record import TuningRecord
 from tilesmith.records.writing import BATCH, Writer, incoming
 from tilesmith.search_space.target import Target
 
 
-class Database(Questions):
+class Database(Questions, JobStore):
     """An open tuning database. Make one with `Database.open`, as documented in `records.store`."""
-
-    # -- jobs -------------------------------------------------------------------------------------
-    def start_job(
-        self,
-        command: str,
-        *,
-        seed: int,
-        strategy: str,
-        targets: Sequence[Target] = (),
-        state: str | None = None,
-    ) -> int:
-        """Register a tuning job (and the facts of its targets); its number."""
-        with self.writing() as connection:
-            for target in targets:
-                Writer(connection).target_id(target)
-            return jobs.start(connection, command, seed, strategy, state)
-
-    def finish_job(self, job: int, status: JobStatus = "finished", message: str = "") -> None:
-        """Mark a job as ended (or, with `status="running"`, as taken up again)."""
-        with self.writing() as connection:
-            jobs.finish(connection, job, status, message)
-
-    def job_state(self, job: int) -> str | None:
-        """The state last written with `add`; None if there is none."""
-        with self.reading() as connection:
-            return jobs.state(connection, job)
-
-    def jobs(self, *, command: str | None = None, status: JobStatus | None = None) -> list[Job]:
-        """Jobs, the newest first, with that command or status if given."""
-        with self.reading() as connection:
-            return jobs.listed(connection, command, status)
 
     # -- writing ----------------------------------------------------------------------------------
     def add(
@@ -75,23 +45,30 @@ class Database(Questions):
             records: in the order they were made; what they leave open (toolchain, host, time) is
                 filled in. Nothing is left out: a configuration measured again is a trial of its
                 own, and its last word.
-            job: the job they belong to, for those that name none.
+            job: the job they belong to, for those that name none. If it is held here, the
+                transaction happens once and under its lease (`records.jobs`).
             job_state: the job's state after these results; None leaves it as it is.
 
         Raises:
             DatabaseError: read-only, or no such job.
+            LeaseLost: another process has taken the job over; nothing was written.
             JobError: the disk is full, or another process holds the lock; nothing was written.
         """
         now, host = datetime.now(UTC), platform.node()
         batch = [incoming(record, self.toolchain, host, now) for record in records]
         for item in batch:
             item.values["job_id"] = item.values["job_id"] or job
+        lease = None if job is None else self._leases.get(job)
         with self.writing() as connection:
-            if job is not None and job_state is not None:
+            if lease is not None and not jobs.advance(connection, lease, job_state):
+                batch = []
+            elif lease is None and job is not None and job_state is not None:
                 jobs.change(connection, job, state=job_state)
             writer = Writer(connection)
             for start in range(0, len(batch), BATCH):
                 writer.insert(batch[start : start + BATCH], deduplicate=False)
+        if lease is not None:
+            lease.step += 1
 
     def register_target(self, target: Target) -> None:
         """Keep a target's facts, for people and for `db show`."""

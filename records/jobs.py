@@ -1,27 +1,77 @@
-"""Tuning jobs: who asked for what, how far it came, and the state to resume from.
+"""Tuning jobs: who asked for what, who runs it, how far it came, and the state to resume from.
 
 The state is a text of the tuner's own. It is written in the transaction of the results it follows
 from (`Database.add`), so that after `kill -9` it speaks of exactly the trials that are there.
+
+Whoever runs a job holds its *lease*, a token in the job's row, and every commit is fenced by it:
+`advance` counts the job's steps only for the token that is there. A process that was taken for
+dead and comes back finds another token and writes nothing. The step tells a commit whose outcome
+was never heard of (the server died) from one that did not happen.
 """
 
 from __future__ import annotations
 
+import json
 import platform
 import secrets
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, RowMapping, insert, select, update
 
+from tilesmith.records import processes
+from tilesmith.records.clock import UtcNow, now
 from tilesmith.records.models import JobRow
 from tilesmith.records.reading import Rows
 from tilesmith.records.record import Job, JobStatus
 from tilesmith.records.writing import storable
-from tilesmith.search_space.errors import DatabaseError
+from tilesmith.search_space.errors import DatabaseError, JobError
+
+BEAT_S = 5.0
+"""Seconds between two signs of life of a running job."""
+
+DEAD_AFTER_S = 60.0
+"""A job of another machine that was silent for so long by the server's clock is taken for dead."""
+
+_held: set[str] = set()
+"""Tokens that this process holds: a job of its own that it gave up is not running."""
 
 
-def start(connection: Connection, command: str, seed: int, strategy: str, state: str | None) -> int:
-    """Register a job as running; its number."""
+class LeaseLost(JobError):  # noqa: N818  (not a mistake: somebody else goes on)
+    """Another process has taken the job over."""
+
+
+@dataclass
+class Lease:
+    """The right to write for a job.
+
+    Attributes:
+        step: of the job's last commit that is known to have happened.
+    """
+
+    job: int
+    step: int = 0
+    token: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    def __post_init__(self) -> None:
+        _held.add(self.token)
+
+    def release(self) -> None:
+        """This process no longer acts under it."""
+        _held.discard(self.token)
+
+
+def start(
+    connection: Connection,
+    command: str,
+    seed: int,
+    strategy: str,
+    state: str | None,
+    lease: str | None = None,
+) -> int:
+    """Register a job as running, held by `lease` if this process is to run it; its number."""
     values = {
         "uid": secrets.token_hex(16),
         "command": storable(command),
@@ -30,18 +80,89 @@ def start(connection: Connection, command: str, seed: int, strategy: str, state:
         "state": state,
         "status": "running",
         "message": "",
-        "host": platform.node(),
-        "started_at": datetime.now(UTC),
+        "started_at": UtcNow(),
+        **_here(lease),
     }
     key = connection.execute(insert(JobRow).values(**values)).inserted_primary_key
     assert key is not None
     return int(key[0])
 
 
-def finish(connection: Connection, job: int, status: JobStatus, message: str) -> None:
-    """Mark a job as ended; "running" marks it as taken up again."""
-    ended = None if status == "running" else datetime.now(UTC)
-    change(connection, job, status=status, message=storable(message), ended_at=ended)
+def _here(lease: str | None) -> dict[str, Any]:
+    """The columns that say who holds a job's lease, for this process."""
+    return {
+        "host": platform.node(),
+        "owner": storable(processes.owner()),
+        "process": processes.signature(),
+        "lease": lease,
+        "heartbeat_at": UtcNow(),
+    }
+
+
+def take_over(connection: Connection, seen: RowMapping, lease: str) -> bool:
+    """Give a job that was `seen` (`row_of`) not to run to `lease`, unless somebody was quicker."""
+    unchanged = [
+        JobRow.status == seen["status"],
+        JobRow.step == seen["step"],
+        JobRow.lease.is_(None) if seen["lease"] is None else JobRow.lease == seen["lease"],
+    ]
+    taken = update(JobRow).where(JobRow.id == seen["id"], *unchanged)
+    taken = taken.values(status="running", message="", ended_at=None, **_here(lease))
+    return bool(connection.execute(taken).rowcount)
+
+
+def advance(connection: Connection, lease: Lease, state: str | None) -> bool:
+    """Begin the job's next commit; False if that very commit has already happened.
+
+    Raises:
+        LeaseLost: somebody else runs the job now.
+        DatabaseError: there is no such job, or it is not where this process left it.
+    """
+    values: dict[str, Any] = {"step": lease.step + 1, "heartbeat_at": UtcNow()}
+    if state is not None:
+        values["state"] = state
+    mine = (JobRow.id == lease.job, JobRow.lease == lease.token)
+    fenced = update(JobRow).where(*mine, JobRow.step == lease.step)
+    if connection.execute(fenced.values(**values)).rowcount:
+        return True
+    found = check_lease(connection, lease)
+    if found["step"] == lease.step + 1:
+        return False
+    raise DatabaseError(
+        f"the database was replaced by another copy while job {lease.job} ran: it knows of "
+        f"{found['step']} commits of the job where this process made {lease.step}"
+    )
+
+
+def beat(connection: Connection, lease: Lease, progress: Mapping[str, Any] | None) -> None:
+    """Give a sign of life, and tell of progress; `LeaseLost` if somebody else runs the job."""
+    values: dict[str, Any] = {"heartbeat_at": UtcNow()}
+    if progress is not None:
+        values["progress"] = storable(json.dumps(progress))
+    mine = (JobRow.id == lease.job, JobRow.lease == lease.token)
+    if not connection.execute(update(JobRow).where(*mine).values(**values)).rowcount:
+        check_lease(connection, lease)
+
+
+def check_lease(connection: Connection, lease: Lease) -> RowMapping:
+    """The job's row; `LeaseLost` or `DatabaseError` if it is not this process's."""
+    found = row_of(connection, lease.job)
+    if found["lease"] != lease.token:
+        raise LeaseLost(
+            f"job {lease.job} was taken over by {found['owner']} while this process gave no sign "
+            "of life; what it committed before is kept, and it ends here without writing more"
+        )
+    return found
+
+
+def finish(
+    connection: Connection, job: int, status: JobStatus, message: str, lease: Lease | None = None
+) -> None:
+    """Mark a job as ended and give its lease up; "running" marks it as taken up again."""
+    ended = None if status == "running" else UtcNow()
+    if lease is not None:
+        check_lease(connection, lease)
+    change(connection, job, status=status, message=storable(message), ended_at=ended, lease=None)
 
 
 def change(connection: Connection, job: int, **values: Any) -> None:
@@ -58,27 +179,79 @@ def state(connection: Connection, job: int) -> str | None:
     return row[0]
 
 
-def listed(connection: Connection, command: str | None, status: str | None) -> list[Job]:
+_COLUMNS = (
+    JobRow.id,
+    JobRow.command,
+    JobRow.seed,
+    JobRow.strategy,
+    JobRow.status,
+    JobRow.message,
+    JobRow.started_at,
+    JobRow.ended_at,
+    JobRow.host,
+    JobRow.state.is_not(None).label("has_state"),
+    JobRow.owner,
+    JobRow.heartbeat_at,
+    JobRow.progress,
+    JobRow.lease,
+    JobRow.process,
+    JobRow.step,
+)
+
+
+def row_of(connection: Connection, job: int) -> RowMapping:
+    """A job's row without its state; `DatabaseError` if there is none."""
+    row = connection.execute(select(*_COLUMNS).where(JobRow.id == job)).mappings().first()
+    if row is None:
+        raise _no_job(job)
+    return row
+
+
+def listed(
+    connection: Connection, command: str | None, status: str | None, limit: int | None = None
+) -> list[Job]:
     """Jobs, the newest first, with that command or status if given."""
-    query: Rows = select(
-        JobRow.id,
-        JobRow.command,
-        JobRow.seed,
-        JobRow.strategy,
-        JobRow.status,
-        JobRow.message,
-        JobRow.started_at,
-        JobRow.ended_at,
-        JobRow.host,
-        JobRow.state.is_not(None).label("has_state"),
-    ).order_by(JobRow.id.desc())
+    query: Rows = select(*_COLUMNS).order_by(JobRow.id.desc()).limit(limit)
     if command is not None:
         query = query.where(JobRow.command == command)
     if status is not None:
         query = query.where(JobRow.status == status)
-    rows = connection.execute(query).mappings()
-    return [Job(**{**row, "has_state": bool(row["has_state"])}) for row in rows]
+    moment = now(connection)
+    return [job_of(row, moment) for row in connection.execute(query).mappings()]
+
+
+def job_of(row: RowMapping, moment: datetime) -> Job:
+    """A job as it is at a moment of the server's clock."""
+    values = dict(row)
+    token, process, _ = (values.pop(name) for name in ("lease", "process", "step"))
+    beaten = row["heartbeat_at"]
+    silent = None if beaten is None else (moment - beaten).total_seconds()
+    return Job(
+        **{
+            **values,
+            "has_state": bool(row["has_state"]),
+            "owner": row["owner"] or "",
+            "silent_s": silent,
+            "lost": row["status"] == "running" and not _at_work(token, process, silent),
+            "progress": json.loads(row["progress"] or "{}"),
+        }
+    )
+
+
+def _at_work(token: str | None, process: str | None, silent_s: float | None) -> bool:
+    """Whether somebody holds the lease: its process tells where it can be seen, else its beats.
+
+    A heartbeat from the future counts as a sign of life: some clock was set back.
+    """
+    if token is None:
+        return False
+    if process and process == processes.signature():
+        return token in _held
+    alive = processes.lives(process or "")
+    if alive is not None:
+        return alive
+    return silent_s is not None and silent_s < DEAD_AFTER_S
 
 
 def _no_job(job: int) -> DatabaseError:
-    return DatabaseError(f"the database has no job {job}; 'tilesmith db query --json' names jobs")
+    return DatabaseError(f"the database has no job {job}; 'tilesmith db jobs' lists them")

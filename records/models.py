@@ -1,4 +1,4 @@
-"""The schema, as SQLAlchemy models: workloads, targets, toolchains, jobs, series and trials.
+"""The schema, as SQLAlchemy models: workloads, targets, toolchains, jobs, workers, series, trials.
 
 A *series* is the set of trials that may be compared with one another: same workload, target,
 threads, input and output layout, way of measuring, toolchain and calibration. Every best-of
@@ -107,7 +107,11 @@ class ToolchainRow(Base):
 
 
 class JobRow(Base):
-    """A tuning job; `state` is the tuner's own text, written with the trials it follows."""
+    """A tuning job; `state` is the tuner's own text, written with the trials it follows.
+
+    `lease` is the token of who may write for the job, null when nobody runs it; `step` counts its
+    commits; `owner` and `process` (`records.processes`) say who holds the lease, or held it last.
+    """
 
     __tablename__ = "jobs"
 
@@ -122,6 +126,41 @@ class JobRow(Base):
     host: Mapped[str] = mapped_column(String(255))
     started_at: Mapped[datetime] = mapped_column(UtcDateTime)
     ended_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    owner: Mapped[str | None] = mapped_column(String(255))
+    process: Mapped[str | None] = mapped_column(String(255))
+    heartbeat_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    lease: Mapped[str | None] = mapped_column(String(32))
+    step: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    progress: Mapped[str | None] = mapped_column(Text)
+
+
+class WorkerRow(Base):
+    """What one worker of a job last told; `pace` is null where nobody watches it."""
+
+    __tablename__ = "workers"
+    __table_args__ = (UniqueConstraint("job_id", "name"),)
+
+    id: Mapped[int] = mapped_column(Number, primary_key=True)
+    job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id"))
+    name: Mapped[str] = mapped_column(String(255))
+    host: Mapped[str] = mapped_column(String(255))
+    machine: Mapped[str] = mapped_column(String(255))
+    state: Mapped[str] = mapped_column(String(32))
+    message: Mapped[str] = mapped_column(Text)
+    trials: Mapped[int] = mapped_column(BigInteger)
+    failures: Mapped[int] = mapped_column(BigInteger)
+    pace: Mapped[float | None] = mapped_column(Double)
+    started_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    seen_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class AboutRow(Base):
+    """What a database says about itself: `uid`, and from which schema on clients may use it."""
+
+    __tablename__ = "about"
+
+    name: Mapped[str] = mapped_column(String(32), primary_key=True)
+    value: Mapped[str] = mapped_column(Text)
 
 
 class SeriesRow(Base):

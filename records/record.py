@@ -9,10 +9,11 @@ and `TuningRecord.workload` parses on demand.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from tilesmith.records.toolchain import Toolchain, calibration_of
 from tilesmith.search_space.measure import MeasureResult
@@ -155,6 +156,11 @@ class Job:
         started_at, ended_at: UTC; `ended_at` is None while it runs.
         host: where it ran.
         has_state: whether there is a state to resume from.
+        owner: who runs it, or ran it last, as `user@host:pid`; "" if unknown.
+        heartbeat_at: its last sign of life; None if it never gave one.
+        silent_s: seconds since then, by the database server's clock.
+        lost: "running", but no longer: its process is gone, or it has been silent for too long.
+        progress: what it last told of itself, for people; {} if nothing.
     """
 
     id: int
@@ -167,3 +173,45 @@ class Job:
     ended_at: datetime | None
     host: str
     has_state: bool
+    owner: str = ""
+    heartbeat_at: datetime | None = None
+    silent_s: float | None = None
+    lost: bool = False
+    progress: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> bool:
+        """Whether somebody is at work on it."""
+        return self.status == "running" and not self.lost
+
+
+WorkerState = Literal["starting", "idle", "busy", "set aside", "lost", "ended"]
+
+
+@dataclass(frozen=True)
+class WorkerReport:
+    """What one worker of a job tells.
+
+    Attributes:
+        name: its own among the job's.
+        host: the computer it runs on.
+        machine: what it measures on (a target's identity), "" where that does not matter.
+        state: what it does.
+        message: why, for people.
+        trials, failures: finished so far, and failed among them.
+        pace: how fast the machine is beside its own start: 1 as then, below slower; None: not
+            watched.
+        started_at, seen_at: its first and last report, by the database server's clock; filled in
+            when it is written.
+    """
+
+    name: str
+    host: str = ""
+    machine: str = ""
+    state: WorkerState = "idle"
+    message: str = ""
+    trials: int = 0
+    failures: int = 0
+    pace: float | None = None
+    started_at: datetime | None = None
+    seen_at: datetime | None = None

@@ -2,7 +2,13 @@
 
 The revision is kept in the table `schema_version`. An empty database gets every migration from the
 first on; an older one the missing ones, in one transaction, under the writers' lock, so that any
-number of processes may open a new file at the same moment. A newer one is refused.
+number of processes may open a new file at the same moment.
+
+Migrations are additive: they add tables, and columns that are null or have a default, so that
+clients of several versions share a database while a team upgrades. The table `about` says from
+which schema on a client may read (`readable_from`) and write (`writable_from`); a migration that
+older clients would damage raises these. An older client keeps working within them, and is refused
+in a sentence where it must not.
 """
 
 from __future__ import annotations
@@ -12,10 +18,10 @@ from importlib import resources
 from sqlalchemy import Connection, Engine, column, inspect, select, table, text
 
 from tilesmith.records.engine import translated, use_write_ahead_log
-from tilesmith.records.models import Base
+from tilesmith.records.models import AboutRow, Base
 from tilesmith.search_space.errors import DatabaseError
 
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 """Every schema this installation knows, oldest first (the files in `migrations/versions`)."""
 
 VERSION_TABLE = "schema_version"
@@ -23,23 +29,31 @@ VERSION_TABLE = "schema_version"
 _ADVISORY_LOCK = 7310577936  # any number, ours alone: PostgreSQL serialises upgrades on it
 
 
-def prepare(engine: Engine, name: str, *, writable: bool) -> None:
-    """Bring the database to the newest schema.
+def prepare(engine: Engine, name: str, *, writable: bool) -> str:
+    """Bring the database to the newest schema, unless it has that or a newer one.
 
     Args:
         name: how messages call the database.
         writable: whether an empty or older database may be changed.
 
+    Returns:
+        Why it may not be written from here; "" where it may.
+
     Raises:
-        DatabaseError: not a tuning database, of a newer schema, or old and read-only.
+        DatabaseError: not a tuning database, of a newer schema that this client cannot read, or
+            old and read-only.
     """
     with translated(name):
         with engine.connect() as connection:
             found = _revision(connection, name)
-        if writable:
+            newer = found is not None and found not in REVISIONS
+            refusal = _unwritable(connection, name, found) if found and newer else ""
+        if not writable:
+            refusal = refusal or "is read-only; make it writable or name another file"
+        else:
             use_write_ahead_log(engine)
-        if found == REVISIONS[-1]:
-            return
+        if newer or found == REVISIONS[-1]:
+            return refusal
         if not writable:
             raise DatabaseError(
                 f"database '{name}' has the old schema '{found}' and is read-only; "
@@ -51,8 +65,9 @@ def prepare(engine: Engine, name: str, *, writable: bool) -> None:
         with writer as connection, connection.begin():
             if engine.dialect.name == "postgresql":
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))
-            if _revision(connection, name) != REVISIONS[-1]:
+            if _revision(connection, name) in (None, *REVISIONS[:-1]):
                 upgrade(connection)
+    return ""
 
 
 def _revision(connection: Connection, name: str) -> str | None:
@@ -70,12 +85,28 @@ def _revision(connection: Connection, name: str) -> str | None:
         return None
     version = table(VERSION_TABLE, column("version_num"))
     found = connection.execute(select(version.c.version_num)).scalar()
-    if found is not None and found not in REVISIONS:
-        raise DatabaseError(
-            f"database '{name}' was written by a newer Tilesmith (schema '{found}'; this one knows "
-            f"up to '{REVISIONS[-1]}'); upgrade with 'pip install -U tilesmith'"
-        )
     return None if found is None else str(found)
+
+
+def _unwritable(connection: Connection, name: str, found: str) -> str:
+    """Why a database of a newer schema may not be written by this client; "" if it may.
+
+    Raises:
+        DatabaseError: it may not even be read.
+    """
+    about: dict[str, str] = {}
+    if inspect(connection).has_table(AboutRow.__tablename__):
+        about = {row.name: row.value for row in connection.execute(select(AboutRow.__table__))}
+    ours = REVISIONS[-1]
+    advice = (
+        f"written by a newer Tilesmith (schema '{found}'; this one knows up to '{ours}'); upgrade "
+        "with 'pip install -U tilesmith'"
+    )
+    if found < ours or about.get("readable_from", found) > ours:
+        raise DatabaseError(f"database '{name}' was {advice}")
+    if about.get("writable_from", found) > ours:
+        return f"can only be read from here: it was {advice}"
+    return ""
 
 
 def upgrade(connection: Connection, revision: str = "head") -> None:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine
 
 from tilesmith.records import engine as engines
 from tilesmith.records import schema
+from tilesmith.records.jobs import Lease
 from tilesmith.records.toolchain import Toolchain
 from tilesmith.search_space.errors import DatabaseError
 
@@ -23,15 +24,16 @@ class Store:
     Attributes:
         name: how messages call it.
         toolchain: this installation's versions, written with new records; `stale` is judged by it.
-        read_only: whether this user may not write it.
+        read_only: why it may not be written from here, "" where it may.
     """
 
-    def __init__(self, engine: Engine, name: str, toolchain: Toolchain, read_only: bool) -> None:
+    def __init__(self, engine: Engine, name: str, toolchain: Toolchain, read_only: str) -> None:
         self.name = name
         self.toolchain = replace(toolchain, schema=schema.REVISIONS[-1])
         self.read_only = read_only
         self._engine = engine
         self._process = os.getpid()
+        self._leases: dict[int, Lease] = {}
 
     @classmethod
     def open(
@@ -50,13 +52,13 @@ class Store:
         """
         url = engines.parse_url(str(location))
         name, path = engines.display_name(url), engines.sqlite_path(url)
-        read_only = False
+        writable = True
         if path is not None:
             engines.check_file(path, create)
-            read_only = engines.is_read_only(path)
+            writable = not engines.is_read_only(path)
         engine = engines.make_engine(url)
         try:
-            schema.prepare(engine, name, writable=not read_only)
+            read_only = schema.prepare(engine, name, writable=writable)
         except BaseException:
             engine.dispose()
             raise
@@ -90,9 +92,7 @@ class Store:
         """A transaction that writes: committed at the end of the block, rolled back on an error."""
         self._check_process()
         if self.read_only:
-            raise DatabaseError(
-                f"database '{self.name}' is read-only; make it writable or name another file"
-            )
+            raise DatabaseError(f"database '{self.name}' {self.read_only}")
         with engines.translated(self.name):
             writer = self._engine.connect().execution_options(tilesmith_write=True)
             with writer as connection, connection.begin():

@@ -100,9 +100,45 @@ def test_a_failing_upgrade_leaves_the_old_database_as_it_was(old_file):
     after.close()
 
 
-def test_a_newer_schema_is_refused_with_what_to_do(location):
-    with Database.open(location) as database, database.writing() as connection:
+def become_newer(database, **about):
+    """A pretended future schema: more tables and columns, and what it says of older clients."""
+    with database.writing() as connection:
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0999'"))
+        connection.execute(text("ALTER TABLE trials ADD COLUMN mood VARCHAR(8)"))
+        connection.execute(text("ALTER TABLE jobs ADD COLUMN colour INTEGER DEFAULT 7 NOT NULL"))
+        connection.execute(text("CREATE TABLE moods (id INTEGER PRIMARY KEY)"))
+        for name, value in about.items():
+            change = text("UPDATE about SET value = :value WHERE name = :name")
+            connection.execute(change, {"name": name, "value": value})
+
+
+def test_an_older_client_works_on_a_newer_additive_schema(location, make_record, key, target):
+    with Database.open(location) as database:
+        become_newer(database)
+    with Database.open(location) as older:
+        job = older.start_job("tune", seed=0, strategy="random")
+        older.add([make_record(1)], job=job, job_state="1")
+        older.finish_job(job)
+        assert older.best(key, target) and older.check() == []
+        assert older.jobs()[0].status == "finished"
+    with Database.open(location) as again, again.reading() as connection:
+        found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
+        assert found == "0999", "nothing was migrated back"
+
+
+def test_an_older_client_only_reads_where_it_must_not_write(location, make_record, key, target):
+    with Database.open(location) as database:
+        database.add([make_record(1)])
+        become_newer(database, writable_from="0999")
+    with Database.open(location) as older:
+        assert older.best(key, target) is not None
+        with pytest.raises(DatabaseError, match=r"can only be read from here.*pip install -U"):
+            older.start_job("tune", seed=0, strategy="random")
+
+
+def test_a_schema_that_older_clients_cannot_read_is_refused_with_what_to_do(location):
+    with Database.open(location) as database:
+        become_newer(database, readable_from="0999", writable_from="0999")
     with pytest.raises(DatabaseError, match=r"newer Tilesmith \(schema '0999'.*pip install -U"):
         Database.open(location)
 

@@ -1,0 +1,44 @@
+"""What the workers of a running job tell: one row each, renewed with every report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from tilesmith.records.clock import UtcNow
+from tilesmith.records.models import WorkerRow
+from tilesmith.records.record import WorkerReport
+from tilesmith.records.writing import storable
+
+
+def write(connection: Connection, job: int, reports: Sequence[WorkerReport]) -> None:
+    """Renew the rows of workers, by name, on an open write transaction; others stay."""
+    query = select(WorkerRow.name, WorkerRow.id).where(WorkerRow.job_id == job)
+    known = {row.name: row.id for row in connection.execute(query)}
+    for report in reports:
+        values: dict[str, Any] = {
+            "host": storable(report.host),
+            "machine": report.machine,
+            "state": report.state,
+            "message": storable(report.message),
+            "trials": report.trials,
+            "failures": report.failures,
+            "pace": report.pace,
+            "seen_at": UtcNow(),
+        }
+        name = storable(report.name)
+        if name in known:
+            connection.execute(update(WorkerRow).where(WorkerRow.id == known[name]).values(values))
+        else:
+            new = {"job_id": job, "name": name, "started_at": UtcNow(), **values}
+            connection.execute(insert(WorkerRow).values(new))
+
+
+def read(connection: Connection, job: int) -> list[WorkerReport]:
+    """The workers of a job by name, as they last reported."""
+    names = list(WorkerReport.__dataclass_fields__)
+    columns = [getattr(WorkerRow, name) for name in names]
+    query = select(*columns).where(WorkerRow.job_id == job).order_by(WorkerRow.name)
+    return [WorkerReport(**row) for row in connection.execute(query).mappings()]

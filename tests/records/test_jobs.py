@@ -1,0 +1,158 @@
+"""Jobs have an owner: what runs is left alone, the dead are taken over, commits are fenced."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+
+from tilesmith.records import Database, jobs, processes
+from tilesmith.records.jobs import LeaseLost
+from tilesmith.records.record import WorkerReport
+from tilesmith.search_space.errors import JobError
+
+
+def begun(database):
+    return database.start_job("tune", seed=0, strategy="random", state="0")
+
+
+def pretend(database, job, **columns):
+    """Set columns of a job behind everybody's back."""
+    words = ", ".join(f"{name} = :{name}" for name in columns)
+    with database.writing() as connection:
+        connection.execute(text(f"UPDATE jobs SET {words} WHERE id = :id"), {**columns, "id": job})
+
+
+def ago(database, job, seconds):
+    """Date a job's last sign of life back, and move it to another machine."""
+    with database.writing() as connection:
+        row = jobs.row_of(connection, job)
+        jobs.change(connection, job, heartbeat_at=row["heartbeat_at"] - timedelta(seconds=seconds))
+    pretend(database, job, process="elsewhere/pid:[1]/7/1")
+
+
+def test_a_job_knows_who_runs_it(database):
+    job = begun(database)
+    found = database.job(job)
+    assert found.owner == processes.owner() and found.runs and not found.lost
+    assert 0 <= found.silent_s < 30
+    assert abs(found.heartbeat_at - found.started_at) < timedelta(seconds=30)
+    database.beat(job, {"trials": 7})
+    assert database.job(job).progress == {"trials": 7}
+    database.beat(job)
+    assert database.job(job).progress == {"trials": 7}, "a bare sign of life keeps it"
+
+
+def test_what_runs_is_not_taken_over(database, location, versions):
+    job = begun(database)
+    with Database.open(location, toolchain=versions[0]) as other:
+        with pytest.raises(JobError, match=rf"job {job} is run by .*@.*:\d+ since .* UTC, last"):
+            other.take_over(job)
+        ago(database, job, 30)
+        with pytest.raises(JobError, match=r"last seen 3. s ago"):
+            other.take_over(job)
+
+
+def test_what_was_silent_for_long_is_taken_over_and_its_owner_writes_no_more(
+    database, location, versions, make_record
+):
+    job = begun(database)
+    database.add([make_record(1)], job=job, job_state="1")
+    ago(database, job, 1000)
+    assert database.job(job).lost
+    with Database.open(location, toolchain=versions[0]) as other:
+        other.take_over(job)
+        for act in (
+            lambda: database.add([make_record(2)], job=job, job_state="2"),
+            lambda: database.beat(job),
+            lambda: database.finish_job(job),
+        ):
+            with pytest.raises(LeaseLost, match=f"job {job} was taken over by"):
+                act()
+        assert other.job_state(job) == "1" and other.stats()["trials"] == 1
+        other.add([make_record(2)], job=job, job_state="2")
+        other.finish_job(job)
+    assert database.job(job).status == "finished"
+
+
+def test_of_two_who_want_a_dead_job_one_gets_it(database, location, versions):
+    job = begun(database)
+    database.finish_job(job, "interrupted")
+    with database.reading() as connection:
+        seen = jobs.row_of(connection, job)
+    with Database.open(location, toolchain=versions[0]) as other:
+        other.take_over(job)
+        with database.writing() as connection:
+            assert not jobs.take_over(connection, seen, "f" * 32)
+        with pytest.raises(JobError, match="is run by"):
+            database.take_over(job)
+
+
+def test_the_death_of_a_process_is_seen_at_once_on_its_machine(sqlite):
+    program = (
+        "import sys, os; from tilesmith.records import Database;"
+        "database = Database.open(sys.argv[1]);"
+        "print(database.start_job('tune', seed=0, strategy='random'), flush=True);"
+        "sys.stdin.read(); os._exit(9)"
+    )
+    command = [sys.executable, "-c", program, sqlite.name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        job = int(process.stdout.readline())
+        if not sqlite.job(job).owner or processes.signature() == "":
+            pytest.skip("this system does not tell which processes live")
+        pretend(sqlite, job, heartbeat_at="2020-01-01 00:00:00.000000")
+        assert sqlite.job(job).runs, "the clock does not matter where the process can be seen"
+        process.stdin.close()
+        process.wait()
+        assert sqlite.job(job).lost
+    sqlite.take_over(job)
+    assert sqlite.job(job).runs
+
+
+def test_a_job_that_this_process_gave_up_is_not_running(database, location, versions):
+    with Database.open(location, toolchain=versions[0]) as other:
+        job = begun(other)
+        assert database.job(job).runs
+    assert database.job(job).lost
+    database.take_over(job)
+
+
+def test_a_commit_that_had_happened_is_not_repeated(database, make_record):
+    job = begun(database)
+    database.add([make_record(1)], job=job, job_state="1")
+    database._leases[job].step -= 1  # as if nobody had heard of its outcome
+    database.add([make_record(1)], job=job, job_state="1")
+    assert database.stats()["trials"] == 1 and database.job_state(job) == "1"
+    database.add([make_record(2)], job=job, job_state="2")
+    assert database.stats()["trials"] == 2
+
+
+def test_signatures_tell_processes_apart():
+    mine = processes.signature()
+    if not mine:
+        pytest.skip("this system does not tell which processes live")
+    assert processes.lives(mine) is True
+    place, number, start = mine.rsplit("/", 2)
+    assert processes.lives(f"{place}/{number}/{int(start) + 1}") is False
+    assert processes.lives(f"another{place}/{number}/{start}") is None
+    assert processes.lives("") is None
+
+
+def test_workers_are_kept_by_name(database):
+    job, other = begun(database), begun(database)
+    first = [WorkerReport("b", "host", "cpu-1", "busy", trials=1), WorkerReport("a")]
+    database.write_workers(job, first)
+    database.write_workers(other, [WorkerReport("b", state="ended")])
+    database.write_workers(
+        job, [WorkerReport("b", "host", "cpu-1", "set aside", "it drifts", 9, 2, 0.8)]
+    )
+    a, b = database.workers(job)
+    assert (a.name, a.state, a.trials, a.pace) == ("a", "idle", 0, None)
+    assert (b.state, b.message, b.trials, b.failures, b.pace) == (
+        "set aside", "it drifts", 9, 2, 0.8,
+    )  # fmt: skip
+    assert b.started_at <= b.seen_at and b.machine == "cpu-1"
+    assert [worker.state for worker in database.workers(other)] == ["ended"]
