@@ -83,6 +83,8 @@ def tune(
                 where it is, as far as kernels can.
             strategy, scheduler, cost_model: registered names; "evolutionary", "expected_gain", and
                 by the way of measuring.
+            in_flight: batches proposed ahead of the one whose results are waited for; 0 unless
+                given. What is found depends on it, not on who measures.
 
     Raises:
         InputError: as the class says: model, workload, target, database, or an option.

@@ -17,6 +17,9 @@ from tilesmith.tuner.task import Layouts
 DRIFT_LIMIT = 0.03
 """Relative change of a baseline kernel's time above which a machine counts as unsteady."""
 
+ELSEWHERE_IN_FLIGHT = 8
+"""Rounds in flight where trials are measured elsewhere, unless the job says otherwise."""
+
 Ending = Literal["finished", "cancelled"]
 
 
@@ -33,6 +36,9 @@ class TuneOptions:
         cost_model: registered name; "" chooses by the way of measuring.
         screening_trials: simulated trials a task gets before hardware measures it.
         layout_trials: trials every promising layout pair of a task gets at least.
+        in_flight: rounds under way while the results of one are waited for; a proposal knows the
+            results of all before those. 0 where trials are measured here; what measures elsewhere
+            needs as many as keep it busy. Trials depend on it, and a job is resumed with the same.
         rivals: top candidates measured again in turns before one is published.
         started: when the caller began to prepare the job (`time.monotonic`), which its time limit
             counts from, though half of it is left at least; None: when it is handed over.
@@ -47,6 +53,7 @@ class TuneOptions:
     cost_model: str = ""
     screening_trials: int = 64
     layout_trials: int = 3
+    in_flight: int = 0
     rivals: int = 4
     started: float | None = None
 
@@ -56,6 +63,8 @@ class TuneOptions:
             if value is not None and not 0 < value < math.inf:
                 shown = name.removesuffix("_s").replace("_", "-")
                 raise InputError(f"{shown} = {value} is out of range; it is above 0 and finite")
+        if self.in_flight < 0:
+            raise InputError(f"in-flight = {self.in_flight} is out of range; it is 0 or more")
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,16 @@
 One class in one file of `runners/`, registered under its name with a factory taking
 `RunnerOptions`. Contract, checked for every registered runner: `measure` returns one result for
 each configuration, in order; a bad configuration gives a result with its kind of failure and a
-message; only cancelling shortens the list (to the results of a prefix).
+message; only cancelling shortens the list (to the results of a prefix). `begin` and `finish` are
+`measure` in two steps, with other batches begun in between: the results are the same, and only
+cancelling or a deadline shortens them. A runner that measures here has them from this class, and
+measures in `finish`; one that measures elsewhere begins at once, and what its batches come to may
+be asked for in any order.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -25,6 +30,13 @@ if TYPE_CHECKING:
     from tilesmith.tuner.feature_source import Judge
 
 Candidate = tuple[Workload, Config]
+
+
+@dataclass(frozen=True, eq=False)
+class Begun:
+    """A batch that a runner was told to measure; each is itself. Runners may derive from it."""
+
+    batch: tuple[Candidate, ...]
 
 
 class Runner(Protocol):
@@ -62,6 +74,32 @@ class Runner(Protocol):
     ) -> list[MeasureResult]:
         """One result for each candidate, in order; a prefix if cancelled."""
         ...
+
+    def begin(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> Begun:
+        """Start measuring, if that is done elsewhere; does not wait for any result."""
+        return Begun(tuple(batch))
+
+    def finish(
+        self, begun: Begun, cancel: CancelToken | None = None, deadline: float | None = None
+    ) -> list[MeasureResult]:
+        """What `measure` gives for a batch that was begun; it is over with then.
+
+        Args:
+            deadline: moment of `time.monotonic()` when no more is waited for, and a prefix given:
+                of what varies, so that repeating it is no use.
+        """
+        if deadline is None or self.deterministic:
+            return self.measure(begun.batch, cancel)
+        results: list[MeasureResult] = []
+        for candidate in begun.batch:
+            if time.monotonic() >= deadline or not (found := self.measure([candidate], cancel)):
+                break
+            results += found
+        return results
+
+    def abandon(self, begun: Begun) -> None:
+        """Nobody will ask for the results of this batch."""
+        return
 
     def ahead(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> None:
         """Told what will be measured next, it may prepare some of it."""

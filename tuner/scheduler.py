@@ -27,11 +27,12 @@ class TaskProgress:
         weight: how often the model runs the workload.
         operator: tasks of one operator are alike (the gradient scheduler compares them).
         flops: operations of one run, 0 if unknown.
-        trials: trials spent.
+        trials: trials spent, those under way included.
         cost: what they cost: seconds, or plain trials where the runner is deterministic.
         batches: batches spent since the first success (the default's measurement counts as one).
         recent: best latency in seconds after the last of these, at most `RECENT`, oldest first.
         done: exhausted or stopped early; gets no more trials.
+        under_way: trials whose results are not there yet.
     """
 
     weight: float
@@ -42,6 +43,7 @@ class TaskProgress:
     batches: int
     recent: tuple[float, ...]
     done: bool = False
+    under_way: int = 0
 
     @property
     def best(self) -> float | None:
@@ -68,7 +70,8 @@ _GIVE_UP = 64
 
 
 def _is_untried(task: TaskProgress) -> bool:
-    return task.trials <= 1 or (task.best is None and task.trials < _GIVE_UP)
+    stuck = task.best is None and not task.under_way
+    return task.trials <= 1 or (stuck and task.trials < _GIVE_UP)
 
 
 def first_untried(tasks: Sequence[TaskProgress]) -> int | None:

@@ -1,9 +1,11 @@
 """`Search`: all tasks of a job by one way of measuring: propose, measure, commit, learn.
 
-A round belongs to one task: its strategy proposes a batch, which is measured in chunks; after each
-chunk results and the whole state of the search are committed together. The state holds what is
-pending of a batch, so that a job killed between two chunks goes on with the next configuration.
-Everything else (cost models, history) is derived from the committed trials.
+A round belongs to one task: its strategy proposes a batch. Rounds are joined in the order of their
+proposal, as far behind it as the job's distance says (`tuner.rounds`). Where that is 0 a round is
+measured in chunks when its turn comes, else it is begun when it is proposed. What came of a chunk
+or a round is committed with the whole state of the search, which holds the rounds under way, so
+that a job killed at any moment goes on with the next configuration. Everything else (cost models,
+history) is derived from the committed trials.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.model_evaluator import Placed
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.transfer import carried_over
@@ -31,6 +34,7 @@ from tilesmith.tuner.options import TaskReport, TuneOptions
 from tilesmith.tuner.pace import PaceLog
 from tilesmith.tuner.predictor import Predictor
 from tilesmith.tuner.pretrained import pretrained
+from tilesmith.tuner.rounds import Round, Rounds
 from tilesmith.tuner.runner import Runner
 from tilesmith.tuner.scheduler import schedulers
 from tilesmith.tuner.strata import propose_batch, strata
@@ -38,13 +42,9 @@ from tilesmith.tuner.strategy import Json, strategies
 from tilesmith.tuner.task import Trial, TuningState, TuningTask
 from tilesmith.tuner.task_search import TaskSearch
 
-_IMPROVEMENT = 1e-3
-"""Relative gain that counts as one for early stopping."""
 _CARRIED_OVER = 8
 _SCREENING_BATCH = 64
 NOTHING_PLACED: Mapping[Workload, Placed] = {}
-_SEEDS_SERVE = 32
-"""Trials after which a task's own results serve as starting points and seeds are dropped."""
 
 
 class Search:
@@ -53,10 +53,11 @@ class Search:
     Args:
         tasks: distinct workloads with their weights.
         runner: measures; its label is the search's.
-        save_all: gives the whole job's state, to be committed with each chunk.
+        save_all: gives the whole job's state, to be committed with results.
         cancel: ends measuring at the next trial, choosing at the next question to the predictor.
 
     Attributes:
+        rounds: those under way.
         search_s: seconds spent on everything but measuring: choosing, learning, committing.
         deadline: moment of `time.monotonic()` soon after which choosing ends; no more is measured
             at once than there is time for. None: nothing depends on the clock.
@@ -77,6 +78,7 @@ class Search:
         self.runner = runner
         self.options = options
         self.trials = 0
+        self.rounds = Rounds()
         self.search_s = 0.0
         self.deadline: float | None = None
         self._trial_s = 0.0
@@ -119,7 +121,7 @@ class Search:
         for number, search in enumerate(self.tasks):
             state = search.state
             if state.is_new(state.default) and not search.placed:
-                search.pending = [state.default]
+                self.rounds.add(search, [state.default])
             more = seeds[number] if seeds else ()
             state.seeds = tuple(dict.fromkeys([*more, *state.seeds]))
             search.note_batch()
@@ -155,6 +157,7 @@ class Search:
         self.pace.restart()
         for search in self.tasks if saved["tasks"] else ():
             search.load(saved["tasks"][search.state.task.workload.key])
+        self.rounds.load(saved["rounds"], {w.key: search for w, search in by_workload.items()})
         self.trials = saved["trials"]
 
     def save(self, finished: bool) -> Json:
@@ -166,61 +169,97 @@ class Search:
             "earlier": self._earlier,
             "looks": self.pace.looks,
             "tasks": {} if finished else {key: search.save() for key, search in named.items()},
+            "rounds": [] if finished else self.rounds.save(),
         }
 
     # -- rounds -----------------------------------------------------------------------------------
-    def next_task(self) -> TaskSearch | None:
-        """Whose turn it is: defaults and unfinished batches first, then the scheduler's choice."""
-        for search in self.tasks:
-            if search.pending:
-                return search
-        chosen = self._scheduler.choose([search.progress() for search in self.tasks])
-        return None if chosen is None else self.tasks[chosen]
+    def propose(self, limit: int | None) -> bool:
+        """Choose whose turn it is and put a round of it under way; whether there was anybody left.
 
-    def propose(self, search: TaskSearch, limit: int | None) -> None:
-        """Fill a task's pending batch; marks the task done if its space is exhausted.
+        A task whose space is exhausted is done, and puts nothing under way.
 
         Raises:
-            Cancelled: the token was set or the deadline passed; only the generator has changed.
+            Cancelled: the token was set or the deadline passed. What was chosen by then is lost:
+                nothing more may be committed by a job that is to be resumed.
         """
-        state = search.state
+        chosen = self._scheduler.choose([search.progress() for search in self.tasks])
+        if chosen is None:
+            return False
+        search = self.tasks[chosen]
+        state, strategy = search.state, search.strategy
         smallest = _SCREENING_BATCH if self._screening else 1
-        count = min(self.runner.batch, max(smallest, search.strategy.batch_size(state)))
+        count = min(self.runner.batch, max(smallest, strategy.batch_size(state)))
         count = count if limit is None else min(count, limit)
         with self._choosing():
-            if search.strategy.guided:
+            if strategy.guided:
                 self.predictor.train_if_due()
             parts = [] if self._screening else search.strata
             first = [c for c in (state.default, *search.placed) if search.placed]
-            proposed = propose_batch(state, search.strategy, parts, count)
-            search.pending = list(dict.fromkeys([*first, *proposed]))
-        search.done = not search.pending
+            first = [config for config in first if config not in state.pending]
+            proposed = propose_batch(state, strategy, parts, count)
+            configs = list(dict.fromkeys([*first, *proposed]))
+        self.rounds.add(search, configs)
+        search.done = not configs
+        return True
 
-    def measure(self, search: TaskSearch, limit: int | None) -> None:
-        """Measure the next chunk of a task's pending batch and commit what came of it."""
-        chunk = self._chunk(search.pending, limit)
-        workload = search.state.task.workload
-        begun = time.monotonic()
-        self.runner.ahead([(workload, config) for config in search.pending], self._cancel)
-        results = self.runner.measure([(workload, config) for config in chunk], self._cancel)
-        self._trial_s = (time.monotonic() - begun) / max(1, len(results))
-        trials = [Trial(c, r) for c, r in zip(chunk, results, strict=False)]
-        del search.pending[: len(trials)]
+    def begin_rounds(self, limit: int | None) -> None:
+        """Have the runner begin what is under way, at most `limit` trials of it."""
+        if not self.options.in_flight:
+            return  # each chunk is begun when it is waited for
+        left = self.rounds.trials if limit is None else limit
+        for one in self.rounds:
+            workload = one.task.state.task.workload
+            configs = one.configs[: max(0, left)]
+            left -= len(configs)
+            if one.begun is None and configs:
+                batch = [(workload, config) for config in configs]
+                one.begun = self.runner.begin(batch, self._cancel)
+
+    def join(self, limit: int | None) -> bool:
+        """Wait for the oldest round, or its next chunk, and commit what came of it, if anything."""
+        oldest = self.rounds.first
+        search, workload = oldest.task, oldest.task.state.task.workload
+        results = self._results(oldest, limit)
+        trials = [Trial(c, r) for c, r in zip(oldest.configs, results, strict=False)]
         if not trials:
-            return
+            return False
         best = search.state.best
         with self._cancel.shielded(), self._choosing():
+            self.rounds.take(len(trials))
             self._absorb(search, trials)
             self.pace.follow(self.runner)
-            self._account(search, trials, best[1] if best else math.inf)
+            self._account(search, trials, best[1] if best else math.inf, is_over=not oldest.configs)
             self._ledger.commit([Entry(workload, trial) for trial in trials], self._save_all())
+        return True
 
-    def _chunk(self, pending: list[Config], limit: int | None) -> list[Config]:
-        """What is measured before the next commit: no more than there is time for."""
-        size = len(pending) if self.runner.deterministic else 1
+    def abandon(self) -> None:
+        """Nothing of what is under way is waited for any more."""
+        for one in self.rounds:
+            if one.begun is not None:
+                self.runner.abandon(one.begun)
+                one.begun = None
+
+    def _results(self, oldest: Round, limit: int | None) -> list[MeasureResult]:
+        """Of the first of a round's configurations."""
+        if self.options.in_flight:
+            begun, oldest.begun = oldest.begun, None
+            if begun is None:
+                return []
+            return self.runner.finish(begun, self._cancel, self.deadline)
+        workload, begin = oldest.task.state.task.workload, time.monotonic()
+        batch = [(workload, config) for config in oldest.configs]
+        self.runner.ahead(batch, self._cancel)
+        chunk = batch[: self._chunk(len(batch), limit)]
+        results = self.runner.finish(self.runner.begin(chunk, self._cancel), self._cancel)
+        self._trial_s = (time.monotonic() - begin) / max(1, len(results))
+        return results
+
+    def _chunk(self, pending: int, limit: int | None) -> int:
+        """How many are measured before the next commit: no more than there is time for."""
+        size = pending if self.runner.deterministic else 1
         if self.deadline is not None and self._trial_s:
             size = min(size, max(1, int((self.deadline - time.monotonic()) / self._trial_s)))
-        return pending[: size if limit is None else min(size, limit)]
+        return size if limit is None else min(size, limit)
 
     def replace(self, search: TaskSearch, trials: Sequence[Trial]) -> None:
         """Let results of a second measurement take the place of the first, and commit them."""
@@ -343,21 +382,18 @@ class Search:
         if state.best is not None:
             self.runner.expect(state.task.workload, state.best[1])
 
-    def _account(self, search: TaskSearch, trials: Sequence[Trial], before: float) -> None:
-        search.trials += len(trials)
-        self.trials += len(trials)
+    def _account(
+        self, search: TaskSearch, trials: Sequence[Trial], before: float, is_over: bool
+    ) -> None:
+        """Note what trials cost and brought; a task may be stopped by it."""
+        at_once = not self.options.in_flight
         seconds = sum(trial.result.elapsed for trial in trials)
-        search.cost += len(trials) if self.runner.deterministic else seconds
-        best = search.state.best
-        if not search.pending:
+        search.note(trials, float(len(trials)) if self.runner.deterministic else seconds)
+        self.trials += len(trials)
+        if is_over:
             search.note_batch()
-        if search.trials >= _SEEDS_SERVE:
-            search.state.seeds = ()
-        if best is not None and best[1] < before * (1 - _IMPROVEMENT):
-            search.since_best = 0
-        else:
-            search.since_best += len(trials)
-        patience = self.options.early_stopping
-        if patience is not None and search.since_best >= patience:
-            search.done = True
-            search.pending = []
+        # rounds in flight are joined by prefixes where a job is stopped: each trial counts alone
+        for part in [trials] if at_once else [[trial] for trial in trials]:
+            before = search.note_gain(part, before, self.options.early_stopping)
+        if search.done and at_once and not is_over:
+            self.rounds.take(len(self.rounds.first.configs))

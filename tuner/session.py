@@ -10,7 +10,7 @@ candidates are confirmed (see `tuner.publish`), and the best of each task is rep
 
 Guarantees: every finished trial is in the ledger, together with the state that resumes the job;
 with deterministic runners and a trial budget the same seed gives the same trials, interrupted or
-not.
+not, whoever measures and in whatever order results come in (`tuner.rounds`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilesmith.search_space.errors import InputError, TilesmithError
 from tilesmith.search_space.model_evaluator import ModelEvaluator, Placed
@@ -30,16 +30,15 @@ from tilesmith.tuner.drift import DriftWatch
 from tilesmith.tuner.evaluator import NOTHING, InPlace
 from tilesmith.tuner.feature_source import Judge, JudgedFeatures, KnobFeatures, Learning
 from tilesmith.tuner.ledger import JobEnd, Ledger
-from tilesmith.tuner.options import OnProgress, Progress, TaskReport, TuneOptions, TuningSummary
-from tilesmith.tuner.publish import NEAR_TIE, canonical_best, confirm
+from tilesmith.tuner.options import OnProgress, Progress, TuneOptions, TuningSummary
+from tilesmith.tuner.publish import confirm, final_report
 from tilesmith.tuner.runner import Runner
 from tilesmith.tuner.search import Search
 from tilesmith.tuner.strategy import Json
-from tilesmith.tuner.task import TuningTask
-from tilesmith.tuner.task_search import TaskSearch
+from tilesmith.tuner.task import TuningTask, merge_tasks
 from tilesmith.tuner.whole_model import WholeModel
 
-_STATE_VERSION = 1
+_STATE_VERSION = 2
 _SCREENING_TIME = 0.08
 """Share of the time limit that screening on the simulator may take."""
 _SCREENING_S = 0.4
@@ -118,16 +117,6 @@ def tune(
     return summary
 
 
-def merge_tasks(tasks: Sequence[TuningTask]) -> list[TuningTask]:
-    """One task for each workload, weights added, first come first."""
-    merged: dict[object, TuningTask] = {}
-    for task in tasks:
-        known = merged.get(task.workload)
-        weight = task.weight + (known.weight if known else 0.0)
-        merged[task.workload] = replace(task, weight=weight)
-    return list(merged.values())
-
-
 @dataclass
 class _Phase:
     """One way of measuring with its budget; `limit` None: no limit."""
@@ -179,14 +168,16 @@ class _Job:
                 self._placed = self.model.foretold()
             self._begin()
             return
-        if saved.get("version") != _STATE_VERSION:
-            raise InputError(
-                "the saved state is of another version; start the job without resuming"
-            )
+        saved = _current(saved)
         labels = [phase.search.runner.measured_by for phase in self.phases]
         keys = [t.state.task.workload.key for t in self.phases[0].search.tasks]
         if saved["measured_by"] != labels or saved["workloads"] != keys:
             raise InputError("the saved state is of a job with other tasks or another --measure")
+        if saved["in_flight"] != self._options.in_flight:
+            raise InputError(
+                f"the saved state is of a job with {saved['in_flight']} rounds in flight, not "
+                f"{self._options.in_flight}; resume it with the same --in-flight"
+            )
         self._active = saved["active"]
         entries = self._ledger.of_job()
         for phase, state in zip(self.phases, saved["searches"], strict=False):
@@ -203,6 +194,7 @@ class _Job:
         begun = searches[: self._active + 1]
         return {
             "version": _STATE_VERSION,
+            "in_flight": self._options.in_flight,
             "measured_by": [search.runner.measured_by for search in searches],
             "workloads": [t.state.task.workload.key for t in searches[0].tasks],
             "active": self._active,
@@ -229,26 +221,50 @@ class _Job:
         """Rounds until something ends them; says what."""
         search = phase.search
         watch = DriftWatch(search, self._options.rivals)
+        reason = "cancelled"
         while not self.cancel.cancelled:
-            search.deadline = deadline = self._deadline(phase)
+            search.deadline = self._deadline(phase)
             left = None if phase.limit is None else phase.limit - search.trials
             if left is not None and left <= 0:
+                reason = "all trials are spent"
+                break
+            if self._is_over(search):
+                reason = "the time limit is reached"
+                self._join_what_is_there(phase)
+                break
+            try:
+                reason = self._fill(search, left)
+            except Cancelled:
+                continue  # stopped, or out of time: the conditions above tell
+            if not len(search.rounds):
+                break
+            search.begin_rounds(left)
+            search.join(left)
+            watch.check(self.cancel)
+            self._show(phase)
+        search.abandon()
+        return "cancelled" if self.cancel.cancelled else reason
+
+    def _fill(self, search: Search, left: int | None) -> str:
+        """Propose until as many rounds are under way as the job keeps; if fewer can be, why."""
+        while len(search.rounds) <= self._options.in_flight:
+            free = None if left is None else left - search.rounds.trials
+            if free is not None and free <= 0:
                 return "all trials are spent"
-            if deadline is not None and time.monotonic() >= deadline:
+            if self._is_over(search):
                 return "the time limit is reached"
-            task = search.next_task()
-            if task is None:
+            if not search.propose(free):
                 return "every task is exhausted or stopped early"
-            if not task.pending:
-                try:
-                    search.propose(task, left)
-                except Cancelled:
-                    continue  # stopped, or out of time: the conditions above tell
-            if task.pending:
-                search.measure(task, left)
-                watch.check(self.cancel)
-                self._show(phase)
-        return "cancelled"
+        return ""
+
+    def _join_what_is_there(self, phase: _Phase) -> None:
+        """Of rounds in flight at the end of the time."""
+        search = phase.search
+        while self._options.in_flight and len(search.rounds) and search.join(None):
+            self._show(phase)
+
+    def _is_over(self, search: Search) -> bool:
+        return search.deadline is not None and time.monotonic() >= search.deadline
 
     def _deadline(self, phase: _Phase) -> float | None:
         """When a way of measuring ends, so that what it found can be confirmed in time."""
@@ -303,7 +319,7 @@ class _Job:
                 if found.state.best is None:
                     found, search = phase.search.tasks[number], phase.search
             choice = in_place.choices.get(found.state.task.workload)
-            reports.append(_with_config(_final(search, found), found, choice))
+            reports.append(final_report(search, found, choice))
         simulated = sum(p.search.trials for p in self.phases[: self._active])
         return TuningSummary(
             last.trials,
@@ -318,6 +334,21 @@ class _Job:
             in_place,
             last.runner.costs.milliseconds(),
         )
+
+
+def _current(saved: Json) -> Json:
+    """A saved state as this version writes it; `InputError` for one that it does not know.
+
+    Before version 2 at most one round of a task was under way, in the order of the tasks.
+    """
+    if saved.get("version") == 1:
+        for search in saved["searches"]:
+            tasks = search["tasks"].items()
+            search["rounds"] = [{"workload": k, "configs": task["pending"]} for k, task in tasks]
+        return {**saved, "in_flight": 0}
+    if saved.get("version") != _STATE_VERSION:
+        raise InputError("the saved state is of another version; start the job without resuming")
+    return saved
 
 
 def _started(options: TuneOptions) -> float:
@@ -349,24 +380,6 @@ def _learning(
     return Learning(features, asked or ("blend" if simulated else "residual"))
 
 
-def _with_config(report: TaskReport, task: TaskSearch, config: Config | None) -> TaskReport:
-    """A report of another candidate, as far as it has a latency."""
-    latency = task.state.results[config].latency if config in task.state.results else None
-    if config is None or latency is None:
-        return report
-    return replace(report, config=config, best_s=latency, layouts=task.state.layouts(config))
-
-
 def _best_configs(search: Search) -> list[list[Config]]:
     """Each task's best by this search: starting points for the next runner."""
     return [[c for c, _ in task.state.ranked()[:_SCREENED_SEEDS]] for task in search.tasks]
-
-
-def _final(search: Search, task: TaskSearch) -> TaskReport:
-    """A task's report with the canonical choice among near-ties."""
-    tolerance = 0.0 if search.runner.deterministic else NEAR_TIE
-    report, best = search.report(task), canonical_best(task.state.results, tolerance)
-    if best is None:
-        return report
-    config, latency = best
-    return replace(report, config=config, best_s=latency, layouts=task.state.layouts(config))

@@ -3,7 +3,7 @@
 A task may be tuned by several ways of measuring; each has a `TuningState` of its own, because a
 cost model never mixes the labels of the simulator and the hardware. The state is what a strategy
 reads; only the session writes results into it. Invariants: `results` holds distinct configurations
-in the order they were measured; nothing in `results` or `excluded` is ever proposed again.
+in the order they were measured; nothing in `results`, `excluded` or `pending` is proposed again.
 """
 
 from __future__ import annotations
@@ -49,6 +49,16 @@ class Trial:
     result: MeasureResult
 
 
+def merge_tasks(tasks: Sequence[TuningTask]) -> list[TuningTask]:
+    """One task for each workload, weights added, first come first."""
+    merged: dict[object, TuningTask] = {}
+    for task in tasks:
+        known = merged.get(task.workload)
+        weight = task.weight + (known.weight if known else 0.0)
+        merged[task.workload] = replace(task, weight=weight)
+    return list(merged.values())
+
+
 def no_prediction(configs: Sequence[Config]) -> NDArray[np.float64]:
     """The predictor of one who knows nothing: equal scores."""
     return np.zeros(len(configs))
@@ -86,6 +96,7 @@ class TuningState:
         rng: the only source of randomness of this task's search.
         results: measured configurations in order.
         excluded: never proposed (quarantined crashes).
+        pending: proposed, and no result is known yet.
         seeds: starting points from similar workloads or from another way of measuring.
         predict: scores from the cost model in force.
         estimate: the same with their deviations.
@@ -103,6 +114,7 @@ class TuningState:
     rng: np.random.Generator
     results: dict[Config, MeasureResult] = field(default_factory=dict)
     excluded: set[Config] = field(default_factory=set)
+    pending: set[Config] = field(default_factory=set)
     seeds: tuple[Config, ...] = ()
     predict: Predict = no_prediction
     estimate: Estimate = no_estimate
@@ -116,7 +128,7 @@ class TuningState:
 
     def is_new(self, config: Config) -> bool:
         """Whether `config` may still be proposed."""
-        return config not in self.results and config not in self.excluded
+        return not (config in self.results or config in self.excluded or config in self.pending)
 
     def add(self, trials: Sequence[Trial]) -> None:
         """Append results; a configuration measured before keeps its first result."""
@@ -132,13 +144,12 @@ class TuningState:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every legal configuration has been measured or excluded."""
-        tried = len(self.results) + len(self.excluded - self.results.keys())
-        if tried < self.space.size:
+        """Whether every legal configuration has been measured, or excluded, or is about to be."""
+        others = self.excluded | self.pending
+        if len(self.results) + len(others - self.results.keys()) < self.space.size:
             return False
-        return sum(config in self.space for config in self.results.keys() | self.excluded) >= (
-            self.space.size
-        )
+        tried = self.results.keys() | others
+        return sum(config in self.space for config in tried) >= self.space.size
 
     def ranked(self) -> list[tuple[Config, float]]:
         """Successful configurations with latencies in seconds, fastest first."""

@@ -1,14 +1,21 @@
-"""`TaskSearch`: one task inside a `Search`: what is pending, spent and found."""
+"""`TaskSearch`: one task inside a `Search`: what is under way, spent and found."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.tuner.scheduler import RECENT, TaskProgress
 from tilesmith.tuner.strata import Stratum
 from tilesmith.tuner.strategy import Json, Strategy, generator_state, restored_generator
-from tilesmith.tuner.task import TuningState
+from tilesmith.tuner.task import Trial, TuningState
+
+_IMPROVEMENT = 1e-3
+"""Relative gain that counts as one for early stopping."""
+_SEEDS_SERVE = 32
+"""Trials after which a task's own results serve as starting points and seeds are dropped."""
 
 
 @dataclass
@@ -16,6 +23,7 @@ class TaskSearch:
     """One task's search: the state strategies read, and the session's own account of it.
 
     Attributes:
+        rounds: how many of its rounds are under way; their configurations are in `state.pending`.
         placed: schedules known by what they take inside the model alone. They have had no trial,
             and get one before any other of the task: the two do not quite compare.
     """
@@ -24,7 +32,7 @@ class TaskSearch:
     strategy: Strategy
     strata: list[Stratum]
     flops: int
-    pending: list[Config] = field(default_factory=list)
+    rounds: int = 0
     batches: int = 0
     recent: list[float] = field(default_factory=list)
     trials: int = 0
@@ -34,17 +42,19 @@ class TaskSearch:
     placed: list[Config] = field(default_factory=list)
 
     def progress(self) -> TaskProgress:
-        task = self.state.task
-        operator = task.workload.operator
+        """What the scheduler sees: what is under way counts as spent, and has found nothing."""
+        task, pending = self.state.task, len(self.state.pending)
+        each = self.cost / self.trials if self.trials else 1.0
         return TaskProgress(
             task.weight,
-            operator,
+            task.workload.operator,
             self.flops,
-            self.trials,
-            self.cost,
-            self.batches,
+            self.trials + pending,
+            self.cost + each * pending if pending else self.cost,
+            self.batches + self.rounds,
             tuple(self.recent),
             self.done,
+            pending,
         )
 
     @property
@@ -61,6 +71,24 @@ class TaskSearch:
             return self.state.results[self.placed[0]].latency
         return known
 
+    def note(self, trials: Sequence[Trial], cost: float) -> None:
+        """Count trials that were measured, and what they cost."""
+        self.trials += len(trials)
+        self.cost += cost
+        if self.trials >= _SEEDS_SERVE:
+            self.state.seeds = ()
+
+    def note_gain(self, trials: Sequence[Trial], before: float, patience: int | None) -> float:
+        """What trials brought over a latency of `before` seconds; the best latency after them.
+
+        The task is done if nothing has come of `patience` trials.
+        """
+        best = min((t.result.latency or math.inf for t in trials), default=math.inf)
+        improved = best < before * (1 - _IMPROVEMENT)
+        self.since_best = 0 if improved else self.since_best + len(trials)
+        self.done |= patience is not None and self.since_best >= patience
+        return min(before, best)
+
     def note_batch(self) -> None:
         """Remember the best so far at the end of a batch; nothing before the first success."""
         if (best := self.state.best) is not None:
@@ -71,7 +99,6 @@ class TaskSearch:
         return {
             "rng": generator_state(self.state.rng),
             "strategy": self.strategy.save(),
-            "pending": [dict(config) for config in self.pending],
             "seeds": [dict(config) for config in self.state.seeds],
             "batches": self.batches,
             "recent": self.recent,
@@ -85,7 +112,6 @@ class TaskSearch:
     def load(self, saved: Json) -> None:
         self.state.rng = restored_generator(saved["rng"])
         self.strategy.load(saved["strategy"])
-        self.pending = [Config.of(values) for values in saved["pending"]]
         self.state.seeds = tuple(Config.of(values) for values in saved["seeds"])
         self.batches = saved["batches"]
         self.recent = [float(latency) for latency in saved["recent"]]

@@ -66,6 +66,12 @@ _WHOLE = ("median", "mean")
     help="A name that a file of tuner/cost_models registers; chosen by how is measured unless "
     "given.",
 )
+@click.option(
+    "--in-flight",
+    type=click.IntRange(min=0),
+    help="Batches proposed ahead of the one whose results are waited for; what is found depends on "
+    "it, and on nothing else of where trials are measured.",
+)
 @threads_option
 @precision_option
 @click.option("--seed", type=click.IntRange(min=0, max=2**63 - 1), default=0, show_default=True)

@@ -52,6 +52,7 @@ class AskedOfSearch(Asked, total=False):
     strategy: str
     scheduler: str
     cost_model: str
+    in_flight: int | None
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ class TuneRequest(Request):
     strategy: str = "evolutionary"
     scheduler: str = "expected_gain"
     cost_model: str = ""
+    in_flight: int | None = None
 
     def options(self, started: float) -> TuneOptions:
         """What the search is told; `InputError` for a number that is out of range.
@@ -136,6 +138,7 @@ class TuneRequest(Request):
             strategy=self.strategy,
             scheduler=self.scheduler,
             cost_model=self.cost_model,
+            in_flight=self.in_flight or 0,
             started=started,
         )
 

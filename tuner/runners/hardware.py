@@ -28,7 +28,7 @@ _REFERENCE_S, _REFERENCE_AFTER = 0.5e-3, 8
 """The reference is the first kernel that takes less, or the fastest of so many trials."""
 
 
-class HardwareRunner:
+class HardwareRunner(Runner):
     """See the module's docstring."""
 
     measured_by: MeasuredBy = "hardware"
