@@ -44,6 +44,7 @@ class MeasureResult:
         warm_samples: hardware only: latencies with everything warm, seconds.
         bound: simulator only: which resource bounds the latency ("compute", "l2", "memory", ...).
         elapsed: seconds the whole trial took (generate, compile, check, time).
+        machine: hardware only: name of the machine that measured; "" if nobody says.
     """
 
     status: Status
@@ -53,6 +54,7 @@ class MeasureResult:
     warm_samples: tuple[float, ...] = ()
     bound: str = ""
     elapsed: float = field(default=0.0, compare=False)
+    machine: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         assert self.status in STATUSES, self.status

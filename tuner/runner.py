@@ -131,6 +131,11 @@ class RunnerOptions:
         judge: for simulation: what judges; None means the `simulator` package.
         backend: for hardware: the module that compiles and runs candidates (tests bring their
             own).
+        cores: for hardware: hardware threads that the measuring process is bound to, which its
+            owner has claimed; () where it goes wherever the system puts it. Code is then made on
+            them, too, before it is measured.
+        control: for hardware: the kernel that is run beside every trial; None: a quick one that
+            the trials come across.
     """
 
     target: Target
@@ -140,6 +145,8 @@ class RunnerOptions:
     recorded: Mapping[str, Mapping[Config, MeasureResult]] = field(default_factory=dict)
     judge: Judge | None = None
     backend: str = "tilesmith.tuner.native_backend"
+    cores: tuple[int, ...] = ()
+    control: Candidate | None = None
 
 
 RunnerFactory = Callable[[RunnerOptions], Runner]

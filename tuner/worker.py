@@ -2,11 +2,12 @@
 
     python -m tilesmith.tuner.worker
 
-First line: {"backend", "target", "threads", "folder", "memory_mib"}; the reply says it is ready.
-Then one request a line: {"measure": {...}}, {"compare": {...}} or {"build": {...}}, and beside it
-perhaps {"reference": {...}}, a kernel to look at afterwards. The process limits its own memory,
-ignores Ctrl-C (its parent decides), and dies with its parent. Whatever a candidate prints goes to
-stderr.
+First line: {"backend", "target", "threads", "folder", "memory_mib", "cores"}; the reply says it is
+ready. Cores it is given are the only ones it runs on. Then one request a line: {"measure": {...}},
+{"compare": {...}} or {"build": {...}}, and beside it perhaps {"reference": {...}}, a kernel to look
+at afterwards; a reply says if the clocks of this machine disagreed meanwhile. The process limits
+its own memory, ignores Ctrl-C (its parent decides), and dies with its parent. Whatever a candidate
+prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, BinaryIO
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.machines.clocks import ClockWatch
 from tilesmith.tuner.messages import line, result_to_json
 from tilesmith.tuner.trial import Bench
 
@@ -37,15 +39,21 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent()
     setup = json.loads(requests.readline())
+    if setup.get("cores"):
+        os.sched_setaffinity(0, setup["cores"])
     target = Target.from_json(setup["target"])
     backend = importlib.import_module(setup["backend"]).open_backend(target, setup["threads"])
     bench = Bench(backend, Path(setup["folder"]))
     _limit_memory(setup["memory_mib"])
     _say(replies, {"ready": True})
+    clocks = ClockWatch()
     for request in requests:
+        clocks.look()
         asked = json.loads(request)
         results, spent = _serve(bench, asked), bench.watch.seconds
         reply = {"results": results, "spent": spent, "look": _look(bench, asked.get("reference"))}
+        jump = clocks.look()
+        reply["clock"] = None if jump is None else vars(jump)
         _say(replies, {**reply, "resident": resident_bytes()})
 
 

@@ -11,19 +11,24 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from tilesmith.search_space.errors import JobError
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.builders import Builders
 from tilesmith.tuner.cancel import CancelToken
 from tilesmith.tuner.costs import TrialCosts
+from tilesmith.tuner.machines.identity import machine_name
 from tilesmith.tuner.messages import result_from_json
 from tilesmith.tuner.pace_gauge import PaceGauge
 from tilesmith.tuner.runner import Candidate, Runner, RunnerOptions, runners
 from tilesmith.tuner.worker_process import WorkerError, WorkerProcess
 
+_JUMPS = 3
+"""Times that a trial is tried where the clock jumps."""
 _REFERENCE_S, _REFERENCE_AFTER = 0.5e-3, 8
 """The reference is the first kernel that takes less, or the fastest of so many trials."""
 
@@ -37,9 +42,10 @@ class HardwareRunner(Runner):
 
     def __init__(self, options: RunnerOptions) -> None:
         self._timeout_s = options.timeout_s
+        self._machine = machine_name()
         self._folder = tempfile.mkdtemp(prefix="tilesmith-")
         self._best: dict[str, float] = {}
-        self._reference: dict[str, Any] | None = None
+        self._reference = None if options.control is None else _named(*options.control)
         self._quickest: tuple[float, Candidate] | None = None
         self._gauge = PaceGauge()
         self.costs = TrialCosts()
@@ -47,15 +53,23 @@ class HardwareRunner(Runner):
         """Seconds of the latest request by part, where the worker told."""
         self._look: float | None = None
         """Seconds of the reference kernel after it."""
+        self._clock: dict[str, Any] | None = None
+        """What the worker's clocks said of it, if they disagreed."""
+        self.notices: list[str] = []
+        """Sentences about the clocks of this machine, the latest last."""
+        self.readings: list[float | None] = []
+        """Of each trial since somebody took them: seconds of the reference kernel beside it."""
         setup = {
             "backend": options.backend,
             "target": options.target.to_json(),
             "threads": options.threads,
             "folder": self._folder,
             "memory_mib": options.memory_mib,
+            "cores": list(options.cores),
         }
         self.worker = WorkerProcess(setup)
-        self._builders = Builders(self.worker, setup, options.timeout_s)
+        makers = 1 if options.cores else 0  # the other cores are not ours
+        self._builders = Builders(self.worker, setup, options.timeout_s, makers)
         self._shares: list[float] = []
         """Seconds that code made ahead took, of each trial that it was made for."""
 
@@ -66,13 +80,9 @@ class HardwareRunner(Runner):
         for workload, config in batch:
             if cancel is not None and cancel.cancelled:
                 break
-            asked = {
-                "workload": workload.key,
-                "config": dict(config),
-                "incumbent": self._best.get(workload.key),
-            }
+            asked = {**_named(workload, config), "incumbent": self._best.get(workload.key)}
             start = time.perf_counter()
-            found = self._ask({"measure": asked, "reference": self._reference}, 1, cancel)
+            found = self._timed({"measure": asked, "reference": self._reference}, 1, cancel)
             if not found:
                 break
             self._count(time.perf_counter() - start)
@@ -81,6 +91,7 @@ class HardwareRunner(Runner):
                 self.expect(workload, found[0].latency)
                 self._find_reference((workload, config), found[0].latency)
             self._gauge.read(self._look)
+            self.readings.append(self._look)
         return results
 
     def ahead(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> None:
@@ -119,8 +130,7 @@ class HardwareRunner(Runner):
         if self._quickest is None or latency < self._quickest[0]:
             self._quickest = latency, candidate
         if self._quickest[0] < _REFERENCE_S or len(self.costs.totals) >= _REFERENCE_AFTER:
-            workload, config = self._quickest[1]
-            self._reference = {"workload": workload.key, "config": dict(config)}
+            self._reference = _named(*self._quickest[1])
 
     def compare(
         self, batch: Sequence[Candidate], cancel: CancelToken | None = None
@@ -132,7 +142,7 @@ class HardwareRunner(Runner):
         if not configs:
             return []
         asked = {"workload": batch[0][0].key, "configs": [dict(c) for c in configs]}
-        results = self._ask({"compare": asked}, len(configs), cancel)
+        results = self._timed({"compare": asked}, len(configs), cancel)
         if any(r.status in ("crash", "timeout") for r in results):
             return self.measure(batch, cancel)
         return results
@@ -146,11 +156,29 @@ class HardwareRunner(Runner):
         self.worker.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def _timed(
+        self, request: dict[str, Any], count: int, cancel: CancelToken | None
+    ) -> list[MeasureResult]:
+        """As `_ask`, again where the clock jumped meanwhile.
+
+        Raises:
+            JobError: it jumped each time.
+        """
+        for _ in range(_JUMPS):
+            results = self._ask(request, count, cancel)
+            if self._clock is None:
+                return results
+            self.notices.append(self._clock["message"])
+            if not self._clock["spoils"]:
+                return results
+        raise JobError(f"nothing can be measured on '{self._machine}': {self.notices[-1]}")
+
     def _ask(
         self, request: dict[str, Any], count: int, cancel: CancelToken | None
     ) -> list[MeasureResult]:
         """Results of one request; none if it was cancelled."""
         start, self._spent, self._look = time.perf_counter(), {}, None
+        self._clock = None
         try:
             reply = self.worker.ask(request, self._timeout_s * count, cancel)
         except WorkerError as error:
@@ -158,9 +186,16 @@ class HardwareRunner(Runner):
                 return []
             elapsed = time.perf_counter() - start
             failure = MeasureResult(error.kind, "hardware", message=str(error), elapsed=elapsed)
-            return [failure] * count
+            return [replace(failure, machine=self._machine)] * count
         self._spent, self._look = reply.get("spent", {}), reply.get("look")
-        return [result_from_json(values) for values in reply["results"]]
+        self._clock = reply.get("clock")
+        found = [result_from_json(values) for values in reply["results"]]
+        return [replace(result, machine=self._machine) for result in found]
+
+
+def _named(workload: Workload, config: Config) -> dict[str, Any]:
+    """A candidate as the worker is told it."""
+    return {"workload": workload.key, "config": dict(config)}
 
 
 @runners.register("hardware")
