@@ -66,11 +66,21 @@ class JobStore(Store):
     def beat(self, job: int, progress: Mapping[str, Any] | None = None) -> None:
         """Give a sign of life of a job held here, and tell of its progress (any JSON values).
 
+        Nothing happens once it is held no longer.
+
         Raises:
             LeaseLost: another process has taken the job over.
         """
-        with self.writing() as connection:
-            jobs.beat(connection, self._leases[job], progress)
+        lease = self._leases.get(job)
+        if lease is not None:
+            with self.writing() as connection:
+                jobs.beat(connection, lease, progress)
+
+    def tell(self, job: int, progress: Mapping[str, Any] | None) -> None:
+        """Keep the last progress of a job, unless somebody is at work on it."""
+        if progress is not None:
+            with self.writing() as connection:
+                jobs.tell(connection, job, progress)
 
     def finish_job(self, job: int, status: JobStatus = "finished", message: str = "") -> None:
         """Mark a job as ended: it is no longer held, and can be taken over unless it finished.

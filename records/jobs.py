@@ -144,6 +144,13 @@ def beat(connection: Connection, lease: Lease, progress: Mapping[str, Any] | Non
         check_lease(connection, lease)
 
 
+def tell(connection: Connection, job: int, progress: Mapping[str, Any]) -> None:
+    """Tell of the progress of a job that nobody runs."""
+    ended = (JobRow.id == job, JobRow.lease.is_(None))
+    values = {"progress": storable(json.dumps(progress))}
+    connection.execute(update(JobRow).where(*ended).values(**values))
+
+
 def check_lease(connection: Connection, lease: Lease) -> RowMapping:
     """The job's row; `LeaseLost` or `DatabaseError` if it is not this process's."""
     found = row_of(connection, lease.job)

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from tilesmith.compiler.stablehlo.traced import JaxModel
     from tilesmith.compiler.varying.executable import VaryingExecutable
     from tilesmith.jobs.calibration_data import Data
+    from tilesmith.jobs.heartbeat import Observer
     from tilesmith.jobs.quantising import AskedOfQuantising, QuantisedModel
     from tilesmith.jobs.reports import TuneReport
     from tilesmith.jobs.subjects import Model, Subject
-    from tilesmith.jobs.tuning import Observer
     from tilesmith.simulator import SimulationResult
     from tilesmith.tuner.cancel import CancelToken
 
@@ -74,7 +74,7 @@ def tune(
                 "int8": of a model that is quantised, or that `calibration` quantises.
             calibration: data for "int8", as `quantize` takes it.
             seed: of all random choices; 0 unless given.
-            resume: go on with the last unfinished job on the same input.
+            resume: go on with the last unfinished job on the same input; without one, start.
             shapes: of inputs with symbolic dimensions, by input name, or sizes of symbolic
                 dimensions by theirs: {"input_ids": (8, 128)}, {"sequence": 128}. A pair is a range:
                 {"sequence": (1, 2048)}, {"input_ids": ((1, 64), (1, 2048))}.

@@ -9,7 +9,6 @@ from tilesmith.records.database import Database
 from tilesmith.records.queries import Filter
 from tilesmith.records.record import TuningRecord
 from tilesmith.records.toolchain import calibration_of
-from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.measure import MeasuredBy
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
@@ -52,20 +51,19 @@ class DatabaseLedger:
     @classmethod
     def resume(
         cls, database: Database, target: Target, threads: int, *, command: str
-    ) -> DatabaseLedger:
-        """The newest unfinished job of that command; from its start if it never got to a trial.
+    ) -> DatabaseLedger | None:
+        """The newest unfinished job of that command, from its start if it never got to a trial.
+
+        None if there is none to go on with.
 
         Raises:
-            InputError: there is none.
+            JobError: somebody is at work on it.
         """
         for job in database.jobs(command=command):
             if job.status != "finished":
-                database.finish_job(job.id, "running")
+                database.take_over(job.id)
                 return cls(database, target, threads, job.id)
-        raise InputError(
-            f"database '{database.name}' has no unfinished job of this command; "
-            "leave --resume out to start one"
-        )
+        return None
 
     def saved_state(self) -> Json:
         text = self._database.job_state(self.job)

@@ -8,7 +8,6 @@ import time
 from problems import JUDGED, TARGET, judge
 
 from tilesmith.records.database import Database
-from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.database_ledger import DatabaseLedger
 from tilesmith.tuner.options import TuneOptions
@@ -26,12 +25,11 @@ OPTIONS = TuneOptions(trials=48, seed=7)
 def main(path: str, slowness: float) -> None:
     """Start the job, or resume it if it was begun; every chunk takes `slowness` seconds longer."""
     with Database.open(path) as database:
-        try:
-            ledger = DatabaseLedger.resume(database, TARGET, 1, command="kill me")
-        except InputError:
-            ledger = DatabaseLedger.start(
-                database, TARGET, 1, command="kill me", seed=7, strategy="evolutionary"
-            )
+        ledger = DatabaseLedger.resume(
+            database, TARGET, 1, command="kill me"
+        ) or DatabaseLedger.start(
+            database, TARGET, 1, command="kill me", seed=7, strategy="evolutionary"
+        )
         runner = runners["simulator"](RunnerOptions(TARGET, judge=judge))
         tune(
             TASKS,

@@ -75,7 +75,11 @@ _WHOLE = ("median", "mean")
 @threads_option
 @precision_option
 @click.option("--seed", type=click.IntRange(min=0, max=2**63 - 1), default=0, show_default=True)
-@click.option("--resume", is_flag=True, help="Go on where the last job on this input stopped.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on where the last job on this input stopped; start one where none is unfinished.",
+)
 @shape_option
 @json_option
 def tune(

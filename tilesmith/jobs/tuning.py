@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from tilesmith.compiler.backend import backend_of, measures_models
 from tilesmith.jobs.compiling import Parts, parts_of
+from tilesmith.jobs.heartbeat import Observer, beating
 from tilesmith.jobs.in_model import keep
 from tilesmith.jobs.replay import Recorded, recorded_results
 from tilesmith.jobs.reports import InModelReport, TaskReport, TuneReport
@@ -31,8 +31,8 @@ from tilesmith.tuner.cost_model import cost_models
 from tilesmith.tuner.database_ledger import DatabaseLedger
 from tilesmith.tuner.evaluator import InPlace
 from tilesmith.tuner.ledger import Ledger, MemoryLedger
-from tilesmith.tuner.options import Progress, TuneOptions, TuningSummary
 from tilesmith.tuner.options import TaskReport as TunedTask
+from tilesmith.tuner.options import TuneOptions, TuningSummary
 from tilesmith.tuner.publish import NEAR_TIE
 from tilesmith.tuner.runner import Runner, RunnerOptions, runners
 from tilesmith.tuner.scheduler import schedulers
@@ -41,7 +41,6 @@ from tilesmith.tuner.strategy import strategies
 from tilesmith.tuner.task import TuningTask
 
 Measure = Literal["simulator", "hardware", "both", "replay"]
-Observer = Callable[[Progress], None]
 
 _SCHEDULER = TuneOptions().scheduler
 
@@ -53,7 +52,7 @@ class TuningJob:
     Attributes:
         asked: what is tuned, for which target, into which database.
         parts: what its subject comes to.
-        resume: whether to go on with the last unfinished job of the same command.
+        resume: whether to go on with the last unfinished job of the same command, if there is one.
     """
 
     asked: Resolved
@@ -137,7 +136,7 @@ def run_job(
     Raises:
         DatabaseError: the database cannot be opened or written.
         JobStopped: by a signal or by `cancel`.
-        JobError: no worker could be started; or the disk is full.
+        JobError: no worker could be started; the disk is full; the job to resume runs elsewhere.
     """
     options, database = job.options, str(job.asked.database)
     for registry, name in (
@@ -150,7 +149,9 @@ def run_job(
     with cancel_on_signals(token), Database.open(database, create=job.writes) as opened:
         with token.shielded():
             ledger = _ledger(job, opened)
-        summary = _tuned(job, opened, ledger, observer, token)
+        number = ledger.job if isinstance(ledger, DatabaseLedger) else None
+        with beating(opened, number, observer) as observing:
+            summary = _tuned(job, opened, ledger, observing, token)
         with token.shielded():
             _keep_choices(job, opened, ledger, summary.in_place)
     if not token.cancelled:
@@ -216,7 +217,9 @@ def _ledger(job: TuningJob, database: Database) -> Ledger:
         return MemoryLedger()
     command = _signature(job)
     if job.resume:
-        return DatabaseLedger.resume(database, job.target, job.threads, command=command)
+        found = DatabaseLedger.resume(database, job.target, job.threads, command=command)
+        if found is not None:
+            return found
     return DatabaseLedger.start(
         database, job.target, job.threads, command=command, seed=job.options.seed,
         strategy=job.options.strategy,

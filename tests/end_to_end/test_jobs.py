@@ -1,0 +1,32 @@
+"""Jobs on the command line: one that runs is not resumed into, one that was killed is."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tests.end_to_end.command import SMALL, invoke, start, succeed, trials_in
+from tilesmith.records import Database
+
+
+def test_a_running_job_is_not_resumed_into_and_a_killed_one_is(tmp_path: Path) -> None:
+    database = tmp_path / "tuning.db"
+    job = ["tune", "--op", SMALL, "--database", database, "--measure", "hardware", "--resume"]
+    process = start(*job)
+    deadline = time.monotonic() + 60
+    while trials_in(database) < 3:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    refused = invoke(*job, "--trials", 5)
+    assert refused.exit_code == 1
+    assert f":{process.pid} since " in refused.stderr and "job 1 is run by" in refused.stderr
+    process.kill()
+    process.communicate()
+    kept = trials_in(database)
+    more = succeed(*job, "--trials", kept + 2)
+    assert more["trials"] == kept + 2
+    with Database.open(str(database)) as opened:
+        (found,) = opened.jobs()
+        assert found.status == "finished" and found.progress["trials"] == kept + 2
+        configurations = {record.config for record in opened.query(limit=None)}
+        assert len(configurations) == kept + 2, "none was measured anew but to confirm the best"
