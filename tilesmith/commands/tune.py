@@ -72,6 +72,11 @@ _WHOLE = ("median", "mean")
     help="Batches proposed ahead of the one whose results are waited for; what is found depends on "
     "it, and on nothing else of where trials are measured.",
 )
+@click.option(
+    "--workers",
+    help="Who does the trials: a number of processes here, 'auto' (a cluster if there is one, else "
+    "every core), 'ray' (this machine's cluster), or ray://HOST:PORT. Without it, this process.",
+)
 @threads_option
 @precision_option
 @click.option("--seed", type=click.IntRange(min=0, max=2**63 - 1), default=0, show_default=True)

@@ -53,6 +53,7 @@ class AskedOfSearch(Asked, total=False):
     scheduler: str
     cost_model: str
     in_flight: int | None
+    workers: str | int | None
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,7 @@ class TuneRequest(Request):
     scheduler: str = "expected_gain"
     cost_model: str = ""
     in_flight: int | None = None
+    workers: str | int | None = None
 
     def options(self, started: float) -> TuneOptions:
         """What the search is told; `InputError` for a number that is out of range.

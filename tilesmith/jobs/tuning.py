@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tilesmith.compiler.backend import backend_of, measures_models
 from tilesmith.jobs.compiling import Parts, parts_of
@@ -19,6 +20,7 @@ from tilesmith.jobs.reports import InModelReport, TaskReport, TuneReport
 from tilesmith.jobs.request import Resolved, TuneRequest
 from tilesmith.jobs.subjects import WeightedWorkload, subject_words
 from tilesmith.jobs.targets import check_schedulable
+from tilesmith.jobs.workers import check_workers, fleet_of, runners_of
 from tilesmith.records.database import Database
 from tilesmith.search_space.errors import InputError, JobError
 from tilesmith.search_space.measure import MeasuredBy
@@ -40,6 +42,9 @@ from tilesmith.tuner.session import Judging, tune
 from tilesmith.tuner.strategy import strategies
 from tilesmith.tuner.task import TuningTask
 
+if TYPE_CHECKING:
+    from tilesmith.tuner.fleet.fleet import Fleet
+
 Measure = Literal["simulator", "hardware", "both", "replay"]
 
 _SCHEDULER = TuneOptions().scheduler
@@ -53,6 +58,7 @@ class TuningJob:
         asked: what is tuned, for which target, into which database.
         parts: what its subject comes to.
         resume: whether to go on with the last unfinished job of the same command, if there is one.
+        workers: what does the trials, see `tuner.fleet.places`; "": this process.
     """
 
     asked: Resolved
@@ -60,6 +66,7 @@ class TuningJob:
     measure: Measure
     resume: bool
     options: TuneOptions
+    workers: str = ""
 
     @property
     def target(self) -> Target:
@@ -103,7 +110,9 @@ def tuning_job(request: TuneRequest, started: float) -> TuningJob:
     way = way_of_measuring(request.measure, asked.target)
     if request.resume and way == "replay":
         raise InputError("a replay writes nothing that could be resumed; leave --resume out")
-    return TuningJob(asked, parts, way, request.resume, options)
+    workers = "" if request.workers is None else str(request.workers)
+    check_workers(workers, way)
+    return TuningJob(asked, parts, way, request.resume, options, workers)
 
 
 def way_of_measuring(asked: str | None, target: Target) -> Measure:
@@ -146,12 +155,17 @@ def run_job(
     ):
         registry[name]  # an unknown name is refused before a database is made
     token = cancel or CancelToken()
-    with cancel_on_signals(token), Database.open(database, create=job.writes) as opened:
+    with (
+        cancel_on_signals(token),
+        Database.open(database, create=job.writes) as opened,
+        fleet_of(job.workers, job.target, job.threads) as fleet,
+    ):
         with token.shielded():
             ledger = _ledger(job, opened)
         number = ledger.job if isinstance(ledger, DatabaseLedger) else None
+        measuring = _runners(job, opened, fleet)
         with beating(opened, number, observer) as observing:
-            summary = _tuned(job, opened, ledger, observing, token)
+            summary = _tuned(job, opened, ledger, measuring, observing, token)
         with token.shielded():
             _keep_choices(job, opened, ledger, summary.in_place)
     if not token.cancelled:
@@ -176,11 +190,11 @@ def _tuned(
     job: TuningJob,
     database: Database,
     ledger: Ledger,
+    measuring: Sequence[Runner],
     observer: Observer | None,
     token: CancelToken,
 ) -> TuningSummary:
     """The search itself, with its runners; they are closed at its end."""
-    measuring = _runners(job, database)
     simulated = job.target.family in simulators
     try:
         return tune(
@@ -226,8 +240,10 @@ def _ledger(job: TuningJob, database: Database) -> Ledger:
     )  # fmt: skip
 
 
-def _runners(job: TuningJob, database: Database) -> list[Runner]:
+def _runners(job: TuningJob, database: Database, fleet: Fleet | None) -> list[Runner]:
     names = {"both": ("simulator", "hardware")}.get(job.measure, (job.measure,))
+    if fleet is not None:
+        return runners_of(fleet, names)
     workloads = [found.workload for found in job.workloads]
     recorded: Recorded = {}
     if not job.writes:

@@ -1,0 +1,132 @@
+"""Who does which trial, by hand: no cluster, no clock."""
+
+from __future__ import annotations
+
+from tilesmith.tuner.fleet.dispatch import Dispatch, Piece, Rules, Verdict
+
+ONE = Rules(depth=1, piece_s=0.0, late=4.0, late_s=1.0)
+
+
+def crowd(rules: Rules, *workers: str) -> Dispatch:
+    dispatch = Dispatch(rules)
+    for worker in workers:
+        dispatch.join(worker)
+    return dispatch
+
+
+def held(pieces: list[Piece]) -> dict[str, tuple[int, ...]]:
+    return {piece.worker: piece.trials for piece in pieces}
+
+
+def test_trials_are_begun_in_the_order_they_came() -> None:
+    dispatch = crowd(ONE, "a", "b")
+    dispatch.add(range(5))
+    first = dispatch.assign(0.0)
+    assert held(first) == {"a": (0,), "b": (1,)}
+    assert dispatch.finished(first[1], 1.0) == [1]
+    assert held(dispatch.assign(1.0)) == {"b": (2,)}
+    assert (dispatch.waiting, dispatch.at_work) == (2, 2)
+
+
+def test_nobody_holds_more_than_is_allowed_and_pieces_follow_the_pace() -> None:
+    dispatch = crowd(Rules(depth=2, piece_s=1.0, most=64), "a", "b")
+    dispatch.add(range(1000))
+    first = dispatch.assign(0.0)
+    assert [len(piece.trials) for piece in first] == [4, 4, 4, 4]
+    assert dispatch.assign(0.0) == []
+    dispatch.finished(first[0], 0.4)  # 0.1 s a trial: ten a second
+    assert [len(piece.trials) for piece in dispatch.assign(0.4)] == [10]
+
+
+def test_a_few_trials_are_shared_evenly() -> None:
+    dispatch = crowd(Rules(depth=2, piece_s=1e9), "a", "b", "c")
+    dispatch.add(range(9))
+    assert [len(piece.trials) for piece in dispatch.assign(0.0)] == [2, 2, 1, 1, 1, 1]
+
+
+def test_what_a_lost_machine_held_is_done_again_elsewhere_once() -> None:
+    dispatch = crowd(ONE, "a", "b")
+    dispatch.add(range(2))
+    pieces = dispatch.assign(0.0)
+    assert dispatch.lost("a", "its machine went away") == []
+    assert dispatch.settled("a", machine=True) == []
+    assert dispatch.assign(0.0) == []  # b holds as much as it may
+    assert dispatch.finished(pieces[1], 1.0) == [1]
+    again = dispatch.assign(1.0)
+    assert held(again) == {"b": (0,)}
+    assert dispatch.finished(again[0], 2.0) == [0]
+    assert dispatch.finished(pieces[0], 2.0) == [], "a late answer counts no second time"
+    assert (dispatch.repeated, dispatch.waiting, dispatch.at_work) == (1, 0, 0)
+
+
+def test_a_trial_waits_until_it_is_known_what_its_worker_was_lost_by() -> None:
+    dispatch = crowd(ONE, "a", "b")
+    dispatch.add([7])
+    dispatch.assign(0.0)
+    dispatch.lost("a", "its process died")
+    assert dispatch.assign(0.0) == []
+    dispatch.settled("a", machine=False)
+    dispatch.join("a")
+    assert held(dispatch.assign(0.0)) == {"b": (7,)}, "elsewhere, where there is one"
+
+
+def test_a_trial_that_kills_two_processes_has_failed_and_one_of_lost_machines_has_not() -> None:
+    for machine in (False, True):
+        dispatch, found = crowd(ONE, "a", "b"), []
+        dispatch.add([7])
+        for _ in range(2):
+            (piece,) = dispatch.assign(0.0)
+            found += dispatch.lost(piece.worker, "gone")
+            found += dispatch.settled(piece.worker, machine=machine)
+            dispatch.join(piece.worker)
+        verdict = Verdict(7, True, ("a: gone", "b: gone"))
+        assert found == ([] if machine else [verdict])
+        assert dispatch.is_open(7) is machine
+
+
+def test_a_trial_is_lost_so_often_and_no_more() -> None:
+    dispatch, found = crowd(Rules(depth=1, piece_s=0.0, lost=3), "a"), []
+    dispatch.add([7])
+    for _ in range(3):
+        dispatch.assign(0.0)
+        found += dispatch.lost("a", "its machine went away")
+        found += dispatch.settled("a", machine=True)
+        dispatch.join("a")
+    assert found == [Verdict(7, False, ("a: its machine went away",) * 3)]
+
+
+def test_of_a_lost_piece_each_trial_is_tried_alone_and_the_innocent_are_not_suspected() -> None:
+    dispatch = crowd(Rules(depth=2, piece_s=1e9, most=2), "a")
+    dispatch.add(range(8))
+    assert [piece.trials for piece in dispatch.assign(0.0)] == [(0, 1), (2, 3)]
+    dispatch.lost("a", "its process died")
+    dispatch.settled("a", machine=False)
+    dispatch.join("a")
+    assert [piece.trials for piece in dispatch.assign(0.0)] == [(0,), (1,)]
+    dispatch.forget([0, 1])
+    assert dispatch.waiting == 6
+
+
+def test_idle_workers_get_copies_of_what_is_late_and_the_first_result_counts() -> None:
+    dispatch = crowd(ONE, "a", "b")
+    dispatch.add(range(2))
+    slow, quick = dispatch.assign(0.0)
+    dispatch.finished(quick, 0.5)
+    assert dispatch.assign(1.9) == [] and dispatch.next_look(1.9) == 2.0 - 1.9
+    (copy,) = dispatch.assign(2.0)
+    assert copy == Piece("b", (0,), 2.0)
+    assert dispatch.next_look(9.0) == float("inf"), "copied once"
+    assert dispatch.finished(copy, 2.5) == [0]
+    assert dispatch.finished(slow, 9.0) == []
+    assert dispatch.copied == 1
+
+
+def test_what_has_a_copy_left_is_not_done_again() -> None:
+    dispatch = crowd(ONE, "a", "b")
+    dispatch.add([0])
+    dispatch.assign(0.0)
+    (copy,) = dispatch.assign(5.0)
+    dispatch.lost("a", "its machine went away")
+    dispatch.settled("a", machine=True)
+    assert dispatch.waiting == 0
+    assert dispatch.finished(copy, 6.0) == [0]

@@ -1,0 +1,44 @@
+"""Jobs with workers, on a real Ray of their own: the same trials, however many there are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import tilesmith as ts
+from tilesmith.api import tune
+from tilesmith.records import Database
+from tilesmith.search_space.errors import InputError
+
+WORKLOAD = "matmul m=64 n=64 k=64"
+
+
+def rows(path: Path) -> list[str]:
+    """Every trial as its line of an export, without times and hosts."""
+    with Database.open(str(path)) as database:
+        trials = [json.loads(line) for line in list(database.export_lines())[1:]]
+    for trial in trials:
+        for name in ("created_at", "elapsed_s", "host"):
+            trial.pop(name, None)
+    return [json.dumps(trial, sort_keys=True) for trial in trials]
+
+
+def tuned(path: Path, workers: str | int | None) -> list[str]:
+    tune(
+        [ts.Workload.parse(WORKLOAD)], "trn1", path, trials=40, measure="simulator", workers=workers
+    )
+    return rows(path)
+
+
+def test_workers_make_the_same_trials(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    assert tuned(tmp_path / "two.db", 2) == tuned(tmp_path / "none.db", None)
+
+
+@pytest.mark.parametrize("workers", ["0", "-1", "two", "ray://host", "http://host:1"])
+def test_what_workers_cannot_be_is_said(tmp_path: Path, workers: str) -> None:
+    with pytest.raises(InputError, match=rf"workers = '{workers}' is not understood"):
+        tuned(tmp_path / "x.db", workers)
+    assert not (tmp_path / "x.db").exists()

@@ -1,0 +1,81 @@
+"""Workers of a job: many processes or machines that do its trials, by Ray where it is asked for.
+
+The only place outside `tuner.fleet` that knows of it; Ray is imported when a job has workers.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tilesmith.jobs.extras import required
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.target import Target
+from tilesmith.tuner.fleet.places import place_of
+from tilesmith.tuner.fleet.settings import set_up_for
+from tilesmith.tuner.runner import Runner
+
+if TYPE_CHECKING:
+    from tilesmith.tuner.fleet.fleet import Fleet
+
+
+def check_workers(workers: str, measure: str) -> None:
+    """Refuse what no job can do, before anything is started.
+
+    Args:
+        workers: what was asked for; "" for none.
+        measure: how trials are measured.
+
+    Raises:
+        InputError: not understood, or there is nothing for workers to do.
+        DependencyError: Ray is not installed.
+    """
+    if not workers:
+        return
+    place_of(workers)
+    if measure == "replay":
+        raise InputError("a replay looks results up, which needs no workers; leave --workers out")
+    required("ray", extra="ray")
+
+
+@contextmanager
+def fleet_of(workers: str, target: Target, threads: int) -> Iterator[Fleet | None]:
+    """The fleet of a job while the block runs; None where it has none.
+
+    Raises:
+        InputError: a cluster that is not there, or of other versions.
+        JobError: Ray cannot be started.
+    """
+    if not workers:
+        yield None
+        return
+    place = place_of(workers)
+    set_up_for(place)
+    with _own_signals():
+        from tilesmith.tuner.fleet.cluster import Cluster
+        from tilesmith.tuner.fleet.fleet import Fleet
+
+        cluster = Cluster.open(place)
+    with cluster, Fleet(cluster, target, threads) as fleet:
+        yield fleet
+
+
+def runners_of(fleet: Fleet, names: Sequence[str]) -> list[Runner]:
+    """Runners of these names whose trials a fleet does."""
+    from tilesmith.tuner.fleet.runner import FleetRunner
+
+    return [FleetRunner(fleet, name) for name in names]  # type: ignore[arg-type]
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray takes SIGTERM for itself when it is imported; a job's handlers are kept."""
+    mine = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, mine)

@@ -1,0 +1,126 @@
+"""What an actor of the fleet does: the same runners as without a fleet, in a process elsewhere.
+
+Plain data in, plain data out: workloads and targets as the texts they are stored as, configurations
+and results as JSON values (see `tuner.messages`). Knows no Ray: the crew makes an actor of it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from itertools import groupby
+from typing import Any
+
+import llvmlite
+
+from tilesmith.search_space import versions
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.messages import result_to_json
+from tilesmith.tuner.runner import Candidate, Runner, RunnerOptions, runners
+
+Errand = dict[str, Any]
+"""{"do": "measure" | "compare", "runner", "asked": [[workload's key, configuration's values], ...],
+"best": latency known or None}; one candidate to measure, or rivals of a workload to compare."""
+
+
+def installed() -> dict[str, str]:
+    """The versions that driver and workers must share."""
+    import tilesmith
+
+    return {
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "tilesmith": tilesmith.__version__,
+        "llvmlite": llvmlite.__version__,
+        "SPACE": versions.SPACE,
+        "CODEGEN": versions.CODEGEN,
+        "SIMULATOR": versions.SIMULATOR,
+        "FEATURES": versions.FEATURES,
+    }
+
+
+class Labourer:
+    """Measures for one job.
+
+    Args:
+        setup: {"target", "threads"}, the target as `Target.to_json`.
+    """
+
+    def __init__(self, setup: dict[str, Any]) -> None:
+        self._setup = setup
+        self._runners: dict[str, Runner] = {}
+        self._workloads: dict[str, Workload] = {}
+
+    def hello(self) -> dict[str, Any]:
+        """Who this is."""
+        return {
+            "versions": installed(),
+            "host": socket.gethostname(),
+            "process": os.getpid(),
+            "machine": platform.machine(),
+        }
+
+    def run(self, errands: list[Errand]) -> list[dict[str, Any]]:
+        """One answer for each errand, in order: {"results"}, and what the runner tells besides."""
+        answers: list[dict[str, Any]] = []
+        for way, group in groupby(errands, key=lambda errand: (errand["do"], errand["runner"])):
+            answers += getattr(self, f"_{way[0]}")(self._runner(way[1]), list(group))
+        return answers
+
+    def _measure(self, runner: Runner, errands: list[Errand]) -> list[dict[str, Any]]:
+        """Results of one candidate each; those of a simulator are judged together."""
+        batch = [self._candidate(*errand["asked"][0]) for errand in errands]
+        if runner.deterministic:
+            return [_answer([result]) for result in runner.measure(batch)]
+        answers = []
+        for errand, candidate in zip(errands, batch, strict=True):
+            if errand["best"] is not None:
+                runner.expect(candidate[0], errand["best"])
+            before = dict(runner.costs.parts), len(runner.costs.totals)
+            answer = _answer(runner.measure([candidate]))
+            answers.append(answer | _told(runner, *before))
+        return answers
+
+    def _compare(self, runner: Runner, errands: list[Errand]) -> list[dict[str, Any]]:
+        """Results of rivals of one workload, in turns."""
+        batches = [[self._candidate(*one) for one in errand["asked"]] for errand in errands]
+        return [_answer(runner.compare(batch)) for batch in batches]
+
+    def close(self) -> None:
+        """Stop what measures here."""
+        for runner in self._runners.values():
+            runner.close()
+        self._runners.clear()
+
+    def _runner(self, name: str) -> Runner:
+        if name not in self._runners:
+            target = Target.from_json(self._setup["target"])
+            options = RunnerOptions(target, threads=self._setup["threads"])
+            self._runners[name] = runners[name](options)
+        return self._runners[name]
+
+    def _candidate(self, key: str, values: dict[str, Any]) -> Candidate:
+        if key not in self._workloads:
+            self._workloads[key] = Workload.parse(key)
+        return self._workloads[key], Config.of(values)
+
+
+def _answer(results: list[MeasureResult]) -> dict[str, Any]:
+    return {"results": [result_to_json(result) for result in results]}
+
+
+def _told(runner: Runner, parts: dict[str, float], trials: int) -> dict[str, Any]:
+    """What a runner that uses a machine tells of its latest trial and of the machine.
+
+    Args:
+        parts, trials: its costs by part, and how many it had made, before the trial.
+    """
+    spent = {name: now - parts[name] for name, now in runner.costs.parts.items()}
+    return {
+        "totals": runner.costs.totals[trials:],
+        "spent": spent,
+        "gauge": {"pace": runner.pace, "looks": runner.looks, "drift": runner.drift},
+    }

@@ -1,0 +1,140 @@
+"""A Ray to work with: one that is there, or one of our own that ends with us.
+
+    with Cluster.open(place_of("2")) as cluster: ...
+
+A Ray of our own asks for a token that only this process and its children know, writes its files
+into a folder of its own, and is ended by its keeper whatever becomes of us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import ray
+
+from tilesmith.search_space.errors import InputError, JobError
+from tilesmith.tuner.fleet.places import Place, known_address
+from tilesmith.tuner.fleet.settings import for_children
+
+_OBJECT_STORE_BYTES = 80_000_000
+"""The least that Ray takes: what is sent are texts."""
+_CONNECT_S = 10.0
+_KEEPER_S = 90.0
+_END_S = 5.0
+
+
+class Cluster:
+    """A connection to Ray; a context manager.
+
+    Attributes:
+        workers: how many there are to be, where the Ray is our own; None: as many as it has cores.
+    """
+
+    def __init__(self, workers: int | None, keeper: subprocess.Popen[bytes] | None) -> None:
+        self.workers = workers
+        self._keeper = keeper
+
+    @classmethod
+    def open(cls, place: Place) -> Cluster:
+        """Connect to a cluster, or start one (after `settings.set_up_for`).
+
+        Raises:
+            InputError: a cluster that is not there, or of other versions than this process.
+            JobError: Ray cannot be started here.
+        """
+        if place.workers is not None:
+            return _started(place.workers)
+        _connect(place.address)
+        return cls(None, None)
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the cluster; one of our own has no process left when this returns."""
+        with contextlib.suppress(Exception):  # Ray may be what failed
+            ray.shutdown()
+        _end(self._keeper)
+        self._keeper = None
+
+
+def _started(workers: int) -> Cluster:
+    """A Ray of our own on this machine."""
+    keeper = subprocess.Popen(
+        [sys.executable, "-m", "tilesmith.tuner.fleet.keeper"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=for_children(),
+        start_new_session=True,
+    )
+    try:
+        assert keeper.stdin is not None and keeper.stdout is not None
+        asked = {"workers": workers, "memory": _OBJECT_STORE_BYTES}
+        keeper.stdin.write(json.dumps(asked).encode() + b"\n")
+        keeper.stdin.flush()
+        told = json.loads(keeper.stdout.readline() or b'{"error": "its keeper died"}')
+        if "error" in told:
+            raise JobError(f"Ray could not be started on this machine: {told['error']}")
+        _init(told["address"], _node_ip_address="127.0.0.1")
+    except BaseException:
+        _end(keeper)
+        raise
+    return Cluster(workers, keeper)
+
+
+def _end(keeper: subprocess.Popen[bytes] | None) -> None:
+    """Have a keeper end all that it started."""
+    if keeper is None:
+        return
+    for stream in (keeper.stdin, keeper.stdout):
+        if stream is not None:
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        keeper.wait(_END_S)
+
+
+def _connect(address: str) -> None:
+    """Join a cluster that is there, within bounded time."""
+    if not (known := address if address.startswith("ray://") else known_address()):
+        raise InputError(
+            "this machine belongs to no Ray cluster and RAY_ADDRESS is not set; give --workers "
+            "ray://HOST:PORT, or a number to start workers here"
+        )
+    host, _, port = known.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"no Ray cluster answers at '{known}' ({error}); start one there with 'ray start "
+            "--head', or give --workers a number to start workers here"
+        ) from error
+    _init(address)
+
+
+def _init(address: str, **more: Any) -> None:
+    """`ray.init`, quietly, with its failures as sentences."""
+    if ray.is_initialized():
+        raise JobError(
+            "this process is connected to a Ray cluster already; call ray.shutdown() first"
+        )
+    try:
+        ray.init(
+            address,
+            log_to_driver=False,
+            logging_level=logging.CRITICAL,
+            **more,
+        )
+    except (RuntimeError, ConnectionError, ValueError, ray.exceptions.RayError) as error:
+        reason = " ".join(str(error).split()).replace("\n", " ")
+        raise InputError(f"the Ray cluster at '{address}' cannot be used: {reason}") from error

@@ -1,0 +1,257 @@
+"""`Crew`: the actors of a job, one for each slot of every node, as nodes come and go.
+
+Speaks Ray and nothing else: who is there, who is lost and by what, and messages to and fro. Actors
+are bound to the node they are made for; Ray restarts one whose process died, and it says hello
+again before it is given work. A node that joins the cluster is taken in use at the next look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from tilesmith.tuner.fleet.actor import Errand, Labourer, installed
+
+_LOOK_S = 1.0
+"""Seconds between two looks at which nodes there are."""
+_DEATHS = 5
+"""Deaths of a worker without a piece done between them after which it is set aside."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A worker is ready for work."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A worker is not there any more, perhaps for a moment; `settled` follows."""
+
+    worker: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Why a lost worker was lost."""
+
+    worker: str
+    machine: bool
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a message: its answers."""
+
+    ticket: int
+    answers: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A message, or a worker as a whole, failed by itself: an error, not a death."""
+
+    ticket: int
+    reason: str
+
+
+Event = Joined | Lost | Settled | Done | Refused
+
+
+@dataclass
+class Member:
+    """One actor. `state`: starting, ready, lost, gone (its node is), or refused with a reason."""
+
+    worker: str
+    actor: Any
+    node: str
+    state: str = "starting"
+    message: str = ""
+    host: str = ""
+    machine: str = ""
+    deaths: int = 0
+    hello: Any = None
+    tickets: dict[Any, int] = field(default_factory=dict)
+
+
+class Crew:
+    """See the module's docstring.
+
+    Args:
+        setup: of actors, see `actor.Labourer`.
+        most: workers in all; None: as many as the cluster has cores.
+    """
+
+    def __init__(self, setup: dict[str, Any], most: int | None) -> None:
+        self._setup = ray.put(setup)
+        self._most = most
+        self._actor = ray.remote(max_restarts=-1, num_cpus=1)(Labourer)
+        self._looked = float("-inf")
+        self._nodes: dict[str, Mapping[str, Any]] = {}
+        self._ticket = 0
+        self.members: dict[str, Member] = {}
+
+    # -- to and fro -------------------------------------------------------------------------------
+    def send(self, worker: str, errands: Sequence[Errand]) -> int:
+        """Have a worker run errands; the ticket that `Done` will bear."""
+        self._ticket += 1
+        member = self.members[worker]
+        member.tickets[member.actor.run.remote(list(errands))] = self._ticket
+        return self._ticket
+
+    def events(self, now: float, timeout_s: float) -> list[Event]:
+        """What happened; waits for something to happen for so long at most.
+
+        Args:
+            now: of the caller's steady clock.
+        """
+        found: list[Event] = []
+        if now - self._looked >= _LOOK_S:
+            self._looked = now
+            found += self._look()
+        expected = {ref: m for m in self.members.values() for ref in self._refs(m)}
+        timeout_s = 0.0 if found else min(timeout_s, max(0.0, self._looked + _LOOK_S - now))
+        if expected:
+            refs = list(expected)
+            ready, _ = ray.wait(refs, num_returns=1, timeout=timeout_s)
+            if ready:
+                ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
+            for ref in ready:
+                found += self._received(expected[ref], ref)
+        elif timeout_s:
+            time.sleep(timeout_s)
+        return found
+
+    def close(self) -> None:
+        """Let go of all actors."""
+        for member in self.members.values():
+            with contextlib.suppress(RayError, ValueError):
+                ray.kill(member.actor)
+        self.members.clear()
+
+    # -- nodes ------------------------------------------------------------------------------------
+    def _look(self) -> list[Event]:
+        """Take new nodes in use, and give up workers whose node is gone."""
+        listed: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        self._nodes = {node["NodeID"]: node for node in listed if node["Alive"]}
+        found: list[Event] = []
+        for member in list(self.members.values()):
+            if member.node not in self._nodes and member.state not in ("gone", "refused"):
+                found += self._gone(member)
+        for node, facts in self._nodes.items():
+            slots = int(facts["Resources"].get("CPU", 0))
+            here = sum(member.node == node for member in self.members.values())
+            for _ in range(here, slots):
+                if self._most is None or self._present() < self._most:
+                    self._start(node, facts["NodeManagerHostname"])
+        return found
+
+    def _present(self) -> int:
+        return sum(member.state != "gone" for member in self.members.values())
+
+    def _start(self, node: str, host: str) -> None:
+        number = 1 + sum(member.host == host for member in self.members.values())
+        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+        actor = self._actor.options(scheduling_strategy=strategy).remote(self._setup)
+        member = Member(f"{host}/{number}", actor, node, host=host)
+        self.members[member.worker] = member
+        self._greet(member)
+
+    def _greet(self, member: Member) -> None:
+        member.hello = member.actor.hello.options(max_task_retries=-1).remote()
+
+    def _gone(self, member: Member) -> list[Event]:
+        """Its node is not there any more."""
+        was, member.state, member.message = member.state, "gone", "its machine went away"
+        member.hello, member.tickets = None, {}
+        with contextlib.suppress(RayError, ValueError):
+            ray.kill(member.actor)
+        lost: list[Event] = [Lost(member.worker, member.message)] if was == "ready" else []
+        return [*lost, Settled(member.worker, machine=True)]
+
+    # -- what comes back --------------------------------------------------------------------------
+    @staticmethod
+    def _refs(member: Member) -> list[Any]:
+        return [*member.tickets, *([] if member.hello is None else [member.hello])]
+
+    def _received(self, member: Member, ref: Any) -> list[Event]:
+        if ref != member.hello and ref not in member.tickets:
+            return []  # of a worker that was lost meanwhile
+        try:
+            answer = ray.get(ref)
+        except RayTaskError as error:
+            return self._failed(member, ref, _last_line(error))
+        except RayError as error:
+            return self._died(member, ref, error)
+        if ref == member.hello:
+            return self._greeted(member, answer)
+        member.deaths = 0
+        return [Done(member.tickets.pop(ref), answer)]
+
+    def _greeted(self, member: Member, told: Mapping[str, Any]) -> list[Event]:
+        member.hello, member.machine = None, told["machine"]
+        if differing := _differing(told["versions"]):
+            return self._set_aside(member, f"has {differing}")
+        again, member.state, member.message = member.state == "lost", "ready", ""
+        settled: list[Event] = [Settled(member.worker, machine=False)] if again else []
+        return [*settled, Joined(member.worker)]
+
+    def _failed(self, member: Member, ref: Any, reason: str) -> list[Event]:
+        """An error was raised there."""
+        if ref == member.hello:
+            return self._set_aside(member, reason)
+        return [Refused(member.tickets.pop(ref), reason)]
+
+    def _died(self, member: Member, ref: Any, error: RayError) -> list[Event]:
+        """Its process died, or its node did: the next hello, or the next look, will tell."""
+        reason, member.tickets = _why(error), {}
+        if ref == member.hello:
+            member.hello = None
+            if member.node not in self._nodes or isinstance(error, RayActorError):
+                return self._set_aside(member, reason)
+        member.deaths += 1
+        if member.deaths >= _DEATHS:
+            return self._set_aside(member, f"died {_DEATHS} times in a row, last: {reason}")
+        member.state, member.message = "lost", reason
+        self._greet(member)
+        return [Lost(member.worker, reason)]
+
+    def _set_aside(self, member: Member, reason: str) -> list[Event]:
+        """Use a worker no more."""
+        was, member.state, member.message = member.state, "refused", reason
+        member.hello, member.tickets = None, {}
+        with contextlib.suppress(RayError, ValueError):
+            ray.kill(member.actor)
+        lost: list[Event] = [Lost(member.worker, reason)] if was == "ready" else []
+        return [*lost, Settled(member.worker, machine=False)]
+
+
+def _differing(theirs: Mapping[str, str]) -> str:
+    """Which versions of a worker are not ours; "" if all are."""
+    mine = installed()
+    names = [name for name in mine if theirs.get(name) != mine[name]]
+    return ", ".join(f"{name} {theirs.get(name, '?')} (here {mine[name]})" for name in names)
+
+
+def _why(error: RayError) -> str:
+    """A sentence from what Ray says of a death."""
+    text = " ".join(str(error).split())
+    if "node" in text and "died" in text and "its node has died" in text:
+        return "its machine went away"
+    if "memory" in text and "OOM" in text:
+        return "its process was killed for lack of memory on its machine"
+    return "its process died"
+
+
+def _last_line(error: RayTaskError) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[-1].strip() if lines else type(error).__name__

@@ -1,0 +1,294 @@
+"""`Dispatch`: which worker does which trials next, and what becomes of those whose worker is lost.
+
+A state machine without clock, transport or threads: it is told what happened and when, and says
+what to send. Whoever drives it (the actors of a cluster, a simulated fleet) carries messages:
+
+- *Order in, any order out.* Trials are begun in the order they were added; their results are kept
+  until the caller, who knows the order, asks.
+- *Back-pressure.* A worker holds at most `depth` pieces; everything else waits here. A piece is as
+  many trials as take about `piece_s` by the fleet's pace, and never more than an even share.
+- *Lost trials are done again.* What a lost worker held goes back to the front; what it was at work
+  on one trial a piece, to another worker if there is one. A machine that went away is nobody's
+  fault; a process that dies twice under one trial alone is the trial's. Which of the two it was may
+  take a while to tell: a trial that was alone waits until it is `settled`.
+- *Stragglers.* When nothing waits, idle workers get a second copy of what takes much longer than it
+  should; the first result counts.
+
+Times are seconds of one steady clock, the caller's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+_SMOOTH = 0.2
+"""Weight of the newest piece in a pace."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How trials are shared out.
+
+    Attributes:
+        depth: pieces that a worker holds at once, the one it works on among them.
+        piece_s: seconds that a piece takes, about; 0: a piece is one trial.
+        most: trials of one piece, at most.
+        blamed: deaths of a process under one trial alone after which the trial is said to be why.
+        lost: workers that a trial may be lost with, in all.
+        late: a piece is a straggler after so many times the seconds it should take.
+        late_s: and after so many seconds at least.
+    """
+
+    depth: int = 2
+    piece_s: float = 0.1
+    most: int = 64
+    blamed: int = 2
+    lost: int = 6
+    late: float = 4.0
+    late_s: float = 1.0
+
+
+@dataclass
+class Errand:
+    """One trial on its way. `reasons`: why it was lost, each time."""
+
+    number: int
+    deaths: int = 0
+    copied: bool = False
+    avoid: set[str] = field(default_factory=set)
+    reasons: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Trials that a worker was sent together, at a moment."""
+
+    worker: str
+    trials: tuple[int, ...]
+    sent: float
+
+
+@dataclass
+class Hand:
+    """A worker as dispatch sees it.
+
+    Attributes:
+        pieces: held, the one at work first.
+        trials, failures: done, and lost with it.
+        pace: seconds of a trial, smoothed; None before the first.
+    """
+
+    pieces: list[Piece] = field(default_factory=list)
+    trials: int = 0
+    failures: int = 0
+    pace: float | None = None
+    freed: float = 0.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A trial that is not tried again. `blamed`: it kills processes; else machines were lost."""
+
+    trial: int
+    blamed: bool
+    reasons: tuple[str, ...]
+
+
+class Dispatch:
+    """See the module's docstring.
+
+    Attributes:
+        workers: those there are, by name; `known`: those there ever were.
+        repeated: trials done again because a worker was lost; `copied`: because one was slow.
+    """
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        self.rules = rules or Rules()
+        self.workers: dict[str, Hand] = {}
+        self.known: dict[str, Hand] = {}
+        self.repeated = 0
+        self.copied = 0
+        self._open: dict[int, Errand] = {}
+        self._waiting: deque[int] = deque()
+        self._again: list[int] = []
+        """Of those that wait, the ones that were lost while at work, first come first."""
+        self._doubtful: dict[str, int] = {}
+        """By lost worker, the trial that it was at work on alone."""
+        self._pace: float | None = None
+
+    # -- what happens -----------------------------------------------------------------------------
+    def add(self, trials: Iterable[int]) -> None:
+        """More trials, by numbers of the caller's, in the order they are to be begun."""
+        for number in trials:
+            self._open[number] = Errand(number)
+            self._waiting.append(number)
+
+    def forget(self, trials: Iterable[int]) -> None:
+        """Nobody waits for these any more; what is at work is left to end."""
+        for number in trials:
+            self._open.pop(number, None)
+        self._waiting = deque(number for number in self._waiting if number in self._open)
+        self._again = [number for number in self._again if number in self._open]
+
+    def join(self, worker: str) -> None:
+        """A worker is there, or there again."""
+        self.workers[worker] = self.known.setdefault(worker, Hand())
+
+    def finished(self, piece: Piece, now: float) -> list[int]:
+        """A piece was done; the trials of it that were not known yet."""
+        hand = self.known.get(piece.worker)
+        if hand is not None and piece in hand.pieces:
+            hand.pieces.remove(piece)
+            hand.trials += len(piece.trials)
+            seconds = (now - max(piece.sent, hand.freed)) / len(piece.trials)
+            hand.freed = now
+            hand.pace = _smoothed(hand.pace, seconds)
+            self._pace = _smoothed(self._pace, seconds)
+        return [n for n in piece.trials if self._open.pop(n, None) is not None]
+
+    def lost(self, worker: str, reason: str) -> list[Verdict]:
+        """A worker is gone, perhaps to join again, with what it held; trials that are given up.
+
+        `settled` has to be told of it before the worker joins again.
+        """
+        hand = self.workers.pop(worker)
+        pieces, hand.pieces = hand.pieces, []
+        given_up: list[Verdict] = []
+        for piece in reversed(pieces[1:]):  # it had not come to these
+            self._waiting.extendleft(n for n in reversed(piece.trials) if self._is_left(n))
+        at_work = pieces[0].trials if pieces else ()
+        for errand in filter(None, map(self._open.get, at_work)):
+            hand.failures += 1
+            errand.copied = False
+            errand.avoid.add(worker)
+            errand.reasons.append(f"{worker}: {reason}")
+            if len(errand.reasons) >= self.rules.lost:
+                given_up.append(self._given_up(errand, blamed=False))
+            elif len(at_work) == 1:
+                self._doubtful[worker] = errand.number
+            else:
+                self._begin_again(errand)
+        return given_up
+
+    def settled(self, worker: str, *, machine: bool) -> list[Verdict]:
+        """What a lost worker was lost by: its machine went away, or its process died.
+
+        Returns:
+            the trial that is given up, if there is one.
+        """
+        errand = self._open.get(self._doubtful.pop(worker, -1))
+        if errand is None:
+            return []
+        errand.deaths += not machine
+        if errand.deaths >= self.rules.blamed:
+            return [self._given_up(errand, blamed=True)]
+        self._begin_again(errand)
+        return []
+
+    # -- what to do -------------------------------------------------------------------------------
+    def assign(self, now: float) -> list[Piece]:
+        """Pieces to send now, each to its worker."""
+        sent: list[Piece] = []
+        for held in range(self.rules.depth):
+            for worker, hand in self.workers.items():
+                if len(hand.pieces) == held and (trials := self._share(worker)):
+                    sent.append(self._sent(worker, hand, trials, now))
+        if not self.waiting:
+            sent += self._copies(now)
+        return sent
+
+    @property
+    def waiting(self) -> int:
+        """Trials that no worker holds."""
+        return len(self._waiting) + len(self._again)
+
+    @property
+    def at_work(self) -> int:
+        """Trials that workers hold, or held when they were lost."""
+        return len(self._open) - self.waiting
+
+    def is_open(self, trial: int) -> bool:
+        """Whether a trial has no result yet and is not given up."""
+        return trial in self._open
+
+    # -- inside -----------------------------------------------------------------------------------
+    def _sent(self, worker: str, hand: Hand, trials: tuple[int, ...], now: float) -> Piece:
+        piece = Piece(worker, trials, now)
+        hand.pieces.append(piece)
+        return piece
+
+    def _share(self, worker: str) -> tuple[int, ...]:
+        """The next trials for a worker: one that was lost elsewhere, else its share in order."""
+        for number in self._again:
+            if len(self.workers) == 1 or worker not in self._open[number].avoid:
+                self._again.remove(number)
+                return (number,)
+        size = min(len(self._waiting), self._size())
+        return tuple(self._waiting.popleft() for _ in range(size))
+
+    def _size(self) -> int:
+        """Trials of a piece: about `piece_s`, and an even share of what waits."""
+        rules = self.rules
+        if not rules.piece_s:
+            return 1
+        share = -(-len(self._waiting) // (rules.depth * len(self.workers)))
+        by_pace = 4 if self._pace is None else int(rules.piece_s / max(self._pace, 1e-9))
+        return max(1, min(share, by_pace, rules.most))
+
+    def _copies(self, now: float) -> list[Piece]:
+        """Second copies of stragglers, the oldest first, for workers that have nothing to do."""
+        idle = [(name, hand) for name, hand in self.workers.items() if not hand.pieces]
+        held = [piece for hand in self.workers.values() for piece in hand.pieces]
+        sent = []
+        for piece in sorted(held, key=lambda piece: piece.sent):
+            if not idle or now - piece.sent < self._late_after(piece):
+                continue
+            slow = [self._open[n] for n in piece.trials if n in self._open]
+            slow = [errand for errand in slow if not errand.copied]
+            if slow:
+                worker, hand = idle.pop(0)
+                for errand in slow:
+                    errand.copied = True
+                self.copied += len(slow)
+                sent.append(self._sent(worker, hand, tuple(e.number for e in slow), now))
+        return sent
+
+    def _late_after(self, piece: Piece) -> float:
+        pieces = self.workers[piece.worker].pieces
+        before = pieces[: pieces.index(piece) + 1]
+        trials = sum(len(one.trials) for one in before)
+        return max(self.rules.late_s, self.rules.late * trials * (self._pace or 0.0))
+
+    def next_look(self, now: float) -> float:
+        """Seconds until something may have become a straggler; infinity if nothing can."""
+        if self.waiting or all(hand.pieces for hand in self.workers.values()):
+            return float("inf")
+        due = [
+            piece.sent + self._late_after(piece) - now
+            for hand in self.workers.values()
+            for piece in hand.pieces
+            if any(n in self._open and not self._open[n].copied for n in piece.trials)
+        ]
+        return max(0.0, min(due, default=float("inf")))
+
+    def _begin_again(self, errand: Errand) -> None:
+        if self._is_left(errand.number):
+            self._again.append(errand.number)
+            self.repeated += 1
+
+    def _given_up(self, errand: Errand, *, blamed: bool) -> Verdict:
+        del self._open[errand.number]
+        if errand.number in self._again:
+            self._again.remove(errand.number)
+        return Verdict(errand.number, blamed, tuple(errand.reasons))
+
+    def _is_left(self, trial: int) -> bool:
+        """Whether a trial of a lost piece has to be done again: nobody else has a copy of it."""
+        held = (piece for hand in self.workers.values() for piece in hand.pieces)
+        return trial in self._open and not any(trial in piece.trials for piece in held)
+
+
+def _smoothed(pace: float | None, seconds: float) -> float:
+    return seconds if pace is None else (1 - _SMOOTH) * pace + _SMOOTH * seconds

@@ -1,0 +1,206 @@
+"""`Fleet`: trials done by the workers of a cluster, whatever becomes of some of them.
+
+    with Cluster.open("2") as cluster, Fleet(cluster, target, threads=1) as fleet:
+        tickets = fleet.begin(errands)
+        answers = fleet.wait(tickets)
+
+`Dispatch` decides, `Crew` carries. Nothing runs beside the caller's thread: what the cluster says
+is read whenever the fleet is asked for something.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilesmith.search_space.errors import JobError
+from tilesmith.search_space.target import Target
+from tilesmith.tuner.cancel import CancelToken
+from tilesmith.tuner.fleet.actor import Errand
+from tilesmith.tuner.fleet.cluster import Cluster
+from tilesmith.tuner.fleet.crew import Crew, Done, Event, Joined, Lost, Member, Refused, Settled
+from tilesmith.tuner.fleet.dispatch import Dispatch, Piece, Rules, Verdict
+
+_POLL_S = 0.1
+_NOBODY_S = 60.0
+"""Seconds that a job without a worker waits for one."""
+
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class WorkerReport:
+    """One worker, for people.
+
+    Attributes:
+        state: starting, ready, lost (its process is started again), gone, refused.
+        message: why it is not ready.
+        trials, failures: done, and lost with it.
+        pace: trials a second, lately; None before the first.
+    """
+
+    name: str
+    host: str
+    machine: str
+    state: str
+    message: str
+    trials: int
+    failures: int
+    pace: float | None
+
+
+class Fleet:
+    """See the module's docstring; a context manager.
+
+    Args:
+        target: what trials are for.
+        threads: that a kernel may use.
+    """
+
+    def __init__(
+        self, cluster: Cluster, target: Target, threads: int, rules: Rules | None = None
+    ) -> None:
+        self._crew = Crew({"target": target.to_json(), "threads": threads}, cluster.workers)
+        self._dispatch = Dispatch(rules)
+        self._errands: dict[int, Errand] = {}
+        self._answers: dict[int, Answer] = {}
+        self._sent: dict[int, Piece] = {}
+        self._number = 0
+        self._manned = time.monotonic()
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the workers."""
+        self._crew.close()
+
+    def begin(self, errands: Iterable[Errand]) -> list[int]:
+        """Have errands run; their numbers, to `wait` for."""
+        numbers = []
+        for errand in errands:
+            self._number += 1
+            self._errands[self._number] = errand
+            numbers.append(self._number)
+        self._dispatch.add(numbers)
+        self._turn(0.0)
+        return numbers
+
+    def wait(self, numbers: Sequence[int], cancel: CancelToken | None = None) -> list[Answer]:
+        """The answers, in order; if cancelled, of a prefix that all are there of.
+
+        Raises:
+            JobError: there has been no worker for long, or a trial was lost again and again.
+        """
+        while any(number not in self._answers for number in numbers):
+            if cancel is not None and cancel.cancelled:
+                break
+            self._turn(_POLL_S)
+        found = []
+        for number in numbers:
+            if number not in self._answers:
+                break
+            found.append(self._answers.pop(number))
+        self.forget(numbers)
+        return found
+
+    def forget(self, numbers: Sequence[int]) -> None:
+        """Nobody waits for these any more."""
+        self._dispatch.forget(numbers)
+        for number in numbers:
+            self._errands.pop(number, None)
+            self._answers.pop(number, None)
+
+    def reports(self) -> list[WorkerReport]:
+        """All workers there ever were."""
+        return [self._report(member) for member in self._crew.members.values()]
+
+    @property
+    def size(self) -> int:
+        """Workers that are ready."""
+        return len(self._dispatch.workers)
+
+    # -- inside -----------------------------------------------------------------------------------
+    def _turn(self, timeout_s: float) -> None:
+        """Send what can be sent, and hear what happened, waiting for it so long at most."""
+        self._send()
+        now = time.monotonic()
+        for event in self._crew.events(now, min(timeout_s, self._dispatch.next_look(now))):
+            self._heard(event, time.monotonic())
+        self._send()
+        self._check_manned()
+
+    def _send(self) -> None:
+        for piece in self._dispatch.assign(time.monotonic()):
+            errands = [self._errands[number] for number in piece.trials]
+            self._sent[self._crew.send(piece.worker, errands)] = piece
+
+    def _heard(self, event: Event, now: float) -> None:
+        match event:
+            case Joined(worker):
+                self._dispatch.join(worker)
+            case Lost(worker, reason):
+                self._give_up(self._dispatch.lost(worker, reason))
+                self._sent = {t: p for t, p in self._sent.items() if p.worker != worker}
+            case Settled(worker, machine):
+                self._give_up(self._dispatch.settled(worker, machine=machine))
+            case Done(ticket, answers):
+                piece = self._sent.pop(ticket)
+                new = set(self._dispatch.finished(piece, now))
+                for number, answer in zip(piece.trials, answers, strict=True):
+                    if number in new:
+                        self._answers[number] = {**answer, "worker": piece.worker}
+                        del self._errands[number]
+            case Refused(ticket, reason):
+                worker = self._sent.pop(ticket).worker
+                raise JobError(f"worker {worker} could not do a trial: {reason}")
+
+    def _give_up(self, verdicts: Iterable[Verdict]) -> None:
+        """A trial that kills processes has failed; one that was lost with machines ends the job."""
+        for verdict in verdicts:
+            errand = self._errands.pop(verdict.trial)
+            reasons = "; ".join(verdict.reasons)
+            if not verdict.blamed:
+                raise JobError(
+                    f"a trial of '{errand['asked'][0][0]}' was lost with "
+                    f"{len(verdict.reasons)} workers ({reasons}); see to the machines, then resume "
+                    "the job"
+                )
+            self._answers[verdict.trial] = {"crashed": f"it killed its workers ({reasons})"}
+
+    def _check_manned(self) -> None:
+        """Raise once there has been no worker for too long, or none can come."""
+        now, members = time.monotonic(), self._crew.members.values()
+        if self._dispatch.workers:
+            self._manned = now
+            return
+        refused = [member for member in members if member.state == "refused"]
+        if refused and all(member.state in ("refused", "gone") for member in members):
+            raise JobError(
+                f"no worker can be used: {refused[0].worker} {refused[0].message}"
+                + (f", and {len(refused) - 1} more" if len(refused) > 1 else "")
+            )
+        if now - self._manned > _NOBODY_S:
+            raise JobError(
+                f"the cluster has had no worker for {_NOBODY_S:g} s; add a node with free cores, "
+                "then resume the job"
+            )
+
+    def _report(self, member: Member) -> WorkerReport:
+        hand = self._dispatch.known.get(member.worker)
+        pace = None if hand is None or not hand.pace else 1 / hand.pace
+        return WorkerReport(
+            member.worker,
+            member.host,
+            member.machine,
+            member.state,
+            member.message,
+            0 if hand is None else hand.trials,
+            0 if hand is None else hand.failures,
+            pace,
+        )

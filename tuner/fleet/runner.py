@@ -1,0 +1,82 @@
+"""`FleetRunner`: trials are done by the workers of a fleet, each with the runner of that name.
+
+A simulator's results are the same whoever computes them, so a search with it is the same whatever
+the number of workers. On hardware the machines differ; each keeps its own references and pace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.workload import Workload
+from tilesmith.tuner.cancel import CancelToken
+from tilesmith.tuner.costs import TrialCosts
+from tilesmith.tuner.fleet.actor import Errand
+from tilesmith.tuner.fleet.fleet import Answer, Fleet
+from tilesmith.tuner.messages import result_from_json
+from tilesmith.tuner.runner import Candidate, Runner
+
+
+class FleetRunner(Runner):
+    """See the module's docstring.
+
+    Args:
+        fleet: does the trials; whoever made it closes it.
+        name: the runner that its workers use, "simulator" or "hardware".
+    """
+
+    pace = 1.0
+    looks = 0
+    moved = 0.0
+
+    def __init__(self, fleet: Fleet, name: MeasuredBy) -> None:
+        self.measured_by = name
+        self.deterministic = name == "simulator"
+        self.batch = 64 if self.deterministic else 24
+        self.costs = TrialCosts()
+        self._fleet = fleet
+        self._best: dict[str, float] = {}
+        self._drifts: dict[str, float] = {}
+
+    @property
+    def drift(self) -> float:
+        """The largest of any worker."""
+        return max(self._drifts.values(), default=0.0)
+
+    def measure(
+        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
+    ) -> list[MeasureResult]:
+        numbers = self._fleet.begin(self._errand("measure", [one]) for one in batch)
+        answers = self._fleet.wait(numbers, cancel)
+        return [self._results(answer, 1)[0] for answer in answers]
+
+    def compare(
+        self, batch: Sequence[Candidate], cancel: CancelToken | None = None
+    ) -> list[MeasureResult]:
+        if self.deterministic or not batch:
+            return self.measure(batch, cancel)
+        numbers = self._fleet.begin([self._errand("compare", batch)])
+        answers = self._fleet.wait(numbers, cancel)
+        return self._results(answers[0], len(batch)) if answers else []
+
+    def expect(self, workload: Workload, latency: float) -> None:
+        known = self._best.get(workload.key, latency)
+        self._best[workload.key] = min(known, latency)
+
+    def close(self) -> None:
+        """The fleet is its maker's to close."""
+
+    def _errand(self, what: str, batch: Sequence[Candidate]) -> Errand:
+        asked = [[workload.key, dict(config)] for workload, config in batch]
+        best = self._best.get(batch[0][0].key)
+        return {"do": what, "runner": self.measured_by, "asked": asked, "best": best}
+
+    def _results(self, answer: Answer, count: int) -> list[MeasureResult]:
+        if "crashed" in answer:
+            return [MeasureResult("crash", self.measured_by, message=answer["crashed"])] * count
+        for total in answer.get("totals", ()):
+            self.costs.add(total, answer["spent"])
+        if "gauge" in answer:
+            self._drifts[answer["worker"]] = answer["gauge"]["drift"]
+        return [result_from_json(values) for values in answer["results"]]

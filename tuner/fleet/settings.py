@@ -1,0 +1,35 @@
+"""What Ray reads from the environment when it is imported, and must be there before.
+
+Ray's own processes listen where others on this machine, or in its network, can reach them, and run
+what they are told. So a Ray of our own asks for a token that only this process and its children
+know; it is made once, as Ray reads it once.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+
+from tilesmith.tuner.fleet.places import Place
+
+
+def set_up_for(place: Place) -> None:
+    """Settings for a Ray of our own, or to join another; what the user has set is left alone.
+
+    Where Ray was imported before it is too late: then it stays as it is.
+    """
+    if "ray" in sys.modules or "RAY_AUTH_MODE" in os.environ:
+        return
+    if place.workers is not None:
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    elif place.address == "auto" and Path.home().joinpath(".ray", "auth_token").exists():
+        os.environ["RAY_AUTH_MODE"] = "token"  # as 'ray start' does where there is one
+
+
+def for_children() -> dict[str, str]:
+    """The environment of a Ray of our own: as this process has it, but of no other cluster."""
+    found = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    return {"RAY_AUTH_MODE": "disabled", **found, "PYTHONPATH": path}
