@@ -27,7 +27,13 @@ def rows(path: Path) -> list[str]:
 
 def tuned(path: Path, workers: str | int | None) -> list[str]:
     tune(
-        [ts.Workload.parse(WORKLOAD)], "trn1", path, trials=40, measure="simulator", workers=workers
+        [ts.Workload.parse(WORKLOAD)],
+        "trn1",
+        path,
+        trials=40,
+        measure="simulator",
+        in_flight=2,
+        workers=workers,
     )
     return rows(path)
 

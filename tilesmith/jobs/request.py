@@ -26,6 +26,9 @@ Shapes = Mapping[str, tuple[int | tuple[int, int], ...]]
 """By input: an extent, or (least, greatest), for each axis. By symbolic dimension: likewise, or the
 two numbers alone: {"sequence": (1, 2048)}."""
 
+IN_FLIGHT = 4
+"""Rounds that a job with workers keeps in flight."""
+
 Settings = Mapping[str, str | FactValue]
 
 
@@ -140,9 +143,16 @@ class TuneRequest(Request):
             strategy=self.strategy,
             scheduler=self.scheduler,
             cost_model=self.cost_model,
-            in_flight=self.in_flight or 0,
+            in_flight=self._in_flight,
             started=started,
         )
+
+    @property
+    def _in_flight(self) -> int:
+        """As asked; else the same whatever the number of workers."""
+        if self.in_flight is not None:
+            return self.in_flight
+        return 0 if self.workers is None else IN_FLIGHT
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import platform
 import socket
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
-import llvmlite
-
+from tilesmith.records.toolchain import Toolchain
 from tilesmith.search_space import versions
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
@@ -28,18 +28,10 @@ Errand = dict[str, Any]
 
 
 def installed() -> dict[str, str]:
-    """The versions that driver and workers must share."""
-    import tilesmith
-
-    return {
-        "python": ".".join(platform.python_version_tuple()[:2]),
-        "tilesmith": tilesmith.__version__,
-        "llvmlite": llvmlite.__version__,
-        "SPACE": versions.SPACE,
-        "CODEGEN": versions.CODEGEN,
-        "SIMULATOR": versions.SIMULATOR,
-        "FEATURES": versions.FEATURES,
-    }
+    """The versions that driver and workers must share, beside Ray's own, which Ray checks."""
+    toolchain = {name: value for name, value in asdict(Toolchain.installed()).items() if value}
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"python": python, **toolchain, "features": versions.FEATURES}
 
 
 class Labourer:

@@ -52,9 +52,10 @@ class Rules:
 
 @dataclass
 class Errand:
-    """One trial on its way. `reasons`: why it was lost, each time."""
+    """One trial on its way. `single`: it is no part of a piece; `reasons`: why it was lost."""
 
     number: int
+    single: bool = False
     deaths: int = 0
     copied: bool = False
     avoid: set[str] = field(default_factory=set)
@@ -119,10 +120,14 @@ class Dispatch:
         self._pace: float | None = None
 
     # -- what happens -----------------------------------------------------------------------------
-    def add(self, trials: Iterable[int]) -> None:
-        """More trials, by numbers of the caller's, in the order they are to be begun."""
+    def add(self, trials: Iterable[int], *, single: bool = False) -> None:
+        """More trials, by numbers of the caller's, in the order they are to be begun.
+
+        Args:
+            single: each is a piece of its own.
+        """
         for number in trials:
-            self._open[number] = Errand(number)
+            self._open[number] = Errand(number, single)
             self._waiting.append(number)
 
     def forget(self, trials: Iterable[int]) -> None:
@@ -225,8 +230,16 @@ class Dispatch:
             if len(self.workers) == 1 or worker not in self._open[number].avoid:
                 self._again.remove(number)
                 return (number,)
-        size = min(len(self._waiting), self._size())
-        return tuple(self._waiting.popleft() for _ in range(size))
+        taken: list[int] = []
+        size = self._size()
+        while self._waiting and len(taken) < size:
+            single = self._open[self._waiting[0]].single
+            if single and taken:
+                break
+            taken.append(self._waiting.popleft())
+            if single:
+                break
+        return tuple(taken)
 
     def _size(self) -> int:
         """Trials of a piece: about `piece_s`, and an even share of what waits."""

@@ -80,25 +80,36 @@ class Fleet:
         """Let go of the workers."""
         self._crew.close()
 
-    def begin(self, errands: Iterable[Errand]) -> list[int]:
-        """Have errands run; their numbers, to `wait` for."""
+    def begin(self, errands: Iterable[Errand], *, single: bool = False) -> list[int]:
+        """Have errands run, several at once or each as a `single` message; their numbers, to `wait`
+        for."""
         numbers = []
         for errand in errands:
             self._number += 1
             self._errands[self._number] = errand
             numbers.append(self._number)
-        self._dispatch.add(numbers)
+        self._dispatch.add(numbers, single=single)
         self._turn(0.0)
         return numbers
 
-    def wait(self, numbers: Sequence[int], cancel: CancelToken | None = None) -> list[Answer]:
-        """The answers, in order; if cancelled, of a prefix that all are there of.
+    def wait(
+        self,
+        numbers: Sequence[int],
+        cancel: CancelToken | None = None,
+        deadline: float | None = None,
+    ) -> list[Answer]:
+        """The answers, in order; those of a prefix that are there, if cancelled or late.
+
+        Args:
+            deadline: moment of `time.monotonic()`.
 
         Raises:
             JobError: there has been no worker for long, or a trial was lost again and again.
         """
         while any(number not in self._answers for number in numbers):
             if cancel is not None and cancel.cancelled:
+                break
+            if deadline is not None and time.monotonic() >= deadline:
                 break
             self._turn(_POLL_S)
         found = []

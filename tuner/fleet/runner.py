@@ -7,6 +7,7 @@ the number of workers. On hardware the machines differ; each keeps its own refer
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.workload import Workload
@@ -15,7 +16,14 @@ from tilesmith.tuner.costs import TrialCosts
 from tilesmith.tuner.fleet.actor import Errand
 from tilesmith.tuner.fleet.fleet import Answer, Fleet
 from tilesmith.tuner.messages import result_from_json
-from tilesmith.tuner.runner import Candidate, Runner
+from tilesmith.tuner.runner import Begun, Candidate, Runner
+
+
+@dataclass(frozen=True, eq=False)
+class _Begun(Begun):
+    """With the fleet's numbers of its candidates."""
+
+    numbers: tuple[int, ...]
 
 
 class FleetRunner(Runner):
@@ -47,9 +55,24 @@ class FleetRunner(Runner):
     def measure(
         self, batch: Sequence[Candidate], cancel: CancelToken | None = None
     ) -> list[MeasureResult]:
-        numbers = self._fleet.begin(self._errand("measure", [one]) for one in batch)
-        answers = self._fleet.wait(numbers, cancel)
+        return self.finish(self.begin(batch, cancel), cancel)
+
+    def begin(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> Begun:
+        errands = [self._errand("measure", [one]) for one in batch]
+        numbers = self._fleet.begin(errands, single=not self.deterministic)
+        return _Begun(tuple(batch), tuple(numbers))
+
+    def finish(
+        self, begun: Begun, cancel: CancelToken | None = None, deadline: float | None = None
+    ) -> list[MeasureResult]:
+        assert isinstance(begun, _Begun), "what is finished was begun here"
+        until = None if self.deterministic else deadline
+        answers = self._fleet.wait(begun.numbers, cancel, until)
         return [self._results(answer, 1)[0] for answer in answers]
+
+    def abandon(self, begun: Begun) -> None:
+        assert isinstance(begun, _Begun), "what is abandoned was begun here"
+        self._fleet.forget(begun.numbers)
 
     def compare(
         self, batch: Sequence[Candidate], cancel: CancelToken | None = None
