@@ -19,7 +19,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tilesmith.jobs.request import Asked, AskedOfSearch, Request, TuneRequest
+from tilesmith.jobs.request import (
+    Asked,
+    AskedOfReplay,
+    AskedOfSearch,
+    Request,
+    TuneRequest,
+    replay_options,
+)
 from tilesmith.search_space.target import HOST, Target
 
 if TYPE_CHECKING:
@@ -95,6 +102,32 @@ def tune(
 
     request = TuneRequest(subject, target, database, **asked)
     return run_job(tuning_job(request, started), observer, cancel)
+
+
+def replay(
+    space: str | Path,
+    objective: str = "",
+    *,
+    observer: Observer | None = None,
+    cancel: CancelToken | None = None,
+    **asked: Unpack[AskedOfReplay],
+) -> TuneReport:
+    """Search a space that others measured in full, with their results for measurements.
+
+    Args:
+        space: a T4 file (Kernel Tuner's benchmark hub has some) or a cache of Kernel Tuner, plain
+            or gzipped.
+        objective: the measurement to search by, with "min:" or "max:" before it where its name does
+            not tell; the file's unless given.
+        asked: trials, time_limit, early_stopping, seed, strategy, cost_model, as `tune` takes them.
+
+    Raises:
+        InputError: no such file, or no recorded space; an option that is out of range or unknown.
+    """
+    started = time.monotonic()
+    from tilesmith.jobs.replaying import replayed
+
+    return replayed(space, replay_options(asked, started), objective, observer, cancel)
 
 
 def compile(

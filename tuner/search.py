@@ -18,18 +18,16 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.model_evaluator import Placed
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.transfer import carried_over
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.cancel import Cancelled, CancelToken
 from tilesmith.tuner.cost_model import cost_models
 from tilesmith.tuner.feature_source import JudgedFeatures, Learning
 from tilesmith.tuner.ledger import Entry, Ledger
+from tilesmith.tuner.opening import flops_of, opened_state, parts_of
 from tilesmith.tuner.options import TaskReport, TuneOptions
 from tilesmith.tuner.pace import PaceLog
 from tilesmith.tuner.predictor import Predictor
@@ -37,12 +35,11 @@ from tilesmith.tuner.pretrained import pretrained
 from tilesmith.tuner.rounds import Round, Rounds
 from tilesmith.tuner.runner import Runner
 from tilesmith.tuner.scheduler import schedulers
-from tilesmith.tuner.strata import propose_batch, strata
+from tilesmith.tuner.strata import propose_batch
 from tilesmith.tuner.strategy import Json, strategies
 from tilesmith.tuner.task import Trial, TuningState, TuningTask
 from tilesmith.tuner.task_search import TaskSearch
 
-_CARRIED_OVER = 8
 _SCREENING_BATCH = 64
 NOTHING_PLACED: Mapping[Workload, Placed] = {}
 
@@ -306,34 +303,16 @@ class Search:
             self.search_s += time.perf_counter() - start
 
     def _opened(self, task: TuningTask, target: Target) -> TaskSearch:
-        workload = task.workload
-        template = template_of(workload.operator)
-        space = space_of(workload, target)
-        label = 0 if self.runner.measured_by == "simulator" else 1
-        rng = np.random.default_rng([self.options.seed, label, int(workload.digest, 16)])
-        state = TuningState(
-            task,
-            space,
-            default_of(workload, target),
-            self.runner.measured_by,
-            rng,
-            layouts=lambda config: template.layouts(workload, config),
-        )
+        seed = self.options.seed
+        state = opened_state(task, target, self.runner.measured_by, seed, self._ledger)
         self.predictor.introduce(state)
         state.predict = lambda configs: self._estimate(state, configs)[0]
         state.estimate = lambda configs: self._estimate(state, configs)
         state.joint = lambda configs: self.predictor.joint(state, configs)
         state.behaviour = lambda configs: self._source.behaviour(state, configs)
-        carried = (
-            carried_over(config, space)
-            for config in self._ledger.similar(workload, self.runner.measured_by)
-        )
-        state.seeds = tuple(dict.fromkeys(c for c in carried if c is not None))[:_CARRIED_OVER]
-        state.excluded = {c for c in self._ledger.quarantined(workload) if c in space}
-        parts = strata(space, state.layouts, self.options.layout_trials)
+        parts = parts_of(state, self.options.layout_trials)
         state.shown, state.informed = self._shown, self._informed
-        strategy = strategies[self.options.strategy]()
-        return TaskSearch(state, strategy, parts, template.flops(workload))
+        return TaskSearch(state, strategies[self.options.strategy](), parts, flops_of(task))
 
     def _estimate(
         self, state: TuningState, configs: Sequence[Config]

@@ -34,11 +34,22 @@ Estimate = Callable[[Sequence[Config]], tuple[NDArray[np.float64], NDArray[np.fl
 
 
 @dataclass(frozen=True)
+class GivenSpace:
+    """A space that is no operator's, and where a search in it starts."""
+
+    space: SearchSpace
+    default: Config
+
+
+@dataclass(frozen=True)
 class TuningTask:
-    """A workload and how often its model runs it (`weight`)."""
+    """A workload, how often its model runs it (`weight`), and the space to search where no operator
+    tells it (`given`).
+    """
 
     workload: Workload
     weight: float = 1.0
+    given: GivenSpace | None = None
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ class Breeder:
         shares = rng.multinomial(count, weights / weights.sum())
         drawn = self.empty()
         for kind, share in enumerate(shares.tolist()):
-            rows = self._pad(_rejection(self._subspaces[kind], rng, share))
+            rows = self._pad(self._subspaces[kind].draw(rng, share))
             drawn = drawn.joined(Population(np.full(share, kind, np.int64), rows))
         return drawn.take(rng.permutation(len(drawn)))
 
@@ -248,15 +248,3 @@ class Breeder:
         padded = np.zeros((len(rows), self._width), np.int64)
         padded[:, : rows.shape[1]] = rows
         return padded
-
-
-def _rejection(subspace: Subspace, rng: np.random.Generator, count: int) -> Rows:
-    """`count` legal rows, uniform."""
-    kept = [np.zeros((0, len(subspace.knobs)), np.int64)]
-    missing = count
-    while missing > 0:
-        drawn = rng.integers(0, subspace.radices, size=(2 * missing + 8, len(subspace.knobs)))
-        drawn = drawn[subspace.legal(drawn)][:missing]
-        kept.append(drawn)
-        missing -= len(drawn)
-    return np.concatenate(kept)

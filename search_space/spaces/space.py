@@ -17,7 +17,7 @@ import numpy as np
 from tilesmith.search_space.errors import ConfigError
 from tilesmith.search_space.spaces.config import Config, KnobValue
 from tilesmith.search_space.spaces.population import Breeder
-from tilesmith.search_space.spaces.subspace import CHUNK, Subspace
+from tilesmith.search_space.spaces.subspace import Subspace
 
 __all__ = ["SearchSpace", "Subspace"]
 
@@ -75,12 +75,7 @@ class SearchSpace:
 
     def validate(self, config: Config) -> None:
         """Raise `ConfigError` naming the knob or the limit that `config` breaks."""
-        subspace = self.subspace_of(config)
-        tiles = subspace.tiles(subspace.row(config))
-        for constraint in subspace.constraints:
-            found = int(np.max(constraint.value.evaluate(tiles)))
-            if found > constraint.limit:
-                raise ConfigError(constraint.explain(found))
+        self.subspace_of(config).check(config)
 
     def __contains__(self, config: object) -> bool:
         if not isinstance(config, Config):
@@ -94,10 +89,8 @@ class SearchSpace:
     def __iter__(self) -> Iterator[Config]:
         """All legal configurations, in a fixed order."""
         for subspace in self.subspaces:
-            for start in range(0, subspace.cardinality, CHUNK):
-                rows = subspace.rows(start, start + CHUNK)
-                for row in rows[subspace.legal(rows)]:
-                    yield subspace.config(row)
+            for rows in subspace.listing():
+                yield from map(subspace.config, rows)
 
     def sample(self, rng: np.random.Generator, count: int = 1) -> list[Config]:
         """`count` legal configurations, uniform over the space, drawn with replacement.

@@ -6,7 +6,7 @@ indices, so that thousands are drawn and checked as one numpy array.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -126,6 +126,31 @@ class Subspace:
                 constraint.value.evaluate(tiles) <= constraint.limit, mask.shape
             )
         return mask
+
+    def check(self, config: Config) -> None:
+        """Raise `ConfigError` naming the knob or the limit that a configuration breaks."""
+        tiles = self.tiles(self.row(config))
+        for constraint in self.constraints:
+            found = int(np.max(constraint.value.evaluate(tiles)))
+            if found > constraint.limit:
+                raise ConfigError(constraint.explain(found))
+
+    def listing(self) -> Iterator[Rows]:
+        """All legal rows, in a fixed order, a chunk at a time."""
+        for start in range(0, self.cardinality, CHUNK):
+            rows = self.rows(start, start + CHUNK)
+            yield rows[self.legal(rows)]
+
+    def draw(self, rng: np.random.Generator, count: int) -> Rows:
+        """`count` legal rows, uniform, with replacement; there must be one."""
+        kept = [np.zeros((0, len(self.knobs)), np.int64)]
+        missing = count
+        while missing > 0:
+            drawn = rng.integers(0, self.radices, size=(2 * missing + 8, len(self.knobs)))
+            drawn = drawn[self.legal(drawn)][:missing]
+            kept.append(drawn)
+            missing -= len(drawn)
+        return np.concatenate(kept)
 
     def config(self, row: Sequence[int] | NDArray[np.int64]) -> Config:
         """The configuration of one row (its columns beyond the knobs are not looked at)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tilesmith.jobs.reports import InModelReport, TuneReport
 
 
+_REPLAYED = ("trials", "time_limit", "early_stopping", "seed", "strategy", "cost_model")
+"""Options that a search in a recorded space takes."""
 _WHOLE = ("median", "mean")
 """Of `TuneReport.trial_ms`, what is no part of a trial."""
 
@@ -30,7 +33,7 @@ _WHOLE = ("median", "mean")
 @click.argument("model", required=False, metavar="MODEL.onnx|MODEL.mlir")
 @operator_option
 @target_option(required=False)
-@database_option(required=True)
+@database_option(required=False)
 @click.option("--trials", type=click.IntRange(min=1), help="Configurations to try, in all.")
 @click.option(
     "--time-limit",
@@ -47,6 +50,18 @@ _WHOLE = ("median", "mean")
     type=click.Choice(["simulator", "hardware", "both", "replay"]),
     help="How to measure; 'both' on cpu and 'simulator' elsewhere unless given. 'replay' looks "
     "results up in the database and writes nothing, to study a search.",
+)
+@click.option(
+    "--space",
+    metavar="FILE",
+    help="Instead of a model, for 'replay': a search space that was measured in full, a T4 file or "
+    "a cache of Kernel Tuner. Needs no database.",
+)
+@click.option(
+    "--objective",
+    default="",
+    help="Of --space: the measurement to search by, with min: or max: before it where its name "
+    "does not tell; the file's unless given.",
 )
 @click.option(
     "--strategy",
@@ -106,6 +121,18 @@ def tune(
     from tilesmith.search_space.errors import JobError
     from tilesmith.stopping import ends_soon, resuming_command
 
+    space, objective = asked.pop("space"), asked.pop("objective")
+    if space is not None:
+        _check_replay(model or operators, asked)
+        with ends_soon("stopped") as cancel, progress_display() as observer:
+            told = {name: asked[name] for name in _REPLAYED}
+            report = api.replay(space, objective, observer=observer, cancel=cancel, **told)
+        _print(report, as_json)
+        return
+    if asked["database"] is None or objective:
+        raise click.UsageError(
+            "--objective goes with --space" if objective else "Missing option '--database'."
+        )
     subject = subject_of(model, operators)
     resuming = resuming_command(click.get_current_context().find_root().obj)
     sentence = f"stopped; all finished trials are kept; to go on: {resuming}"
@@ -125,6 +152,14 @@ def tune(
             "failed' shows why"
         )
     note(f"{report.trials} trials in {report.wall_s:.1f} s")
+
+
+def _check_replay(named: str | tuple[str, ...] | None, asked: Mapping[str, Any]) -> None:
+    """Refuse what says nothing of a recorded space."""
+    others = [name for name in ("database", "resume", "in_flight") if asked[name]]
+    if named or others or asked["measure"] not in (None, "replay"):
+        what = f"--{others[0].replace('_', '-')}" if others else "a model, --op or --measure"
+        raise click.UsageError(f"--space is replayed by itself; leave {what} out")
 
 
 def _print(report: TuneReport, as_json: bool) -> None:

@@ -59,6 +59,22 @@ class AskedOfSearch(Asked, total=False):
     workers: str | int | None
 
 
+class AskedOfReplay(TypedDict, total=False):
+    """What a search in a recorded space may be told; see `TuneRequest`."""
+
+    trials: int | None
+    time_limit: float | None
+    early_stopping: int | None
+    seed: int
+    strategy: str
+    cost_model: str
+
+
+def replay_options(asked: AskedOfReplay, started: float) -> TuneOptions:
+    """As `TuneRequest.options`."""
+    return TuneRequest((), **asked).options(started)
+
+
 @dataclass(frozen=True)
 class Request:
     """A job as its caller named it.

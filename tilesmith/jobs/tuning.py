@@ -36,6 +36,7 @@ from tilesmith.tuner.ledger import Ledger, MemoryLedger
 from tilesmith.tuner.options import TaskReport as TunedTask
 from tilesmith.tuner.options import TuneOptions, TuningSummary
 from tilesmith.tuner.publish import NEAR_TIE
+from tilesmith.tuner.recorded_space import NamedWorkload
 from tilesmith.tuner.runner import Runner, RunnerOptions, runners
 from tilesmith.tuner.scheduler import schedulers
 from tilesmith.tuner.session import Judging, tune
@@ -169,10 +170,10 @@ def run_job(
         with token.shielded():
             _keep_choices(job, opened, ledger, summary.in_place)
     if not token.cancelled:
-        return _report(summary)
+        return report_of(summary)
     screened = f" (and {summary.simulated} simulated before)" if summary.simulated else ""
     raise JobStopped(
-        _report(summary),
+        report_of(summary),
         f"stopped by {token.reason} after {summary.trials} trials{screened}, all of them kept in "
         f"'{database}'; the same job with --resume (resume=True) goes on",
     )
@@ -266,7 +267,8 @@ def _signature(job: TuningJob) -> str:
     return f"{shlex.join(words)}  # {job.target.identity}, workloads {digest}"
 
 
-def _report(summary: TuningSummary) -> TuneReport:
+def report_of(summary: TuningSummary) -> TuneReport:
+    """What a search came to, for people."""
     return TuneReport(
         trials=summary.trials,
         simulated=summary.simulated,
@@ -301,7 +303,9 @@ def _in_model(found: InPlace) -> InModelReport | None:
 
 
 def _task(task: TunedTask) -> TaskReport:
-    flops = template_of(task.workload.operator).flops(task.workload)
+    flops = 0
+    if not isinstance(task.workload, NamedWorkload):
+        flops = template_of(task.workload.operator).flops(task.workload)
     best_s = task.best_s
     if best_s and task.default_s and best_s <= task.default_s * (1 + NEAR_TIE):
         best_s = min(best_s, task.default_s)  # measurements cannot tell near-ties apart

@@ -1,0 +1,49 @@
+"""A search in a recorded space: nothing is compiled or measured, and nothing is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilesmith.jobs.recorded_file import read_recorded
+from tilesmith.jobs.tuning import report_of
+from tilesmith.search_space.target import Target
+from tilesmith.tuner.cancel import CancelToken, cancel_on_signals
+from tilesmith.tuner.ledger import MemoryLedger
+from tilesmith.tuner.options import TuneOptions
+from tilesmith.tuner.runner import RunnerOptions, runners
+from tilesmith.tuner.session import tune
+
+if TYPE_CHECKING:
+    from tilesmith.jobs.heartbeat import Observer
+    from tilesmith.jobs.reports import TuneReport
+
+NOWHERE = Target("recorded", "recorded", ())
+"""Where the results of a recorded space are from is not asked: nothing here runs for it."""
+
+
+def replayed(
+    path: str | Path,
+    options: TuneOptions,
+    objective: str = "",
+    observer: Observer | None = None,
+    cancel: CancelToken | None = None,
+) -> TuneReport:
+    """Search a recorded space with its results for measurements.
+
+    Args:
+        path: of a T4 file or a Kernel Tuner cache, see `tilesmith.jobs.recorded_file`.
+        objective: as `RecordedFile.space`.
+
+    Raises:
+        InputError: the file is not what it should be, or an option names nothing.
+    """
+    space = read_recorded(path).space(objective)
+    token = cancel or CancelToken()
+    runner = runners["replay"](RunnerOptions(NOWHERE, recorded=space.recorded))
+    with cancel_on_signals(token):
+        summary = tune(
+            [space.task], NOWHERE, MemoryLedger(), [runner], options,
+            on_progress=observer, cancel=token,
+        )  # fmt: skip
+    return report_of(summary)

@@ -1,0 +1,52 @@
+"""What a search of a task begins with: its space, where it starts, and what earlier jobs leave it.
+
+An operator's scheduler tells the space and the default; a task that was given a space (of results
+that others recorded) brings both.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.search_space.measure import MeasuredBy
+from tilesmith.search_space.spaces.transfer import carried_over
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.tuner.ledger import Ledger
+from tilesmith.tuner.strata import Stratum, strata
+from tilesmith.tuner.task import TuningState, TuningTask
+
+_CARRIED_OVER = 8
+
+
+def opened_state(
+    task: TuningTask, target: Target, measured_by: MeasuredBy, seed: int, ledger: Ledger
+) -> TuningState:
+    """A task's state before anything is measured; nothing predicts in it yet."""
+    workload, given = task.workload, task.given
+    space = space_of(workload, target) if given is None else given.space
+    default = default_of(workload, target) if given is None else given.default
+    label = 0 if measured_by == "simulator" else 1
+    rng = np.random.default_rng([seed, label, int(workload.digest, 16)])
+    state = TuningState(task, space, default, measured_by, rng)
+    if given is None:
+        state.layouts = partial(template_of(workload.operator).layouts, workload)
+    similar = ledger.similar(workload, measured_by)
+    carried = dict.fromkeys(carried_over(config, space) for config in similar)
+    state.seeds = tuple(c for c in carried if c is not None)[:_CARRIED_OVER]
+    state.excluded = {c for c in ledger.quarantined(workload) if c in space}
+    return state
+
+
+def parts_of(state: TuningState, layout_trials: int) -> list[Stratum]:
+    """The parts of a task's space that are to be looked into; of a given space none is known."""
+    given = state.task.given
+    return [] if given is not None else strata(state.space, state.layouts, layout_trials)
+
+
+def flops_of(task: TuningTask) -> int:
+    """Floating-point operations of a task's workload, 0 where nobody knows."""
+    return 0 if task.given else template_of(task.workload.operator).flops(task.workload)
