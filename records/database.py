@@ -22,13 +22,14 @@ import numpy as np
 from tilesmith.records import exchange, jobs, maintenance, merging, queries
 from tilesmith.records.bests import Scope, candidates
 from tilesmith.records.job_store import JobStore
+from tilesmith.records.machines import MachineStore
 from tilesmith.records.questions import Questions
 from tilesmith.records.record import TuningRecord
 from tilesmith.records.writing import BATCH, Writer, incoming
 from tilesmith.search_space.target import Target
 
 
-class Database(Questions, JobStore):
+class Database(Questions, JobStore, MachineStore):
     """An open tuning database. Make one with `Database.open`, as documented in `records.store`."""
 
     # -- writing ----------------------------------------------------------------------------------

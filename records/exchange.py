@@ -26,7 +26,7 @@ from typing import Any, get_args
 
 from sqlalchemy import Connection, select
 
-from tilesmith.records.models import TargetRow, TrialRow
+from tilesmith.records.models import MachineRow, TargetRow, TrialRow
 from tilesmith.records.queries import Filter, conditions
 from tilesmith.records.reading import select_series, to_toolchain
 from tilesmith.records.record import config_digest
@@ -60,11 +60,12 @@ _TRIAL_COLUMNS = (
     TrialRow.job_id,
     TrialRow.host,
     TrialRow.created_at,
+    MachineRow.name.label("machine"),
 )
 _SUBJECT = ("workload", "target", "threads", "measured_by", "input_layout", "output_layout")
 _SERIES = (*_SUBJECT, "calibration")
 _OUTCOME = ("config", "status", "latency_s", "samples", "warm_samples", "message", "bound")
-_KNOWN = {*_SERIES, *_OUTCOME, "toolchain", "elapsed_s", "host", "created_at"}
+_KNOWN = {*_SERIES, *_OUTCOME, "toolchain", "elapsed_s", "host", "machine", "created_at"}
 _VERSIONS = frozenset(f.name for f in fields(Toolchain))
 _canonical = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 
@@ -116,6 +117,7 @@ class _Reader:
             "job_id": None,
             "host": _text(line, "host", ""),
             "created_at": self._time(line),
+            "machine": _text(line, "machine", "") or None,
         }
         return Incoming(self._series_of(line), values)
 
@@ -324,6 +326,7 @@ def _exported(trial: dict[str, Any]) -> dict[str, Any]:
         "bound": trial["bound"],
         "elapsed_s": trial["elapsed_s"],
         "host": trial["host"],
+        **({"machine": trial["machine"]} if trial["machine"] else {}),
         "created_at": trial["created_at"].isoformat(),
     }
 
@@ -365,6 +368,7 @@ def _series_order(item: tuple[SeriesKey, int]) -> tuple[Any, ...]:
 def _trials(connection: Connection, series: int, more: list[Any]) -> Iterator[dict[str, Any]]:
     query = (
         select(*_TRIAL_COLUMNS)
+        .outerjoin(MachineRow, MachineRow.id == TrialRow.machine_id)
         .where(TrialRow.series_id == series, *more)
         .order_by(TrialRow.config, TrialRow.created_at, TrialRow.id)
         .execution_options(yield_per=BATCH)

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, insert, select, update
 
 from tilesmith.records.exchange import ImportReport, report, stored
-from tilesmith.records.models import JobRow, TargetRow
+from tilesmith.records.models import JobRow, MachineRow, TargetRow
 from tilesmith.records.queries import Filter
 from tilesmith.records.record import Best
 from tilesmith.records.writing import BATCH, Incoming, Writer
@@ -35,6 +35,7 @@ def merge(into: Connection, source: Connection) -> ImportReport:
     facts = select(TargetRow.identity, TargetRow.family, TargetRow.facts)
     for row in source.execute(facts.where(TargetRow.facts != "")):
         writer.target_id(row.identity, row.facts, row.family)
+    _merge_machines(writer, into, source)
     numbers = _merge_jobs(into, source)
     batch: list[Incoming] = []
     for series, trials in stored(source, Filter()):
@@ -45,6 +46,16 @@ def merge(into: Connection, source: Connection) -> ImportReport:
                 batch = []
     writer.insert(batch, deduplicate=True)
     return report(writer)
+
+
+def _merge_machines(writer: Writer, into: Connection, source: Connection) -> None:
+    """Who the source's machines are, as far as this database does not know."""
+    known = MachineRow.id, MachineRow.facts
+    for row in source.execute(select(MachineRow.__table__).where(MachineRow.facts != "")):
+        number, _ = writer.machine(row.name)
+        names = ("host", "target", "facts", "calibration", "seen_at")
+        values = {name: getattr(row, name) for name in names}
+        into.execute(update(MachineRow).where(known[0] == number, known[1] == "").values(values))
 
 
 def _merge_jobs(into: Connection, source: Connection) -> dict[int | None, int]:

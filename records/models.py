@@ -30,6 +30,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
@@ -163,6 +164,20 @@ class AboutRow(Base):
     value: Mapped[str] = mapped_column(Text)
 
 
+class MachineRow(Base):
+    """A machine that trials are measured on; `facts` and `calibration` are JSON objects, or ""."""
+
+    __tablename__ = "machines"
+
+    id: Mapped[int] = mapped_column(Number, primary_key=True)
+    name: Mapped[str] = mapped_column(String(255), unique=True)
+    host: Mapped[str] = mapped_column(String(255))
+    target: Mapped[str] = mapped_column(String(255))
+    facts: Mapped[str] = mapped_column(Text)
+    calibration: Mapped[str] = mapped_column(Text)
+    seen_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
 class SeriesRow(Base):
     """Trials that may be compared with one another. See the module's docstring."""
 
@@ -199,6 +214,13 @@ class TrialRow(Base):
         Index("ix_trials_best", "series_id", "latest", "latency_s", "config_digest"),
         Index("ix_trials_config", "series_id", "config_digest"),
         Index("ix_trials_job", "job_id"),
+        Index(
+            "ix_trials_machine",
+            "machine_id",
+            "latency_s",
+            sqlite_where=text("machine_id IS NOT NULL"),
+            postgresql_where=text("machine_id IS NOT NULL"),
+        ),
     )
 
     id: Mapped[int] = mapped_column(Number, primary_key=True)
@@ -216,3 +238,4 @@ class TrialRow(Base):
     job_id: Mapped[int | None] = mapped_column(ForeignKey("jobs.id"))
     host: Mapped[str] = mapped_column(String(255))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    machine_id: Mapped[int | None] = mapped_column(BigInteger, ForeignKey("machines.id"))

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, bindparam, exists, func, or_, select, text
 from sqlalchemy.orm import aliased
 
 from tilesmith.records.bests import Scope, in_scope
-from tilesmith.records.models import JobRow, SeriesRow, TargetRow, TrialRow, WorkloadRow
+from tilesmith.records.models import JobRow, MachineRow, SeriesRow, TargetRow, TrialRow, WorkloadRow
 from tilesmith.records.reading import SELECT_BY_NUMBER, to_record
 from tilesmith.records.record import TuningRecord
 from tilesmith.search_space.errors import DatabaseError
@@ -46,7 +46,7 @@ class Filter:
         operator: exact name.
         target: exact name or identity.
         status: one status, or "failed" for all but ok.
-        config, message, host: part of the text.
+        config, message, host, machine: part of the text.
         faster_than, slower_than: bounds of the median latency in seconds.
         since, until: bounds of the time of measuring.
         latest: only the last word on each configuration.
@@ -61,6 +61,7 @@ class Filter:
     config: str = ""
     message: str = ""
     host: str = ""
+    machine: str = ""
     job: int | None = None
     faster_than: float | None = None
     slower_than: float | None = None
@@ -197,6 +198,9 @@ def _about_trials(where: Filter, trial: Any) -> list[Any]:
         )
         if part
     ]
+    if where.machine:
+        named = MachineRow.name.ilike(_pattern(where.machine), escape="\\")
+        found.append(trial.machine_id.in_(select(MachineRow.id).where(named)))
     if where.status == "failed":
         found.append(trial.latency_s.is_(None))
     elif where.status is not None:

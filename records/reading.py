@@ -7,7 +7,14 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, RowMapping, Select, bindparam, select
 
-from tilesmith.records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, WorkloadRow
+from tilesmith.records.models import (
+    MachineRow,
+    SeriesRow,
+    TargetRow,
+    ToolchainRow,
+    TrialRow,
+    WorkloadRow,
+)
 from tilesmith.records.record import TuningRecord
 from tilesmith.records.toolchain import Toolchain
 from tilesmith.search_space.errors import DatabaseError
@@ -34,6 +41,7 @@ RECORD_COLUMNS = (
     TrialRow.host,
     TrialRow.created_at,
     TrialRow.series_id,
+    MachineRow.name.label("machine"),
     WorkloadRow.key.label("workload"),
     TargetRow.identity.label("target"),
     SeriesRow.threads,
@@ -66,7 +74,11 @@ def select_series(*more: ColumnElement[Any]) -> Rows:
 def select_records() -> Rows:
     """Every trial with all it points to; narrow it with `where`."""
     trials = select(*RECORD_COLUMNS).select_from(TrialRow)
-    return _with_subjects(trials.join(SeriesRow, SeriesRow.id == TrialRow.series_id))
+    return _with_subjects(
+        trials.join(SeriesRow, SeriesRow.id == TrialRow.series_id).outerjoin(
+            MachineRow, MachineRow.id == TrialRow.machine_id
+        )
+    )
 
 
 def _with_subjects(series: Rows) -> Rows:
@@ -129,4 +141,5 @@ def _result(row: RowMapping) -> MeasureResult:
         tuple(warm),
         row["bound"],
         row["elapsed_s"],
+        row["machine"] or "",
     )

@@ -195,7 +195,7 @@ class WorkerReport:
     Attributes:
         name: its own among the job's.
         host: the computer it runs on.
-        machine: what it measures on (a target's identity), "" where that does not matter.
+        machine: name of the machine that it measures on, "" where that does not matter.
         state: what it does.
         message: why, for people.
         trials, failures: finished so far, and failed among them.

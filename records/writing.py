@@ -22,7 +22,14 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from tilesmith.records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, WorkloadRow
+from tilesmith.records.models import (
+    MachineRow,
+    SeriesRow,
+    TargetRow,
+    ToolchainRow,
+    TrialRow,
+    WorkloadRow,
+)
 from tilesmith.records.reading import Rows
 from tilesmith.records.record import TuningRecord
 from tilesmith.records.toolchain import Toolchain
@@ -146,8 +153,9 @@ def incoming(record: TuningRecord, toolchain: Toolchain, host: str, now: datetim
             "bound": result.bound,
             "elapsed_s": result.elapsed,
             "job_id": record.job,
-            "host": record.host or host,
+            "host": record.host or ("" if result.machine else host),
             "created_at": record.created_at or now,
+            "machine": result.machine or None,
         },
         dated=record.created_at is not None,
     )
@@ -172,6 +180,7 @@ class Writer:
         self.tally = Tally()
         self._connection = connection
         self._ids: dict[Any, int] = {}
+        self._hosts: dict[tuple[str, str], tuple[int, str]] = {}
         self._new: set[int] = set()
         self._newest: int | None = None
 
@@ -191,6 +200,7 @@ class Writer:
         demoted: list[int] = []
         for item, number in zip(batch, numbers, strict=True):
             row = {**item.values, "series_id": number, "latest": True}
+            self._place(row)
             earlier = known[number, row["config_digest"]]
             if deduplicate and any(_same(item, other) for other in earlier):
                 self.tally.duplicates += 1
@@ -207,6 +217,14 @@ class Writer:
             self._connection.execute(insert(TrialRow), rows)
             self._new.difference_update(numbers)
         self.tally.added += len(rows)
+
+    def _place(self, row: dict[str, Any]) -> None:
+        """Turn the name of a trial's machine into its number, and tell its host."""
+        name = row.pop("machine", None)
+        row["machine_id"] = None
+        if name:
+            row["machine_id"], host = self.machine(name)
+            row["host"] = row["host"] or host
 
     def _settle(
         self, item: Incoming, row: dict[str, Any], earlier: list[dict[str, Any]], report: bool
@@ -300,6 +318,17 @@ class Writer:
             match = {f.name: getattr(toolchain, f.name) for f in fields(Toolchain)}
             self._ids[toolchain] = self._find_or_make(ToolchainRow, match, {})
         return self._ids[toolchain]
+
+    def machine(self, name: str) -> tuple[int, str]:
+        """The number of a machine, made if it is new, and its host name."""
+        name = storable(name)
+        slot = ("machine", name)
+        if slot not in self._hosts:
+            extra = {"host": "", "target": "", "facts": "", "calibration": "", "seen_at": None}
+            number = self._find_or_make(MachineRow, {"name": name}, extra)
+            query = select(MachineRow.host).where(MachineRow.id == number)
+            self._hosts[slot] = number, self._connection.execute(query).scalar() or name
+        return self._hosts[slot]
 
     def _find_or_make(self, table: Any, match: dict[str, Any], extra: dict[str, Any]) -> int:
         query = _find(table, tuple(match))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -236,3 +237,14 @@ def test_something_untuned_is_refused_where_all_must_be_tuned(model: Path, tmp_p
     compile_it = ["compile", model, "-o", artifact, "--database", database, "--require-tuned"]
     assert "matmul m=4" in refuse(*compile_it)
     assert not artifact.exists()
+
+
+def test_a_target_whose_instructions_this_machine_lacks_is_refused_before_any_trial(
+    tmp_path: Path,
+) -> None:
+    machine = "x86_64" if platform.machine() in ("x86_64", "amd64") else "aarch64"
+    foreign = "neon" if machine == "x86_64" else "avx2"
+    where = ("--database", str(tmp_path / "t.db"), "--set", f"isa.name={foreign}")
+    said = refuse("tune", "--op", "matmul m=8 n=8 k=8", *where)
+    assert f"has no '{foreign}' instructions: it is {machine}" in said
+    assert "--measure simulator" in said and not (tmp_path / "t.db").exists()

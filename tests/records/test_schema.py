@@ -81,7 +81,8 @@ def test_a_database_of_the_first_schema_is_upgraded_and_loses_nothing(old_file):
         with database.reading() as connection:
             assert connection.execute(text("SELECT count(*) FROM bests")).scalar() == 5
     with sqlite3.connect(old_file) as after:
-        assert after.execute("SELECT * FROM trials ORDER BY id").fetchall() == rows
+        now = after.execute("SELECT * FROM trials ORDER BY id").fetchall()
+        assert [row[: len(rows[0])] for row in now] == rows
         assert after.execute(f"SELECT * FROM {VERSION_TABLE}").fetchall() == [(REVISIONS[-1],)]
     after.close()
 

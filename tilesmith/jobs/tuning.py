@@ -15,6 +15,7 @@ from tilesmith.compiler.backend import backend_of, measures_models
 from tilesmith.jobs.compiling import Parts, parts_of
 from tilesmith.jobs.heartbeat import Observer, beating
 from tilesmith.jobs.in_model import keep
+from tilesmith.jobs.machines import check_measurable_here, note_this_machine
 from tilesmith.jobs.replay import Recorded, recorded_results
 from tilesmith.jobs.reports import InModelReport, TaskReport, TuneReport
 from tilesmith.jobs.request import Resolved, TuneRequest
@@ -113,6 +114,8 @@ def tuning_job(request: TuneRequest, started: float) -> TuningJob:
         raise InputError("a replay writes nothing that could be resumed; leave --resume out")
     workers = "" if request.workers is None else str(request.workers)
     check_workers(workers, way)
+    if not workers and way in ("hardware", "both"):
+        check_measurable_here(asked.target)
     return TuningJob(asked, parts, way, request.resume, options, workers)
 
 
@@ -163,6 +166,8 @@ def run_job(
     ):
         with token.shielded():
             ledger = _ledger(job, opened)
+            if not job.workers and job.measure in ("hardware", "both"):
+                note_this_machine(opened)
         number = ledger.job if isinstance(ledger, DatabaseLedger) else None
         measuring = _runners(job, opened, fleet)
         with beating(opened, number, observer) as observing:

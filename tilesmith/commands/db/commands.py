@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from tilesmith.commands.db.machines import machines
 from tilesmith.commands.db.options import (
     filter_of,
     limit_option,
@@ -64,6 +65,7 @@ def top(workload: str | None, database: str, as_json: bool, limit: int, **asked:
 @click.option("--config", default="", help="Part of the configuration's JSON.")
 @click.option("--message", default="", help="Part of the error text.")
 @click.option("--host", default="", help="Part of the host name.")
+@click.option("--machine", default="", help="Part of the name of the machine that measured.")
 @click.option("--job", type=int, help="Number of the job.")
 @click.option("--faster-than", type=Quantity(), metavar="US", help="Microseconds, at most.")
 @click.option("--slower-than", type=Quantity(), metavar="US", help="Microseconds, at least.")
@@ -178,5 +180,5 @@ def diff(databases: tuple[str, ...], database: str | None, as_json: bool, limit:
     )
 
 
-for command in (merge, export_trials, import_trials, verify, prune):
+for command in (machines, merge, export_trials, import_trials, verify, prune):
     database_group.add_command(command)

@@ -45,6 +45,7 @@ def record_values(record: TuningRecord) -> dict[str, Any]:
         "elapsed_s": result.elapsed,
         "job": record.job,
         "host": record.host,
+        "machine": result.machine,
         "created_at": record.created_at.isoformat() if record.created_at else None,
         "calibration": record.calibration,
         "toolchain": record.toolchain.to_dict() if record.toolchain else {},
