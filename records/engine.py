@@ -124,6 +124,24 @@ def make_engine(url: URL) -> Engine:
     return engine
 
 
+def make_read_only(engine: Engine) -> None:
+    """Have the database itself refuse every change by this engine's connections."""
+    statements = {
+        "sqlite": "PRAGMA query_only = ON",
+        "postgresql": "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+    }
+    statement = statements.get(engine.dialect.name)
+
+    def set_up(connection: Any, _record: Any) -> None:
+        cursor = connection.cursor()
+        cursor.execute(statement)
+        cursor.close()
+        connection.commit()
+
+    if statement is not None:
+        event.listen(engine, "connect", set_up)
+
+
 def _read_only_url(path: Path) -> URL:
     """Reading a WAL database makes files beside it, unless SQLite is told it is immutable."""
     log, shared = (path.with_name(path.name + end) for end in ("-wal", "-shm"))

@@ -37,7 +37,12 @@ class Store:
 
     @classmethod
     def open(
-        cls, location: str, *, create: bool = True, toolchain: Toolchain | None = None
+        cls,
+        location: str,
+        *,
+        create: bool = True,
+        toolchain: Toolchain | None = None,
+        read_only: bool = False,
     ) -> Self:
         """Open a database, made or brought to the newest schema where needed.
 
@@ -45,6 +50,8 @@ class Store:
             location: a file (SQLite) or a SQLAlchemy URL.
             create: whether a file that does not exist is made.
             toolchain: this installation's versions; default `Toolchain.installed()`.
+            read_only: whether every transaction is to be one that reads, whatever this user may;
+                an old schema stays as it is and is refused.
 
         Raises:
             DatabaseError: not a tuning database, of a newer schema, cannot be opened or made.
@@ -52,17 +59,19 @@ class Store:
         """
         url = engines.parse_url(str(location))
         name, path = engines.display_name(url), engines.sqlite_path(url)
-        writable = True
+        writable = not read_only
         if path is not None:
             engines.check_file(path, create)
-            writable = not engines.is_read_only(path)
+            writable = writable and not engines.is_read_only(path)
         engine = engines.make_engine(url)
+        if read_only:
+            engines.make_read_only(engine)
         try:
-            read_only = schema.prepare(engine, name, writable=writable)
+            refusal = schema.prepare(engine, name, writable=writable)
         except BaseException:
             engine.dispose()
             raise
-        return cls(engine, name, toolchain or Toolchain.installed(), read_only)
+        return cls(engine, name, toolchain or Toolchain.installed(), refusal)
 
     def close(self) -> None:
         """Give the connections back; the log is folded into the file by the last one."""

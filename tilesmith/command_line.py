@@ -27,6 +27,7 @@ _COMMANDS = {
     "simulate": "tilesmith.commands.simulate:simulate",
     "db": "tilesmith.commands.db.commands:database_group",
     "report": "tilesmith.commands.report:report",
+    "dashboard": "tilesmith.commands.dashboard:dashboard",
     "targets": "tilesmith.commands.targets:targets",
     "operators": "tilesmith.commands.operators:operators",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.compiler.build import prepared
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.display.job_report import gather
+from tilesmith.display.report_page import page
 from tilesmith.jobs.in_model import keep, model_key, pinned
 from tilesmith.records import TuningRecord
 from tilesmith.records.queries import Filter
@@ -123,6 +126,11 @@ def test_tuning_a_model_leaves_a_record_of_it_that_verify_leaves_alone(
         assert record.is_of_model
         assert record.workload_key == model_key(kernels())
         assert record.latency == pytest.approx(report.in_model.after_ms / 1e3)
+        assert json.loads(record.result.message) == report.in_model.to_json()
+        (told,) = gather(opened).in_model
+        assert told.told["before_ms"] == report.in_model.before_ms
+        assert (told.compared, told.pinned) == (report.in_model.compared, report.in_model.pinned)
+        assert "In the whole model" in page(gather(opened))
         assert opened.verify(_same, np.random.default_rng(0), count=None)
         lines = list(opened.export_lines())
     with ts.Database.open(str(tmp_path / "other.db")) as other:

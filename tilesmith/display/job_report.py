@@ -6,9 +6,10 @@ report can be written long after the job, on another machine, by someone else.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from statistics import median
@@ -73,6 +74,56 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class InModel:
+    """What comparing schedules inside the whole model came to.
+
+    Attributes:
+        key: the model's.
+        latency_s: with the schedules chosen, seconds.
+        choices: how many are pinned or left untuned.
+        told: latencies in milliseconds by the names of `in_model` in `tilesmith tune --json`;
+            empty for jobs of versions that did not keep them.
+        compared: schedules tried in the model.
+        pinned, reverted: workloads.
+    """
+
+    key: str
+    latency_s: float
+    choices: int
+    told: Mapping[str, float]
+    compared: int = 0
+    pinned: tuple[str, ...] = ()
+    reverted: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, record: TuningRecord) -> InModel:
+        """From a model's record, whose message tells it as JSON."""
+        assert record.latency is not None, "only of records that work"
+        found = _object(record.result.message)
+        return cls(
+            record.workload_key,
+            record.latency,
+            len(record.config),
+            {
+                name: float(value)
+                for name, value in found.items()
+                if name.endswith("_ms") and isinstance(value, int | float)
+            },
+            int(found.get("compared") or 0),
+            *(tuple(map(str, found.get(name) or ())) for name in ("pinned", "reverted")),
+        )
+
+
+def _object(text: str) -> dict[str, Any]:
+    """A JSON object, {} for any other text."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True)
 class Spent:
     """Where a share of the time went."""
 
@@ -96,7 +147,7 @@ class JobReport:
     calibrations: tuple[str, ...]
     hosts: tuple[str, ...]
     trials: int
-    in_model: tuple[tuple[str, float, int], ...] = field(default=())
+    in_model: tuple[InModel, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """What `tilesmith report --json` prints."""
@@ -142,7 +193,7 @@ def gather(database: Database, number: int | None = None) -> JobReport:
         tuple(dict.fromkeys(record.host for record in trials)),
         len(trials),
         tuple(
-            (record.workload_key, record.latency, len(record.config))
+            InModel.of(record)
             for record in records
             if record.is_of_model and record.latency is not None
         ),

@@ -2,7 +2,8 @@
 
 A tuning job that ends with re-ranking in place leaves one trial of the *model*: the workload
 `model digest=...`, its configuration the pinned schedules (workload digest to configuration key),
-its latency the model's. So it is asked, exported, merged and goes stale like any other trial.
+its latency the model's, its message (JSON) what `in_model` of the job's report says. So it is
+asked, exported, merged and goes stale like any other trial.
 
 Invariants: the newest trial of a model counts, not the fastest; a pinned schedule holds until a
 best schedule of its workload was measured later, and only while it is legal in its space.
@@ -11,7 +12,9 @@ best schedule of its workload was measured later, and only while it is legal in 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Literal
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from tilesmith.codegen.structures import space_of
 from tilesmith.records.record import MODEL
@@ -46,12 +49,18 @@ def keep(
     choices: Choices,
     seconds: float,
     job: int | None = None,
+    told: Mapping[str, Any] | None = None,
 ) -> None:
-    """Record the schedules pinned in a model and its latency with them, by a job if any."""
+    """Record the schedules pinned in a model and its latency with them, by a job if any.
+
+    Args:
+        told: what comparing them came to, for the job's report.
+    """
     from tilesmith.records import TuningRecord
 
     config = Config.of({workload.digest: pinned.key for workload, pinned in choices.items()})
-    result = MeasureResult("ok", _way(target), (seconds,))
+    message = "" if told is None else json.dumps(told)
+    result = MeasureResult("ok", _way(target), (seconds,), message)
     database.add(
         [TuningRecord(model_key(kernels), target.identity, config, result, threads)], job=job
     )

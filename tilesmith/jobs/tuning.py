@@ -189,7 +189,9 @@ def _keep_choices(job: TuningJob, database: Database, ledger: Ledger, found: InP
     kernels = job.parts.kernels
     if kernels is None or found.after_s is None or not isinstance(ledger, DatabaseLedger):
         return
-    keep(database, kernels, job.target, job.threads, found.choices, found.after_s, ledger.job)
+    report = _in_model(found)
+    told = None if report is None else report.to_json()
+    keep(database, kernels, job.target, job.threads, found.choices, found.after_s, ledger.job, told)
 
 
 def _tuned(
