@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tilesmith.records.record import WorkerReport
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.measure import MeasuredBy
 from tilesmith.search_space.spaces.config import Config
@@ -100,6 +101,7 @@ class Progress:
         trials, trials_limit: spent, and allowed (None: no limit), by this way of measuring.
         elapsed_s, left_s: seconds since the start, and until the time limit or the estimated end.
         tasks: reports of all tasks, by this way of measuring.
+        workers: who measures, where that is several.
         default_s, best_s: the weighted sums over tasks whose default works, seconds.
     """
 
@@ -109,6 +111,7 @@ class Progress:
     elapsed_s: float
     left_s: float | None
     tasks: tuple[TaskReport, ...]
+    workers: tuple[WorkerReport, ...] = ()
 
     @property
     def default_s(self) -> float:

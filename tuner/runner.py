@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from tilesmith.records.record import WorkerReport
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.registry import Registry
@@ -110,6 +111,10 @@ class Runner(Protocol):
     ) -> list[MeasureResult]:
         """Measure rivals again in turns, so that drift hits all alike; else as `measure`."""
         ...
+
+    def workers(self) -> Sequence[WorkerReport]:
+        """Who measures, where that is several."""
+        return ()
 
     def expect(self, workload: Workload, latency: float) -> None:
         """Tell it the best latency known (seconds): far slower candidates may be aborted."""

@@ -305,9 +305,8 @@ class _Job:
         elif phase.limit is not None and search.trials:
             left = elapsed * max(0, phase.limit - search.trials) / search.trials
         reports = tuple(search.report(task) for task in search.tasks)
-        self.on_progress(
-            Progress(search.runner.measured_by, search.trials, phase.limit, elapsed, left, reports)
-        )
+        way, workers = search.runner.measured_by, tuple(search.runner.workers())
+        self.on_progress(Progress(way, search.trials, phase.limit, elapsed, left, reports, workers))
 
     def summary(self, in_place: InPlace) -> TuningSummary:
         """What the job came to; tasks the last runner never reached are reported by an earlier."""

@@ -16,6 +16,7 @@ from tilesmith.display.output import duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
     from tilesmith.tuner.options import Progress, TaskReport
 
@@ -58,6 +59,9 @@ def headline(progress: Progress) -> str:
         f"{started} of {len(progress.tasks)} tasks",
         f"{progress.trials}{limit} trials",
     ]
+    if progress.workers:
+        ready = sum(worker.state in ("idle", "busy") for worker in progress.workers)
+        parts.append(f"{ready} of {len(progress.workers)} workers")
     if progress.default_s and progress.best_s:
         gain = progress.default_s / progress.best_s
         parts.append(f"{duration(progress.default_s)} -> {duration(progress.best_s)} ({gain:.2f}x)")
@@ -79,7 +83,25 @@ def panel(progress: Progress) -> RenderableType:
         rows.add_column(name, justify="right")
     for task in sorted(progress.tasks, key=_share, reverse=True)[:_ROWS]:
         rows.add_row(*_row(task))
-    return Group(Text(headline(progress), style="bold"), rows)
+    more = [workers(progress)] if progress.workers else []
+    return Group(Text(headline(progress), style="bold"), rows, *more)
+
+
+def workers(progress: Progress) -> Table:
+    """Those who measure: the ones that are in trouble first, then the busiest."""
+    from rich.table import Table
+
+    rows = Table(box=None, pad_edge=False)
+    rows.add_column("worker", overflow="ellipsis", no_wrap=True)
+    for name in ("trials", "a second", "lost"):
+        rows.add_column(name, justify="right")
+    rows.add_column("state", overflow="ellipsis", no_wrap=True, ratio=1)
+    well = ("idle", "busy")
+    for one in sorted(progress.workers, key=lambda w: (w.state in well, -w.trials))[:_ROWS]:
+        state = f"{one.state}: {one.message}" if one.message else one.state
+        rate = one.trials / max(progress.elapsed_s, 1e-9)
+        rows.add_row(one.name, str(one.trials), f"{rate:.1f}", str(one.failures), state)
+    return rows
 
 
 def _share(task: TaskReport) -> float:

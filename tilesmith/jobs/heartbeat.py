@@ -12,10 +12,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from tilesmith.records.database import Database
 from tilesmith.records.jobs import BEAT_S
+from tilesmith.records.record import WorkerReport
 from tilesmith.search_space.errors import TilesmithError
 from tilesmith.tuner.options import Progress
 
@@ -43,6 +45,12 @@ class Told:
         self._counts.append((now, progress.trials))
         while now - self._counts[0][0] > _RATE_OVER_S and len(self._counts) > 2:
             self._counts.popleft()
+
+    def workers(self, *, ended: bool = False) -> list[WorkerReport]:
+        """Who measures, as they last were; `ended` at the end of the job."""
+        found = () if self._latest is None else self._latest.workers
+        gone = ("lost", "set aside")
+        return [w if not ended or w.state in gone else replace(w, state="ended") for w in found]
 
     def to_json(self) -> dict[str, Any] | None:
         """What `jobs.progress` holds (docs/database.md); None before the first trial."""
@@ -90,6 +98,8 @@ def beating(database: Database, job: int | None, observer: Observer | None) -> I
         while not ended.wait(BEAT_S):
             with contextlib.suppress(TilesmithError):
                 database.beat(number, told.to_json())
+                if workers := told.workers():
+                    database.write_workers(number, workers)
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     if job is not None:
@@ -102,3 +112,5 @@ def beating(database: Database, job: int | None, observer: Observer | None) -> I
             thread.join(_JOIN_S)
             with contextlib.suppress(TilesmithError):
                 database.tell(job, told.to_json())
+                if workers := told.workers(ended=True):
+                    database.write_workers(job, workers)

@@ -28,6 +28,8 @@ _CONNECT_S = 10.0
 _KEEPER_S = 90.0
 _END_S = 5.0
 
+_PRINTS = getattr(ray._private.worker, "print_to_stdstream", None)
+
 
 class Cluster:
     """A connection to Ray; a context manager.
@@ -63,8 +65,18 @@ class Cluster:
         """Leave the cluster; one of our own has no process left when this returns."""
         with contextlib.suppress(Exception):  # Ray may be what failed
             ray.shutdown()
+        _let_print(_PRINTS)
         _end(self._keeper)
         self._keeper = None
+
+
+def _let_print(printer: Any) -> None:
+    """Have Ray tell what its nodes report by this; None: not at all.
+
+    It prints that to stdout, where results belong, whatever `log_to_driver` says.
+    """
+    if _PRINTS is not None:
+        ray._private.worker.print_to_stdstream = printer or (lambda *_, **__: None)
 
 
 def _started(workers: int) -> Cluster:
@@ -119,7 +131,7 @@ def _connect(address: str) -> None:
             f"no Ray cluster answers at '{known}' ({error}); start one there with 'ray start "
             "--head', or give --workers a number to start workers here"
         ) from error
-    _init(address)
+    _init(known)
 
 
 def _init(address: str, **more: Any) -> None:
@@ -128,6 +140,7 @@ def _init(address: str, **more: Any) -> None:
         raise JobError(
             "this process is connected to a Ray cluster already; call ray.shutdown() first"
         )
+    _let_print(None)
     try:
         ray.init(
             address,
@@ -136,5 +149,6 @@ def _init(address: str, **more: Any) -> None:
             **more,
         )
     except (RuntimeError, ConnectionError, ValueError, ray.exceptions.RayError) as error:
-        reason = " ".join(str(error).split()).replace("\n", " ")
+        _let_print(_PRINTS)
+        reason = " ".join(str(error).split())
         raise InputError(f"the Ray cluster at '{address}' cannot be used: {reason}") from error

@@ -11,16 +11,19 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tilesmith.tuner.fleet.actor import Errand, Labourer, installed
 
 _LOOK_S = 1.0
 """Seconds between two looks at which nodes there are."""
+_DOUBT_S = 30.0
+"""Seconds that a worker which does not come back is in doubt: its machine may be gone, which Ray
+finds out by not hearing from it for some time."""
 _DEATHS = 5
 """Deaths of a worker without a piece done between them after which it is set aside."""
 
@@ -69,18 +72,25 @@ Event = Joined | Lost | Settled | Done | Refused
 
 @dataclass
 class Member:
-    """One actor. `state`: starting, ready, lost, gone (its node is), or refused with a reason."""
+    """One actor.
+
+    Attributes:
+        state: "lost" for a moment, while Ray starts its process again; or for good: `is_over`.
+        message: why it is not ready.
+    """
 
     worker: str
     actor: Any
     node: str
-    state: str = "starting"
+    state: Literal["starting", "ready", "lost", "set aside"] = "starting"
     message: str = ""
     host: str = ""
     machine: str = ""
     deaths: int = 0
     hello: Any = None
     tickets: dict[Any, int] = field(default_factory=dict)
+    is_over: bool = False
+    doubted: float = float("inf")
 
 
 class Crew:
@@ -145,8 +155,10 @@ class Crew:
         self._nodes = {node["NodeID"]: node for node in listed if node["Alive"]}
         found: list[Event] = []
         for member in list(self.members.values()):
-            if member.node not in self._nodes and member.state not in ("gone", "refused"):
-                found += self._gone(member)
+            if not member.is_over and member.node not in self._nodes:
+                found += self._ended(member, "lost", "its machine went away")
+            elif not member.is_over and self._looked - member.doubted > _DOUBT_S:
+                found += self._ended(member, "set aside", member.message)
         for node, facts in self._nodes.items():
             slots = int(facts["Resources"].get("CPU", 0))
             here = sum(member.node == node for member in self.members.values())
@@ -156,7 +168,7 @@ class Crew:
         return found
 
     def _present(self) -> int:
-        return sum(member.state != "gone" for member in self.members.values())
+        return sum(not member.is_over for member in self.members.values())
 
     def _start(self, node: str, host: str) -> None:
         number = 1 + sum(member.host == host for member in self.members.values())
@@ -168,15 +180,6 @@ class Crew:
 
     def _greet(self, member: Member) -> None:
         member.hello = member.actor.hello.options(max_task_retries=-1).remote()
-
-    def _gone(self, member: Member) -> list[Event]:
-        """Its node is not there any more."""
-        was, member.state, member.message = member.state, "gone", "its machine went away"
-        member.hello, member.tickets = None, {}
-        with contextlib.suppress(RayError, ValueError):
-            ray.kill(member.actor)
-        lost: list[Event] = [Lost(member.worker, member.message)] if was == "ready" else []
-        return [*lost, Settled(member.worker, machine=True)]
 
     # -- what comes back --------------------------------------------------------------------------
     @staticmethod
@@ -200,7 +203,7 @@ class Crew:
     def _greeted(self, member: Member, told: Mapping[str, Any]) -> list[Event]:
         member.hello, member.machine = None, told["machine"]
         if differing := _differing(told["versions"]):
-            return self._set_aside(member, f"has {differing}")
+            return self._ended(member, "set aside", f"has {differing}")
         again, member.state, member.message = member.state == "lost", "ready", ""
         settled: list[Event] = [Settled(member.worker, machine=False)] if again else []
         return [*settled, Joined(member.worker)]
@@ -208,31 +211,33 @@ class Crew:
     def _failed(self, member: Member, ref: Any, reason: str) -> list[Event]:
         """An error was raised there."""
         if ref == member.hello:
-            return self._set_aside(member, reason)
+            return self._ended(member, "set aside", reason)
         return [Refused(member.tickets.pop(ref), reason)]
 
     def _died(self, member: Member, ref: Any, error: RayError) -> list[Event]:
         """Its process died, or its node did: the next hello, or the next look, will tell."""
         reason, member.tickets = _why(error), {}
-        if ref == member.hello:
-            member.hello = None
-            if member.node not in self._nodes or isinstance(error, RayActorError):
-                return self._set_aside(member, reason)
+        if ref == member.hello:  # it does not come back; `_look` finds out what that means
+            member.hello, member.doubted = None, self._looked
+            was, member.state, member.message = member.state, "lost", reason
+            return [Lost(member.worker, reason)] if was == "ready" else []
         member.deaths += 1
         if member.deaths >= _DEATHS:
-            return self._set_aside(member, f"died {_DEATHS} times in a row, last: {reason}")
+            return self._ended(
+                member, "set aside", f"died {_DEATHS} times in a row, last: {reason}"
+            )
         member.state, member.message = "lost", reason
         self._greet(member)
         return [Lost(member.worker, reason)]
 
-    def _set_aside(self, member: Member, reason: str) -> list[Event]:
-        """Use a worker no more."""
-        was, member.state, member.message = member.state, "refused", reason
-        member.hello, member.tickets = None, {}
+    @staticmethod
+    def _ended(member: Member, state: Literal["lost", "set aside"], reason: str) -> list[Event]:
+        was, member.state, member.message = member.state, state, reason
+        member.hello, member.tickets, member.is_over = None, {}, True
         with contextlib.suppress(RayError, ValueError):
             ray.kill(member.actor)
         lost: list[Event] = [Lost(member.worker, reason)] if was == "ready" else []
-        return [*lost, Settled(member.worker, machine=False)]
+        return [*lost, Settled(member.worker, machine=state == "lost")]
 
 
 def _differing(theirs: Mapping[str, str]) -> str:

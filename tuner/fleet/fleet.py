@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from tilesmith.records.record import WorkerReport, WorkerState
 from tilesmith.search_space.errors import JobError
 from tilesmith.search_space.target import Target
 from tilesmith.tuner.cancel import CancelToken
@@ -28,27 +28,6 @@ _NOBODY_S = 60.0
 """Seconds that a job without a worker waits for one."""
 
 Answer = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class WorkerReport:
-    """One worker, for people.
-
-    Attributes:
-        state: starting, ready, lost (its process is started again), gone, refused.
-        message: why it is not ready.
-        trials, failures: done, and lost with it.
-        pace: trials a second, lately; None before the first.
-    """
-
-    name: str
-    host: str
-    machine: str
-    state: str
-    message: str
-    trials: int
-    failures: int
-    pace: float | None
 
 
 class Fleet:
@@ -190,8 +169,8 @@ class Fleet:
         if self._dispatch.workers:
             self._manned = now
             return
-        refused = [member for member in members if member.state == "refused"]
-        if refused and all(member.state in ("refused", "gone") for member in members):
+        refused = [member for member in members if member.state == "set aside"]
+        if refused and all(member.is_over for member in members):
             raise JobError(
                 f"no worker can be used: {refused[0].worker} {refused[0].message}"
                 + (f", and {len(refused) - 1} more" if len(refused) > 1 else "")
@@ -204,14 +183,13 @@ class Fleet:
 
     def _report(self, member: Member) -> WorkerReport:
         hand = self._dispatch.known.get(member.worker)
-        pace = None if hand is None or not hand.pace else 1 / hand.pace
+        at_work: WorkerState = "busy" if hand is not None and hand.pieces else "idle"
         return WorkerReport(
             member.worker,
             member.host,
             member.machine,
-            member.state,
+            at_work if member.state == "ready" else member.state,
             member.message,
             0 if hand is None else hand.trials,
             0 if hand is None else hand.failures,
-            pace,
         )

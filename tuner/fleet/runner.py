@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilesmith.records.record import WorkerReport
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.cancel import CancelToken
@@ -82,6 +83,9 @@ class FleetRunner(Runner):
         numbers = self._fleet.begin([self._errand("compare", batch)])
         answers = self._fleet.wait(numbers, cancel)
         return self._results(answers[0], len(batch)) if answers else []
+
+    def workers(self) -> Sequence[WorkerReport]:
+        return self._fleet.reports()
 
     def expect(self, workload: Workload, latency: float) -> None:
         known = self._best.get(workload.key, latency)
