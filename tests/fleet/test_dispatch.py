@@ -59,15 +59,18 @@ def test_what_a_lost_machine_held_is_done_again_elsewhere_once() -> None:
     assert (dispatch.repeated, dispatch.waiting, dispatch.at_work) == (1, 0, 0)
 
 
-def test_a_trial_waits_until_it_is_known_what_its_worker_was_lost_by() -> None:
-    dispatch = crowd(ONE, "a", "b")
+def test_what_may_have_killed_twice_waits_until_that_is_known() -> None:
+    dispatch = crowd(ONE, "a", "b", "c")
     dispatch.add([7])
     dispatch.assign(0.0)
     dispatch.lost("a", "its process died")
+    assert held(dispatch.assign(0.0)) == {"b": (7,)}, "at once, elsewhere"
+    dispatch.lost("b", "its process died")
     assert dispatch.assign(0.0) == []
-    dispatch.settled("a", machine=False)
-    dispatch.join("a")
-    assert held(dispatch.assign(0.0)) == {"b": (7,)}, "elsewhere, where there is one"
+    assert dispatch.settled("a", machine=True) == []
+    assert held(dispatch.assign(0.0)) == {"c": (7,)}
+    assert dispatch.settled("b", machine=False) == []
+    assert dispatch.assign(0.0) == [], "it is at work"
 
 
 def test_a_trial_that_kills_two_processes_has_failed_and_one_of_lost_machines_has_not() -> None:

@@ -102,7 +102,7 @@ class Crew:
     """
 
     def __init__(self, setup: dict[str, Any], most: int | None) -> None:
-        self._setup = ray.put(setup)
+        self._setup = setup
         self._most = most
         self._actor = ray.remote(max_restarts=-1, num_cpus=1)(Labourer)
         self._looked = float("-inf")

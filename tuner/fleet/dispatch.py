@@ -10,7 +10,8 @@ what to send. Whoever drives it (the actors of a cluster, a simulated fleet) car
 - *Lost trials are done again.* What a lost worker held goes back to the front; what it was at work
   on one trial a piece, to another worker if there is one. A machine that went away is nobody's
   fault; a process that dies twice under one trial alone is the trial's. Which of the two it was may
-  take a while to tell: a trial that was alone waits until it is `settled`.
+  take a while to tell (`settled`): a trial is begun again at once, but the one that may have killed
+  twice waits.
 - *Stragglers.* When nothing waits, idle workers get a second copy of what takes much longer than it
   should; the first result counts.
 
@@ -57,6 +58,7 @@ class Errand:
     number: int
     single: bool = False
     deaths: int = 0
+    doubts: int = 0
     copied: bool = False
     avoid: set[str] = field(default_factory=set)
     reasons: list[str] = field(default_factory=list)
@@ -171,10 +173,11 @@ class Dispatch:
             errand.reasons.append(f"{worker}: {reason}")
             if len(errand.reasons) >= self.rules.lost:
                 given_up.append(self._given_up(errand, blamed=False))
-            elif len(at_work) == 1:
+                continue
+            if len(at_work) == 1:
                 self._doubtful[worker] = errand.number
-            else:
-                self._begin_again(errand)
+                errand.doubts += 1
+            self._begin_again(errand)
         return given_up
 
     def settled(self, worker: str, *, machine: bool) -> list[Verdict]:
@@ -186,6 +189,7 @@ class Dispatch:
         errand = self._open.get(self._doubtful.pop(worker, -1))
         if errand is None:
             return []
+        errand.doubts -= 1
         errand.deaths += not machine
         if errand.deaths >= self.rules.blamed:
             return [self._given_up(errand, blamed=True)]
@@ -287,7 +291,8 @@ class Dispatch:
         return max(0.0, min(due, default=float("inf")))
 
     def _begin_again(self, errand: Errand) -> None:
-        if self._is_left(errand.number):
+        waits = errand.deaths + errand.doubts >= self.rules.blamed
+        if not waits and self._is_left(errand.number):
             self._again.append(errand.number)
             self.repeated += 1
 
@@ -298,9 +303,10 @@ class Dispatch:
         return Verdict(errand.number, blamed, tuple(errand.reasons))
 
     def _is_left(self, trial: int) -> bool:
-        """Whether a trial of a lost piece has to be done again: nobody else has a copy of it."""
+        """Whether a trial of a lost piece is open, and neither waits nor has a copy at work."""
         held = (piece for hand in self.workers.values() for piece in hand.pieces)
-        return trial in self._open and not any(trial in piece.trials for piece in held)
+        held_by = any(trial in piece.trials for piece in held)
+        return trial in self._open and trial not in self._again and not held_by
 
 
 def _smoothed(pace: float | None, seconds: float) -> float:
