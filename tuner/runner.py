@@ -119,6 +119,11 @@ class Runner(Protocol):
     def expect(self, workload: Workload, latency: float) -> None:
         """Tell it the best latency known (seconds): far slower candidates may be aborted."""
 
+    def doubtful(self) -> list[Candidate]:
+        """Candidates whose results are not to be believed any more, told once: the machine that
+        gave them was set aside."""
+        return []
+
     def close(self) -> None:
         """Free workers and files; the runner is not used again."""
 

@@ -54,7 +54,7 @@ class Doubt:
         lie: which question convicted it.
         since: how many of its last readings speak against it: what it measured beside these is
             doubtful, and was good before.
-        reason: a sentence for people.
+        reason: a sentence for people, to follow the name.
     """
 
     name: str
@@ -139,9 +139,7 @@ class Standing:
     def set_aside(self, name: str, reason: str, lie: Lie = "clock") -> Doubt:
         """For a reason found elsewhere; all it measured lately is doubtful."""
         self.join(name)
-        return self.aside.setdefault(
-            name, Doubt(name, lie, self._records[name].count, f"'{name}' {reason}")
-        )
+        return self.aside.setdefault(name, Doubt(name, lie, self._records[name].count, reason))
 
     # -- questions --------------------------------------------------------------------------------
     def _ask(self, mine: _Record, name: str, value: float) -> None:
@@ -209,13 +207,13 @@ class Standing:
         over = f"over its last {since} trials"
         if lie == "scatter":
             return (
-                f"'{name}' measures at random: two turns of the control kernel differ by "
+                f"measures at random: two turns of the control kernel differ by "
                 f"{math.expm1(mine.spread or 0.0):.0%} there, {over}"
             )
         if lie == "drift":
             change = math.expm1(now - statistics.median(mine.past))
             return (
-                f"'{name}' has slowed down: the control kernel takes {change:.0%} longer there "
+                f"has slowed down: the control kernel takes {change:.0%} longer there "
                 f"than at first, {over}"
             )
         others = [self._records[other].level(since) for other in self._peers(name)]
@@ -223,7 +221,7 @@ class Standing:
         share = abs(math.expm1(now - other))
         word = "longer" if lie == "slow" else "less time"
         return (
-            f"'{name}' disagrees with {_peers_text(others)} of the same kind: the control kernel "
+            f"disagrees with {_peers_text(others)} of the same kind: the control kernel "
             f"takes {share:.0%} {word} there ({math.exp(now) * 1e6:.4g} us against "
             f"{math.exp(other) * 1e6:.4g}), {over}"
         )
