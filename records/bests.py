@@ -2,8 +2,8 @@
 
 A best-of question takes three statements: the first lists the series in question with the lowest
 latency of each (one index seek each); the second fetches, from the series that can win, the
-near-ties of that latency; the third the winners whole. Near-ties fall to the lowest configuration
-key, so that two machines with the same records choose the same schedule.
+near-ties of that latency; the third the rest of the winners. Near-ties fall to the lowest
+configuration key, so that two machines with the same records choose the same schedule.
 
 Order of preference: hardware before simulator (where both exist), fresh before stale (see
 `records.toolchain`), then latency. A stale trial does not count where the same configuration has a
@@ -16,14 +16,21 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, ScalarSelect, and_, bindparam, case, exists, select
+from sqlalchemy import Connection, RowMapping, ScalarSelect, and_, bindparam, case, exists, select
 from sqlalchemy.orm import aliased
 
-from tilesmith.records.models import SeriesRow, TargetRow, TrialRow, WorkloadRow
-from tilesmith.records.reading import SELECT_BY_NUMBER, Rows, select_series, to_record, to_toolchain
-from tilesmith.records.record import Best
+from tilesmith.records.models import MachineRow, SeriesRow, TargetRow, TrialRow, WorkloadRow
+from tilesmith.records.reading import (
+    TRIAL_COLUMNS,
+    Rows,
+    first_of_each_series,
+    select_series,
+    to_result,
+)
+from tilesmith.records.record import Best, TuningRecord
 from tilesmith.records.toolchain import Toolchain
 from tilesmith.search_space.measure import MeasuredBy
+from tilesmith.search_space.spaces.config import Config
 
 NEAR_TIE: dict[MeasuredBy, float] = {"hardware": 0.01, "simulator": 1e-6}
 """Relative difference of medians taken as equal: noise on hardware, rounding on simulators."""
@@ -67,6 +74,8 @@ class Candidate(NamedTuple):
     measured_by: MeasuredBy
     input_layout: str
     output_layout: str
+    calibration: str
+    toolchain: Toolchain
     stale_because: tuple[str, ...]
     fastest: float | None
 
@@ -89,25 +98,20 @@ def candidates(
         calibration: the target's present calibration digest; None leaves it unjudged.
     """
     asked = scope.asked()
+    judged: dict[tuple[Any, ...], tuple[Toolchain, tuple[str, ...]]] = {}
     found = []
-    for row in connection.execute(_candidates(tuple(asked)), asked).mappings():
-        because = to_toolchain(row).stale_because(current, row["measured_by"])
-        simulated = row["measured_by"] == "simulator"
-        if simulated and calibration is not None and row["calibration"] != calibration:
-            because = (*because, "the target was calibrated anew")
-        found.append(
-            Candidate(
-                row["id"],
-                row["key"],
-                row["identity"],
-                row["threads"],
-                row["measured_by"],
-                row["input_layout"],
-                row["output_layout"],
-                because,
-                row["fastest"],
-            )
-        )
+    for row in connection.execute(_candidates(tuple(asked)), asked).all():
+        by, calibrated = row[4], row[7]
+        versions = (by, *row[7:-1])
+        if versions not in judged:
+            toolchain = Toolchain(*row[8:-1])
+            because = toolchain.stale_because(current, by)
+            if by == "simulator" and calibration is not None and calibrated != calibration:
+                because = (*because, "the target was calibrated anew")
+            judged[versions] = toolchain, because
+        number, key, identity, threads, _, given, made, _ = row[:8]
+        subject = (number, key, identity, threads, by, given, made)
+        found.append(Candidate(*subject, calibrated, *judged[versions], row[-1]))
     return found
 
 
@@ -159,16 +163,20 @@ def _winners(
     Args:
         overruling: series whose word on a configuration beats that of the candidates.
     """
-    by_series = {c.series: (group, c) for group, members in groups.items() for c in members}
+    by_series = {
+        c.series: (group, c)
+        for group, members in groups.items()
+        for c in (members if overruling else _near(members))
+    }
     if not by_series:
         return {}
     rows: dict[Group, list[tuple[float, str, int]]] = {}
     asked: dict[str, Any] = {"series": sorted(by_series)}
     if overruling:
         asked["overruling"] = overruling
-    for row in connection.execute(_near_ties(bool(overruling)), asked):
-        group, _ = by_series[row.series_id]
-        rows.setdefault(group, []).append((row.latency_s, row.config, row.id))
+    statement = _near_ties(bool(overruling), connection.dialect.name)
+    for series, number, latency, config, _ in connection.execute(statement, asked).all():
+        rows.setdefault(by_series[series][0], []).append((latency, config, number))
     chosen: dict[int, Group] = {}
     for group, trials in rows.items():
         tolerance = NEAR_TIE[groups[group][0].measured_by]
@@ -176,11 +184,44 @@ def _winners(
         chosen[
             min((config, latency, i) for latency, config, i in trials if latency <= bound)[2]
         ] = group
-    found = connection.execute(SELECT_BY_NUMBER, {"numbers": sorted(chosen)}).mappings()
-    return {
-        chosen[row["id"]]: Best(to_record(row), by_series[row["series_id"]][1].stale_because)
-        for row in found
-    }
+    found = connection.execute(_TRIALS, {"numbers": sorted(chosen)}).mappings().all()
+    return {chosen[row["id"]]: _best(row, by_series[row["series_id"]][1]) for row in found}
+
+
+_TRIALS = (
+    select(TrialRow.series_id, MachineRow.name.label("machine"), *TRIAL_COLUMNS)
+    .select_from(TrialRow)
+    .outerjoin(MachineRow, MachineRow.id == TrialRow.machine_id)
+    .where(TrialRow.id.in_(bindparam("numbers", expanding=True)))
+)
+
+
+def _best(row: RowMapping, series: Candidate) -> Best:
+    return Best(
+        TuningRecord(
+            series.workload,
+            series.target,
+            Config.from_json(row["config"]),
+            to_result(row, series.measured_by),
+            series.threads,
+            series.input_layout,
+            series.output_layout,
+            series.calibration,
+            series.toolchain,
+            row["job_id"],
+            row["host"],
+            row["created_at"],
+            row["id"],
+        ),
+        series.stale_because,
+    )
+
+
+def _near(members: Sequence[Candidate]) -> list[Candidate]:
+    """Those that can win: the fastest of each other one is further off than a near-tie."""
+    lowest = min(c.fastest for c in members if c.fastest is not None)
+    bound = lowest * (1 + NEAR_TIE[members[0].measured_by])
+    return [c for c in members if c.fastest is not None and c.fastest <= bound]
 
 
 def _fastest(series: Any, more: Callable[[Any], list[Any]] = lambda trial: []) -> ScalarSelect[Any]:
@@ -198,7 +239,7 @@ def _fastest(series: Any, more: Callable[[Any], list[Any]] = lambda trial: []) -
 
 
 @lru_cache
-def _near_ties(overruled: bool) -> Rows:
+def _near_ties(overruled: bool, dialect: str) -> Rows:
     """Working trials of each series within the near-tie of its lowest latency.
 
     Parameters: `series`, and `overruling` if `overruled` ones are to be left out.
@@ -221,12 +262,8 @@ def _near_ties(overruled: bool) -> Rows:
         .limit(NEAR_TIES_READ)
         .correlate(SeriesRow)
     )
-    return (
-        select(TrialRow.series_id, TrialRow.id, TrialRow.latency_s, TrialRow.config)
-        .select_from(SeriesRow)
-        .join(TrialRow, TrialRow.id.in_(ids))
-        .where(SeriesRow.id.in_(bindparam("series", expanding=True)))
-    )
+    rows = first_of_each_series(dialect, ids, near)
+    return rows.where(SeriesRow.id.in_(bindparam("series", expanding=True)))
 
 
 def _overruled(trial: Any) -> Any:

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy import Connection, RowMapping, func, insert, select, update
 
 from tilesmith.records import processes
 from tilesmith.records.clock import UtcNow, now
-from tilesmith.records.models import JobRow
+from tilesmith.records.models import JobRow, TrialRow
 from tilesmith.records.reading import Rows
 from tilesmith.records.record import Job, JobStatus
 from tilesmith.records.writing import storable
@@ -82,6 +82,7 @@ def start(
         "message": "",
         "started_at": UtcNow(),
         **_here(lease),
+        "known_until": connection.execute(select(func.max(TrialRow.id))).scalar() or 0,
     }
     key = connection.execute(insert(JobRow).values(**values)).inserted_primary_key
     assert key is not None

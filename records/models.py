@@ -3,7 +3,8 @@
 A *series* is the set of trials that may be compared with one another: same workload, target,
 threads, input and output layout, way of measuring, toolchain and calibration. Every best-of
 question is a walk along the index `ix_trials_best` of one series (or of a few), so it costs the
-same among a thousand trials and among millions.
+same among a thousand trials and among millions. Failures have a small index of their own,
+`ix_trials_failed`: a series' quarantine and the counts of `db stats` are read from it.
 
 `Trial.latest` is false once the same configuration was measured again in the same series: the last
 word counts (a lucky sample does not stay the best for ever), the history stays.
@@ -112,6 +113,8 @@ class JobRow(Base):
 
     `lease` is the token of who may write for the job, null when nobody runs it; `step` counts its
     commits; `owner` and `process` (`records.processes`) say who holds the lease, or held it last.
+    `known_until` is the highest number of a trial when it began: what it learnt from at its start
+    it finds again when it is resumed. Null in jobs of older versions.
     """
 
     __tablename__ = "jobs"
@@ -133,6 +136,7 @@ class JobRow(Base):
     lease: Mapped[str | None] = mapped_column(String(32))
     step: Mapped[int] = mapped_column(BigInteger, server_default="0")
     progress: Mapped[str | None] = mapped_column(Text)
+    known_until: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class WorkerRow(Base):
@@ -220,6 +224,13 @@ class TrialRow(Base):
             "latency_s",
             sqlite_where=text("machine_id IS NOT NULL"),
             postgresql_where=text("machine_id IS NOT NULL"),
+        ),
+        Index(
+            "ix_trials_failed",
+            "status",
+            "series_id",
+            sqlite_where=text("latency_s IS NULL"),
+            postgresql_where=text("latency_s IS NULL"),
         ),
     )
 

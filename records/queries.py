@@ -7,34 +7,30 @@ series, and the newest trials are those with the highest numbers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Any, Literal, get_args
 
-from sqlalchemy import Connection, bindparam, exists, func, or_, select, text
+from sqlalchemy import Connection, bindparam, func, or_, select, text
 from sqlalchemy.orm import aliased
 
 from tilesmith.records.bests import Scope, in_scope
 from tilesmith.records.models import JobRow, MachineRow, SeriesRow, TargetRow, TrialRow, WorkloadRow
-from tilesmith.records.reading import SELECT_BY_NUMBER, to_record
+from tilesmith.records.reading import SELECT_BY_NUMBER, first_of_each_series, to_record
 from tilesmith.records.record import TuningRecord
 from tilesmith.search_space.errors import DatabaseError
 from tilesmith.search_space.measure import STATUSES, MeasuredBy, Status
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
 
 Sort = Literal["newest", "oldest", "fastest", "slowest", "workload"]
 """By number (order of arrival), by median latency (working trials only), or by series."""
 
 SORTS: tuple[str, ...] = get_args(Sort)
 
+_NEAR = 100_000  # trials looked through from their end before an index is asked
 _PARAMETERS = 10_000  # a statement may have about 32,000
-_OTHER_WORD = math.log(8.0)  # a differing name (layout, mode) counts like an eightfold extent
-_OTHER_FUSION = math.log(1.5)  # a differing epilogue or constness matters little to a schedule
 
 
 @dataclass(frozen=True)
@@ -87,17 +83,37 @@ def query(
         return by_number(connection, numbers[offset:])
     if sort == "workload":
         return by_number(connection, list(islice(_by_series(connection, where), offset, stop)))
+    return by_number(connection, _by_arrival(connection, where, limit, offset, sort == "newest"))
+
+
+def _by_arrival(
+    connection: Connection, where: Filter, limit: int | None, offset: int, newest: bool
+) -> list[int]:
+    """Numbers of trials in the order they came, or the other way round.
+
+    Where an index finds what is asked for (series, job), the last `_NEAR` trials are looked through
+    first, then the index is taken: a server that is asked for both at once may rather walk through
+    all trials from that end on, which takes long where those asked for are at the other.
+    """
     about_series, about_trials = conditions(where)
     if about_series:
         about_trials.append(_in_series(connection, about_series))
-    narrow = (
-        select(TrialRow.id)
-        .where(*about_trials)
-        .order_by(TrialRow.id if sort == "oldest" else TrialRow.id.desc())
-        .limit(limit)
-        .offset(offset or None)
-    )
-    return by_number(connection, list(connection.execute(narrow).scalars()))
+    indexed = bool(about_series) or where.job is not None
+    order = TrialRow.id.desc() if newest else TrialRow.id
+    if indexed and limit is not None:
+        end = connection.execute(select(func.max(TrialRow.id))).scalar() or 0
+        near = TrialRow.id > end - _NEAR if newest else TrialRow.id <= _NEAR
+        rows = select(TrialRow.id).where(near, *about_trials).order_by(order)
+        found = connection.execute(rows.limit(limit).offset(offset or None)).scalars().all()
+        if len(found) == limit:
+            return list(found)
+    rows = select(TrialRow.id).where(*about_trials)
+    if not indexed:
+        rows = rows.order_by(order).limit(limit).offset(offset or None)
+        return list(connection.execute(rows).scalars())
+    numbers = rows.offset(0).subquery().c.id  # OFFSET 0: the order must not choose the index
+    ordered = select(numbers).order_by(numbers.desc() if newest else numbers)
+    return list(connection.execute(ordered.limit(limit).offset(offset or None)).scalars())
 
 
 _SERIES = (
@@ -112,8 +128,7 @@ _SERIES = (
 def _in_series(connection: Connection, about_series: list[Any]) -> Any:
     """That a trial is in a series of which `about_series` holds.
 
-    Finding the series first lets an index find their trials; asked together, a server may rather
-    walk through all trials from the newest on, which takes long where those asked for are old.
+    Finding the series first lets an index find their trials.
     """
     query = _SERIES.where(*about_series)
     numbers = connection.execute(query).scalars().all()
@@ -136,31 +151,50 @@ def _by_series(connection: Connection, where: Filter) -> Iterator[int]:
 def _by_latency(
     connection: Connection, where: Filter, count: int | None, *, descending: bool
 ) -> list[int]:
-    """Numbers of the fastest (or slowest) working trials: each series' first, merged."""
+    """Numbers of the fastest (or slowest) working trials: each series' first, merged.
+
+    The first `count` of all are in the `count` series whose first come first.
+    """
     about_series, _ = conditions(where)
-    found: list[tuple[float, str, int]] = []
-    sign = -1 if descending else 1
+    found: list[tuple[float, str, int, int]] = []
     for latest in (True,) if where.latest else (True, False):
-        trial = aliased(TrialRow)
-        latency = trial.latency_s.desc() if descending else trial.latency_s
-        first = (
-            select(trial.id)
-            .where(trial.series_id == SeriesRow.id, trial.latest == latest)
-            .where(trial.latency_s.is_not(None), *_about_trials(where, trial))
-            .order_by(latency, trial.config_digest)
-            .limit(count)
-            .correlate(SeriesRow)
-        )
-        rows = connection.execute(
-            select(TrialRow.latency_s, TrialRow.config_digest, TrialRow.id)
-            .select_from(SeriesRow)
-            .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
-            .join(TargetRow, TargetRow.id == SeriesRow.target_id)
-            .join(TrialRow, TrialRow.id.in_(first))
-            .where(*about_series)
-        )
-        found += [(sign * (row.latency_s or 0.0), row.config_digest, row.id) for row in rows]
-    return [number for _, _, number in sorted(found)[:count]]
+        series = about_series
+        if count is not None and count <= _PARAMETERS:
+            heads = _firsts(connection, where, series, latest, 1, descending)
+            series = [SeriesRow.id.in_([number for *_, number in heads[:count]])]
+        found += _firsts(connection, where, series, latest, count, descending)
+    return [number for _, _, number, _ in sorted(found)[:count]]
+
+
+def _firsts(
+    connection: Connection,
+    where: Filter,
+    about_series: list[Any],
+    latest: bool,
+    count: int | None,
+    descending: bool,
+) -> list[tuple[float, str, int, int]]:
+    """The first `count` of each series: latency (negative if descending), digest, trial, series."""
+    trial = aliased(TrialRow)
+    latency = trial.latency_s.desc() if descending else trial.latency_s
+    first = (
+        select(trial.id)
+        .where(trial.series_id == SeriesRow.id, trial.latest == latest)
+        .where(trial.latency_s.is_not(None), *_about_trials(where, trial))
+        .order_by(latency, trial.config_digest)
+        .limit(count)
+        .correlate(SeriesRow)
+    )
+    rows = connection.execute(
+        first_of_each_series(connection.dialect.name, first, trial)
+        .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
+        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
+        .where(*about_series)
+    )
+    sign = -1 if descending else 1
+    return sorted(
+        (sign * (row.latency_s or 0.0), row.config_digest, row.id, row.series_id) for row in rows
+    )
 
 
 def by_number(connection: Connection, numbers: Sequence[int]) -> list[TuningRecord]:
@@ -250,18 +284,37 @@ def digests(connection: Connection, series: Sequence[int]) -> set[str]:
 
 def crashed(connection: Connection, scope: Scope) -> list[TuningRecord]:
     """Trials in scope that are the last word on their configuration and crashed a worker."""
-    ids = (
-        select(TrialRow.id)
+    ids = _crashes(TrialRow.id, scope).order_by(TrialRow.id)
+    return by_number(
+        connection, [int(number) for number in connection.execute(ids, scope.asked()).scalars()]
+    )
+
+
+def crashed_configs(connection: Connection, scope: Scope) -> list[str]:
+    """Only their configurations, as canonical JSON."""
+    rows = _crashes(TrialRow.config, scope).order_by(TrialRow.id)
+    return [str(config) for config in connection.execute(rows, scope.asked()).scalars()]
+
+
+def _crashes(column: Any, scope: Scope) -> Any:
+    """Walks `ix_trials_failed`."""
+    return (
+        select(column)
+        .select_from(TrialRow)
         .join(SeriesRow, SeriesRow.id == TrialRow.series_id)
         .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
         .join(TargetRow, TargetRow.id == SeriesRow.target_id)
         .where(*in_scope(scope.asked()))
-        .where(TrialRow.latest, TrialRow.latency_s.is_(None), TrialRow.status == "crash")
-        .order_by(TrialRow.id)
+        .where(TrialRow.status == "crash", TrialRow.latency_s.is_(None), TrialRow.latest)
     )
-    return by_number(
-        connection, [int(number) for number in connection.execute(ids, scope.asked()).scalars()]
-    )
+
+
+def keys(connection: Connection, operator: str | None) -> list[str]:
+    """Keys of all workloads (of an operator), sorted as Python does."""
+    query = select(WorkloadRow.key)
+    if operator is not None:
+        query = query.where(WorkloadRow.operator == operator)
+    return sorted(connection.execute(query).scalars())
 
 
 def target_facts(connection: Connection, identity: str) -> Target | None:
@@ -300,12 +353,10 @@ def stats(connection: Connection) -> dict[str, Any]:
 
 
 def _failures(connection: Connection) -> dict[str, int]:
-    """Failures by status, found through the null latencies of each series' index."""
+    """Failures by status, counted in `ix_trials_failed` alone."""
     rows = connection.execute(
         select(TrialRow.status, func.count())
-        .select_from(SeriesRow)
-        .join(TrialRow, TrialRow.series_id == SeriesRow.id)
-        .where(or_(TrialRow.latest, ~TrialRow.latest), TrialRow.latency_s.is_(None))
+        .where(TrialRow.latency_s.is_(None))
         .group_by(TrialRow.status)
         .order_by(TrialRow.status)
     )
@@ -323,52 +374,3 @@ def _size(connection: Connection) -> int | None:
             )
         case _:
             return None
-
-
-def nearest_keys(connection: Connection, workload: Workload, target: str, limit: int) -> list[str]:
-    """Keys of the workloads tried on a target that are nearest to one, itself left out."""
-    tried = (
-        select(SeriesRow.id)
-        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
-        .where(SeriesRow.workload_id == WorkloadRow.id, TargetRow.identity == target)
-    )
-    keys = connection.execute(
-        select(WorkloadRow.key).where(WorkloadRow.operator == workload.operator, exists(tried))
-    ).scalars()
-    measured = ((distance(workload, key), key) for key in keys if key != workload.key)
-    return [key for far, key in sorted(measured) if math.isfinite(far)][:limit]
-
-
-def distance(workload: Workload, key: str) -> float:
-    """How far another workload's shape is: sum of |ln(extent / extent)| over the parameters.
-
-    A parameter that is a name and differs counts like an eightfold extent, a shape text by its
-    extents; epilogue and constness count little. Infinite for another operator or
-    dtype, and for old keys that name a type of sums, which nothing ever summed in.
-    """
-    operator, *words = key.split()
-    other = dict(word.partition("=")[::2] for word in words)
-    same_types = (
-        operator == workload.operator
-        and other.pop("dtype", "float32") == workload.dtype
-        and "accumulate" not in other
-    )
-    if not same_types:
-        return math.inf
-    epilogue, const = other.pop("epilogue", ""), other.pop("const", "")
-    total = _OTHER_FUSION * (epilogue != ",".join(map(str, workload.epilogue)))
-    total += _OTHER_FUSION * (const != ",".join(workload.constants))
-    defaults = {p.name: p.default for p in template_of(operator).parameters}
-    for name, value in workload.parameters:
-        total += _word_distance(str(value), str(other.pop(name, defaults.get(name))))
-    return total + _OTHER_WORD * len(other)
-
-
-def _word_distance(here: str, there: str) -> float:
-    if here == there:
-        return 0.0
-    ours, theirs = here.split("x"), there.split("x")
-    if len(ours) != len(theirs) or not all(part.isdigit() for part in ours + theirs):
-        return _OTHER_WORD
-    extents = zip(map(int, ours), map(int, theirs), strict=True)
-    return sum(abs(math.log((a + 1) / (b + 1))) for a, b in extents)

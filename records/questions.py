@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tilesmith.records import queries, reading
+from sqlalchemy import Connection
+
+from tilesmith.records import nearness, queries, reading, warm_up
 from tilesmith.records.bests import Group, Scope, candidates, pick
 from tilesmith.records.record import Best, TuningRecord
 from tilesmith.records.store import Store
 from tilesmith.records.toolchain import calibration_of
 from tilesmith.search_space.errors import DatabaseError
 from tilesmith.search_space.measure import MeasuredBy
+from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 
@@ -106,11 +109,11 @@ class Questions(Store):
         """Bests of other workloads of the same operator and dtypes, the nearest in shape first.
 
         Their configurations are starting points: `SearchSpace.validate` decides whether one is
-        legal for this workload. The distance is `queries.distance`.
+        legal for this workload. The distance is `nearness.distance`.
         """
         identity, calibration = _identity(target)
         with self.reading() as connection:
-            keys = queries.nearest_keys(connection, workload, identity, 2 * limit)
+            keys = nearness.nearest_keys(connection, workload, identity, 2 * limit)
             scope = Scope(keys, identity, threads, measured_by=measured_by)
             found = candidates(connection, scope, self.toolchain, calibration)
             picked = pick(connection, found, ("workload",))
@@ -123,18 +126,25 @@ class Questions(Store):
         operator: str | None = None,
         threads: int | None = None,
         measured_by: MeasuredBy | None = None,
+        limit: int | None = None,
     ) -> list[Best]:
         """The best record of every workload, target and thread count, in that order.
 
         Args:
             target: identity, or name (then every target of that name).
+            limit: only the first so many; those of later workloads are not even looked for.
         """
-        scope = Scope(None, None, threads, measured_by=measured_by, operator=operator)
+        asked = Scope(None, None, threads, measured_by=measured_by, operator=operator)
+        result: list[Best] = []
         with self.reading() as connection:
-            found = candidates(connection, scope, self.toolchain, None)
-            found = [c for c in found if target in (None, c.target, c.target.rpartition("-")[0])]
-            picked = pick(connection, found, ("workload", "target", "threads"))
-        return [picked[group] for group in sorted(picked)]
+            for scope in _in_parts(connection, asked, limit):
+                found = candidates(connection, scope, self.toolchain, None)
+                found = [c for c in found if target in (None, c.target, _name(c.target))]
+                bests = pick(connection, found, ("workload", "target", "threads"))
+                result += [bests[group] for group in sorted(bests)]
+                if limit is not None and len(result) >= limit:
+                    break
+        return result[:limit]
 
     def _pick(
         self, scope: Scope, calibration: str | None, by: tuple[str, ...]
@@ -209,6 +219,29 @@ class Questions(Store):
             series = [c.series for c in found if not (fresh_only and c.stale_because)]
             return queries.digests(connection, series)
 
+    def known(
+        self,
+        workload: Workload | str,
+        target: Target | str,
+        threads: int | None = None,
+        *,
+        measured_by: MeasuredBy | None = None,
+        job: int | None = None,
+    ) -> list[TuningRecord]:
+        """What a job may learn from: last words of the present versions, oldest first, bounded.
+
+        All there are, or a sample where there are more than `warm_up.KNOWN`.
+
+        Args:
+            job: only what was there when that job began, and not of its own.
+        """
+        identity, calibration = _identity(target)
+        scope = Scope([_key(workload)], identity, threads, measured_by=measured_by)
+        with self.reading() as connection:
+            found = candidates(connection, scope, self.toolchain, calibration)
+            fresh = [c.series for c in found if not c.stale_because]
+            return warm_up.sample(connection, fresh, job)
+
     def quarantined(
         self, workload: Workload | str | None = None, target: Target | str | None = None
     ) -> list[TuningRecord]:
@@ -218,10 +251,31 @@ class Questions(Store):
         with self.reading() as connection:
             return queries.crashed(connection, scope)
 
+    def quarantined_configs(self, workload: Workload | str, target: Target | str) -> list[Config]:
+        """The configurations alone of `quarantined`, oldest first: no more is read."""
+        scope = Scope([_key(workload)], _identity(target)[0])
+        with self.reading() as connection:
+            found = queries.crashed_configs(connection, scope)
+        return [Config.from_json(config) for config in dict.fromkeys(found)]
+
     def stats(self) -> dict[str, Any]:
         """Counts: trials, workloads, targets, jobs, by_status, by_measured_by, bytes."""
         with self.reading() as connection:
             return queries.stats(connection)
+
+
+def _in_parts(connection: Connection, asked: Scope, limit: int | None) -> Iterator[Scope]:
+    """The scope, or with a limit the same for a few workloads after the other, by their keys."""
+    if limit is None:
+        yield asked
+        return
+    keys, size = queries.keys(connection, asked.operator), max(1, limit // 4)
+    for start in range(0, len(keys), size):
+        yield asked._replace(workloads=keys[start : start + size])
+
+
+def _name(identity: str) -> str:
+    return identity.rpartition("-")[0]
 
 
 def _on_hardware(best: Best) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, RowMapping, Select, bindparam, select
+from sqlalchemy import ColumnElement, RowMapping, Select, bindparam, select, true
 
 from tilesmith.records.models import (
     MachineRow,
@@ -18,7 +18,7 @@ from tilesmith.records.models import (
 from tilesmith.records.record import TuningRecord
 from tilesmith.records.toolchain import Toolchain
 from tilesmith.search_space.errors import DatabaseError
-from tilesmith.search_space.measure import STATUSES, MeasureResult
+from tilesmith.search_space.measure import STATUSES, MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
 
 Rows: TypeAlias = "Select[*tuple[Any, ...]]"
@@ -28,7 +28,7 @@ TOOLCHAIN_COLUMNS = tuple(
     for name in ("tilesmith", "llvm", "codegen", "simulator", "space", "schema")
 )
 
-RECORD_COLUMNS = (
+TRIAL_COLUMNS = (
     TrialRow.id,
     TrialRow.config,
     TrialRow.status,
@@ -40,6 +40,10 @@ RECORD_COLUMNS = (
     TrialRow.job_id,
     TrialRow.host,
     TrialRow.created_at,
+)
+
+RECORD_COLUMNS = (
+    *TRIAL_COLUMNS,
     TrialRow.series_id,
     MachineRow.name.label("machine"),
     WorkloadRow.key.label("workload"),
@@ -93,6 +97,28 @@ SELECT_BY_NUMBER = select_records().where(TrialRow.id.in_(bindparam("numbers", e
 """`select_records` of the trials numbered `numbers`."""
 
 
+def first_of_each_series(dialect: str, first: Rows, trial: Any) -> Rows:
+    """Trials of `first`, a statement about one series, for each of the (joined) series.
+
+    Args:
+        dialect: of the connection. PostgreSQL takes `first` as LATERAL: asked for numbers `IN` a
+            limited subquery it would join every trial with every series before it asks. SQLite
+            knows no LATERAL, and seeks the numbers.
+        first: selects the number of `trial`, correlated with `SeriesRow`, ordered and limited.
+        trial: the alias of `TrialRow` that `first` selects from.
+
+    Returns:
+        Columns `series_id`, `id`, `latency_s`, `config`, `config_digest`.
+    """
+    columns = ("series_id", "id", "latency_s", "config", "config_digest")
+    if dialect == "sqlite":
+        rows = select(*(getattr(TrialRow, name) for name in columns)).select_from(SeriesRow)
+        return rows.join(TrialRow, TrialRow.id.in_(first))
+    found = first.with_only_columns(*(getattr(trial, name) for name in columns)).lateral()
+    rows = select(*(found.c[name] for name in columns)).select_from(SeriesRow)
+    return rows.join(found, true())
+
+
 def to_toolchain(row: RowMapping) -> Toolchain:
     """The toolchain of a row of `select_records` or of `bests.candidates`."""
     return Toolchain(*(row[column.name] for column in TOOLCHAIN_COLUMNS))
@@ -108,7 +134,7 @@ def to_record(row: RowMapping) -> TuningRecord:
         row["workload"],
         row["target"],
         Config.from_json(row["config"]),
-        _result(row),
+        to_result(row, row["measured_by"]),
         row["threads"],
         row["input_layout"],
         row["output_layout"],
@@ -121,7 +147,8 @@ def to_record(row: RowMapping) -> TuningRecord:
     )
 
 
-def _result(row: RowMapping) -> MeasureResult:
+def to_result(row: RowMapping, measured_by: MeasuredBy) -> MeasureResult:
+    """What came of the trial of a row with `TRIAL_COLUMNS`; errors as of `to_record`."""
     if row["status"] not in STATUSES:
         raise DatabaseError(
             f"record {row['id']} has the status '{row['status']}', which this Tilesmith does not "
@@ -135,7 +162,7 @@ def _result(row: RowMapping) -> MeasureResult:
         ) from error
     return MeasureResult(
         row["status"],
-        row["measured_by"],
+        measured_by,
         tuple(samples),
         row["message"],
         tuple(warm),

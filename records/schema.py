@@ -21,7 +21,7 @@ from tilesmith.records.engine import translated, use_write_ahead_log
 from tilesmith.records.models import AboutRow, Base
 from tilesmith.search_space.errors import DatabaseError
 
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """Every schema this installation knows, oldest first (the files in `migrations/versions`)."""
 
 VERSION_TABLE = "schema_version"

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from tilesmith.records.database import Database
 from tilesmith.records.queries import Filter
 from tilesmith.records.record import TuningRecord
-from tilesmith.records.toolchain import calibration_of
 from tilesmith.search_space.measure import MeasuredBy
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
@@ -70,21 +69,11 @@ class DatabaseLedger:
         return None if text is None else json.loads(text)
 
     def before(self, workload: Workload, measured_by: MeasuredBy) -> list[Trial]:
-        where = Filter(
-            workload=workload.key,
-            target=self._target.identity,
-            threads=self._threads,
-            measured_by=measured_by,
-            latest=True,
+        """All of them, or where there are very many a sample (`records.warm_up`)."""
+        records = self._database.known(
+            workload, self._target, self._threads, measured_by=measured_by, job=self.job
         )
-        records = self._database.query(where, sort="oldest", limit=None)
-        return [
-            Trial(record.config, record.result)
-            for record in records
-            if record.workload_key == workload.key
-            and record.job != self.job
-            and self._is_valid(record)
-        ]
+        return [Trial(record.config, record.result) for record in records]
 
     def of_job(self) -> list[Entry]:
         records = self._database.query(Filter(job=self.job), sort="oldest", limit=None)
@@ -105,7 +94,7 @@ class DatabaseLedger:
         return [best.record.config for best in bests]
 
     def quarantined(self, workload: Workload) -> list[Config]:
-        return [record.config for record in self._database.quarantined(workload, self._target)]
+        return self._database.quarantined_configs(workload, self._target)
 
     def commit(self, entries: Sequence[Entry], state: Json) -> None:
         records = [
@@ -122,12 +111,3 @@ class DatabaseLedger:
 
     def finish(self, end: JobEnd, message: str) -> None:
         self._database.finish_job(self.job, end, message)
-
-    def _is_valid(self, record: TuningRecord) -> bool:
-        """Whether the versions that decide about a result are still the installed ones."""
-        if record.toolchain is not None and record.toolchain.stale_because(
-            self._database.toolchain, record.result.measured_by
-        ):
-            return False
-        simulated = record.result.measured_by == "simulator"
-        return not simulated or record.calibration == calibration_of(self._target)

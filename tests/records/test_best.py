@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilesmith.records import Database, TuningRecord
-from tilesmith.records.queries import distance
+from tilesmith.records.nearness import distance
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Fact, Target

@@ -45,7 +45,7 @@ def top(workload: str | None, database: str, as_json: bool, limit: int, **asked:
 
     with opened_at(database) as opened:
         if workload is None:
-            bests = opened.overview(**asked)[: limit or None]
+            bests = opened.overview(limit=limit or None, **asked)
             records, stale = [best.record for best in bests], [best.stale for best in bests]
             values = [tables.best_values(best) for best in bests]
         else:
