@@ -57,7 +57,8 @@ def prepare(engine: Engine, name: str, *, writable: bool) -> str:
         if not writable:
             raise DatabaseError(
                 f"database '{name}' has the old schema '{found}' and is read-only; "
-                "copy it to where you may write and open the copy"
+                "copy it to where you may write and open the copy, or let somebody who may write "
+                "it open it once, as with 'tilesmith db stats'"
                 if found
                 else f"database '{name}' is empty and read-only"
             )

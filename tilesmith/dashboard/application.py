@@ -47,9 +47,14 @@ class Missing(Exception):  # noqa: N818  (an answer, not a mistake)
 
 
 class Dashboard:
-    """Pages over one database."""
+    """Pages over one database.
 
-    def __init__(self, location: str) -> None:
+    Args:
+        busy_s, idle_s: seconds between two looks of a page, while a job runs and while none does.
+    """
+
+    def __init__(self, location: str, busy_s: float = BUSY_S, idle_s: float = IDLE_S) -> None:
+        self._busy_s, self._idle_s = busy_s, idle_s
         self.name = display_name(parse_url(location))
         self.access = Access(location)
         self._tallies = Tallies()
@@ -71,6 +76,7 @@ class Dashboard:
                 *(Route(path, self._endpoint(page)) for path, page in pages.items()),
                 Route("/jobs/{number}/report", self._report),
                 Route("/static/{name}", _static),
+                Route("/favicon.ico", _icon),
             ],
             middleware=[Middleware(GZipMiddleware, minimum_size=1000)],
             exception_handlers={404: self._nowhere, 500: self._broken},
@@ -96,11 +102,12 @@ class Dashboard:
         except TilesmithError as error:
             return self._message("This cannot be shown", f"{error}."), 503
 
-    def _page(self, template: str, every: int = IDLE_S, **values: Any) -> str:
+    def _page(self, template: str, *, busy: bool, **values: Any) -> str:
+        every = self._busy_s if busy else self._idle_s
         return render(template, database=self.name, every=every, **values)
 
     def _message(self, title: str, sentence: str) -> str:
-        return self._page("message.html", BUSY_S, title=title, sentence=sentence)
+        return self._page("message.html", busy=True, title=title, sentence=sentence)
 
     def _nowhere(self, request: Request, error: Exception) -> Response:
         return HTMLResponse(self._message("Not found", "There is no such page."), 404)
@@ -117,9 +124,9 @@ class Dashboard:
     def _jobs(self, request: Request, database: Database) -> str:
         text, state = _text(request, "q"), _choice(request, "state", ("", *STATES))
         lines, further = self._watch(database).jobs(text, state, _number(request, "before"))
-        every = BUSY_S if any(line.runs for line in lines) else IDLE_S
+        busy = any(line.runs for line in lines)
         asked = {"text": text, "state_asked": state, "states": STATES}
-        return self._page("jobs.html", every, lines=lines, further=further, **asked)
+        return self._page("jobs.html", busy=busy, lines=lines, further=further, **asked)
 
     def _job(self, request: Request, database: Database) -> str:
         number = _numbered(request)
@@ -130,16 +137,16 @@ class Dashboard:
         section = _choice(request, "show", SECTIONS)
         values = watch.page(job, section, _text(request, "q"))
         busy = values["line"].runs or not values["complete"]
-        return self._page("job.html", BUSY_S if busy else IDLE_S, **values)
+        return self._page("job.html", busy=busy, **values)
 
     def _workers(self, request: Request, database: Database) -> str:
-        return self._page("workers.html", BUSY_S, workers=self._watch(database).workers())
+        return self._page("workers.html", busy=True, workers=self._watch(database).workers())
 
     def _schedules(self, request: Request, database: Database) -> str:
         workload, operator, target = (_text(request, n) for n in ("workload", "operator", "target"))
         page = min(_number(request, "page") or 1, 1_000_000)
         asked = Asked(workload, operator, target, page)
-        return self._page("schedules.html", **schedules(database, asked))
+        return self._page("schedules.html", busy=False, **schedules(database, asked))
 
     def _record(self, request: Request, database: Database) -> str:
         number, name = _numbered(request), _choice(request, "code", ("", *LISTINGS))
@@ -152,11 +159,12 @@ class Dashboard:
         code, reason = "", ""
         if name:
             code, reason = self._code.of(database, self.access.generation, number, name)
-        return self._page("record.html", 0, code=code, reason=reason, shown=name, **values)
+        values |= {"code": code, "reason": reason, "shown": name}
+        return self._page("record.html", busy=False, **values)
 
     def _compare(self, request: Request, database: Database) -> str:
         values = compare(self._watch(database), _number(request, "a"), _number(request, "b"))
-        return self._page("compare.html", IDLE_S, **values)
+        return self._page("compare.html", busy=False, **values)
 
     def _report(self, request: Request) -> Response:
         """The report of `tilesmith report`: a page of its own, which brings its style along."""
@@ -184,6 +192,11 @@ def _static(request: Request) -> Response:
         raise HTTPException(404)
     year = "public, max-age=31536000, immutable"  # addresses change with the content
     return Response(static(name), media_type=STATIC[name], headers={"Cache-Control": year})
+
+
+def _icon(request: Request) -> Response:
+    """What browsers ask for on pages that name no icon, such as reports."""
+    return Response(static("icon.svg"), media_type=STATIC["icon.svg"])
 
 
 def _tagged(request: Request, text: str, status: int) -> Response:

@@ -25,10 +25,11 @@ _UNITS = ((1e-6, "ns", 1e9), (1e-3, "µs", 1e6), (1.0, "ms", 1e3))
 
 @dataclass(frozen=True)
 class Curve:
-    """One job's line: `name` is its label, `points` the polyline."""
+    """One job's line: `name` is its label, `points` the polyline, `end` its last point."""
 
     name: str
     points: str
+    end: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,11 @@ def chart(lines: Sequence[tuple[str, Points, int]], default_s: float | None) -> 
         lines: points are (trial, best latency by then in seconds), trials how far the line goes on.
         default_s: the untuned default's latency in seconds.
     """
-    drawn = [(name, [*points, (trials, points[-1][1])]) for name, points, trials in lines if points]
+    drawn = [
+        (name, [*points, *([(trials, points[-1][1])] if trials > points[-1][0] else [])])
+        for name, points, trials in lines
+        if points
+    ]
     if not drawn:
         return None
     unit, scale = _unit(min(seconds for _, points in drawn for _, seconds in points))
@@ -68,7 +73,11 @@ def chart(lines: Sequence[tuple[str, Points, int]], default_s: float | None) -> 
     y = _upright([*latencies, default or latencies[0]])
     return Chart(
         tuple(
-            Curve(name, path(staircase([(float(n), v) for n, v in points]), x, y))
+            Curve(
+                name,
+                path(staircase([(float(n), v) for n, v in points]), x, y),
+                (x.at(points[-1][0]), y.at(points[-1][1])),
+            )
             for name, points in scaled
         ),
         unit,

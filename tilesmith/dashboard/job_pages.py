@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from tilesmith.dashboard.convergence import Chart, chart
+from tilesmith.dashboard.progress import Told
 from tilesmith.dashboard.tally import FailureTally, JobTally, Tallies, TaskTally
 from tilesmith.records import Database, Job
 from tilesmith.records.clock import now
@@ -54,7 +54,7 @@ class JobLine:
         left_s: seconds until its budget is spent, as it told; None if it did not.
         gain: best against default, as the job told of the whole, or the median of its tasks.
         ran_s: seconds from start to end, or until now.
-        limit: trials it may spend; None if it did not tell.
+        told: what the job says of itself.
     """
 
     job: Job
@@ -65,7 +65,7 @@ class JobLine:
     left_s: float | None
     gain: float | None
     ran_s: float
-    limit: int | None
+    told: Told
 
     @property
     def runs(self) -> bool:
@@ -151,7 +151,9 @@ class Watch:
         line, tally = self.line(job, whole=True), self.tally(job.id)
         workers = self.workers(job.id)
         with tally.lock:
-            tasks = _found(sorted(tally.tasks.values(), key=_cost, reverse=True), text)
+            weights = line.told.weights
+            tasks = sorted(tally.tasks.values(), key=lambda t: _cost(t, weights), reverse=True)
+            tasks = _found(tasks, text)
             gains = [task.gain for task in tally.tasks.values() if task.gain]
             return {
                 "line": line,
@@ -173,7 +175,6 @@ class Watch:
                 "gain": median(gains) if gains else None,
                 "greatest": max(gains, default=None),
                 "widest": max([1.0, *gains]),
-                "progress": _told(job.progress),
                 "text": text,
             }
 
@@ -206,28 +207,23 @@ def _jobs(connection: Connection, numbers: Sequence[int]) -> list[Job]:
 
 
 def _line(job: Job, tally: JobTally, trials: int, known: bool) -> JobLine:
-    told = _told(job.progress)
-    state = "lost" if job.lost else job.status
+    told, runs = Told.of(job.progress), job.runs
     ran = _ran(job)
-    rate = told.get("rate") or tally.rate() if state == "running" else None
-    if state != "running" and ran > 0 and trials:
-        rate = trials / ran
+    rate = (told.rate or tally.rate()) if runs else (trials / ran if ran > 0 and trials else None)
     gains = [task.gain for task in tally.tasks.values() if task.gain]
-    gain = told.get("gain") or (median(gains) if known and gains else None)
-    limit = told.get("trials_limit")
-    left = told.get("left_s") if state == "running" else None
-    if left is None and state == "running" and limit and rate:
-        left = max(0.0, limit - trials) / rate
+    left = told.left_s
+    if left is None and told.limit and rate:
+        left = max(0.0, told.limit - (told.trials or 0)) / rate
     return JobLine(
         job,
         title_of(job.command),
-        state,
+        "lost" if job.lost else job.status,
         trials,
         rate,
-        left,
-        gain,
+        left if runs else None,
+        told.gain or (median(gains) if known and gains else None),
         ran,
-        int(limit) if limit else None,
+        told,
     )
 
 
@@ -237,22 +233,10 @@ def _ran(job: Job) -> float:
     return max(0.0, (end - job.started_at).total_seconds()) if end else 0.0
 
 
-def _told(progress: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers that a job told of itself; anything may stand in the database."""
-    if not isinstance(progress, Mapping):
-        return {}
-    found = {
-        str(name): float(value)
-        for name, value in progress.items()
-        if isinstance(value, int | float) and abs(value) < 1e15 and math.isfinite(value)
-    }
-    if found.get("default_s", 0) > 0 and found.get("best_s", 0) > 0:
-        found["gain"] = found["default_s"] / found["best_s"]
-    return found
-
-
-def _cost(task: TaskTally) -> tuple[bool, float]:
-    return task.name.measured_by == "hardware", task.best_s or 0.0
+def _cost(task: TaskTally, weights: Mapping[str, float]) -> tuple[bool, float]:
+    """By what a task costs the model, as far as the job tells how often each runs."""
+    weight = weights.get(task.name.workload, 1.0)
+    return task.name.measured_by == "hardware", weight * (task.best_s or 0.0)
 
 
 def _found(tasks: Sequence[TaskTally], text: str) -> list[TaskTally]:

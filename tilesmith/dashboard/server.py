@@ -68,18 +68,21 @@ def serve(location: str, place: Place, say: Callable[[str], None]) -> None:
     rules = Rules(
         token, known_hosts([place.host, *place.more_hosts]), lambda: render("sign_in.html")
     )
-    with closing(_listening(place)) as listening:
-        port = listening.getsockname()[1]
+    with closing(listening(place)) as bound:
+        port = bound.getsockname()[1]
         say(f"{_address(place.host, port)}{f'/?token={quote(made)}' if made else '/'}")
         if place.token is not None:
             say("with '?token=' and the token behind it, once in each browser")
         say("Ctrl-C ends it")
-        _run(Guard(dashboard.application(), rules), listening)
+        config = configuration(Guard(dashboard.application(), rules))
+        with suppress(KeyboardInterrupt):  # it has ended in order, and tells of the signal again
+            uvicorn.Server(config).run(sockets=[bound])
     dashboard.access.close()
 
 
-def _run(application: Guard, listening: socket.socket) -> None:
-    config = uvicorn.Config(
+def configuration(application: Guard) -> uvicorn.Config:
+    """How the web server runs the page."""
+    return uvicorn.Config(
         application,
         log_level="error",
         access_log=False,  # it would hold tokens
@@ -87,11 +90,9 @@ def _run(application: Guard, listening: socket.socket) -> None:
         timeout_graceful_shutdown=_ENDING_S,
         lifespan="off",
     )
-    with suppress(KeyboardInterrupt):  # the server has ended in order and tells of the signal again
-        uvicorn.Server(config).run(sockets=[listening])
 
 
-def _listening(place: Place) -> socket.socket:
+def listening(place: Place) -> socket.socket:
     """A bound socket.
 
     Raises:

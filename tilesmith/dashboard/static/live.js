@@ -11,7 +11,6 @@
   let paused = false;
   let asking = false;
   let timer = 0;
-  if (!every) return;
 
   function key(node) {
     if (node.nodeType !== Node.ELEMENT_NODE) return "";
