@@ -199,8 +199,8 @@ class WorkerReport:
         state: what it does.
         message: why, for people.
         trials, failures: finished so far, and failed among them.
-        pace: how fast the machine is beside its own start: 1 as then, below slower; None: not
-            watched.
+        pace: how long a kernel takes there that its peers run, too, relative to theirs: 1 as there,
+            above slower; None: not watched.
         started_at, seen_at: its first and last report, by the database server's clock; filled in
             when it is written.
     """

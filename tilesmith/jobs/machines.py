@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 from tilesmith.jobs.targets import resolve_target
 from tilesmith.records.database import Database
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.target import HOST, Target
-from tilesmith.tuner.machines.fitness import lacks_instructions
+from tilesmith.tuner.machines.fitness import lacks_instructions, unfit
 from tilesmith.tuner.machines.identity import Machine, this_machine
+
+if TYPE_CHECKING:
+    from tilesmith.tuner.fleet.fleet import Fleet
 
 
 def note(database: Database, machine: Machine) -> None:
@@ -21,9 +28,26 @@ def note(database: Database, machine: Machine) -> None:
     )
 
 
-def note_this_machine(database: Database) -> None:
-    """Keep who the machine is that this process runs on."""
-    note(database, this_machine(resolve_target(HOST)))
+@contextmanager
+def noting(database: Database, fleet: Fleet | None, measures: bool) -> Iterator[None]:
+    """Keep who the machines are that a job measures on, this one at its beginning, those of its
+    workers at its end, however it ends.
+
+    Args:
+        measures: whether anything is timed at all.
+    """
+    if measures and fleet is None:
+        note(database, this_machine(resolve_target(HOST)))
+    try:
+        yield
+    finally:
+        for machine in fleet.machines() if fleet is not None else ():
+            note(database, machine)
+
+
+def can_measure_here(target: Target) -> bool:
+    """Whether this is the machine that a target describes."""
+    return unfit(target, resolve_target(HOST)) is None
 
 
 def check_measurable_here(target: Target) -> None:

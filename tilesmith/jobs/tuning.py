@@ -15,7 +15,7 @@ from tilesmith.compiler.backend import backend_of, measures_models
 from tilesmith.jobs.compiling import Parts, parts_of
 from tilesmith.jobs.heartbeat import Observer, beating
 from tilesmith.jobs.in_model import keep
-from tilesmith.jobs.machines import check_measurable_here, note_this_machine
+from tilesmith.jobs.machines import can_measure_here, check_measurable_here, noting
 from tilesmith.jobs.replay import Recorded, recorded_results
 from tilesmith.jobs.reports import InModelReport, TaskReport, TuneReport
 from tilesmith.jobs.request import Resolved, TuneRequest
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 Measure = Literal["simulator", "hardware", "both", "replay"]
 
+_ON_HARDWARE = ("hardware", "both")
 _SCHEDULER = TuneOptions().scheduler
 
 
@@ -83,6 +84,11 @@ class TuningJob:
         return self.parts.workloads
 
     @property
+    def on_hardware(self) -> bool:
+        """Whether trials are timed on machines."""
+        return self.measure in _ON_HARDWARE
+
+    @property
     def writes(self) -> bool:
         """Whether trials are new ones; those of a replay are in the database already."""
         return self.measure != "replay"
@@ -114,7 +120,7 @@ def tuning_job(request: TuneRequest, started: float) -> TuningJob:
         raise InputError("a replay writes nothing that could be resumed; leave --resume out")
     workers = "" if request.workers is None else str(request.workers)
     check_workers(workers, way)
-    if not workers and way in ("hardware", "both"):
+    if not workers and way in _ON_HARDWARE:
         check_measurable_here(asked.target)
     return TuningJob(asked, parts, way, request.resume, options, workers)
 
@@ -162,15 +168,13 @@ def run_job(
     with (
         cancel_on_signals(token),
         Database.open(database, create=job.writes) as opened,
-        fleet_of(job.workers, job.target, job.threads) as fleet,
+        fleet_of(job.workers, job.target, job.threads, measures=job.on_hardware) as fleet,
     ):
         with token.shielded():
             ledger = _ledger(job, opened)
-            if not job.workers and job.measure in ("hardware", "both"):
-                note_this_machine(opened)
         number = ledger.job if isinstance(ledger, DatabaseLedger) else None
         measuring = _runners(job, opened, fleet)
-        with beating(opened, number, observer) as observing:
+        with noting(opened, fleet, job.on_hardware), beating(opened, number, observer) as observing:
             summary = _tuned(job, opened, ledger, measuring, observing, token)
         with token.shielded():
             _keep_choices(job, opened, ledger, summary.in_place)
@@ -230,6 +234,8 @@ def _evaluator(job: TuningJob, database: Database) -> ModelEvaluator | None:
     kernels, target = job.parts.kernels, job.target
     way: MeasuredBy = "simulator" if job.measure == "simulator" else "hardware"
     if kernels is None or not job.writes or not measures_models(target, way):
+        return None
+    if job.workers and way == "hardware" and not can_measure_here(target):
         return None
     return backend_of(target).evaluator(kernels, target, database, job.threads)
 

@@ -42,8 +42,13 @@ def check_workers(workers: str, measure: str) -> None:
 
 
 @contextmanager
-def fleet_of(workers: str, target: Target, threads: int) -> Iterator[Fleet | None]:
+def fleet_of(
+    workers: str, target: Target, threads: int, *, measures: bool = False
+) -> Iterator[Fleet | None]:
     """The fleet of a job while the block runs; None where it has none.
+
+    Args:
+        measures: whether workers time trials on hardware.
 
     Raises:
         InputError: a cluster that is not there, or of other versions.
@@ -59,7 +64,7 @@ def fleet_of(workers: str, target: Target, threads: int) -> Iterator[Fleet | Non
         from tilesmith.tuner.fleet.fleet import Fleet
 
         cluster = Cluster.open(place)
-    with cluster, Fleet(cluster, target, threads) as fleet:
+    with cluster, Fleet(cluster, target, threads, measures=measures) as fleet:
         yield fleet
 
 

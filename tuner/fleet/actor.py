@@ -9,18 +9,27 @@ from __future__ import annotations
 import os
 import platform
 import socket
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import groupby
 from typing import Any
 
+from tilesmith.codegen.host import host_target
 from tilesmith.records.toolchain import Toolchain
 from tilesmith.search_space import versions
+from tilesmith.search_space.errors import JobError, TilesmithError
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
+from tilesmith.simulator import simulators
+from tilesmith.tuner.machines.clocks import boot, since_boot
+from tilesmith.tuner.machines.control import control_kernel
+from tilesmith.tuner.machines.cores import CoreClaim, claim
+from tilesmith.tuner.machines.fitness import unfit
+from tilesmith.tuner.machines.identity import machine_name, this_machine
 from tilesmith.tuner.messages import result_to_json
 from tilesmith.tuner.runner import Candidate, Runner, RunnerOptions, runners
+from tilesmith.tuner.runners.hardware import HardwareRunner
 
 Errand = dict[str, Any]
 """{"do": "measure" | "compare", "runner", "asked": [[workload's key, configuration's values], ...],
@@ -38,22 +47,38 @@ class Labourer:
     """Measures for one job.
 
     Args:
-        setup: {"target", "threads"}, the target as `Target.to_json`.
+        setup: {"target", "threads", "measures"}, the target as `Target.to_json`; `measures`:
+            whether trials are timed here, on cores that this process then owns.
     """
 
     def __init__(self, setup: dict[str, Any]) -> None:
         self._setup = setup
         self._runners: dict[str, Runner] = {}
         self._workloads: dict[str, Workload] = {}
+        self._claim: CoreClaim | None = None
 
     def hello(self) -> dict[str, Any]:
-        """Who this is."""
-        return {
+        """Who this is; `refusal`: why it cannot measure, to follow its name in a sentence."""
+        told = {
             "versions": installed(),
             "host": socket.gethostname(),
             "process": os.getpid(),
-            "machine": platform.machine(),
+            "machine": machine_name(),
+            "refusal": "",
         }
+        return told | (self._placed() if self._setup.get("measures") else {})
+
+    def _placed(self) -> dict[str, Any]:
+        """What this machine is, and cores of it for this process alone."""
+        host = host_target()
+        host = simulators[host.family].calibrated(host, measure=False)
+        refusal = unfit(Target.from_json(self._setup["target"]), host) or ""
+        if not refusal and self._claim is None:
+            try:
+                self._claim = claim(self._setup["threads"])
+            except TilesmithError as error:
+                refusal = f"has no cores to measure on: {error}"
+        return {"refusal": refusal, "known": this_machine(host).to_json(), "is": host.to_json()}
 
     def run(self, errands: list[Errand]) -> list[dict[str, Any]]:
         """One answer for each errand, in order: {"results"}, and what the runner tells besides."""
@@ -72,7 +97,11 @@ class Labourer:
             if errand["best"] is not None:
                 runner.expect(candidate[0], errand["best"])
             before = dict(runner.costs.parts), len(runner.costs.totals)
-            answer = _answer(runner.measure([candidate]))
+            try:
+                answer = _answer(runner.measure([candidate]))
+            except JobError as error:
+                answers.append({"refusal": str(error)})
+                break  # the others are done elsewhere
             answers.append(answer | _told(runner, *before))
         return answers
 
@@ -86,11 +115,16 @@ class Labourer:
         for runner in self._runners.values():
             runner.close()
         self._runners.clear()
+        if self._claim is not None:
+            self._claim.release()
 
     def _runner(self, name: str) -> Runner:
         if name not in self._runners:
             target = Target.from_json(self._setup["target"])
             options = RunnerOptions(target, threads=self._setup["threads"])
+            if self._claim is not None:
+                own, control = self._claim.cores, control_kernel(target)
+                options = replace(options, cores=own, control=control)
             self._runners[name] = runners[name](options)
         return self._runners[name]
 
@@ -110,9 +144,15 @@ def _told(runner: Runner, parts: dict[str, float], trials: int) -> dict[str, Any
     Args:
         parts, trials: its costs by part, and how many it had made, before the trial.
     """
+    reading = None
+    if isinstance(runner, HardwareRunner) and runner.readings:
+        reading = runner.readings[-1]
+        runner.readings.clear()
     spent = {name: now - parts[name] for name, now in runner.costs.parts.items()}
     return {
         "totals": runner.costs.totals[trials:],
         "spent": spent,
         "gauge": {"pace": runner.pace, "looks": runner.looks, "drift": runner.drift},
+        "reading": reading,
+        "clock": [boot(), since_boot()],
     }

@@ -77,6 +77,7 @@ class Member:
     Attributes:
         state: "lost" for a moment, while Ray starts its process again; or for good: `is_over`.
         message: why it is not ready.
+        told: what it said of itself when it came.
     """
 
     worker: str
@@ -91,6 +92,7 @@ class Member:
     tickets: dict[Any, int] = field(default_factory=dict)
     is_over: bool = False
     doubted: float = float("inf")
+    told: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Crew:
@@ -104,7 +106,8 @@ class Crew:
     def __init__(self, setup: dict[str, Any], most: int | None) -> None:
         self._setup = setup
         self._most = most
-        self._actor = ray.remote(max_restarts=-1, num_cpus=1)(Labourer)
+        self._cores = setup["threads"] if setup.get("measures") else 1
+        self._actor = ray.remote(max_restarts=-1, num_cpus=self._cores)(Labourer)
         self._looked = float("-inf")
         self._nodes: dict[str, Mapping[str, Any]] = {}
         self._ticket = 0
@@ -117,6 +120,14 @@ class Crew:
         member = self.members[worker]
         member.tickets[member.actor.run.remote(list(errands))] = self._ticket
         return self._ticket
+
+    def set_aside(self, worker: str, reason: str) -> list[Event]:
+        """Use a worker no more, since it cannot be believed; what it holds is nobody's fault."""
+        member = self.members[worker]
+        if member.is_over:
+            return []
+        *lost, _ = self._ended(member, "set aside", reason)
+        return [*lost, Settled(worker, machine=True)]
 
     def events(self, now: float, timeout_s: float) -> list[Event]:
         """What happened; waits for something to happen for so long at most.
@@ -160,7 +171,7 @@ class Crew:
             elif not member.is_over and self._looked - member.doubted > _DOUBT_S:
                 found += self._ended(member, "set aside", member.message)
         for node, facts in self._nodes.items():
-            slots = int(facts["Resources"].get("CPU", 0))
+            slots = int(facts["Resources"].get("CPU", 0)) // self._cores
             here = sum(member.node == node for member in self.members.values())
             for _ in range(here, slots):
                 if self._most is None or self._present() < self._most:
@@ -201,9 +212,11 @@ class Crew:
         return [Done(member.tickets.pop(ref), answer)]
 
     def _greeted(self, member: Member, told: Mapping[str, Any]) -> list[Event]:
-        member.hello, member.machine = None, told["machine"]
+        member.hello, member.machine, member.told = None, told["machine"], told
         if differing := _differing(told["versions"]):
             return self._ended(member, "set aside", f"has {differing}")
+        if told["refusal"]:
+            return self._ended(member, "set aside", told["refusal"])
         again, member.state, member.message = member.state == "lost", "ready", ""
         settled: list[Event] = [Settled(member.worker, machine=False)] if again else []
         return [*settled, Joined(member.worker)]

@@ -22,6 +22,8 @@ from tilesmith.tuner.fleet.actor import Errand
 from tilesmith.tuner.fleet.cluster import Cluster
 from tilesmith.tuner.fleet.crew import Crew, Done, Event, Joined, Lost, Member, Refused, Settled
 from tilesmith.tuner.fleet.dispatch import Dispatch, Piece, Rules, Verdict
+from tilesmith.tuner.machines.clocks import since_boot
+from tilesmith.tuner.machines.identity import Machine
 
 _POLL_S = 0.1
 _NOBODY_S = 60.0
@@ -36,16 +38,24 @@ class Fleet:
     Args:
         target: what trials are for.
         threads: that a kernel may use.
+        measures: whether workers time trials, each on cores of its own.
     """
 
     def __init__(
-        self, cluster: Cluster, target: Target, threads: int, rules: Rules | None = None
+        self,
+        cluster: Cluster,
+        target: Target,
+        threads: int,
+        rules: Rules | None = None,
+        *,
+        measures: bool = False,
     ) -> None:
-        self._crew = Crew({"target": target.to_json(), "threads": threads}, cluster.workers)
+        setup = {"target": target.to_json(), "threads": threads, "measures": measures}
+        self._crew = Crew(setup, cluster.workers)
         self._dispatch = Dispatch(rules)
         self._errands: dict[int, Errand] = {}
         self._answers: dict[int, Answer] = {}
-        self._sent: dict[int, Piece] = {}
+        self._sent: dict[int, tuple[Piece, float]] = {}
         self._number = 0
         self._manned = time.monotonic()
 
@@ -110,6 +120,16 @@ class Fleet:
         """All workers there ever were."""
         return [self._report(member) for member in self._crew.members.values()]
 
+    def set_aside(self, worker: str, reason: str) -> None:
+        """Use a worker no more: it cannot be believed, for a reason that follows its name."""
+        for event in self._crew.set_aside(worker, reason):
+            self._heard(event, time.monotonic())
+
+    def machines(self) -> list[Machine]:
+        """The machines that workers have measured on, or offered to."""
+        told = [member.told.get("known") for member in self._crew.members.values()]
+        return [Machine.from_json(known) for known in dict.fromkeys(told) if known]
+
     @property
     def size(self) -> int:
         """Workers that are ready."""
@@ -128,7 +148,7 @@ class Fleet:
     def _send(self) -> None:
         for piece in self._dispatch.assign(time.monotonic()):
             errands = [self._errands[number] for number in piece.trials]
-            self._sent[self._crew.send(piece.worker, errands)] = piece
+            self._sent[self._crew.send(piece.worker, errands)] = piece, since_boot()
 
     def _heard(self, event: Event, now: float) -> None:
         match event:
@@ -136,18 +156,22 @@ class Fleet:
                 self._dispatch.join(worker)
             case Lost(worker, reason):
                 self._give_up(self._dispatch.lost(worker, reason))
-                self._sent = {t: p for t, p in self._sent.items() if p.worker != worker}
+                self._sent = {t: p for t, p in self._sent.items() if p[0].worker != worker}
             case Settled(worker, machine):
                 self._give_up(self._dispatch.settled(worker, machine=machine))
             case Done(ticket, answers):
-                piece = self._sent.pop(ticket)
+                piece, sent = self._sent.pop(ticket)
+                if "refusal" in answers[-1]:
+                    self.set_aside(piece.worker, answers[-1]["refusal"])
+                    return
                 new = set(self._dispatch.finished(piece, now))
+                about = {"worker": piece.worker, "sent": sent, "received": since_boot()}
                 for number, answer in zip(piece.trials, answers, strict=True):
                     if number in new:
-                        self._answers[number] = {**answer, "worker": piece.worker}
+                        self._answers[number] = {**answer, **about}
                         del self._errands[number]
             case Refused(ticket, reason):
-                worker = self._sent.pop(ticket).worker
+                worker = self._sent.pop(ticket)[0].worker
                 raise JobError(f"worker {worker} could not do a trial: {reason}")
 
     def _give_up(self, verdicts: Iterable[Verdict]) -> None:

@@ -7,7 +7,7 @@ the number of workers. On hardware the machines differ; each keeps its own refer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilesmith.records.record import WorkerReport
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
@@ -16,6 +16,7 @@ from tilesmith.tuner.cancel import CancelToken
 from tilesmith.tuner.costs import TrialCosts
 from tilesmith.tuner.fleet.actor import Errand
 from tilesmith.tuner.fleet.fleet import Answer, Fleet
+from tilesmith.tuner.machines.watch import Told, Watch
 from tilesmith.tuner.messages import result_from_json
 from tilesmith.tuner.runner import Begun, Candidate, Runner
 
@@ -47,6 +48,7 @@ class FleetRunner(Runner):
         self._fleet = fleet
         self._best: dict[str, float] = {}
         self._drifts: dict[str, float] = {}
+        self.watch = Watch()
 
     @property
     def drift(self) -> float:
@@ -69,6 +71,8 @@ class FleetRunner(Runner):
         assert isinstance(begun, _Begun), "what is finished was begun here"
         until = None if self.deterministic else deadline
         answers = self._fleet.wait(begun.numbers, cancel, until)
+        for candidate, answer in zip(begun.batch, answers, strict=False):
+            self._observe(candidate, answer)
         return [self._results(answer, 1)[0] for answer in answers]
 
     def abandon(self, begun: Begun) -> None:
@@ -85,11 +89,25 @@ class FleetRunner(Runner):
         return self._results(answers[0], len(batch)) if answers else []
 
     def workers(self) -> Sequence[WorkerReport]:
-        return self._fleet.reports()
+        found = self._fleet.reports()
+        return [replace(report, pace=self.watch.pace(report.name)) for report in found]
 
     def expect(self, workload: Workload, latency: float) -> None:
         known = self._best.get(workload.key, latency)
         self._best[workload.key] = min(known, latency)
+
+    def doubtful(self) -> list[Candidate]:
+        return self.watch.doubtful()
+
+    def _observe(self, candidate: Candidate, answer: Answer) -> None:
+        """What came with a result tells of the machine that gave it."""
+        if "clock" not in answer:
+            return
+        clock = (answer["clock"][0], answer["clock"][1])
+        told = Told(answer["reading"], clock, answer["sent"], answer["received"])
+        doubt = self.watch.heard(answer["worker"], candidate, told)
+        if doubt is not None:
+            self._fleet.set_aside(doubt.name, doubt.reason)
 
     def close(self) -> None:
         """The fleet is its maker's to close."""

@@ -15,6 +15,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 JUMP_S = 0.01
 """Seconds that clocks may disagree by over a trial, for being read one after the other."""
@@ -36,6 +38,15 @@ def since_boot() -> float:
     """Seconds of the clock that goes on while the machine is suspended (CLOCK_BOOTTIME)."""
     which = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if which is None else time.clock_gettime(which)
+
+
+@cache
+def boot() -> str:
+    """What `since_boot` may be compared within: this boot of this machine; "" if unknown."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 @dataclass(frozen=True)
@@ -122,7 +133,7 @@ class ClockRate:
         self._first: tuple[float, float, float] | None = None
 
     def heard(self, sent: float, reading: float, received: float) -> str | None:
-        """A reading by the clock there; `sent` and `received` are by `time.monotonic` here.
+        """A reading by `since_boot` there; `sent` and `received` are by `since_boot` here.
 
         Returns a sentence if the clock there cannot be right; None if it may be, or if it is too
         early to tell.
