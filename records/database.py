@@ -53,6 +53,8 @@ class Database(Questions, JobStore, MachineStore):
         Raises:
             DatabaseError: read-only, or no such job.
             LeaseLost: another process has taken the job over; nothing was written.
+            UnavailableError: the server is away, for longer than `be_patient` allows.
+            GoneError: the database was deleted or replaced while the job ran.
             JobError: the disk is full, or another process holds the lock; nothing was written.
         """
         now, host = datetime.now(UTC), platform.node()
@@ -60,15 +62,21 @@ class Database(Questions, JobStore, MachineStore):
         for item in batch:
             item.values["job_id"] = item.values["job_id"] or job
         lease = None if job is None else self._leases.get(job)
-        with self.writing() as connection:
-            if lease is not None and not jobs.advance(connection, lease, job_state):
-                batch = []
-            elif lease is None and job is not None and job_state is not None:
-                jobs.change(connection, job, state=job_state)
-            writer = Writer(connection)
-            for start in range(0, len(batch), BATCH):
-                writer.insert(batch[start : start + BATCH], deduplicate=False)
-        if lease is not None:
+
+        def write() -> None:
+            with self.writing() as connection:
+                if lease is not None and not jobs.advance(connection, lease, job_state):
+                    return
+                if lease is None and job is not None and job_state is not None:
+                    jobs.change(connection, job, state=job_state)
+                writer = Writer(connection)
+                for start in range(0, len(batch), BATCH):
+                    writer.insert(batch[start : start + BATCH], deduplicate=False)
+
+        if lease is None:
+            write()
+        else:
+            self.patiently(write)
             lease.step += 1
 
     def register_target(self, target: Target) -> None:

@@ -5,13 +5,15 @@ through `BEGIN IMMEDIATE` (so that a transaction never finds out halfway that it
 waiting in short steps so that Ctrl-C is heard. `synchronous = NORMAL`: a commit survives the death
 of any process; a loss of power may cost the last commits, never the database.
 
-Every failure of the driver is translated to one sentence: what the file is or lacks is a
-`DatabaseError`, a full disk or an endless lock a `JobError`.
+PostgreSQL: a process keeps one connection (a job's thread and its heartbeat take turns; more are
+made while they are needed), so that hundreds of jobs fit one server, and notices a peer that is
+gone by the operating system's keepalives.
+
+Messages never show a password: they call a database by `display_name`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import time
@@ -21,14 +23,26 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from tilesmith.search_space.errors import DatabaseError, DependencyError, JobError
+from tilesmith.records.urls import without_password
+from tilesmith.search_space.errors import DatabaseError, DependencyError
 
 LOCK_TIMEOUT_S = 300.0
 """How long a writer waits for the others; a bulk import of five million records fits."""
 
 _BUSY_STEP_MS = 1000
+_MORE = 8
+"""Connections to a server beyond those kept, while several threads ask at once."""
+_POSTGRESQL = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,  # milliseconds
+    "application_name": "tilesmith",
+}
+"""libpq's parameters where a URL does not set them: a peer that is gone is noticed in a minute."""
 _SQLITE_MAGIC = b"SQLite format 3\0"
 
 
@@ -44,8 +58,10 @@ def parse_url(text: str) -> URL:
         return URL.create("sqlite", database=str(Path(text).expanduser()))
     try:
         url = make_url(text)
-    except ArgumentError as error:
-        raise DatabaseError(f"'{text}' is not a database URL; give a file or a URL") from error
+    except (ArgumentError, ValueError):  # its own words would show the password
+        raise DatabaseError(
+            f"'{without_password(text)}' is not a database URL; give a file or a URL"
+        ) from None
     if url.drivername == "postgresql":
         return url.set(drivername="postgresql+psycopg")
     return url
@@ -62,7 +78,10 @@ def sqlite_path(url: URL) -> Path | None:
 def display_name(url: URL) -> str:
     """How messages call the database: its path, or its URL without password."""
     path = sqlite_path(url)
-    return str(path) if path else url.render_as_string(hide_password=True)
+    if path:
+        return str(path)
+    plain = url.set(drivername=url.get_backend_name())
+    return without_password(plain.render_as_string(hide_password=True))
 
 
 def check_file(path: Path, create: bool) -> None:
@@ -99,8 +118,11 @@ def is_read_only(path: Path) -> bool:
     return marked or not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
 
 
-def make_engine(url: URL) -> Engine:
+def make_engine(url: URL, connections: int = 1) -> Engine:
     """An engine, not yet connected.
+
+    Args:
+        connections: to a server, how many are kept open between questions.
 
     Raises:
         DatabaseError: SQLAlchemy knows no such kind of database.
@@ -109,8 +131,14 @@ def make_engine(url: URL) -> Engine:
     path = sqlite_path(url)
     if path is not None and is_read_only(path):
         url = _read_only_url(path)
+    options: dict[str, Any] = {}
+    if url.get_backend_name() != "sqlite":
+        options = {"pool_pre_ping": True, "pool_size": connections, "max_overflow": _MORE}
+    if url.get_backend_name() == "postgresql":
+        defaults = {n: v for n, v in _POSTGRESQL.items() if n not in url.query}
+        options["connect_args"] = defaults
     try:
-        engine = create_engine(url, pool_pre_ping=url.get_backend_name() != "sqlite")
+        engine = create_engine(url, hide_parameters=True, **options)
     except NoSuchModuleError as error:
         raise DatabaseError(
             f"'{display_name(url)}' names an unknown kind of database; give a file, sqlite:// or postgresql://"
@@ -178,7 +206,7 @@ def _patiently(driver: sqlite3.Connection, statement: str) -> None:
             driver.execute(statement).close()
             return
         except sqlite3.OperationalError as error:
-            if _code(error) != "SQLITE_BUSY" or time.monotonic() > deadline:
+            if sqlite_code(error) != "SQLITE_BUSY" or time.monotonic() > deadline:
                 raise
 
 
@@ -208,60 +236,7 @@ def _driver(engine: Engine) -> Iterator[sqlite3.Connection]:
         yield driver
 
 
-def _code(error: BaseException | None) -> str:
+def sqlite_code(error: BaseException | None) -> str:
     """Primary result code of an SQLite error, by name ("SQLITE_BUSY" also for its variants)."""
     name = str(getattr(error, "sqlite_errorname", ""))
     return "_".join(name.split("_")[:2])
-
-
-@contextmanager
-def translated(name: str) -> Iterator[None]:
-    """Turn the driver's errors on database `name` into ours."""
-    try:
-        yield
-    except (DBAPIError, sqlite3.Error) as error:
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        raise _translation(name, cause) from error
-    except SQLAlchemyError as error:
-        raise DatabaseError(f"database '{name}': {_first_line(error)}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:  # bytes that nobody wrote
-        raise DatabaseError(f"database '{name}' {_DAMAGED}") from error
-    except OverflowError as error:  # sqlite3's own, for what no server could hold either
-        raise DatabaseError(f"database '{name}' holds no numbers beyond 64 bits") from error
-
-
-_DAMAGED = "is damaged; restore a copy, or save what can be read with 'sqlite3 FILE .recover'"
-
-_SENTENCES: dict[str, tuple[type[DatabaseError] | type[JobError], str]] = {
-    "SQLITE_NOTADB": (DatabaseError, "is not a tuning database (it is not an SQLite file)"),
-    "SQLITE_CORRUPT": (DatabaseError, _DAMAGED),
-    "SQLITE_READONLY": (DatabaseError, "is read-only; make it writable or name another file"),
-    "SQLITE_CANTOPEN": (
-        DatabaseError,
-        "cannot be opened; check that you may read it and write its folder",
-    ),
-    "SQLITE_PERM": (DatabaseError, "cannot be opened: permission denied"),
-    "SQLITE_FULL": (
-        JobError,
-        "cannot grow: the disk is full; what was committed is kept, free some space and resume",
-    ),
-    "SQLITE_IOERR": (
-        JobError,
-        "meets a disk error (is it full?); what was committed is kept",
-    ),
-    "SQLITE_BUSY": (
-        JobError,
-        f"was locked by another process for {LOCK_TIMEOUT_S:.0f} s; end that process, try again",
-    ),
-}
-
-
-def _translation(name: str, cause: BaseException | None) -> DatabaseError | JobError:
-    if str(cause).startswith("Could not decode to UTF-8"):  # sqlite3's own, without a code
-        return DatabaseError(f"database '{name}' {_DAMAGED}")
-    kind, sentence = _SENTENCES.get(_code(cause), (DatabaseError, f"failed: {_first_line(cause)}"))
-    return kind(f"database '{name}' {sentence}")
-
-
-def _first_line(error: BaseException | None) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -6,8 +6,11 @@ A job that this object started or took over is *held*: its commits are fenced by
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from sqlalchemy import RowMapping
 
 from tilesmith.records import jobs, workers
 from tilesmith.records.clock import now
@@ -33,35 +36,62 @@ class JobStore(Store):
     ) -> int:
         """Register a tuning job that this process runs, and facts of its targets; its number."""
         lease = Lease(0)
-        with self.writing() as connection:
-            for target in targets:
-                Writer(connection).target_id(target)
-            job = jobs.start(connection, command, seed, strategy, state, lease.token)
-        lease.job = job
-        self._leases[job] = lease
-        return job
+
+        def start() -> None:
+            with self.writing() as connection:
+                for target in targets:
+                    Writer(connection).target_id(target)
+                lease.job = jobs.start(connection, command, seed, strategy, state, lease.token)
+                lease.uid = jobs.uid(connection)
+
+        self.patiently(start)
+        self._leases[lease.job] = lease
+        return lease.job
 
     def take_over(self, job: int) -> None:
         """Go on with a job that nobody runs: from now on it is this process's.
+
+        A job of another machine that looks dead is watched for a while first (`jobs.WATCH_S`),
+        because the server's clock may have been set.
 
         Raises:
             JobError: it runs, here or elsewhere; the message says who runs it and since when.
             DatabaseError: there is no such job.
         """
-        with self.reading() as connection:
-            seen, moment = jobs.row_of(connection, job), now(connection)
-        found = jobs.job_of(seen, moment)
-        if not found.runs:
-            lease = Lease(job, seen["step"])
-            with self.writing() as connection:
-                taken = jobs.take_over(connection, seen, lease.token)
-            if taken:
+        seen, found, uid = self.patiently(lambda: self._seen(job))
+        watched = jobs.is_doubtful(seen, found)
+        if watched and self._stirs(seen):
+            raise JobError(f"{running(found)}, and alive; wait for it or end it")
+        if watched or not found.runs:
+            lease = Lease(job, seen["step"], uid)
+
+            def take() -> bool:
+                with self.writing() as connection:
+                    taken = jobs.take_over(connection, seen, lease.token)
+                    return taken or jobs.row_of(connection, job)["lease"] == lease.token
+
+            if self.patiently(take):
                 self._leases[job] = lease
                 return
             lease.release()
-            with self.reading() as connection:
-                found = jobs.job_of(jobs.row_of(connection, job), now(connection))
+            _, found, _ = self.patiently(lambda: self._seen(job))
         raise JobError(f"{running(found)}; wait for it or end it, or start a job of your own")
+
+    def _seen(self, job: int) -> tuple[RowMapping, Job, str]:
+        """A job's row, what it means now, and the database's identity."""
+        with self.reading() as connection:
+            row = jobs.row_of(connection, job)
+            return row, jobs.job_of(row, now(connection)), jobs.uid(connection)
+
+    def _stirs(self, seen: RowMapping) -> bool:
+        """Whether a job that was seen gives a sign of life soon, by the time of this process."""
+        until = time.monotonic() + jobs.WATCH_S
+        while time.monotonic() < until:
+            time.sleep(min(0.5, jobs.WATCH_S / 4))
+            row, _, _ = self.patiently(lambda: self._seen(seen["id"]))
+            if any(row[name] != seen[name] for name in ("heartbeat_at", "step", "lease")):
+                return True
+        return False
 
     def beat(self, job: int, progress: Mapping[str, Any] | None = None) -> None:
         """Give a sign of life of a job held here, and tell of its progress (any JSON values).
@@ -89,8 +119,12 @@ class JobStore(Store):
             LeaseLost: another process has taken the job over.
         """
         lease = self._leases.get(job)
-        with self.writing() as connection:
-            jobs.finish(connection, job, status, message, lease)
+
+        def finish() -> None:
+            with self.writing() as connection:
+                jobs.finish(connection, job, status, message, lease)
+
+        self.patiently(finish)
         if lease is not None:
             lease.release()
             del self._leases[job]

@@ -23,7 +23,8 @@ from sqlalchemy import Connection, RowMapping, func, insert, select, update
 
 from tilesmith.records import processes
 from tilesmith.records.clock import UtcNow, now
-from tilesmith.records.models import JobRow, TrialRow
+from tilesmith.records.faults import GoneError
+from tilesmith.records.models import AboutRow, JobRow, TrialRow
 from tilesmith.records.reading import Rows
 from tilesmith.records.record import Job, JobStatus
 from tilesmith.records.writing import storable
@@ -34,6 +35,9 @@ BEAT_S = 5.0
 
 DEAD_AFTER_S = 60.0
 """A job of another machine that was silent for so long by the server's clock is taken for dead."""
+
+WATCH_S = 3 * BEAT_S
+"""How long a job of another machine is watched before it is taken over: clocks can be set."""
 
 _held: set[str] = set()
 """Tokens that this process holds: a job of its own that it gave up is not running."""
@@ -49,10 +53,14 @@ class Lease:
 
     Attributes:
         step: of the job's last commit that is known to have happened.
+        uid: of the database that gave it.
+        ending: whether it was tried to give it up.
     """
 
     job: int
     step: int = 0
+    uid: str = ""
+    ending: bool = False
     token: str = field(default_factory=lambda: secrets.token_hex(16))
 
     def __post_init__(self) -> None:
@@ -71,7 +79,14 @@ def start(
     state: str | None,
     lease: str | None = None,
 ) -> int:
-    """Register a job as running, held by `lease` if this process is to run it; its number."""
+    """Register a job as running, held by `lease` if this process is to run it; its number.
+
+    A job that this lease started already is not started again.
+    """
+    if lease is not None:
+        known = connection.execute(select(JobRow.id).where(JobRow.lease == lease)).scalar()
+        if known is not None:
+            return int(known)
     values = {
         "uid": secrets.token_hex(16),
         "command": storable(command),
@@ -117,7 +132,7 @@ def advance(connection: Connection, lease: Lease, state: str | None) -> bool:
 
     Raises:
         LeaseLost: somebody else runs the job now.
-        DatabaseError: there is no such job, or it is not where this process left it.
+        GoneError: this is another database, or a copy in which the job is elsewhere.
     """
     values: dict[str, Any] = {"step": lease.step + 1, "heartbeat_at": UtcNow()}
     if state is not None:
@@ -129,7 +144,7 @@ def advance(connection: Connection, lease: Lease, state: str | None) -> bool:
     found = check_lease(connection, lease)
     if found["step"] == lease.step + 1:
         return False
-    raise DatabaseError(
+    raise GoneError(
         f"the database was replaced by another copy while job {lease.job} ran: it knows of "
         f"{found['step']} commits of the job where this process made {lease.step}"
     )
@@ -153,8 +168,11 @@ def tell(connection: Connection, job: int, progress: Mapping[str, Any]) -> None:
 
 
 def check_lease(connection: Connection, lease: Lease) -> RowMapping:
-    """The job's row; `LeaseLost` or `DatabaseError` if it is not this process's."""
-    found = row_of(connection, lease.job)
+    """The job's row; `LeaseLost` or `GoneError` if it is not this process's."""
+    query = select(*_COLUMNS).where(JobRow.id == lease.job)
+    found = connection.execute(query).mappings().first()
+    if found is None or uid(connection) != lease.uid:
+        raise GoneError(f"the database was replaced by another one while job {lease.job} ran")
     if found["lease"] != lease.token:
         raise LeaseLost(
             f"job {lease.job} was taken over by {found['owner']} while this process gave no sign "
@@ -169,7 +187,11 @@ def finish(
     """Mark a job as ended and give its lease up; "running" marks it as taken up again."""
     ended = None if status == "running" else UtcNow()
     if lease is not None:
+        found = connection.execute(select(*_COLUMNS).where(JobRow.id == job)).mappings().first()
+        if found and found["lease"] is None and found["step"] == lease.step and lease.ending:
+            return  # it was marked, and nobody heard of it
         check_lease(connection, lease)
+        lease.ending = True
     change(connection, job, status=status, message=storable(message), ended_at=ended, lease=None)
 
 
@@ -249,7 +271,7 @@ def job_of(row: RowMapping, moment: datetime) -> Job:
 def _at_work(token: str | None, process: str | None, silent_s: float | None) -> bool:
     """Whether somebody holds the lease: its process tells where it can be seen, else its beats.
 
-    A heartbeat from the future counts as a sign of life: some clock was set back.
+    A heartbeat from the future counts as a sign of life: the clock was set back.
     """
     if token is None:
         return False
@@ -259,6 +281,19 @@ def _at_work(token: str | None, process: str | None, silent_s: float | None) -> 
     if alive is not None:
         return alive
     return silent_s is not None and silent_s < DEAD_AFTER_S
+
+
+def is_doubtful(row: RowMapping, job: Job) -> bool:
+    """Whether a clock alone says that a job is dead or alive, and not a likely reading of it."""
+    if job.status != "running" or row["lease"] is None or job.silent_s is None:
+        return False
+    return processes.lives(row["process"] or "") is None and not 0 <= job.silent_s < DEAD_AFTER_S
+
+
+def uid(connection: Connection) -> str:
+    """The random identity of a database."""
+    query = select(AboutRow.value).where(AboutRow.name == "uid")
+    return str(connection.execute(query).scalar())
 
 
 def _no_job(job: int) -> DatabaseError:

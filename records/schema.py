@@ -17,7 +17,8 @@ from importlib import resources
 
 from sqlalchemy import Connection, Engine, column, inspect, select, table, text
 
-from tilesmith.records.engine import translated, use_write_ahead_log
+from tilesmith.records.engine import use_write_ahead_log
+from tilesmith.records.faults import translated
 from tilesmith.records.models import AboutRow, Base
 from tilesmith.search_space.errors import DatabaseError
 

@@ -108,4 +108,6 @@ def _caused_by_interrupt(error: BaseException) -> bool:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    from tilesmith.records.urls import without_password
+
+    return without_password(" ".join(text.split()))

@@ -64,6 +64,8 @@ def leave(code: int) -> NoReturn:
 
 
 def resuming_command(words: Sequence[str]) -> str:
-    """The command line that goes on where `tilesmith WORDS` was stopped."""
+    """The command line that goes on where `tilesmith WORDS` was stopped, without a password."""
+    from tilesmith.records.urls import without_password
+
     more = [] if "--resume" in words else ["--resume"]
-    return shlex.join(["tilesmith", *words, *more])
+    return shlex.join(["tilesmith", *map(without_password, words), *more])

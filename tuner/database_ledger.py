@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tilesmith.records.database import Database
+from tilesmith.records.faults import GoneError, UnavailableError
 from tilesmith.records.queries import Filter
 from tilesmith.records.record import TuningRecord
 from tilesmith.search_space.measure import MeasuredBy
@@ -13,12 +15,17 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.ledger import Entry, JobEnd
+from tilesmith.tuner.saving import save, sentence
 from tilesmith.tuner.strategy import Json
 from tilesmith.tuner.task import Trial
 
 
 class DatabaseLedger:
     """One job in a database. See `tuner.ledger.Ledger` for the guarantees.
+
+    A server that is away is waited for, as the database is told to (`Database.be_patient`). If it
+    stays away, or the database was deleted or replaced, what only this process knows is saved as a
+    file (`tuner.saving`), and the error says where.
 
     Args:
         database: open and writable.
@@ -31,6 +38,8 @@ class DatabaseLedger:
         self._target = target
         self._threads = threads
         self.job = job
+        self._mine: list[TuningRecord] = []
+        self._saved = False
 
     @classmethod
     def start(
@@ -58,29 +67,33 @@ class DatabaseLedger:
         Raises:
             JobError: somebody is at work on it.
         """
-        for job in database.jobs(command=command):
+        for job in database.patiently(lambda: database.jobs(command=command)):
             if job.status != "finished":
                 database.take_over(job.id)
                 return cls(database, target, threads, job.id)
         return None
 
     def saved_state(self) -> Json:
-        text = self._database.job_state(self.job)
+        text = self._database.patiently(lambda: self._database.job_state(self.job))
         return None if text is None else json.loads(text)
 
     def before(self, workload: Workload, measured_by: MeasuredBy) -> list[Trial]:
         """All of them, or where there are very many a sample (`records.warm_up`)."""
-        records = self._database.known(
-            workload, self._target, self._threads, measured_by=measured_by, job=self.job
+        database, target, threads = self._database, self._target, self._threads
+        records = database.patiently(
+            lambda: database.known(workload, target, threads, measured_by=measured_by, job=self.job)
         )
         return [Trial(record.config, record.result) for record in records]
 
     def of_job(self) -> list[Entry]:
-        records = self._database.query(Filter(job=self.job), sort="oldest", limit=None)
+        records = self._mine = self._all(Filter(job=self.job))
         return [Entry(r.workload, Trial(r.config, r.result)) for r in records if not r.is_of_model]
 
     def similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
         """Of this workload with other thread counts, then of other workloads."""
+        return self._database.patiently(lambda: self._similar(workload, measured_by))
+
+    def _similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
         own = self._database.layout_bests([workload], self._target, None, measured_by=measured_by)
         bests = [
             best
@@ -94,7 +107,8 @@ class DatabaseLedger:
         return [best.record.config for best in bests]
 
     def quarantined(self, workload: Workload) -> list[Config]:
-        return self._database.quarantined_configs(workload, self._target)
+        database, target = self._database, self._target
+        return database.patiently(lambda: database.quarantined_configs(workload, target))
 
     def commit(self, entries: Sequence[Entry], state: Json) -> None:
         records = [
@@ -107,7 +121,28 @@ class DatabaseLedger:
             )
             for entry in entries
         ]
-        self._database.add(records, job=self.job, job_state=json.dumps(state))
+        self._mine += records
+        with self._saving(records):
+            self._database.add(records, job=self.job, job_state=json.dumps(state))
 
     def finish(self, end: JobEnd, message: str) -> None:
-        self._database.finish_job(self.job, end, message)
+        with self._saving([]):
+            self._database.finish_job(self.job, end, message)
+
+    @contextmanager
+    def _saving(self, pending: Sequence[TuningRecord]) -> Iterator[None]:
+        """Save the job's trials if the database is gone, or `pending` ones if it stays away."""
+        try:
+            yield
+        except (GoneError, UnavailableError) as error:
+            lost = self._mine if isinstance(error, GoneError) else pending
+            self._database.be_patient(0.0)
+            if self._saved or not lost:
+                raise
+            self._saved = True
+            path = save(self._database, self.job, lost)
+            raise type(error)(sentence(error, path, len(lost))) from error
+
+    def _all(self, where: Filter) -> list[TuningRecord]:
+        database = self._database
+        return database.patiently(lambda: database.query(where, sort="oldest", limit=None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 
 import pytest
@@ -57,10 +58,11 @@ def test_what_runs_is_not_taken_over(database, location, versions):
 
 
 def test_what_was_silent_for_long_is_taken_over_and_its_owner_writes_no_more(
-    database, location, versions, make_record
+    database, location, versions, make_record, monkeypatch
 ):
     job = begun(database)
     database.add([make_record(1)], job=job, job_state="1")
+    monkeypatch.setattr(jobs, "WATCH_S", 0.1)
     ago(database, job, 1000)
     assert database.job(job).lost
     with Database.open(location, toolchain=versions[0]) as other:
@@ -156,3 +158,22 @@ def test_workers_are_kept_by_name(database):
     )  # fmt: skip
     assert b.started_at <= b.seen_at and b.machine == "cpu-1"
     assert [worker.state for worker in database.workers(other)] == ["ended"]
+
+
+@pytest.mark.parametrize("seconds", [1000, -1000])
+def test_a_clock_that_jumps_kills_no_job_that_stirs(
+    seconds, database, location, versions, monkeypatch
+):
+    """The server's clock is set: a heartbeat looks old, or lies in the future."""
+    monkeypatch.setattr(jobs, "WATCH_S", 0.4)
+    job = begun(database)
+    ago(database, job, seconds)
+    beat = threading.Timer(0.1, database.beat, [job])
+    with Database.open(location, toolchain=versions[0]) as other:
+        beat.start()
+        with pytest.raises(JobError, match="and alive"):
+            other.take_over(job)
+        beat.join()
+        ago(database, job, seconds)
+        other.take_over(job)
+        assert other.job(job).runs, "nothing stirred while it was watched"

@@ -118,6 +118,7 @@ def tune(
     from tilesmith.display.progress import progress_display
     from tilesmith.jobs.subjects import subject_of
     from tilesmith.jobs.tuning import JobStopped
+    from tilesmith.records.urls import without_password
     from tilesmith.search_space.errors import JobError
     from tilesmith.stopping import ends_soon, resuming_command
 
@@ -144,11 +145,12 @@ def tune(
         _print(stopped.report, as_json)
         raise JobError(f"{str(stopped).partition(';')[0]}; to go on: {resuming}") from stopped
     _print(report, as_json)
+    database = without_password(asked["database"])
     failed = [task for task in report.tasks if task.best_us is None]
     if failed:
         raise JobError(
             f"no schedule worked for {len(failed)} workloads, the first is "
-            f"'{failed[0].workload}'; 'tilesmith db query --database {asked['database']} --status "
+            f"'{failed[0].workload}'; 'tilesmith db query --database {database} --status "
             "failed' shows why"
         )
     note(f"{report.trials} trials in {report.wall_s:.1f} s")

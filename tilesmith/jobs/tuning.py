@@ -170,6 +170,8 @@ def run_job(
         Database.open(database, create=job.writes) as opened,
         fleet_of(job.workers, job.target, job.threads, measures=job.on_hardware) as fleet,
     ):
+        name = opened.name
+        opened.be_patient(may_wait=lambda: not token.cancelled)
         with token.shielded():
             ledger = _ledger(job, opened)
         number = ledger.job if isinstance(ledger, DatabaseLedger) else None
@@ -184,7 +186,7 @@ def run_job(
     raise JobStopped(
         report_of(summary),
         f"stopped by {token.reason} after {summary.trials} trials{screened}, all of them kept in "
-        f"'{database}'; the same job with --resume (resume=True) goes on",
+        f"'{name}'; the same job with --resume (resume=True) goes on",
     )
 
 
@@ -195,7 +197,10 @@ def _keep_choices(job: TuningJob, database: Database, ledger: Ledger, found: InP
         return
     report = _in_model(found)
     told = None if report is None else report.to_json()
-    keep(database, kernels, job.target, job.threads, found.choices, found.after_s, ledger.job, told)
+    number, after_s, threads = ledger.job, found.after_s, job.threads
+    database.patiently(
+        lambda: keep(database, kernels, job.target, threads, found.choices, after_s, number, told)
+    )
 
 
 def _tuned(

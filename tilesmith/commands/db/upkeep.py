@@ -142,7 +142,7 @@ def verify(
     from tilesmith.jobs.record_code import remeasure
 
     with opened_at(database) as opened:
-        faults = opened.check()
+        name, faults = opened.name, opened.check()
         drifts = []
         if not only_check and not faults:
             drifts = opened.verify(
@@ -161,7 +161,7 @@ def verify(
     elif drifts:
         tables.drifts_table(drifts, tolerance)
     if faults:
-        raise JobError(f"database '{database}' is damaged: {'; '.join(faults)}")
+        raise JobError(f"database '{name}' is damaged: {'; '.join(faults)}")
     note(f"the file is intact; {len(drifts)} records measured again, {drifted} drifted")
 
 
