@@ -144,7 +144,7 @@ def kill_workers(job: Job, folder: Path, kills: int, rng: np.random.Generator) -
         process = job.start(path, seed=seed)
         until = time.monotonic() + _LONGEST_S
         while process.poll() is None and time.monotonic() < until:
-            time.sleep(float(rng.uniform(0.3, 3.0)))
+            time.sleep(float(rng.uniform(0.5, 4.0)))
             found = labourers(process.pid)
             if found and tally.kills < kills and process.poll() is None:
                 victim = found[int(rng.integers(len(found)))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.tuner.fleet.dispatch import Dispatch, Piece, Rules, Verdict
+from tilesmith.tuner.fleet.dispatch import Dispatch, Kind, Piece, Rules, Verdict
 
 ONE = Rules(depth=1, piece_s=0.0, late=4.0, late_s=1.0)
 
@@ -133,3 +133,17 @@ def test_what_has_a_copy_left_is_not_done_again() -> None:
     dispatch.settled("a", machine=True)
     assert dispatch.waiting == 0
     assert dispatch.finished(copy, 6.0) == [0]
+
+
+def test_work_that_others_wait_for_is_done_first_and_has_a_pace_of_its_own() -> None:
+    dispatch = crowd(Rules(depth=1, piece_s=1.0, late_s=0.0), "a")
+    dispatch.add(range(8))
+    (piece,) = dispatch.assign(0.0)
+    dispatch.add([8, 9], Kind("proposal", single=True, first=True))
+    dispatch.finished(piece, 0.4)
+    for number in (8, 9):
+        (proposal,) = dispatch.assign(1.0)
+        assert proposal == Piece("a", (number,), 1.0, "proposal")
+        dispatch.finished(proposal, 50.0)
+    assert [len(one.trials) for one in dispatch.assign(50.0)] == [4], "by the pace of trials"
+    assert dispatch.known["a"].trials == 4

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
+from trials import rows
 
 import tilesmith as ts
 from tilesmith.api import tune
-from tilesmith.records import Database
 from tilesmith.search_space.errors import InputError
 
 WORKLOAD = "matmul m=64 n=64 k=64"
-
-
-def rows(path: Path) -> list[str]:
-    """Every trial as its line of an export, without times and hosts."""
-    with Database.open(str(path)) as database:
-        trials = [json.loads(line) for line in list(database.export_lines())[1:]]
-    for trial in trials:
-        for name in ("created_at", "elapsed_s", "host"):
-            trial.pop(name, None)
-    return [json.dumps(trial, sort_keys=True) for trial in trials]
 
 
 def tuned(path: Path, workers: str | int | None) -> list[str]:

@@ -83,8 +83,9 @@ class Labourer:
     def run(self, errands: list[Errand]) -> list[dict[str, Any]]:
         """One answer for each errand, in order: {"results"}, and what the runner tells besides."""
         answers: list[dict[str, Any]] = []
-        for way, group in groupby(errands, key=lambda errand: (errand["do"], errand["runner"])):
-            answers += getattr(self, f"_{way[0]}")(self._runner(way[1]), list(group))
+        for (what, name), group in groupby(errands, key=lambda one: (one["do"], one["runner"])):
+            do = {"measure": self._measure, "compare": self._compare}[what]
+            answers += do(self._runner(name), list(group))
         return answers
 
     def _measure(self, runner: Runner, errands: list[Errand]) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ _LOOK_S = 1.0
 _DOUBT_S = 30.0
 """Seconds that a worker which does not come back is in doubt: its machine may be gone, which Ray
 finds out by not hearing from it for some time."""
-_DEATHS = 5
+_DEATHS = 10
 """Deaths of a worker without a piece done between them after which it is set aside."""
 
 
@@ -78,6 +78,7 @@ class Member:
         state: "lost" for a moment, while Ray starts its process again; or for good: `is_over`.
         message: why it is not ready.
         told: what it said of itself when it came.
+        started: how often its process was; deaths: since it last did anything.
     """
 
     worker: str
@@ -87,6 +88,7 @@ class Member:
     message: str = ""
     host: str = ""
     machine: str = ""
+    started: int = 0
     deaths: int = 0
     hello: Any = None
     tickets: dict[Any, int] = field(default_factory=dict)
@@ -190,6 +192,7 @@ class Crew:
         self._greet(member)
 
     def _greet(self, member: Member) -> None:
+        member.started += 1
         member.hello = member.actor.hello.options(max_task_retries=-1).remote()
 
     # -- what comes back --------------------------------------------------------------------------

@@ -51,12 +51,31 @@ class Rules:
     late_s: float = 1.0
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What sort of work it is.
+
+    Attributes:
+        name: work of one name takes about as long.
+        single: each is a message of its own, not a part of a piece.
+        first: it is done before all that waits.
+    """
+
+    name: str
+    single: bool = False
+    first: bool = False
+
+
+TRIAL = Kind("trial")
+LONE_TRIAL = Kind("trial", single=True)
+
+
 @dataclass
 class Errand:
-    """One trial on its way. `single`: it is no part of a piece; `reasons`: why it was lost."""
+    """One trial, or other work, on its way. `reasons`: why it was lost, each time."""
 
     number: int
-    single: bool = False
+    kind: Kind = TRIAL
     deaths: int = 0
     doubts: int = 0
     copied: bool = False
@@ -71,6 +90,7 @@ class Piece:
     worker: str
     trials: tuple[int, ...]
     sent: float
+    kind: str = TRIAL.name
 
 
 @dataclass
@@ -80,13 +100,11 @@ class Hand:
     Attributes:
         pieces: held, the one at work first.
         trials, failures: done, and lost with it.
-        pace: seconds of a trial, smoothed; None before the first.
     """
 
     pieces: list[Piece] = field(default_factory=list)
     trials: int = 0
     failures: int = 0
-    pace: float | None = None
     freed: float = 0.0
 
 
@@ -115,28 +133,27 @@ class Dispatch:
         self.copied = 0
         self._open: dict[int, Errand] = {}
         self._waiting: deque[int] = deque()
+        self._first: deque[int] = deque()
         self._again: list[int] = []
         """Of those that wait, the ones that were lost while at work, first come first."""
         self._doubtful: dict[str, int] = {}
         """By lost worker, the trial that it was at work on alone."""
-        self._pace: float | None = None
+        self._paces: dict[str, float] = {}
+        """Seconds that work takes, by kind, smoothed."""
 
     # -- what happens -----------------------------------------------------------------------------
-    def add(self, trials: Iterable[int], *, single: bool = False) -> None:
-        """More trials, by numbers of the caller's, in the order they are to be begun.
-
-        Args:
-            single: each is a piece of its own.
-        """
+    def add(self, trials: Iterable[int], kind: Kind = TRIAL) -> None:
+        """More work, by numbers of the caller's, in the order it is to be begun."""
         for number in trials:
-            self._open[number] = Errand(number, single)
-            self._waiting.append(number)
+            self._open[number] = Errand(number, kind)
+            (self._first if kind.first else self._waiting).append(number)
 
     def forget(self, trials: Iterable[int]) -> None:
         """Nobody waits for these any more; what is at work is left to end."""
         for number in trials:
             self._open.pop(number, None)
         self._waiting = deque(number for number in self._waiting if number in self._open)
+        self._first = deque(number for number in self._first if number in self._open)
         self._again = [number for number in self._again if number in self._open]
 
     def join(self, worker: str) -> None:
@@ -148,11 +165,10 @@ class Dispatch:
         hand = self.known.get(piece.worker)
         if hand is not None and piece in hand.pieces:
             hand.pieces.remove(piece)
-            hand.trials += len(piece.trials)
+            hand.trials += len(piece.trials) if piece.kind == TRIAL.name else 0
             seconds = (now - max(piece.sent, hand.freed)) / len(piece.trials)
             hand.freed = now
-            hand.pace = _smoothed(hand.pace, seconds)
-            self._pace = _smoothed(self._pace, seconds)
+            self._paces[piece.kind] = _smoothed(self._paces.get(piece.kind), seconds)
         return [n for n in piece.trials if self._open.pop(n, None) is not None]
 
     def lost(self, worker: str, reason: str) -> list[Verdict]:
@@ -164,7 +180,8 @@ class Dispatch:
         pieces, hand.pieces = hand.pieces, []
         given_up: list[Verdict] = []
         for piece in reversed(pieces[1:]):  # it had not come to these
-            self._waiting.extendleft(n for n in reversed(piece.trials) if self._is_left(n))
+            left = [n for n in reversed(piece.trials) if self._is_left(n)]
+            (self._waiting if piece.kind == TRIAL.name else self._first).extendleft(left)
         at_work = pieces[0].trials if pieces else ()
         for errand in filter(None, map(self._open.get, at_work)):
             hand.failures += 1
@@ -211,7 +228,7 @@ class Dispatch:
     @property
     def waiting(self) -> int:
         """Trials that no worker holds."""
-        return len(self._waiting) + len(self._again)
+        return len(self._waiting) + len(self._first) + len(self._again)
 
     @property
     def at_work(self) -> int:
@@ -224,7 +241,7 @@ class Dispatch:
 
     # -- inside -----------------------------------------------------------------------------------
     def _sent(self, worker: str, hand: Hand, trials: tuple[int, ...], now: float) -> Piece:
-        piece = Piece(worker, trials, now)
+        piece = Piece(worker, trials, now, self._open[trials[0]].kind.name)
         hand.pieces.append(piece)
         return piece
 
@@ -235,12 +252,11 @@ class Dispatch:
                 self._again.remove(number)
                 return (number,)
         taken: list[int] = []
-        size = self._size()
-        while self._waiting and len(taken) < size:
-            single = self._open[self._waiting[0]].single
-            if single and taken:
-                break
-            taken.append(self._waiting.popleft())
+        size, queue = self._size(), self._first or self._waiting
+        while queue and len(taken) < size:
+            single = self._open[queue[0]].kind.single
+            if not (single and taken):
+                taken.append(queue.popleft())
             if single:
                 break
         return tuple(taken)
@@ -251,7 +267,8 @@ class Dispatch:
         if not rules.piece_s:
             return 1
         share = -(-len(self._waiting) // (rules.depth * len(self.workers)))
-        by_pace = 4 if self._pace is None else int(rules.piece_s / max(self._pace, 1e-9))
+        pace = self._paces.get(TRIAL.name)
+        by_pace = 4 if pace is None else int(rules.piece_s / max(pace, 1e-9))
         return max(1, min(share, by_pace, rules.most))
 
     def _copies(self, now: float) -> list[Piece]:
@@ -275,8 +292,8 @@ class Dispatch:
     def _late_after(self, piece: Piece) -> float:
         pieces = self.workers[piece.worker].pieces
         before = pieces[: pieces.index(piece) + 1]
-        trials = sum(len(one.trials) for one in before)
-        return max(self.rules.late_s, self.rules.late * trials * (self._pace or 0.0))
+        due = sum(len(one.trials) * self._paces.get(one.kind, 0.0) for one in before)
+        return max(self.rules.late_s, self.rules.late * due)
 
     def next_look(self, now: float) -> float:
         """Seconds until something may have become a straggler; infinity if nothing can."""

@@ -11,7 +11,7 @@ is read whenever the fleet is asked for something.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tilesmith.records.record import WorkerReport, WorkerState
@@ -21,7 +21,7 @@ from tilesmith.tuner.cancel import CancelToken
 from tilesmith.tuner.fleet.actor import Errand
 from tilesmith.tuner.fleet.cluster import Cluster
 from tilesmith.tuner.fleet.crew import Crew, Done, Event, Joined, Lost, Member, Refused, Settled
-from tilesmith.tuner.fleet.dispatch import Dispatch, Piece, Rules, Verdict
+from tilesmith.tuner.fleet.dispatch import TRIAL, Dispatch, Kind, Piece, Rules, Verdict
 from tilesmith.tuner.machines.clocks import since_boot
 from tilesmith.tuner.machines.identity import Machine
 
@@ -30,6 +30,7 @@ _NOBODY_S = 60.0
 """Seconds that a job without a worker waits for one."""
 
 Answer = dict[str, Any]
+Told = Callable[[str, int], Errand]
 
 
 class Fleet:
@@ -53,7 +54,7 @@ class Fleet:
         setup = {"target": target.to_json(), "threads": threads, "measures": measures}
         self._crew = Crew(setup, cluster.workers)
         self._dispatch = Dispatch(rules)
-        self._errands: dict[int, Errand] = {}
+        self._errands: dict[int, Errand | Told] = {}
         self._answers: dict[int, Answer] = {}
         self._sent: dict[int, tuple[Piece, float]] = {}
         self._number = 0
@@ -69,17 +70,27 @@ class Fleet:
         """Let go of the workers."""
         self._crew.close()
 
-    def begin(self, errands: Iterable[Errand], *, single: bool = False) -> list[int]:
-        """Have errands run, several at once or each as a `single` message; their numbers, to `wait`
-        for."""
+    def begin(self, errands: Iterable[Errand | Told], kind: Kind = TRIAL) -> list[int]:
+        """Have errands run; their numbers, to `wait` for.
+
+        Args:
+            errands: or what makes one, of the worker's name and how often it was started, when it
+                is sent.
+        """
         numbers = []
         for errand in errands:
             self._number += 1
             self._errands[self._number] = errand
             numbers.append(self._number)
-        self._dispatch.add(numbers, single=single)
+        self._dispatch.add(numbers, kind)
         self._turn(0.0)
         return numbers
+
+    def is_ready(self, number: int) -> bool:
+        """Whether `wait` would not wait."""
+        if number not in self._answers:
+            self._turn(0.0)
+        return number in self._answers
 
     def wait(
         self,
@@ -147,7 +158,9 @@ class Fleet:
 
     def _send(self) -> None:
         for piece in self._dispatch.assign(time.monotonic()):
-            errands = [self._errands[number] for number in piece.trials]
+            who = piece.worker, self._crew.members[piece.worker].started
+            found = [self._errands[number] for number in piece.trials]
+            errands = [errand(*who) if callable(errand) else errand for errand in found]
             self._sent[self._crew.send(piece.worker, errands)] = piece, since_boot()
 
     def _heard(self, event: Event, now: float) -> None:
@@ -180,10 +193,10 @@ class Fleet:
             errand = self._errands.pop(verdict.trial)
             reasons = "; ".join(verdict.reasons)
             if not verdict.blamed:
+                what = "a proposal" if callable(errand) else f"a trial of '{errand['asked'][0][0]}'"
                 raise JobError(
-                    f"a trial of '{errand['asked'][0][0]}' was lost with "
-                    f"{len(verdict.reasons)} workers ({reasons}); see to the machines, then resume "
-                    "the job"
+                    f"{what} was lost with {len(verdict.reasons)} workers ({reasons}); see to the "
+                    "machines, then resume the job"
                 )
             self._answers[verdict.trial] = {"crashed": f"it killed its workers ({reasons})"}
 

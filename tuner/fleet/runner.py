@@ -15,10 +15,13 @@ from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.cancel import CancelToken
 from tilesmith.tuner.costs import TrialCosts
 from tilesmith.tuner.fleet.actor import Errand
+from tilesmith.tuner.fleet.dispatch import LONE_TRIAL, TRIAL, Kind
 from tilesmith.tuner.fleet.fleet import Answer, Fleet
 from tilesmith.tuner.machines.watch import Told, Watch
 from tilesmith.tuner.messages import result_from_json
 from tilesmith.tuner.runner import Begun, Candidate, Runner
+
+_COMPARISON = Kind("comparison", single=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +65,7 @@ class FleetRunner(Runner):
 
     def begin(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> Begun:
         errands = [self._errand("measure", [one]) for one in batch]
-        numbers = self._fleet.begin(errands, single=not self.deterministic)
+        numbers = self._fleet.begin(errands, TRIAL if self.deterministic else LONE_TRIAL)
         return _Begun(tuple(batch), tuple(numbers))
 
     def finish(
@@ -84,7 +87,7 @@ class FleetRunner(Runner):
     ) -> list[MeasureResult]:
         if self.deterministic or not batch:
             return self.measure(batch, cancel)
-        numbers = self._fleet.begin([self._errand("compare", batch)])
+        numbers = self._fleet.begin([self._errand("compare", batch)], _COMPARISON)
         answers = self._fleet.wait(numbers, cancel)
         return self._results(answers[0], len(batch)) if answers else []
 
