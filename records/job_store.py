@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import RowMapping
+from sqlalchemy import RowMapping, func, select
 
 from tilesmith.records import jobs, workers
 from tilesmith.records.clock import now
 from tilesmith.records.jobs import Lease
+from tilesmith.records.models import TrialRow
 from tilesmith.records.record import Job, JobStatus, WorkerReport
 from tilesmith.records.store import Store
 from tilesmith.records.writing import Writer
@@ -149,6 +151,17 @@ class JobStore(Store):
         """One job; `DatabaseError` if there is none."""
         with self.reading() as connection:
             return jobs.job_of(jobs.row_of(connection, number), now(connection))
+
+    def count_trials(self, job: int) -> int:
+        """How many trials a job has brought."""
+        with self.reading() as connection:
+            query = select(func.count()).where(TrialRow.job_id == job)
+            return int(connection.execute(query).scalar_one())
+
+    def now(self) -> datetime:
+        """The time of the database server, which its times are to be compared with."""
+        with self.reading() as connection:
+            return now(connection)
 
     # -- workers ----------------------------------------------------------------------------------
     def write_workers(self, job: int, reports: Sequence[WorkerReport]) -> None:

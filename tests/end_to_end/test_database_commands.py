@@ -80,6 +80,26 @@ def test_top_lists_the_best_of_each_workload(database: Path) -> None:
     assert SMALL.key in table and "1000.00" in table and "GFLOP/s" in table
 
 
+def test_jobs_tells_who_runs_what(database: Path) -> None:
+    with Database.open(str(database)) as opened:
+        running = opened.start_job("tilesmith tune y  # digest", seed=1, strategy="random")
+        opened.beat(running, {"trials_per_s": 12.5})
+        done = opened.start_job("tilesmith tune z", seed=1, strategy="random")
+        opened.finish_job(done, "interrupted", "by SIGINT")
+        found = {job["id"]: job for job in succeed("jobs", "--database", database)["jobs"]}
+        assert list(found) == [done, running, 1], "the newest first"
+        assert [job["state"] for job in found.values()] == ["interrupted", "running", "dead"]
+        assert [job["trials"] for job in found.values()] == [0, 0, 2]
+        assert [job["resumable"] for job in found.values()] == [True, False, True]
+        assert found[running]["owner"].endswith(f":{os.getpid()}")
+        assert found[running]["trials_per_s"] == 12.5 and 0 <= found[running]["silent_s"] < 60
+        told = invoke("jobs", "--database", database)
+        assert "12.5" in told.stdout and "digest" not in told.stdout
+        assert "run by nobody: 3, 1; their commands with --resume go on" in told.stderr
+        (dead,) = succeed("jobs", "--database", database, "--state", "dead")["jobs"]
+        assert dead["id"] == 1
+
+
 def test_query_filters_sorts_and_writes_csv(database: Path) -> None:
     def latencies(*options: object) -> list[float | None]:
         records = succeed("query", "--database", database, *options)["records"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from tilesmith.commands.db.jobs import jobs
 from tilesmith.commands.db.machines import machines
 from tilesmith.commands.db.options import (
     filter_of,
@@ -132,14 +133,14 @@ def stats(database: str, as_json: bool) -> None:
 
     with opened_at(database) as opened:
         values = opened.stats()
-        jobs = opened.jobs()
+        newest = opened.jobs(limit=10)
     if as_json:
         print_json(values)
         return
     tables.table(("count", "of"), [(values[n], n) for n in ("trials", "workloads", "targets")])
     for name in ("by_measured_by", "by_status"):
         tables.table(("trials", name.replace("_", " ")), [(n, k) for k, n in values[name].items()])
-    rows = [(j.id, j.status, j.started_at, j.seed, j.strategy, j.command) for j in jobs[:10]]
+    rows = [(j.id, j.status, j.started_at, j.seed, j.strategy, j.command) for j in newest]
     tables.table(("job", "status", "started", "seed", "strategy", "command"), rows)
     note(f"{values['jobs']} jobs, the newest ten shown; {values['bytes'] or 0:,} bytes")
 
@@ -180,5 +181,5 @@ def diff(databases: tuple[str, ...], database: str | None, as_json: bool, limit:
     )
 
 
-for command in (machines, merge, export_trials, import_trials, verify, prune):
+for command in (jobs, machines, merge, export_trials, import_trials, verify, prune):
     database_group.add_command(command)
