@@ -1,7 +1,8 @@
 """The best of a series, found along its index.
 
 A best-of question takes three statements: the first lists the series in question with the lowest
-latency of each (one index seek each); the second fetches, from the series that can win, the
+latency of each (one index seek each; where many workloads are asked for, those of stale series only
+if there is no fresh one); the second fetches, from the series that can win, the
 near-ties of that latency; the third the rest of the winners. Near-ties fall to the lowest
 configuration key, so that two machines with the same records choose the same schedule.
 
@@ -14,9 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, RowMapping, ScalarSelect, and_, bindparam, case, exists, select
+from sqlalchemy import (
+    Connection,
+    RowMapping,
+    ScalarSelect,
+    and_,
+    bindparam,
+    case,
+    exists,
+    literal,
+    select,
+)
 from sqlalchemy.orm import aliased
 
 from tilesmith.records.models import MachineRow, SeriesRow, TargetRow, TrialRow, WorkloadRow
@@ -39,6 +51,10 @@ NEAR_TIES_READ = 32
 """At most so many near-ties of a series are compared (the first by latency and digest)."""
 
 
+UNSOUGHT = -1.0
+"""In place of a latency that was not looked for yet."""
+
+_SERIES_AT_ONCE = 10_000
 _GROUPS_AT_ONCE = 1000  # servers limit the number of parameters of a statement
 
 
@@ -90,17 +106,23 @@ Group = tuple[Any, ...]
 
 
 def candidates(
-    connection: Connection, scope: Scope, current: Toolchain, calibration: str | None
+    connection: Connection,
+    scope: Scope,
+    current: Toolchain,
+    calibration: str | None,
+    *,
+    sought: bool = True,
 ) -> list[Candidate]:
     """Every series in scope, with its lowest latency.
 
     Args:
         calibration: the target's present calibration digest; None leaves it unjudged.
+        sought: whether the lowest latencies are looked for; else `fastest` is `UNSOUGHT`.
     """
     asked = scope.asked()
     judged: dict[tuple[Any, ...], tuple[Toolchain, tuple[str, ...]]] = {}
     found = []
-    for row in connection.execute(_candidates(tuple(asked)), asked).all():
+    for row in connection.execute(_candidates(tuple(asked), sought), asked).all():
         by, calibrated = row[4], row[7]
         versions = (by, *row[7:-1])
         if versions not in judged:
@@ -116,32 +138,46 @@ def candidates(
 
 
 @lru_cache
-def _candidates(names: tuple[str, ...]) -> Rows:
+def _candidates(names: tuple[str, ...], sought: bool) -> Rows:
     """The statement behind `candidates`; built once, as building costs more than running it."""
-    return select_series(_fastest(SeriesRow.id).label("fastest")).where(*in_scope(names))
+    fastest = _fastest(SeriesRow.id) if sought else literal(UNSOUGHT)
+    return select_series(fastest.label("fastest")).where(*in_scope(names))
+
+
+def _seek(connection: Connection, members: Sequence[Candidate]) -> list[Candidate]:
+    """Those that have a working trial, with the lowest latency."""
+    unsought = [c.series for c in members if c.fastest == UNSOUGHT]
+    found: dict[int, float | None] = {}
+    for start in range(0, len(unsought), _SERIES_AT_ONCE):
+        asked = {"series": unsought[start : start + _SERIES_AT_ONCE]}
+        found |= {row[0]: row[1] for row in connection.execute(_SEEK, asked)}
+    known = [c._replace(fastest=found.get(c.series, c.fastest)) for c in members]
+    return [c for c in known if c.fastest is not None]
 
 
 def pick(
     connection: Connection, found: Sequence[Candidate], by: Sequence[str]
 ) -> dict[Group, Best]:
     """The best of each group of candidates, groups told apart by the `Candidate` fields `by`."""
-    groups: dict[Group, list[Candidate]] = {}
-    for candidate in found:
-        if candidate.fastest is not None:
-            group = tuple(getattr(candidate, name) for name in by)
-            groups.setdefault(group, []).append(candidate)
+    groups = _grouped([c for c in found if c.fastest is not None], by)
     fresh = [c for c in found if not c.stale_because]
     winners: dict[Group, Best] = {}
     for level in range(4):
-        asked = [
-            (group, members)
-            for group, everyone in groups.items()
-            if group not in winners and (members := [c for c in everyone if _level(c) == level])
-        ]
+        open_groups = [members for group, members in groups.items() if group not in winners]
+        believed = [c for members in open_groups for c in members if _level(c) == level]
+        asked = list(_grouped(_seek(connection, believed), by).items())
         for start in range(0, len(asked), _GROUPS_AT_ONCE):
             part = dict(asked[start : start + _GROUPS_AT_ONCE])
             winners |= _winners(connection, part, _overruling(part, fresh) if level % 2 else [])
     return winners
+
+
+def _grouped(found: Sequence[Candidate], by: Sequence[str]) -> dict[Group, list[Candidate]]:
+    wanted = attrgetter("series", *by)
+    groups: dict[Group, list[Candidate]] = {}
+    for candidate in found:
+        groups.setdefault(wanted(candidate)[1:], []).append(candidate)
+    return groups
 
 
 def _overruling(groups: dict[Group, list[Candidate]], fresh: list[Candidate]) -> list[int]:
@@ -236,6 +272,11 @@ def _fastest(series: Any, more: Callable[[Any], list[Any]] = lambda trial: []) -
         .correlate(SeriesRow)
         .scalar_subquery()
     )
+
+
+_SEEK = select(SeriesRow.id, _fastest(SeriesRow.id)).where(
+    SeriesRow.id.in_(bindparam("series", expanding=True))
+)
 
 
 @lru_cache

@@ -21,6 +21,8 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 
+_FEW = 8  # workloads whose series are all looked into at once: one statement less
+
 
 class Questions(Store):
     """See the module's docstring."""
@@ -138,7 +140,7 @@ class Questions(Store):
         result: list[Best] = []
         with self.reading() as connection:
             for scope in _in_parts(connection, asked, limit):
-                found = candidates(connection, scope, self.toolchain, None)
+                found = candidates(connection, scope, self.toolchain, None, sought=False)
                 found = [c for c in found if target in (None, c.target, _name(c.target))]
                 bests = pick(connection, found, ("workload", "target", "threads"))
                 result += [bests[group] for group in sorted(bests)]
@@ -149,8 +151,9 @@ class Questions(Store):
     def _pick(
         self, scope: Scope, calibration: str | None, by: tuple[str, ...]
     ) -> dict[Group, Best]:
+        few = scope.workloads is not None and len(scope.workloads) <= _FEW
         with self.reading() as connection:
-            found = candidates(connection, scope, self.toolchain, calibration)
+            found = candidates(connection, scope, self.toolchain, calibration, sought=few)
             return pick(connection, found, by)
 
     # -- questions --------------------------------------------------------------------------------
