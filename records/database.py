@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 
 import numpy as np
 
-from tilesmith.records import exchange, jobs, maintenance, merging, queries
+from tilesmith.records import exchange, jobs, maintenance, merging, queries, standing
 from tilesmith.records.bests import Scope, candidates
 from tilesmith.records.job_store import JobStore
 from tilesmith.records.machines import MachineStore
@@ -105,14 +106,21 @@ class Database(Questions, JobStore, MachineStore):
         with self.writing() as connection:
             return exchange.import_lines(connection, lines, name, skip_bad)
 
-    def merge(self, other: Database) -> exchange.ImportReport:
-        """Bring another database's trials, jobs and targets into this one, in one transaction."""
-        with other.reading() as source, self.writing() as connection:
-            return merging.merge(connection, source)
+    def merge(self, *others: Database) -> standing.MergeReport:
+        """Bring other databases' trials, jobs, machines and targets into this one.
 
-    def diff(self, other: Database) -> list[merging.Difference]:
+        One transaction: all of it or nothing. The order of the others changes nothing.
+        """
+        sources = {other.name: other for other in others}
+        before, theirs = self.overview(), {n: other.overview() for n, other in sources.items()}
+        with ExitStack() as stack:
+            opened = {n: stack.enter_context(other.reading()) for n, other in sources.items()}
+            reports = merging.merge(stack.enter_context(self.writing()), opened, self.toolchain)
+        return standing.MergeReport(reports, standing.standings(self.overview(), before, theirs))
+
+    def diff(self, other: Database) -> list[standing.Difference]:
         """What this and another database hold best, the most different first."""
-        return merging.diff(self.overview(), other.overview())
+        return standing.diff(self.overview(), other.overview())
 
     # -- maintenance ------------------------------------------------------------------------------
     def verify(

@@ -22,24 +22,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from statistics import median
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from sqlalchemy import Connection, select
 
+from tilesmith.records.incoming import Conflict, Incoming, SeriesKey
 from tilesmith.records.models import MachineRow, TargetRow, TrialRow
 from tilesmith.records.queries import Filter, conditions
 from tilesmith.records.reading import select_series, to_toolchain
 from tilesmith.records.record import config_digest
 from tilesmith.records.toolchain import Toolchain
-from tilesmith.records.writing import (
-    BATCH,
-    Conflict,
-    Incoming,
-    SeriesKey,
-    Writer,
-    samples_text,
-    storable,
-)
+from tilesmith.records.writing import BATCH, Writer, samples_text, storable
 from tilesmith.search_space.errors import DatabaseError, TilesmithError
 from tilesmith.search_space.measure import STATUSES, MeasuredBy
 from tilesmith.search_space.target import Target
@@ -80,6 +73,7 @@ class ImportReport:
         conflict_count: trials that contradict one that was there; both are kept.
         conflicts: the first thousand of them.
         bad_lines: line number and reason of each line left out.
+        stale: trials read in a merge that are of other versions than the installed ones.
     """
 
     added: int
@@ -87,6 +81,7 @@ class ImportReport:
     conflict_count: int = 0
     conflicts: tuple[Conflict, ...] = ()
     bad_lines: tuple[tuple[int, str], ...] = ()
+    stale: int = 0
 
 
 class _Reader:
@@ -133,7 +128,7 @@ class _Reader:
                 _text(line, "workload"),
                 _text(line, "target"),
                 _threads(line),
-                _one_of(line, "measured_by", get_args(MeasuredBy)),
+                cast(MeasuredBy, _one_of(line, "measured_by", get_args(MeasuredBy))),
                 _text(line, "input_layout", ""),
                 _text(line, "output_layout", ""),
                 _toolchain(toolchain),
@@ -190,9 +185,9 @@ def import_lines(
     return report(writer, bad)
 
 
-def report(writer: Writer, bad: Iterable[tuple[int, str]] = ()) -> ImportReport:
-    """What a writer did, as a value."""
-    tally = writer.tally
+def report(writer: Writer, bad: Iterable[tuple[int, str]] = (), origin: str = "") -> ImportReport:
+    """What a writer did with what came from `origin`, as a value."""
+    tally = writer.tallies[origin]
     return ImportReport(
         tally.added, tally.duplicates, tally.conflict_count, tuple(tally.conflicts), tuple(bad)
     )
@@ -356,12 +351,12 @@ def stored(
         )
         for row in rows
     ]
-    for key, number in sorted(found, key=_series_order):
+    for key, number in sorted(found, key=lambda item: series_order(item[0])):
         yield key, _trials(connection, number, about_trials)
 
 
-def _series_order(item: tuple[SeriesKey, int]) -> tuple[Any, ...]:
-    key, _ = item
+def series_order(key: SeriesKey) -> tuple[Any, ...]:
+    """Sorts series by what they are of, the same everywhere."""
     return (*key[:6], tuple(key.toolchain.to_dict().items()), key.calibration)
 
 
@@ -370,11 +365,16 @@ def _trials(connection: Connection, series: int, more: list[Any]) -> Iterator[di
         select(*_TRIAL_COLUMNS)
         .outerjoin(MachineRow, MachineRow.id == TrialRow.machine_id)
         .where(TrialRow.series_id == series, *more)
-        .order_by(TrialRow.config, TrialRow.created_at, TrialRow.id)
+        .order_by(by_bytes(connection, TrialRow.config), TrialRow.created_at, TrialRow.id)
         .execution_options(yield_per=BATCH)
     )
     for row in connection.execute(query).mappings():
         yield dict(row)
+
+
+def by_bytes(connection: Connection, column: Any) -> Any:
+    """A text to order by its bytes on every server, whatever language it was set up for."""
+    return column.collate("C") if connection.dialect.name == "postgresql" else column
 
 
 def _targets(connection: Connection) -> dict[str, Any]:

@@ -1,19 +1,23 @@
-"""Two databases: bring one's trials into the other, and compare what each holds best."""
+"""Bring the trials of other databases into one."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from tilesmith.records.exchange import ImportReport, report, stored
+from tilesmith.records.exchange import ImportReport, report, series_order, stored
+from tilesmith.records.incoming import Incoming
 from tilesmith.records.models import JobRow, MachineRow, TargetRow
 from tilesmith.records.queries import Filter
-from tilesmith.records.record import Best
-from tilesmith.records.writing import BATCH, Incoming, Writer
+from tilesmith.records.toolchain import Toolchain
+from tilesmith.records.writing import BATCH, Writer
 
 _JOB_COLUMNS = (
     JobRow.uid,
@@ -26,26 +30,71 @@ _JOB_COLUMNS = (
     JobRow.host,
     JobRow.started_at,
     JobRow.ended_at,
+    JobRow.owner,
+    JobRow.process,
+    JobRow.heartbeat_at,
+    JobRow.step,
+    JobRow.progress,
 )
+"""All but the lease: who holds it may write for the job there, not here."""
 
 
-def merge(into: Connection, source: Connection) -> ImportReport:
-    """Write every trial, job and target description of `source`, on an open write transaction."""
+def merge(
+    into: Connection, sources: Mapping[str, Connection], current: Toolchain
+) -> dict[str, ImportReport]:
+    """Write every trial, job, machine and target description of `sources`, by name.
+
+    The trials of all of them are read side by side, sorted by what they speak of, then by what they
+    say: what is written does not depend on the order of the sources, nor on their names.
+
+    Args:
+        into: an open write transaction.
+        current: the present versions; trials of others are counted as stale.
+    """
     writer = Writer(into)
+    stale: Counter[str] = Counter()
     facts = select(TargetRow.identity, TargetRow.family, TargetRow.facts)
-    for row in source.execute(facts.where(TargetRow.facts != "")):
-        writer.target_id(row.identity, row.facts, row.family)
-    _merge_machines(writer, into, source)
-    numbers = _merge_jobs(into, source)
+    streams = []
+    for name, source in sorted(sources.items()):
+        for row in source.execute(facts.where(TargetRow.facts != "").order_by(TargetRow.identity)):
+            writer.target_id(row.identity, row.facts, row.family)
+        _merge_machines(writer, into, source)
+        streams.append(_configurations(name, source, _merge_jobs(into, source)))
     batch: list[Incoming] = []
-    for series, trials in stored(source, Filter()):
-        for trial in trials:
-            batch.append(Incoming(series, {**trial, "job_id": numbers.get(trial["job_id"])}))
-            if len(batch) == BATCH:
-                writer.insert(batch, deduplicate=True)
-                batch = []
+    together = groupby(heapq.merge(*streams, key=itemgetter(0)), key=itemgetter(0))
+    for _, configurations in together:
+        items = [item for _, trials in configurations for item in trials]
+        series = items[0].series
+        if series.toolchain.stale_because(current, series.measured_by):
+            stale.update(item.origin for item in items)
+        batch += sorted(items, key=_content)
+        if len(batch) >= BATCH:
+            writer.insert(batch, deduplicate=True)
+            batch = []
     writer.insert(batch, deduplicate=True)
-    return report(writer)
+    return {
+        name: replace(report(writer, origin=name), stale=stale[name]) for name in sorted(sources)
+    }
+
+
+def _configurations(
+    name: str, source: Connection, jobs: Mapping[int | None, int]
+) -> Iterator[tuple[tuple[Any, ...], list[Incoming]]]:
+    """The trials of each configuration of each series, in one order everywhere."""
+    for series, trials in stored(source, Filter()):
+        for config, found in groupby(trials, key=itemgetter("config")):
+            items = [
+                Incoming(series, {**trial, "job_id": jobs.get(trial["job_id"])}, origin=name)
+                for trial in found
+            ]
+            yield (*series_order(series), config), items
+
+
+def _content(item: Incoming) -> tuple[Any, ...]:
+    """Sorts trials of one configuration: by time, then by what they say, then by where from."""
+    latency = item.values["latency_s"]
+    said = item.values["host"], item.values["status"], latency is None, latency or 0.0
+    return item.values["created_at"], *said, item.values["samples"], item.origin
 
 
 def _merge_machines(writer: Writer, into: Connection, source: Connection) -> None:
@@ -70,50 +119,3 @@ def _merge_jobs(into: Connection, source: Connection) -> dict[int | None, int]:
             number = made[0]
         numbers[row["id"]] = int(number)
     return numbers
-
-
-@dataclass(frozen=True)
-class Difference:
-    """What two databases hold best for one workload, target and thread count.
-
-    Attributes:
-        ours, theirs: None where a database has nothing that works.
-    """
-
-    workload: str
-    target: str
-    threads: int
-    ours: Best | None
-    theirs: Best | None
-
-    @property
-    def ratio(self) -> float | None:
-        """Their latency over ours: above one, ours is the faster; None where one has none."""
-        if self.ours is None or self.theirs is None:
-            return None
-        return self.theirs.latency / self.ours.latency
-
-    @property
-    def comparable(self) -> bool:
-        """Whether both were measured in the same way."""
-        if self.ours is None or self.theirs is None:
-            return False
-        ours, theirs = self.ours.record.result, self.theirs.record.result
-        return ours.measured_by == theirs.measured_by
-
-
-def diff(ours: Iterable[Best], theirs: Iterable[Best]) -> list[Difference]:
-    """Every subject of either overview, the most different first, equal ones last."""
-    left, right = ({_subject(best): best for best in bests} for bests in (ours, theirs))
-    found = [Difference(*key, left.get(key), right.get(key)) for key in left.keys() | right.keys()]
-    return sorted(found, key=_order)
-
-
-def _subject(best: Best) -> tuple[str, str, int]:
-    return best.record.workload_key, best.record.target_identity, best.record.threads
-
-
-def _order(difference: Difference) -> tuple[float, str, str, int]:
-    ratio = difference.ratio
-    far = math.inf if ratio is None else abs(math.log(ratio))
-    return -far, difference.workload, difference.target, difference.threads

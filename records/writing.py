@@ -14,14 +14,24 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from tilesmith.records.incoming import (
+    CONFLICTS_KEPT,
+    Incoming,
+    SeriesKey,
+    Tally,
+    conflict,
+    contradiction,
+    later,
+    same,
+)
 from tilesmith.records.models import (
     MachineRow,
     SeriesRow,
@@ -38,12 +48,6 @@ from tilesmith.search_space.target import Target
 
 BATCH = 5000
 """Trials written in one go."""
-
-DRIFT = 0.10
-"""Two hardware medians of one configuration further apart than this are reported as a conflict."""
-
-_CONFLICTS_KEPT = 1000
-
 
 _LOCK_SERIES = (
     select(SeriesRow.id)
@@ -68,63 +72,6 @@ _LOOK_UP = (
     .order_by(TrialRow.id)
 )
 """Walks `ix_trials_config`."""
-
-
-class SeriesKey(NamedTuple):
-    """What makes trials comparable; the columns of `series` in words."""
-
-    workload: str
-    target: str
-    threads: int
-    measured_by: str
-    input_layout: str
-    output_layout: str
-    toolchain: Toolchain
-    calibration: str
-
-
-class Incoming(NamedTuple):
-    """A trial on its way in.
-
-    Attributes:
-        series: what it belongs to.
-        values: the columns of `trials` but `series_id` and `latest`.
-        dated: whether its time is known, not just the time of writing: then an older trial that
-            comes later is not the last word.
-    """
-
-    series: SeriesKey
-    values: dict[str, Any]
-    dated: bool = True
-
-
-@dataclass(frozen=True)
-class Conflict:
-    """Two records that contradict each other; both are kept, the later one counts.
-
-    Attributes:
-        workload, target, config: what they speak of.
-        kept: status and latency of the record that was here, and its number.
-        came: status and latency of the one that came.
-        reason: what contradicts.
-    """
-
-    workload: str
-    target: str
-    config: str
-    kept: str
-    came: str
-    reason: str
-
-
-@dataclass
-class Tally:
-    """What became of the trials given to a `Writer` (counts over its life)."""
-
-    added: int = 0
-    duplicates: int = 0
-    conflict_count: int = 0
-    conflicts: list[Conflict] = field(default_factory=list)
 
 
 def incoming(record: TuningRecord, toolchain: Toolchain, host: str, now: datetime) -> Incoming:
@@ -177,7 +124,8 @@ class Writer:
     """Writes trials on an open write transaction. See the module's docstring."""
 
     def __init__(self, connection: Connection) -> None:
-        self.tally = Tally()
+        self.tallies: defaultdict[str, Tally] = defaultdict(Tally)
+        self._origins: dict[int, str] = {}
         self._connection = connection
         self._ids: dict[Any, int] = {}
         self._hosts: dict[tuple[str, str], tuple[int, str]] = {}
@@ -185,7 +133,7 @@ class Writer:
         self._newest: int | None = None
 
     def insert(self, batch: Sequence[Incoming], *, deduplicate: bool) -> None:
-        """Write trials in the order given and count them in `tally`.
+        """Write trials in the order given and count them in `tallies`, by where they come from.
 
         Args:
             deduplicate: leave out a trial that is already there (simulated: same series,
@@ -194,6 +142,7 @@ class Writer:
         """
         if deduplicate:
             self._newest_before()
+        self._origins.clear()
         numbers = [self.series_id(item.series) for item in batch]
         known = self._known(numbers, batch)
         rows: list[dict[str, Any]] = []
@@ -202,13 +151,16 @@ class Writer:
             row = {**item.values, "series_id": number, "latest": True}
             self._place(row)
             earlier = known[number, row["config_digest"]]
-            if deduplicate and any(_same(item, other) for other in earlier):
-                self.tally.duplicates += 1
+            tally = self.tallies[item.origin]
+            if deduplicate and any(same(item, other) for other in earlier):
+                tally.duplicates += 1
                 continue
+            tally.added += 1
             if earlier:
                 demoted += self._settle(item, row, earlier, deduplicate)
             earlier.append(row)
             rows.append(row)
+            self._origins[id(row)] = item.origin
         if demoted:
             self._connection.execute(
                 update(TrialRow).where(TrialRow.id.in_(demoted)).values(latest=False)
@@ -216,7 +168,6 @@ class Writer:
         if rows:
             self._connection.execute(insert(TrialRow), rows)
             self._new.difference_update(numbers)
-        self.tally.added += len(rows)
 
     def _place(self, row: dict[str, Any]) -> None:
         """Turn the name of a trial's machine into its number, and tell its host."""
@@ -231,12 +182,14 @@ class Writer:
     ) -> list[int]:
         """Decide which trial of a configuration counts; numbers of rows that no longer do."""
         last = next((other for other in earlier if other["latest"]), earlier[-1])
-        here_before = last.get("id", math.inf) <= self._newest_before()
-        if report and here_before and (reason := _contradiction(item, last)):
-            self.tally.conflict_count += 1
-            if len(self.tally.conflicts) < _CONFLICTS_KEPT:
-                self.tally.conflicts.append(_conflict(item, last, reason))
-        if last["created_at"] > row["created_at"]:
+        others = last.get("id", math.inf) <= self._newest_before()
+        others |= self._origins.get(id(last), item.origin) != item.origin
+        if report and others and (reason := contradiction(item, last)):
+            tally = self.tallies[item.origin]
+            tally.conflict_count += 1
+            if len(tally.conflicts) < CONFLICTS_KEPT:
+                tally.conflicts.append(conflict(item, last, reason))
+        if later(last, row) if report else last["created_at"] > row["created_at"]:
             if item.dated:
                 row["latest"] = False
                 return []
@@ -351,40 +304,3 @@ class Writer:
 def _find(table: Any, names: tuple[str, ...]) -> Rows:
     """The statement that finds the row of `table` with values for `names`; built once."""
     return select(table.id).where(*(getattr(table, n) == bindparam(n) for n in names))
-
-
-def _same(item: Incoming, other: dict[str, Any]) -> bool:
-    """Whether a trial is the one that is already there."""
-    names: tuple[str, ...] = ("status", "samples")
-    if item.series.measured_by == "hardware":
-        names = ("status", "samples", "created_at", "host")
-    return all(item.values[name] == other[name] for name in names)
-
-
-def _contradiction(item: Incoming, other: dict[str, Any]) -> str:
-    """Why two trials of one configuration cannot both hold, or ""."""
-    if item.values["status"] != other["status"]:
-        return "one says it works, or fails in another way"
-    here, there = other["latency_s"], item.values["latency_s"]
-    if here is None or there is None:
-        return ""
-    if item.series.measured_by == "simulator":
-        return "a simulator gave two latencies with the same versions" if here != there else ""
-    drift = abs(there - here) / min(here, there)
-    return f"latencies are {drift:.0%} apart" if drift > DRIFT else ""
-
-
-def _conflict(item: Incoming, other: dict[str, Any], reason: str) -> Conflict:
-    def words(values: dict[str, Any]) -> str:
-        latency = values["latency_s"]
-        return values["status"] if latency is None else f"{values['status']} {latency * 1e6:.2f} us"
-
-    number = f" (record {other['id']})" if "id" in other else ""
-    return Conflict(
-        item.series.workload,
-        item.series.target,
-        item.values["config"],
-        words(other) + number,
-        words(item.values),
-        reason,
-    )

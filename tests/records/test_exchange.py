@@ -221,14 +221,14 @@ def test_merging_either_way_gives_the_same(tmp_path, make_record, at):
         return parts
 
     one, two = fresh("a")
-    report = one.merge(two)
+    report = one.merge(two).sources[two.name]
     assert report.added > 0 and report.conflict_count > 0
     assert one.check() == []
     assert sorted(job.command for job in one.jobs()) == ["tune 0", "tune 1"]
     copied = next(job for job in one.jobs() if job.command == "tune 1")
     assert [r.latency for r in one.query() if r.job == copied.id] == [2.0]
     once = list(one.export_lines())
-    again = one.merge(two)
+    again = one.merge(two).sources[two.name]
     assert again.added == 0 and len(one.jobs()) == 2
     assert list(one.export_lines()) == once
     three, four = fresh("b")

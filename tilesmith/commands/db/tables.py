@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tilesmith.records import Best, TuningRecord
     from tilesmith.records.exchange import ImportReport
     from tilesmith.records.maintenance import Drift
-    from tilesmith.records.merging import Difference
+    from tilesmith.records.standing import Difference
 
 _WIDE = 10_000  # columns off a terminal: a pipe or a file gets every row in one line
 
@@ -173,6 +173,7 @@ def report_values(report: ImportReport) -> dict[str, Any]:
         "added": report.added,
         "duplicates": report.duplicates,
         "conflict_count": report.conflict_count,
+        "stale": report.stale,
         "conflicts": [asdict(conflict) for conflict in report.conflicts],
         "bad_lines": [{"line": number, "reason": reason} for number, reason in report.bad_lines],
     }
@@ -183,6 +184,7 @@ def report_text(report: ImportReport, shown: int = 20) -> None:
     click.echo(
         f"{report.added} trials added, {report.duplicates} were there already, "
         f"{report.conflict_count} contradict one that was, {len(report.bad_lines)} bad lines"
+        + (f", {report.stale} are of other versions" if report.stale else "")
     )
     if report.conflicts:
         rows = [(c.workload, c.config, c.kept, c.came, c.reason) for c in report.conflicts[:shown]]

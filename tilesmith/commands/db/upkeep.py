@@ -15,6 +15,7 @@ import click
 
 from tilesmith.commands.db.options import (
     filter_of,
+    limit_option,
     opened_at,
     subject_options,
     with_database_and_json,
@@ -30,21 +31,19 @@ _NATURAL = click.IntRange(min=0, max=2**63 - 1)
 @click.command()
 @click.argument("sources", nargs=-1, required=True)
 @with_database_and_json
-def merge(sources: tuple[str, ...], database: str, as_json: bool) -> None:
-    """Bring the trials of every database in SOURCES into --database."""
-    from tilesmith.commands.db import tables
+@limit_option
+def merge(sources: tuple[str, ...], database: str, as_json: bool, limit: int) -> None:
+    """Bring the trials of every database in SOURCES into --database, and say which won."""
+    from tilesmith.commands.db import merged
 
     with ExitStack() as stack:
-        opened = [stack.enter_context(opened_at(source)) for source in sources]
+        opened = [stack.enter_context(opened_at(source)) for source in dict.fromkeys(sources)]
         into = stack.enter_context(opened_at(database, create=True))
-        reports = [into.merge(source) for source in opened]
+        report = into.merge(*opened)
     if as_json:
-        values = [tables.report_values(report) for report in reports]
-        print_json({"sources": dict(zip(sources, values, strict=True))})
-        return
-    for source, report in zip(sources, reports, strict=True):
-        note(f"{source}:")
-        tables.report_text(report)
+        print_json(merged.values(report))
+    else:
+        merged.tables(report, limit or None)
 
 
 @click.command(name="export")

@@ -1,0 +1,64 @@
+"""What a merge did, as plain data and as tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tilesmith.commands.db.tables import best_values, report_text, report_values, table
+from tilesmith.records.standing import MergeReport, Standing
+
+
+def values(report: MergeReport) -> dict[str, Any]:
+    """The whole report; `winner` is "" where what was here before stays best."""
+    wins = report.wins()
+    return {
+        "sources": {
+            name: {**report_values(each), "wins": wins[name]}
+            for name, each in report.sources.items()
+        },
+        "standings": [
+            {
+                "workload": standing.workload,
+                "target": standing.target,
+                "threads": standing.threads,
+                "winner": standing.winner,
+                "best": best_values(standing.best),
+                "before_s": standing.before and standing.before.latency,
+                "gain": standing.gain,
+                "theirs_s": {name: best.latency for name, best in standing.theirs.items()},
+            }
+            for standing in report.standings
+        ],
+    }
+
+
+def tables(report: MergeReport, limit: int | None) -> None:
+    """What came from each source, then what won, the greatest gain first."""
+    wins = report.wins()
+    for name, each in report.sources.items():
+        click.echo(f"{name}: best of {wins[name]} workloads now")
+        report_text(each)
+    changed = [each for each in report.standings if each.winner != ""]
+    stale = sum(each.best.stale for each in report.standings)
+    click.echo(
+        f"{len(report.standings)} workloads and targets: {len(changed)} have another best now, "
+        f"{stale} bests are stale"
+    )
+    header = "workload|target|threads|us|before us|times as fast|won by|stale"
+    table(header.split("|"), [_row(each) for each in changed[:limit]], right={2, 3, 4, 5})
+
+
+def _row(standing: Standing) -> tuple[object, ...]:
+    gain = standing.gain
+    return (
+        standing.workload,
+        standing.target,
+        standing.threads,
+        f"{standing.best.latency * 1e6:.2f}",
+        f"{standing.before.latency * 1e6:.2f}" if standing.before else "new",
+        f"{gain:.2f}" if gain is not None else "",
+        standing.winner or "nobody alone",
+        "stale" if standing.best.stale else "",
+    )
