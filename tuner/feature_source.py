@@ -20,7 +20,7 @@ from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.dispatch import Judgement
 from tilesmith.tuner.cost_model import Floats
-from tilesmith.tuner.knob_features import KnobColumns
+from tilesmith.tuner.knob_features import BareKnobs
 from tilesmith.tuner.task import TuningState
 
 _FIRST_PIECE, _PIECE_S = 32, 0.4
@@ -148,10 +148,20 @@ class Learning:
 
 
 class KnobFeatures:
-    """The knobs as numbers: for targets no simulator covers, and to study search by itself."""
+    """The knobs as numbers: for targets no simulator covers, and to study search by itself.
+
+    Beside its logarithm, how often two divides a number: sizes that vectors, warps or cache lines
+    divide behave alike, however far apart they are.
+    """
+
+    def __init__(self) -> None:
+        self._knobs: dict[str, BareKnobs] = {}
 
     def describe(self, state: TuningState, configs: Sequence[Config]) -> Description:
-        rows, count = KnobColumns.of(state.space).rows(configs), len(configs)
+        key, count = state.task.workload.key, len(configs)
+        if key not in self._knobs:
+            self._knobs[key] = BareKnobs.of(state.space)
+        rows = self._knobs[key].rows(configs)
         return Description(rows, np.full(count, np.nan), np.zeros(count, np.bool_))
 
     def schema(self, state: TuningState) -> str:

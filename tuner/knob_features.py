@@ -118,6 +118,61 @@ class KnobColumns:
         return np.array(start, np.float32), places, numbers
 
 
+_MOST_HALVINGS = 7
+"""128 elements, or bytes: nothing of a machine cares for more."""
+
+
+@dataclass(frozen=True)
+class Divisibility:
+    """How often two divides the values of knobs, a column for each knob of which its logarithm does
+    not tell.
+
+    Attributes:
+        cells: by name of the knob, its column and the number for each of its values.
+    """
+
+    cells: Mapping[str, tuple[int, Mapping[KnobValue, float]]]
+
+    @classmethod
+    def of(cls, space: SearchSpace) -> Divisibility:
+        cells: dict[str, tuple[int, Mapping[KnobValue, float]]] = {}
+        for name, values in space.describe().items():
+            numbers = [value for value in values if isinstance(value, int)]
+            if len(numbers) > 2 and any(number & (number - 1) for number in numbers):
+                cells[name] = len(cells), {number: _halvings(number) for number in numbers}
+        return cls(cells)
+
+    def rows(self, configs: Sequence[Config]) -> NDArray[np.float32]:
+        """The columns of configurations, shape (n, width); -1 where a knob is absent."""
+        found = np.full((len(configs), len(self.cells)), _ABSENT, np.float32)
+        for place, config in enumerate(configs):
+            for name, value in config.items_:
+                if (cell := self.cells.get(name)) is not None and value in cell[1]:
+                    found[place, cell[0]] = cell[1][value]
+        return found
+
+
+@dataclass(frozen=True)
+class BareKnobs:
+    """All that numbers say of knobs by themselves: their columns and their divisibility."""
+
+    columns: KnobColumns
+    divisibility: Divisibility
+
+    @classmethod
+    def of(cls, space: SearchSpace) -> BareKnobs:
+        return cls(KnobColumns.of(space), Divisibility.of(space))
+
+    def rows(self, configs: Sequence[Config]) -> NDArray[np.float32]:
+        """Shape (n, width)."""
+        return np.concatenate([self.columns.rows(configs), self.divisibility.rows(configs)], axis=1)
+
+
+def _halvings(number: int) -> float:
+    """How often two divides a number; zero, which it divides for ever, counts as odd."""
+    return float(min((number & -number).bit_length() - 1, _MOST_HALVINGS)) if number else 0.0
+
+
 def _part(values: set[KnobValue]) -> tuple[bool, tuple[str, ...]]:
     texts = sorted(value for value in values if isinstance(value, str))
     return any(isinstance(value, int) for value in values), tuple(texts)

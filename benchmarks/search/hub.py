@@ -70,23 +70,23 @@ def done(path: Path, strategy: str, limit: float, seeds: Sequence[int], file: Pa
             "seconds": [round(moment, 4) for moment in run.seconds],
             "values": [None if np.isnan(value) else value for value in run.values],
         }
-        with file.open("a") as opened:
-            opened.write(json.dumps(line) + "\n")
+        with file.open("ab", buffering=0) as opened:  # one write: others append to it, too
+            opened.write(json.dumps(line).encode() + b"\n")
     return len(seeds)
 
 
 def missing(
     names: Sequence[str], found: dict[str, Path], repeats: int, output: Path
 ) -> Iterator[tuple[Path, str, float, list[int], Path]]:
-    for space, path in found.items():
-        limit = allowed(path, output)
-        for name in names:
+    limits = {space: allowed(path, output) for space, path in found.items()}
+    for name in names:
+        for space, path in found.items():
             file = output / "runs" / space.replace("/", "-") / f"{name}.jsonl"
             file.parent.mkdir(parents=True, exist_ok=True)
             have = kept(file)
             seeds = [seed for seed in range(repeats) if seed not in have]
             for first in range(0, len(seeds), _SHARE):
-                yield path, name, limit, seeds[first : first + _SHARE], file
+                yield path, name, limits[space], seeds[first : first + _SHARE], file
 
 
 def table(names: Sequence[str], found: dict[str, Path], repeats: int, output: Path) -> str:

@@ -11,12 +11,15 @@ from problems import TARGET, judge, refused
 from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import choice, tile
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import Judgement
 from tilesmith.tuner.cancel import Cancelled
 from tilesmith.tuner.cost_models.residual import DampedResidual
 from tilesmith.tuner.feature_source import JudgedFeatures, KnobFeatures
+from tilesmith.tuner.knob_features import BareKnobs, KnobColumns
 from tilesmith.tuner.predictor import Predictor
 from tilesmith.tuner.task import Trial, TuningState, TuningTask
 
@@ -188,3 +191,12 @@ def test_an_untrained_predictor_can_be_told_never_to_learn() -> None:
     predictor.remember(searched, measured(configs, np.linspace(1, 2, 30).tolist()))
     predictor.train()
     np.testing.assert_array_equal(predictor.score(searched, configs), before)
+
+
+def test_bare_knobs_tell_how_often_two_divides_them() -> None:
+    knobs = (tile("x", (0, 16, 24, 96, 512)), tile("y", (1, 2, 4)), choice("z", ("a", "b")))
+    space = SearchSpace((Subspace((), knobs),))
+    configs = [Config.of(x=x, y=4, z="a") for x in (0, 16, 24, 96, 512)]
+    rows = BareKnobs.of(space).rows(configs)
+    assert rows.shape == (5, KnobColumns.of(space).rows(configs).shape[1] + 1)
+    assert rows[:, -1].tolist() == [0, 4, 3, 5, 7]  # y's logarithm tells its own

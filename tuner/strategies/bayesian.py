@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.population import Breeder
-from tilesmith.tuner.knob_features import KnobColumns
+from tilesmith.tuner.knob_features import BareKnobs
 from tilesmith.tuner.strategy import Strategy, new_random, strategies
 from tilesmith.tuner.task import TuningState
 
@@ -44,8 +44,8 @@ class Bayesian(Strategy):
             return first + new_random(state, count - len(first), taken=first)
         breeder = state.space.breeder
         candidates = self._candidates(state, breeder, [config for config, _ in ranked])
-        columns = KnobColumns.of(state.space)
-        picked = _pick(columns, _training(state), candidates, count, state.rng)
+        knobs = BareKnobs.of(state.space)
+        picked = _pick(knobs, _training(state), candidates, count, state.rng)
         return picked + new_random(state, count - len(picked), taken=picked)
 
     def _candidates(
@@ -69,7 +69,7 @@ def _training(state: TuningState) -> list[tuple[Config, float]]:
 
 
 def _pick(
-    columns: KnobColumns,
+    knobs: BareKnobs,
     training: list[tuple[Config, float]],
     candidates: list[Config],
     count: int,
@@ -78,9 +78,9 @@ def _pick(
     """Up to `count` candidates by expected improvement."""
     if not candidates:
         return []
-    inputs = columns.rows([c for c, _ in training]).astype(np.float64)
+    inputs = knobs.rows([c for c, _ in training]).astype(np.float64)
     targets = np.array([t for _, t in training])
-    pool = columns.rows(candidates).astype(np.float64)
+    pool = knobs.rows(candidates).astype(np.float64)
     scale = np.maximum(np.ptp(np.concatenate([inputs, pool]), axis=0), 1e-9)
     inputs, pool = inputs / scale, pool / scale
     process = _process(len(targets), int(rng.integers(1 << 31)))
