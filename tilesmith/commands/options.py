@@ -208,6 +208,12 @@ def request_of(subject: Subject, asked: Mapping[str, Any]) -> Request:
     return Request(subject, **{**asked, **pairs})
 
 
+_TARGET_HELP = (
+    "cpu (this machine), cpu:neon (with another instruction set), a name that 'tilesmith targets' "
+    "lists, or a .toml file"
+)
+
+
 def target_option(required: bool) -> Callable[[Command], Command]:
     """`--target`, with `--set` beside it; defaults to this machine when not required."""
 
@@ -217,11 +223,25 @@ def target_option(required: bool) -> Callable[[Command], Command]:
             required=required,
             default=None if required else HOST,
             show_default=not required,
-            help="cpu (this machine), a name that 'tilesmith targets' lists, or a .toml file.",
+            help=f"{_TARGET_HELP}.",
         )
         return option(set_option(command))
 
     return add
+
+
+def targets_option(command: Command) -> Command:
+    """`--target`, of which there may be several, with `--set` beside it."""
+    option = click.option(
+        "--target",
+        "targets",
+        multiple=True,
+        default=(HOST,),
+        show_default=True,
+        help=f"{_TARGET_HELP}, or a machine or an identity that the database knows; repeatable: "
+        "each has a search of its own, and is measured by workers that are such machines.",
+    )
+    return option(set_option(command))
 
 
 def database_option(required: bool) -> Callable[[Command], Command]:

@@ -14,13 +14,14 @@ from tilesmith.commands.options import (
     operator_option,
     precision_option,
     shape_option,
-    target_option,
+    targets_option,
     threads_option,
 )
 from tilesmith.display.output import duration, note, print_json, table
 
 if TYPE_CHECKING:
     from tilesmith.jobs.reports import InModelReport, TuneReport
+    from tilesmith.jobs.subjects import Subject
 
 
 _REPLAYED = ("trials", "time_limit", "early_stopping", "seed", "strategy", "cost_model")
@@ -32,7 +33,7 @@ _WHOLE = ("median", "mean")
 @click.command()
 @click.argument("model", required=False, metavar="MODEL.onnx|MODEL.mlir")
 @operator_option
-@target_option(required=False)
+@targets_option
 @database_option(required=False)
 @click.option("--trials", type=click.IntRange(min=1), help="Configurations to try, in all.")
 @click.option(
@@ -105,6 +106,7 @@ _WHOLE = ("median", "mean")
 def tune(
     model: str | None,
     operators: tuple[str, ...],
+    targets: tuple[str, ...],
     settings: tuple[tuple[str, str], ...],
     shapes: tuple[tuple[str, Shape], ...],
     as_json: bool,
@@ -138,6 +140,10 @@ def tune(
     resuming = resuming_command(click.get_current_context().find_root().obj)
     sentence = f"stopped; all finished trials are kept; to go on: {resuming}"
     asked |= {"settings": dict(settings), "shapes": dict(shapes)}
+    if len(targets) > 1:
+        _tune_several(subject, targets, sentence, as_json, asked)
+        return
+    asked["target"] = targets[0]
     try:
         with ends_soon(sentence) as cancel, progress_display() as observer:
             report = api.tune(subject, observer=observer, cancel=cancel, **asked)
@@ -154,6 +160,33 @@ def tune(
             "failed' shows why"
         )
     note(f"{report.trials} trials in {report.wall_s:.1f} s")
+
+
+def _tune_several(
+    subject: Subject, targets: tuple[str, ...], sentence: str, as_json: bool, asked: dict[str, Any]
+) -> None:
+    """A search for each target; what was found for each is printed, whatever became of others."""
+    import time
+
+    from tilesmith.display.progress import progress_display
+    from tilesmith.jobs.request import TuneRequest
+    from tilesmith.jobs.several import NotAllTuned, tune_for
+    from tilesmith.stopping import ends_soon
+
+    request = TuneRequest(subject, **asked)
+    failure: NotAllTuned | None = None
+    try:
+        with ends_soon(sentence) as cancel, progress_display() as observer:
+            reports = tune_for(request, targets, time.monotonic(), observer, cancel)
+    except NotAllTuned as error:
+        reports, failure = error.reports, error
+    if as_json:
+        print_json({"targets": {name: report.to_json() for name, report in reports.items()}})
+    for name, report in () if as_json else reports.items():
+        click.echo(f"target {name}\n{_summary(report)}")
+    if failure is not None:
+        raise failure
+    note(f"{sum(report.trials for report in reports.values())} trials for {len(reports)} targets")
 
 
 def _check_replay(named: str | tuple[str, ...] | None, asked: Mapping[str, Any]) -> None:

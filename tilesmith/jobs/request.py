@@ -117,8 +117,8 @@ class Request:
         from tilesmith.jobs.integers import in_integers
         from tilesmith.jobs.targets import resolve_target
 
-        target = resolve_target(self.target, self.settings, calibrate=calibrate)
         database = None if self.database is None else str(self.database)
+        target = resolve_target(self.target, self.settings, calibrate=calibrate, database=database)
         threads = 1 if self.threads is None else self.threads
         if threads < 1:
             raise InputError(f"threads = {threads} is out of range; at least 1")

@@ -7,9 +7,18 @@ The one place where target names are resolved, for the command line and the Pyth
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
 
 from tilesmith.search_space.scheduler import scheduler_of
-from tilesmith.search_space.target import HOST, FactValue, Target, load_target, target_names
+from tilesmith.search_space.target import (
+    HOST,
+    Fact,
+    FactValue,
+    Target,
+    load_target,
+    target_names,
+)
 from tilesmith.search_space.workload import Workload
 
 
@@ -18,14 +27,18 @@ def resolve_target(
     settings: Mapping[str, str | FactValue] | None = None,
     *,
     calibrate: bool = False,
+    database: str | None = None,
 ) -> Target:
     """The target a user named.
 
     Args:
-        target: `cpu`, the name of a shipped target, a path ending in `.toml`, or a `Target`.
+        target: `cpu`, `cpu:neon` (this machine with another instruction set), the name of a shipped
+            target, a path ending in `.toml`, or a `Target`.
         settings: facts to change, by dotted name: `{"sbuf.mib": 48}`.
         calibrate: for `cpu`, take the microbenchmarks (half a second, once for each machine) that
             its simulator rests on, if they have not been kept yet. Kept ones are always used.
+        database: where a target of another name may be on record: by its identity, or by the name
+            of a machine that measured for it.
 
     Raises:
         TargetError: unknown name, bad file, unknown setting, or a value out of range.
@@ -39,14 +52,40 @@ def resolve_target(
 
         found = host_target()
         found = simulators[found.family].calibrated(found, measure=calibrate)
+    elif target.startswith(f"{HOST}:"):
+        others = {"isa.name": target.partition(":")[2], **(settings or {})}
+        return resolve_target(HOST, others, calibrate=calibrate)
     else:
-        found = load_target(target)
+        found = _recorded(target, database) or load_target(target)
     if not settings:
         return found
     simulator = simulators.find(found.family)
     if simulator is None:
         return found.with_settings(settings)
     return simulator.with_settings(found, settings)
+
+
+def _recorded(name: str, location: str | None) -> Target | None:
+    """A target that a database knows, if it is neither known here nor a file.
+
+    By the name of a machine it comes with that machine's calibration.
+    """
+    if location is None or name in target_names() or name.endswith(".toml"):
+        return None
+    if "://" not in location and not Path(location).exists():
+        return None
+    from tilesmith.records.database import Database
+
+    with Database.open(location, create=False) as opened:
+        machine = next((one for one in opened.machines() if one.name == name), None)
+        found = opened.target_facts(name if machine is None else machine.target)
+    if found is None or machine is None or not machine.calibration:
+        return found
+    facts = dict(found.facts)
+    for key, value in machine.calibration.items():
+        known = facts.get(key, Fact(value, machine.name, "F", calibratable=True))
+        facts[key] = replace(known, value=value)
+    return Target.of(found.name, found.family, facts, found.doc)
 
 
 def check_schedulable(

@@ -21,7 +21,7 @@ from tilesmith.jobs.reports import InModelReport, TaskReport, TuneReport
 from tilesmith.jobs.request import Resolved, TuneRequest
 from tilesmith.jobs.subjects import WeightedWorkload, subject_words
 from tilesmith.jobs.targets import check_schedulable
-from tilesmith.jobs.workers import check_workers, fleet_of, runners_of
+from tilesmith.jobs.workers import check_workers, cluster_of, fleet_of, runners_of
 from tilesmith.records.database import Database
 from tilesmith.search_space.errors import InputError, JobError
 from tilesmith.search_space.measure import MeasuredBy
@@ -45,6 +45,7 @@ from tilesmith.tuner.strategy import strategies
 from tilesmith.tuner.task import TuningTask
 
 if TYPE_CHECKING:
+    from tilesmith.tuner.fleet.cluster import Cluster
     from tilesmith.tuner.fleet.fleet import Fleet
 
 Measure = Literal["simulator", "hardware", "both", "replay"]
@@ -148,9 +149,15 @@ def way_of_measuring(asked: str | None, target: Target) -> Measure:
 
 
 def run_job(
-    job: TuningJob, observer: Observer | None = None, cancel: CancelToken | None = None
+    job: TuningJob,
+    observer: Observer | None = None,
+    cancel: CancelToken | None = None,
+    cluster: Cluster | None = None,
 ) -> TuneReport:
     """Run (or resume) the job; every finished trial is in the database whatever happens.
+
+    Args:
+        cluster: that has its workers; None: the job finds its own.
 
     Raises:
         DatabaseError: the database cannot be opened or written.
@@ -168,7 +175,8 @@ def run_job(
     with (
         cancel_on_signals(token),
         Database.open(database, create=job.writes) as opened,
-        fleet_of(job.workers, job.target, job.threads, measures=job.on_hardware) as fleet,
+        cluster_of("" if cluster is not None else job.workers) as own,
+        fleet_of(cluster or own, job.target, job.threads, measures=job.on_hardware) as fleet,
     ):
         name = opened.name
         opened.be_patient(may_wait=lambda: not token.cancelled)
@@ -283,6 +291,13 @@ def _signature(job: TuningJob) -> str:
     words += ["--cost-model", options.cost_model] if options.cost_model else []
     words += ["--in-flight", str(options.in_flight)] if options.in_flight else []
     return f"{shlex.join(words)}  # {job.target.identity}, workloads {digest}"
+
+
+def status_of(job: TuningJob) -> str:
+    """The status of the newest job that this one would resume; "" if there is none."""
+    with Database.open(str(job.asked.database)) as opened:
+        found = opened.jobs(command=_signature(job))
+    return found[0].status if found else ""
 
 
 def report_of(summary: TuningSummary) -> TuneReport:

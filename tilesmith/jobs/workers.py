@@ -19,6 +19,7 @@ from tilesmith.tuner.fleet.settings import set_up_for
 from tilesmith.tuner.runner import Runner
 
 if TYPE_CHECKING:
+    from tilesmith.tuner.fleet.cluster import Cluster
     from tilesmith.tuner.fleet.fleet import Fleet
 
 
@@ -42,13 +43,8 @@ def check_workers(workers: str, measure: str) -> None:
 
 
 @contextmanager
-def fleet_of(
-    workers: str, target: Target, threads: int, *, measures: bool = False
-) -> Iterator[Fleet | None]:
-    """The fleet of a job while the block runs; None where it has none.
-
-    Args:
-        measures: whether workers time trials on hardware.
+def cluster_of(workers: str) -> Iterator[Cluster | None]:
+    """The cluster that has a job's workers, while the block runs; None where it has none.
 
     Raises:
         InputError: a cluster that is not there, or of other versions.
@@ -61,11 +57,36 @@ def fleet_of(
     set_up_for(place)
     with _own_signals():
         from tilesmith.tuner.fleet.cluster import Cluster
-        from tilesmith.tuner.fleet.fleet import Fleet
 
         cluster = Cluster.open(place)
-    with cluster, Fleet(cluster, target, threads, measures=measures) as fleet:
+    with cluster:
+        yield cluster
+
+
+@contextmanager
+def fleet_of(
+    cluster: Cluster | None, target: Target, threads: int, *, measures: bool = False
+) -> Iterator[Fleet | None]:
+    """The fleet of a job while the block runs; None without a cluster.
+
+    Args:
+        measures: whether workers time trials on hardware.
+    """
+    if cluster is None:
+        yield None
+        return
+    from tilesmith.tuner.fleet.fleet import Fleet
+
+    with Fleet(cluster, target, threads, measures=measures) as fleet:
         yield fleet
+
+
+def hosts_of(cluster: Cluster, target: Target, threads: int) -> dict[str, Target]:
+    """The machines of a cluster, as targets, by name; a target is asked for to find them."""
+    from tilesmith.tuner.fleet.fleet import Fleet
+
+    with Fleet(cluster, target, threads, measures=True) as fleet:
+        return fleet.hosts()
 
 
 def runners_of(fleet: Fleet, names: Sequence[str]) -> list[Runner]:

@@ -141,6 +141,18 @@ class Fleet:
         told = [member.told.get("known") for member in self._crew.members.values()]
         return [Machine.from_json(known) for known in dict.fromkeys(told) if known]
 
+    def hosts(self) -> dict[str, Target]:
+        """The machines of the workers that come within some time, as targets, by name."""
+        until = time.monotonic() + _NOBODY_S / 2
+        while (now := time.monotonic()) < until:
+            for event in self._crew.events(now, _POLL_S):
+                self._heard(event, now)
+            members = self._crew.members.values()
+            if members and all(member.told or member.is_over for member in members):
+                break
+        told = [member.told for member in self._crew.members.values() if "is" in member.told]
+        return {one["machine"]: Target.from_json(one["is"]) for one in told}
+
     @property
     def size(self) -> int:
         """Workers that are ready."""
