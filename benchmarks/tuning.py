@@ -34,10 +34,11 @@ from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.feature_source import Judge
+from tilesmith.tuner.learning import Judging
 from tilesmith.tuner.ledger import Entry, MemoryLedger
 from tilesmith.tuner.options import TuneOptions, TuningSummary
 from tilesmith.tuner.runner import RunnerOptions, runners
-from tilesmith.tuner.session import Judging, tune
+from tilesmith.tuner.session import tune
 from tilesmith.tuner.strategy import Json
 from tilesmith.tuner.task import TuningTask
 

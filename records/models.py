@@ -250,3 +250,29 @@ class TrialRow(Base):
     host: Mapped[str] = mapped_column(String(255))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     machine_id: Mapped[int | None] = mapped_column(BigInteger, ForeignKey("machines.id"))
+
+
+class CostModelRow(Base):
+    """A pretrained cost model made from trials of this database; see `records.cost_models`.
+
+    `target` is an identity, or "" for all of the family; `model`, `workloads` and `scores` are JSON
+    texts; of a family, target and way of measuring one at most is `active`.
+    """
+
+    __tablename__ = "cost_models"
+    __table_args__ = (Index("ix_cost_models_family", "family", "target", "measured_by"),)
+
+    id: Mapped[int] = mapped_column(Number, primary_key=True)
+    family: Mapped[str] = mapped_column(String(64))
+    target: Mapped[str] = mapped_column(String(255))
+    measured_by: Mapped[str] = mapped_column(String(16))
+    toolchain_id: Mapped[int] = mapped_column(ForeignKey("toolchains.id"))
+    features: Mapped[str] = mapped_column(String(64))
+    recipe: Mapped[str] = mapped_column(String(255))
+    trials: Mapped[int] = mapped_column(BigInteger)
+    workloads: Mapped[str] = mapped_column(Text)
+    scores: Mapped[str] = mapped_column(Text)
+    model: Mapped[str] = mapped_column(Text)
+    active: Mapped[bool]
+    host: Mapped[str] = mapped_column(String(255))
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)

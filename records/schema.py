@@ -22,7 +22,7 @@ from tilesmith.records.faults import translated
 from tilesmith.records.models import AboutRow, Base
 from tilesmith.search_space.errors import DatabaseError
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 """Every schema this installation knows, oldest first (the files in `migrations/versions`)."""
 
 VERSION_TABLE = "schema_version"

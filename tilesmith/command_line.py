@@ -26,6 +26,7 @@ _COMMANDS = {
     "bench": "tilesmith.commands.bench:bench",
     "simulate": "tilesmith.commands.simulate:simulate",
     "db": "tilesmith.commands.db.commands:database_group",
+    "models": "tilesmith.commands.models:models",
     "report": "tilesmith.commands.report:report",
     "dashboard": "tilesmith.commands.dashboard:dashboard",
     "targets": "tilesmith.commands.targets:targets",

@@ -153,6 +153,12 @@ def centred(values: Floats, groups: NDArray[np.int64]) -> Floats:
     return np.asarray(values - means[index])
 
 
+def log_analytical(analytical: Floats) -> Floats:
+    """Logarithms of latencies in seconds, shape (n,); zero where there is none."""
+    known = np.isfinite(analytical) & (analytical > 0)
+    return np.log(np.where(known, analytical, 1.0))
+
+
 def rank_agreement(scores: Floats, latencies: Floats, groups: NDArray[np.int64]) -> float:
     """Pairwise accuracy: share of pairs within groups whose order the scores get right.
 

@@ -134,19 +134,6 @@ class JudgedFeatures:
         return [row.tobytes() for row in self.describe(state, configs).features]
 
 
-@dataclass(frozen=True)
-class Learning:
-    """What a search learns from, and by which model.
-
-    Attributes:
-        source: features for the cost model.
-        model: name of the cost model; "" trains none: the analytical latency is the score.
-    """
-
-    source: FeatureSource
-    model: str
-
-
 class KnobFeatures:
     """The knobs as numbers: for targets no simulator covers, and to study search by itself.
 

@@ -74,6 +74,11 @@ class KnobColumns:
         found[places] = values
         return found.reshape(len(configs), len(start))
 
+    @property
+    def width(self) -> int:
+        """How many columns there are."""
+        return len(self._layout[0])
+
     def to_json(self) -> str:
         return json.dumps(self.parts)
 

@@ -2,7 +2,7 @@
 
 Trees answer with values they have met; a network follows slopes beyond them, which is what ranking
 schedules of a workload nobody trained on takes. It is trained elsewhere
-(`benchmarks/search/pretrain.py`) and only read here. Invariants: weights are what half precision
+(`tuner/model_fitting.py`) and only read here. Invariants: weights are what half precision
 holds, so that a saved ensemble (JSON, base64 of little-endian IEEE 754 halves) predicts what it did
 before; a row's prediction does not depend on the rows beside it, so that a resumed job sees what
 the interrupted one saw.
@@ -10,7 +10,6 @@ the interrupted one saw.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +17,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tilesmith.tuner.arrays import array_of, text_of
 
 Floats = NDArray[np.float64]
 
@@ -84,13 +85,13 @@ class Ensemble:
     def to_json(self) -> dict[str, Any]:
         """JSON values that `from_json` undoes."""
         return {
-            "mean": _text(self.mean, _SINGLE),
-            "deviation": _text(self.deviation, _SINGLE),
+            "mean": text_of(self.mean, _SINGLE),
+            "deviation": text_of(self.deviation, _SINGLE),
             "widths": [len(biases) for biases in self.networks[0].biases],
             "networks": [
                 {
-                    "weights": [_text(weights, _HALF) for weights in network.weights],
-                    "biases": [_text(biases, _HALF) for biases in network.biases],
+                    "weights": [text_of(weights, _HALF) for weights in network.weights],
+                    "biases": [text_of(biases, _HALF) for biases in network.biases],
                 }
                 for network in self.networks
             ],
@@ -105,7 +106,8 @@ class Ensemble:
             networks = tuple(_network(network, widths) for network in saved["networks"])
         except (KeyError, TypeError) as error:
             raise ValueError("not a saved ensemble of networks") from error
-        if len(deviation) != len(mean) or widths[-1] != 1 or not networks:
+        fits = len(deviation) == len(mean) and bool((deviation > 0).all())
+        if not fits or widths[-1] != 1 or not networks:
             raise ValueError("the parts of a saved ensemble do not fit together")
         return cls(mean, deviation, networks)
 
@@ -129,10 +131,9 @@ def _rounded(values: NDArray[Any], dtype: np.dtype[Any]) -> Floats:
     return np.asarray(values, dtype).astype(np.float64)
 
 
-def _text(values: Floats, dtype: np.dtype[Any]) -> str:
-    return base64.b64encode(values.astype(dtype).tobytes()).decode()
-
-
 def _array(text: str, dtype: np.dtype[Any]) -> Floats:
-    """Undo `_text`; `ValueError` for other text."""
-    return np.frombuffer(base64.b64decode(text, validate=True), dtype).astype(np.float64)
+    """Numbers of a text, flat; `ValueError` for other text, or where one is not finite."""
+    found = array_of(text, dtype).astype(np.float64)
+    if not np.isfinite(found).all():
+        raise ValueError("a saved ensemble holds numbers that are not finite")
+    return found

@@ -191,7 +191,7 @@ class Predictor:
     ) -> Samples:
         group = self._groups.setdefault(state.task.workload.key, len(self._groups))
         groups = np.full(len(configs), group, np.int64)
-        prior, knobs = self._prior(state, configs, known.features), self._knobs(state, configs)
+        prior, knobs = self._prior(state, configs, known), self._knobs(state, configs)
         return Samples(known.features, known.analytical, groups, prior, knobs)
 
     def _knobs(self, state: TuningState, configs: Sequence[Config]) -> NDArray[np.float32] | None:
@@ -204,9 +204,10 @@ class Predictor:
         return self._columns[key].rows(configs)
 
     def _prior(
-        self, state: TuningState, configs: Sequence[Config], features: NDArray[np.float32]
+        self, state: TuningState, configs: Sequence[Config], known: Description
     ) -> Floats | None:
-        """What the pretrained model says of features; None where it knows nothing of them."""
+        """What the pretrained model says of configurations; None where it knows nothing of them."""
+        features = known.features
         if self._pretrained is None or features.shape[1] != self._pretrained.columns:
             return None
         key = state.task.workload.key
@@ -215,7 +216,7 @@ class Predictor:
             drawn = reference(whole.space, state.task.workload)
             others = whole.space.breeder.decode(drawn)
             self._usual[key] = usual(self._source.describe(whole, others).features)
-        return self._pretrained.predict(features, self._usual[key], configs)
+        return self._pretrained.predict(features, self._usual[key], configs, known.analytical)
 
 
 def _seen(memory: _Memory, samples: Samples) -> Samples:

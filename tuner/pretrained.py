@@ -1,16 +1,16 @@
 """Pretrained cost models: what is known of a family of targets before anything is measured.
 
-One file a target family in `cost_models/pretrained/`, made by `python -m
-benchmarks.search.pretrain` from simulated schedules of workloads of all sizes: a few small networks
-whose mean ranks the configurations of a workload none of them saw, so that even the first batch of
-a job is good. The job's own model then learns what they get wrong (`Samples.prior`), and drops them
-where they do harm.
+One file a target family comes with the package, in `cost_models/pretrained/`; others are kept in a
+tuning database, made from its own trials (`tuner.model_training`). A model ranks the configurations
+of a workload it never saw, so that even the first batch of a job is good. The job's own model then
+learns what it gets wrong (`Samples.prior`), and drops it where it does harm.
 
 A model sees every feature three times: as it is, less its mean over a few configurations drawn from
 the workload's space, and that in units of their deviation. "Fewer bytes moved than usual here"
-means the same for all workloads; "2^20 bytes" does not. And it sees the knobs, by name. Invariant:
-a model made for other versions of spaces, simulators or features than the running ones is reported
-and not used.
+means the same for all workloads; "2^20 bytes" does not. And it sees the knobs, by name. Where the
+judge's latency is shown, it may say how far from that a measurement is (`residual`). Invariants: a
+model made for other versions of spaces, simulators or features than the running ones is reported
+and not used; nothing in a model's text can do worse than rank badly.
 """
 
 from __future__ import annotations
@@ -20,33 +20,38 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.measure import MeasuredBy
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.population import Population
 from tilesmith.search_space.spaces.space import SearchSpace
-from tilesmith.search_space.versions import FEATURES, SIMULATOR, SPACE
+from tilesmith.search_space.versions import CODEGEN, FEATURES, SIMULATOR, SPACE
 from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.cost_model import Floats
+from tilesmith.tuner.cost_model import Floats, log_analytical
 from tilesmith.tuner.knob_features import KnobColumns
 from tilesmith.tuner.network import Ensemble
+from tilesmith.tuner.trees import Trees
 
 FOLDER = Path(__file__).parent / "cost_models" / "pretrained"
 REFERENCE = 48
 """Configurations of a space that features are compared with."""
+MOST_BYTES = 4_000_000
+"""Length of a model's text; those that come with the package have a tenth."""
 _LEAST_SPREAD = 0.1
 """Least deviation that features are measured in."""
 
 _log = logging.getLogger(__name__)
 
 
-def versions() -> dict[str, str]:
-    """What a model must have been made for to be used."""
-    return {"space": SPACE, "simulator": SIMULATOR, "features": FEATURES}
+def versions(measured_by: MeasuredBy = "simulator") -> dict[str, str]:
+    """What a model of that way of measuring must have been made for to be used."""
+    found = {"space": SPACE, "simulator": SIMULATOR, "features": FEATURES}
+    return found | ({"codegen": CODEGEN} if measured_by == "hardware" else {})
 
 
 def reference(space: SearchSpace, workload: Workload) -> Population:
@@ -68,47 +73,71 @@ def relative(features: NDArray[np.float32], usually: NDArray[np.float32]) -> NDA
     return np.ascontiguousarray(np.hstack([features, apart, apart / usually[1]]), np.float32)
 
 
+class Learner(Protocol):
+    """What was fitted: `Ensemble` or `Trees`."""
+
+    def predict(self, inputs: NDArray[np.float32]) -> Floats:
+        """Of rows of shape (n, inputs), shape (n,)."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values that give it back."""
+        ...
+
+
 class Pretrained:
-    """Networks that rank the schedules of one target family.
+    """Ranks the schedules of one target family.
 
     Args:
-        networks: what they say, log seconds less a constant of the workload, is lower for faster
+        learner: what it says, log seconds less a constant of the workload, is lower for faster
             schedules.
-        columns: features they were trained on.
-        knobs: the columns of the knobs they were trained on.
+        columns: features it was trained on.
+        knobs: the columns of the knobs it was trained on.
+        residual: whether the logarithm of the analytical latency is to be added.
     """
 
-    def __init__(self, networks: Ensemble, columns: int, knobs: KnobColumns) -> None:
-        self._networks = networks
+    def __init__(
+        self, learner: Learner, columns: int, knobs: KnobColumns, residual: bool = False
+    ) -> None:
+        self._learner = learner
         self.columns = columns
         self.knobs = knobs
+        self.residual = residual
 
     def predict(
         self,
         features: NDArray[np.float32],
         usually: NDArray[np.float32],
         configs: Sequence[Config],
+        analytical: Floats,
     ) -> Floats:
         """Log seconds less an unknown constant of the workload, shape (n,).
 
         Args:
             features: of the configurations, shape (n, columns).
             usually: what they are compared with, shape (2, columns).
+            analytical: latencies in seconds, shape (n,), NaN where there is none.
         """
-        rows = np.hstack([relative(features, usually), self.knobs.rows(configs)])
-        return self._networks.predict(np.nan_to_num(rows))
+        said = self._learner.predict(inputs(features, usually, self.knobs.rows(configs)))
+        return said + log_analytical(analytical) if self.residual else said
 
-    def save(self, path: Path, made_from: Mapping[str, str]) -> None:
-        """Write JSON with the versions in force and a note on what it was made from."""
+    def to_text(self, made_from: Mapping[str, str], measured_by: MeasuredBy = "simulator") -> str:
+        """JSON with the versions in force and a note on what it was made from."""
         saved = {
-            "versions": versions(),
+            "versions": versions(measured_by),
             "made_from": dict(made_from),
+            "kind": "trees" if isinstance(self._learner, Trees) else "networks",
+            "residual": self.residual,
             "columns": self.columns,
             "knobs": self.knobs.to_json(),
-            **self._networks.to_json(),
+            **self._learner.to_json(),
         }
+        return json.dumps(saved)
+
+    def save(self, path: Path, made_from: Mapping[str, str]) -> None:
+        """Write what `load` reads."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(saved) + "\n")
+        path.write_text(self.to_text(made_from) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Pretrained | None:
@@ -117,26 +146,61 @@ class Pretrained:
         Raises:
             InputError: the file is no pretrained model.
         """
-        try:
-            saved = json.loads(path.read_bytes())
-            stamps = dict(saved["versions"])
-            stale = [name for name, now in versions().items() if stamps.get(name) != now]
-            model = None if stale else cls._of(saved)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"'{path}' is not a pretrained cost model") from error
+        model, stale = cls.parsed(path.read_text(errors="replace"), str(path))
         if stale:
             _log.warning(
                 "the pretrained cost model %s was made for another version of: %s; tuning goes on "
-                "without it (python -m benchmarks.search.pretrain makes it anew)",
+                "without it ('tilesmith models train' makes one anew)",
                 path.name,
                 ", ".join(stale),
             )
         return model
 
     @classmethod
+    def parsed(
+        cls, text: str, name: str, measured_by: MeasuredBy = "simulator"
+    ) -> tuple[Pretrained | None, list[str]]:
+        """The model of a text; None, and which versions differ, if it was made for others.
+
+        Every array is checked: the text may come from anywhere.
+
+        Raises:
+            InputError: the text is no pretrained model; `name` says which in the message.
+        """
+        if len(text) > MOST_BYTES:
+            raise InputError(
+                f"'{name}' is not a pretrained cost model: it has {len(text):,} bytes, "
+                f"{MOST_BYTES:,} at most are read"
+            )
+        try:
+            saved = json.loads(text)
+            stamps = dict(saved["versions"])
+            stale = [n for n, now in versions(measured_by).items() if stamps.get(n) != now]
+            return (None if stale else cls._of(saved)), stale
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise InputError(f"'{name}' is not a pretrained cost model") from error
+
+    @classmethod
     def _of(cls, saved: Mapping[str, Any]) -> Pretrained:
         columns, knobs = int(saved["columns"]), KnobColumns.from_json(saved["knobs"])
-        return cls(Ensemble.from_json(saved), columns, knobs)
+        if not 0 < columns < MOST_BYTES:
+            raise ValueError("a model has columns")
+        width = 3 * columns + knobs.width
+        learner: Ensemble | Trees
+        if saved.get("kind", "networks") == "trees":
+            learner = Trees.from_json(saved, width)
+        else:
+            learner = Ensemble.from_json(saved)
+            if len(learner.mean) != width:
+                raise ValueError("networks are of other columns than their model says")
+        return cls(learner, columns, knobs, bool(saved.get("residual", False)))
+
+
+def inputs(
+    features: NDArray[np.float32], usually: NDArray[np.float32], knobs: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """What a learner sees of configurations, shape (n, 3 f + knobs), finite."""
+    return np.nan_to_num(np.hstack([relative(features, usually), knobs]))
 
 
 @cache

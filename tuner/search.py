@@ -25,13 +25,13 @@ from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.cancel import Cancelled, CancelToken
 from tilesmith.tuner.cost_model import cost_models
-from tilesmith.tuner.feature_source import JudgedFeatures, Learning
+from tilesmith.tuner.feature_source import JudgedFeatures
+from tilesmith.tuner.learning import Learning
 from tilesmith.tuner.ledger import Entry, Ledger
 from tilesmith.tuner.opening import flops_of, opened_state, parts_of
 from tilesmith.tuner.options import TaskReport, TuneOptions
 from tilesmith.tuner.pace import PaceLog
 from tilesmith.tuner.predictor import Predictor
-from tilesmith.tuner.pretrained import pretrained
 from tilesmith.tuner.rounds import Round, Rounds
 from tilesmith.tuner.runner import Runner
 from tilesmith.tuner.scheduler import schedulers
@@ -81,17 +81,11 @@ class Search:
         self._trial_s = 0.0
         self._screening = not model
         learner = cost_models[model or "residual"]
-        judged = isinstance(source, JudgedFeatures)
         self._shown = isinstance(source, JudgedFeatures) and source.analytical
         self._informed = self._shown and not learner.doubts()
-        simulated = judged and bool(model) and runner.measured_by == "simulator"
         self._source = source
-        self.predictor = Predictor(
-            source,
-            learner,
-            learning=bool(model),
-            prior=pretrained(target.family) if simulated else None,
-        )
+        self.known = learning.known
+        self.predictor = Predictor(source, learner, bool(model), self.known.model)
         self.pace = PaceLog(self.predictor)
         self._scheduler = schedulers[options.scheduler]()
         self._ledger = ledger
@@ -312,6 +306,7 @@ class Search:
         state.behaviour = lambda configs: self._source.behaviour(state, configs)
         parts = parts_of(state, self.options.layout_trials)
         state.shown, state.informed = self._shown, self._informed
+        state.foretold = self._informed and self.known.model is not None
         return TaskSearch(state, strategies[self.options.strategy](), parts, flops_of(task))
 
     def _estimate(

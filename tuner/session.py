@@ -21,14 +21,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilesmith.search_space.errors import InputError, TilesmithError
-from tilesmith.search_space.model_evaluator import ModelEvaluator, Placed
+from tilesmith.search_space.model_evaluator import Placed
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.cancel import Cancelled, CancelToken, Interrupted
 from tilesmith.tuner.drift import DriftWatch
 from tilesmith.tuner.evaluator import NOTHING, InPlace
-from tilesmith.tuner.feature_source import Judge, JudgedFeatures, KnobFeatures, Learning
+from tilesmith.tuner.learning import UNJUDGED, Judging, learning_of
 from tilesmith.tuner.ledger import JobEnd, Ledger
 from tilesmith.tuner.options import OnProgress, Progress, TuneOptions, TuningSummary
 from tilesmith.tuner.publish import confirm, final_report
@@ -49,25 +49,6 @@ _CONFIRMING_S = 0.4
 """Seconds kept back for the confirmation of each task with rivals; compiling and 15 turns of up to
 six of them."""
 _CONFIRMING_SHARE = 0.15
-
-
-@dataclass(frozen=True)
-class Judging:
-    """What tells how good a schedule is before, or beside, measuring it alone.
-
-    Attributes:
-        judge: program features and analytical latencies; None: the cost model sees bare knobs.
-        is_label: whether the judge's latency is what the simulator measures; it is hidden from the
-            model that learns it, and shown where the simulator measures otherwise.
-        evaluator: judges the top candidates inside the whole model; its choices are reported.
-    """
-
-    judge: Judge | None = None
-    is_label: bool = True
-    evaluator: ModelEvaluator | None = None
-
-
-UNJUDGED = Judging()
 
 
 def tune(
@@ -153,7 +134,7 @@ class _Job:
         self._placed: Mapping[Workload, Placed] = {}
         for position, runner in enumerate(runners):
             screening = position < len(runners) - 1
-            learning = _learning(runner, screening, judging, target, options.cost_model)
+            learning = learning_of(runner, screening, judging, target, options.cost_model)
             search = Search(tasks, target, runner, ledger, options, learning, self.save, cancel)
             limit = options.screening_trials * len(tasks) if screening else options.trials
             self.phases.append(_Phase(search, limit, screening))
@@ -196,6 +177,7 @@ class _Job:
             "version": _STATE_VERSION,
             "in_flight": self._options.in_flight,
             "measured_by": [search.runner.measured_by for search in searches],
+            "models": {s.runner.measured_by: s.known.name for s in searches},
             "workloads": [t.state.task.workload.key for t in searches[0].tasks],
             "active": self._active,
             "searches": [s.save(finished=i < self._active) for i, s in enumerate(begun)],
@@ -210,7 +192,9 @@ class _Job:
             if self.cancel.cancelled or self._active == len(self.phases) - 1:
                 break
             self._active += 1
-            self._begin(_best_configs(phase.search))
+            following = self.phases[self._active].search
+            screened = following.known.model is None  # which else knows better than the judge
+            self._begin(_best_configs(phase.search) if screened else ())
         for task in sorted(phase.search.tasks, key=lambda task: -task.seconds):
             if self.cancel.cancelled or self._time_is_up():
                 break
@@ -359,24 +343,6 @@ def _started(options: TuneOptions) -> float:
     if options.time_limit_s is not None:
         prepared = min(prepared, options.time_limit_s / 2)
     return now - prepared
-
-
-def _learning(
-    runner: Runner, screening: bool, judging: Judging, target: Target, asked: str
-) -> Learning:
-    """What one runner's search learns from, by the cost model `asked` for ("": the usual).
-
-    When screening, the judge's latency is the score and nothing is learned. A model of a simulator
-    says how sure it is, whether it starts from the judge's latency or must learn it.
-    """
-    if judging.judge is None:
-        return Learning(KnobFeatures(), asked or "blend")
-    simulated = runner.measured_by == "simulator"
-    shown = screening or not (judging.is_label and simulated)
-    features = JudgedFeatures(judging.judge, target, shown)
-    if screening:
-        return Learning(features, "")
-    return Learning(features, asked or ("blend" if simulated else "residual"))
 
 
 def _best_configs(search: Search) -> list[list[Config]]:

@@ -23,10 +23,12 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.search.pretrain import Corpus, corpus, quality, ranking_quality, trained
+from benchmarks.search.pretrain import corpus, quality, ranking_quality
 from tilesmith.tuner.cost_model import Samples
 from tilesmith.tuner.cost_models.blend import Blend
 from tilesmith.tuner.knob_features import KnobColumns
+from tilesmith.tuner.model_corpus import Corpus
+from tilesmith.tuner.model_fitting import NETWORKS, fitted
 from tilesmith.tuner.pretrained import Pretrained
 
 
@@ -66,12 +68,12 @@ def main(family: str, workloads: int, samples: int, trials: int, seed: int, jobs
     data = corpus(family, workloads, samples, seed, jobs)
     tested = rng.random(len(data.groups)) < 0.25
     unseen = data.groups % 6 == 5
-    model = trained(data.of(~unseen))
+    model = fitted(data.of(~unseen), NETWORKS)
     report: dict[str, Any] = {
         "family": family,
         "workloads": len(np.unique(data.groups)),
         "schedules": len(data.groups),
-        "within_workloads": quality(trained(data.of(~tested)), data.of(tested)),
+        "within_workloads": quality(fitted(data.of(~tested), NETWORKS), data.of(tested)),
         "unseen_workloads": quality(model, data.of(unseen)),
         f"in_a_job_after_{trials}": in_a_job(model, data.of(unseen), trials, rng),
     }

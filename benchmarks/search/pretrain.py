@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import json
 import time
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -29,8 +28,6 @@ from typing import Any
 import click
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.neural_network import MLPRegressor
 
 from benchmarks.search.workloads import drawn
 from tilesmith.codegen.host import cpu_target
@@ -41,66 +38,12 @@ from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.target import Target, load_target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import Judgement, judge, judges_as_measured, measure
-from tilesmith.tuner.cost_model import centred, centred_logs, rank_agreement
-from tilesmith.tuner.knob_features import KnobColumns
-from tilesmith.tuner.network import Ensemble, Network, standardised
-from tilesmith.tuner.pretrained import Pretrained, reference, relative, usual
+from tilesmith.tuner.cost_model import rank_agreement
+from tilesmith.tuner.model_corpus import Corpus
+from tilesmith.tuner.model_fitting import NETWORKS, fitted
+from tilesmith.tuner.pretrained import Pretrained, reference, usual
 
-_NETWORKS, _HIDDEN = 4, (128, 64)
-_ROWS, _PASSES, _RATE = 8_700_000, (28, 60), 2e-3
-"""Schedules learned from, each time counted; least and most passes over all of them; and the rate
-of learning in the first pass, which falls by a cosine."""
-_SLOWEST = 3.0
-"""Centred log latency above which the slow are alike."""
-_FASTEST = 0.03
-"""Share of a workload's schedules within which ranks count no more."""
 _GENERATIONS, _PARENTS = 6, 24
-_BRED_WEIGHT = 0.3
-"""Of a bred schedule in ranks: they are many among the fastest."""
-_LEAST_DEVIATION = 1e-3
-"""Added to that of inputs: some never vary."""
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """Judged schedules of many workloads.
-
-    Attributes:
-        features: shape (n, f).
-        configs: the schedules, n.
-        latencies: as measured, seconds, shape (n,).
-        analytical: as judged, where a model may see that, else NaN, shape (n,).
-        groups: number of the workload, ascending, shape (n,).
-        bred: whether bred over generations, and so no fair sample to test on, shape (n,).
-        usually: what features are compared with, shape (2, f), by group.
-    """
-
-    features: NDArray[np.float32]
-    configs: Sequence[Config]
-    latencies: NDArray[np.float64]
-    analytical: NDArray[np.float64]
-    groups: NDArray[np.int64]
-    bred: NDArray[np.bool_]
-    usually: Mapping[int, NDArray[np.float32]]
-
-    def of(self, chosen: NDArray[np.bool_]) -> Corpus:
-        configs = [config for config, taken in zip(self.configs, chosen, strict=True) if taken]
-        return Corpus(
-            self.features[chosen], configs, self.latencies[chosen], self.analytical[chosen],
-            self.groups[chosen], self.bred[chosen], self.usually,
-        )  # fmt: skip
-
-    def drawn(self) -> Corpus:
-        """Those that were not bred over generations."""
-        return self.of(~self.bred)
-
-    def by_workload(self) -> Iterator[Corpus]:
-        for group in np.unique(self.groups):
-            yield self.of(self.groups == group)
-
-    def predicted(self, model: Pretrained) -> NDArray[np.float64]:
-        """What a model says of (one workload's) schedules, shape (n,)."""
-        return model.predict(self.features, self.usually[int(self.groups[0])], self.configs)
 
 
 def targets_of(family: str) -> list[Target]:
@@ -127,6 +70,7 @@ def corpus(family: str, workloads: int, samples: int, seed: int, jobs: int = 1) 
         np.repeat(np.array(numbers, np.int64), [len(part.configs) for part in parts]),
         np.concatenate([part.bred for part in parts]),
         {number: part.usually for number, part in zip(numbers, parts, strict=True)},
+        {},
     )
 
 
@@ -234,67 +178,6 @@ def _features(judged: Judgement, target: Target) -> NDArray[np.float32]:
     return np.delete(judged.features, hidden, axis=1)
 
 
-def trained(data: Corpus) -> Pretrained:
-    """A model of a corpus: the mean of networks that differ in what they began from."""
-    knobs = KnobColumns.met(data.configs)
-    parts = list(data.by_workload())
-    rows = np.concatenate([relative(p.features, p.usually[int(p.groups[0])]) for p in parts])
-    inputs = np.hstack([rows, knobs.rows(data.configs)]).astype(np.float64)
-    labels = np.concatenate([_labels(part) for part in parts])
-    labels /= labels.std()
-    mean, deviation = inputs.mean(axis=0), inputs.std(axis=0) + _LEAST_DEVIATION
-    seen = standardised(inputs, mean, deviation).astype(np.float32)
-    layers = [_fitted(seen, labels.astype(np.float32), seed) for seed in range(_NETWORKS)]
-
-    def model(scale: float) -> Pretrained:
-        """The networks, their outputs times `scale`."""
-        networks = [
-            Network.of([*w[:-1], scale * w[-1]], [*b[:-1], scale * b[-1]]) for w, b in layers
-        ]
-        ensemble = Ensemble.of(mean, deviation, networks)
-        return Pretrained(ensemble, data.features.shape[1], knobs)
-
-    said = np.concatenate([part.predicted(model(1.0)) for part in parts])
-    scores, logs = centred(said, data.groups), centred_logs(data.latencies, data.groups)
-    return model(float((logs * scores).sum() / (scores**2).sum()))
-
-
-def _fitted(
-    inputs: NDArray[np.float32], labels: NDArray[np.float32], seed: int
-) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
-    """Weights and biases of a network's layers."""
-    network = MLPRegressor(
-        hidden_layer_sizes=_HIDDEN, batch_size=512, max_iter=1, warm_start=True, random_state=seed
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # one pass at a time
-        passes = int(np.clip(_ROWS / len(inputs), *_PASSES))
-        for done in range(passes):
-            rate = _RATE * 0.5 * (1 + np.cos(np.pi * done / passes))
-            network.set_params(learning_rate_init=rate).fit(inputs, labels)
-    return network.coefs_, network.intercepts_
-
-
-def _labels(part: Corpus) -> NDArray[np.float64]:
-    """What is learned of one workload's schedules, shape (n,): how much slower than usual each is,
-    and the logarithm of its rank, which tells the fast apart.
-    """
-    logs = np.log(part.latencies)
-    logs = np.minimum(logs - logs[~part.bred].mean(), _SLOWEST)
-    ranks = _ranks(part.latencies, np.where(part.bred, _BRED_WEIGHT, 1.0))
-    return np.asarray(logs + np.log(_FASTEST + ranks))
-
-
-def _ranks(latencies: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The weight of what is as fast or faster, as a share of all, shape (n,); ties share a mean."""
-    order = np.argsort(latencies, kind="stable")
-    upto = np.empty(len(latencies))
-    upto[order] = np.cumsum(weights[order])
-    _, ties = np.unique(latencies, return_inverse=True)
-    means = np.bincount(ties, upto) / np.bincount(ties)
-    return np.asarray(means[ties] / weights.sum())
-
-
 def quality(model: Pretrained, data: Corpus) -> dict[str, float]:
     """`ranking_quality` of a model on every workload of a corpus, bred schedules left out."""
     parts = data.drawn().by_workload()
@@ -328,8 +211,8 @@ def main(family: str, out: Path, workloads: int, samples: int, seed: int, jobs: 
     data = corpus(family, workloads, samples, seed, jobs)
     judged_s = time.perf_counter() - start
     held_out = data.groups % 6 == 5
-    tested = quality(trained(data.of(~held_out)), data.of(held_out))
-    model = trained(data)
+    tested = quality(fitted(data.of(~held_out), NETWORKS), data.of(held_out))
+    model = fitted(data, NETWORKS)
     made_from = {"workloads": workloads, "samples": samples, "seed": seed}
     model.save(out, {"family": family, **{name: str(n) for name, n in made_from.items()}})
     report: dict[str, Any] = {

@@ -17,8 +17,8 @@ from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import Judgement
 from tilesmith.tuner.cost_models.xgboost_squared import XgboostSquared
 from tilesmith.tuner.feature_source import KnobFeatures
+from tilesmith.tuner.learning import Judging
 from tilesmith.tuner.predictor import Predictor
-from tilesmith.tuner.session import Judging
 from tilesmith.tuner.strategy import strategies
 from tilesmith.tuner.task import Trial, TuningState, TuningTask
 

@@ -16,9 +16,10 @@ from tilesmith.search_space.model_evaluator import Placed
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.evaluator import confirmed, versus
+from tilesmith.tuner.learning import Judging
 from tilesmith.tuner.ledger import MemoryLedger
 from tilesmith.tuner.options import TuneOptions
-from tilesmith.tuner.session import Judging, tune
+from tilesmith.tuner.session import tune
 from tilesmith.tuner.task import TuningTask
 
 KERNELS = [Workload.parse(f"matmul m={m} n=64 k=64") for m in (8, 16, 24, 32, 40, 48, 56, 64)]

@@ -14,10 +14,11 @@ from tilesmith.search_space.model_evaluator import Placed
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.evaluator import InPlace, reranked
+from tilesmith.tuner.learning import Judging
 from tilesmith.tuner.ledger import MemoryLedger
 from tilesmith.tuner.options import TuneOptions
 from tilesmith.tuner.publish import contenders
-from tilesmith.tuner.session import Judging, tune
+from tilesmith.tuner.session import tune
 from tilesmith.tuner.task import TuningTask
 
 ONE = Workload.parse("matmul m=64 n=64 k=64")

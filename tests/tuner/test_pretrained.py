@@ -48,6 +48,7 @@ class Known(Pretrained):
         features: NDArray[np.float32],
         usually: NDArray[np.float32],
         configs: Sequence[Config],
+        analytical: NDArray[np.float64],
     ) -> np.ndarray:
         assert usually.shape == (2, COLUMNS) and len(configs) == len(features)
         area, spills = features[:, 5], features[:, 6]
@@ -85,8 +86,8 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     features, usually = rng.random((20, COLUMNS), np.float32), rng.random((2, COLUMNS), np.float32)
     configs = state().space.sample(rng, 20)
-    expected = model.predict(features, usually, configs)
-    np.testing.assert_array_equal(again.predict(features, usually, configs), expected)
+    expected = model.predict(features, usually, configs, np.ones(20))
+    np.testing.assert_array_equal(again.predict(features, usually, configs, np.ones(20)), expected)
 
 
 def test_a_model_of_another_version_is_reported_and_not_used(
@@ -146,7 +147,9 @@ def test_scores_start_from_the_pretrained_model_and_features_it_knows_only() -> 
     source = JudgedFeatures(judge, TARGET, analytical=False)
     known = Predictor(source, Blend, prior=Known(1.0))
     features = source.describe(searched, configs).features
-    expected = Known(1.0).predict(features, np.zeros((2, COLUMNS), np.float32), configs)
+    expected = Known(1.0).predict(
+        features, np.zeros((2, COLUMNS), np.float32), configs, np.ones(20)
+    )
     np.testing.assert_allclose(known.score(searched, configs), expected)
     narrow = Known(1.0)
     narrow.columns = COLUMNS + 1
@@ -162,7 +165,9 @@ def test_a_model_that_ranks_worse_than_a_fresh_one_is_left_out(trusted: bool) ->
     configs = list(dict.fromkeys(searched.space.sample(np.random.default_rng(2), 60)))
     if not trusted:  # noise, which a model with it fits at the cost of what can be learned
         wild = Known(1.0)
-        wild.predict = lambda features, usually, configs: 9.0 * noise.standard_normal(len(features))  # type: ignore[method-assign]
+        wild.predict = lambda features, usually, configs, analytical: (
+            9.0 * noise.standard_normal(len(features))
+        )  # type: ignore[method-assign]
         predictor = Predictor(source, Blend, prior=wild)
     predictor.remember(searched, trials(configs))
     predictor.train()

@@ -25,12 +25,13 @@ from tilesmith.tuner.cancel import CancelToken, cancel_on_signals
 from tilesmith.tuner.cost_model import Samples
 from tilesmith.tuner.cost_models.blend import Blend
 from tilesmith.tuner.database_ledger import DatabaseLedger
+from tilesmith.tuner.learning import Judging
 from tilesmith.tuner.ledger import Entry, MemoryLedger
 from tilesmith.tuner.options import Progress, TuneOptions
 from tilesmith.tuner.publish import canonical_best
 from tilesmith.tuner.runner import Candidate, RunnerOptions, runners
 from tilesmith.tuner.runners.simulator import SimulatorRunner
-from tilesmith.tuner.session import Judging, tune
+from tilesmith.tuner.session import tune
 from tilesmith.tuner.strategy import strategies
 from tilesmith.tuner.task import Trial, TuningTask
 

@@ -240,6 +240,7 @@ def _summary(report: TuneReport) -> str:
     if cost := report.trial_ms:
         parts = ", ".join(f"{name} {cost[name]:.1f}" for name in cost if name not in _WHOLE)
         lines.append(f"a trial took {cost['median']:.0f} ms (median); on average {parts} ms")
+    lines += [f"scores start from {said}" for said in report.models.values()]
     if not report.steady:
         lines.append(
             f"the machine was not steady: a kernel measured again and again moved by "

@@ -118,6 +118,7 @@ class TuneReport:
         in_model: what comparing schedules inside the model came to; None if that was not done.
         trial_ms: what a trial on hardware cost: the `median` and the `mean` one, and what the mean
             is made up of: `compile`, `reference`, `inputs`, `flush`, `run` and `other`.
+        models: what scores start from, in a sentence, by way of measuring.
     """
 
     trials: int
@@ -131,6 +132,7 @@ class TuneReport:
     steady: bool = True
     in_model: InModelReport | None = None
     trial_ms: dict[str, float] = field(default_factory=dict)
+    models: dict[str, str] = field(default_factory=dict)
 
     @property
     def default_us(self) -> float | None:
@@ -156,6 +158,7 @@ class TuneReport:
             "drift": self.drift,
             "steady": self.steady,
             "trial_ms": self.trial_ms,
+            "models": self.models,
             "in_model": None if self.in_model is None else self.in_model.to_json(),
         }
 

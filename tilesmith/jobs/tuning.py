@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tilesmith.compiler.backend import backend_of, measures_models
 from tilesmith.jobs.compiling import Parts, parts_of
 from tilesmith.jobs.heartbeat import Observer, beating
 from tilesmith.jobs.in_model import keep
+from tilesmith.jobs.known import starting_point
 from tilesmith.jobs.machines import can_measure_here, check_measurable_here, noting
 from tilesmith.jobs.replay import Recorded, recorded_results
 from tilesmith.jobs.reports import InModelReport, TaskReport, TuneReport
@@ -33,6 +34,7 @@ from tilesmith.tuner.cancel import CancelToken, cancel_on_signals
 from tilesmith.tuner.cost_model import cost_models
 from tilesmith.tuner.database_ledger import DatabaseLedger
 from tilesmith.tuner.evaluator import InPlace
+from tilesmith.tuner.learning import Judging
 from tilesmith.tuner.ledger import Ledger, MemoryLedger
 from tilesmith.tuner.options import TaskReport as TunedTask
 from tilesmith.tuner.options import TuneOptions, TuningSummary
@@ -40,7 +42,7 @@ from tilesmith.tuner.publish import NEAR_TIE
 from tilesmith.tuner.recorded_space import NamedWorkload
 from tilesmith.tuner.runner import Runner, RunnerOptions, runners
 from tilesmith.tuner.scheduler import schedulers
-from tilesmith.tuner.session import Judging, tune
+from tilesmith.tuner.session import tune
 from tilesmith.tuner.strategy import strategies
 from tilesmith.tuner.task import TuningTask
 
@@ -185,14 +187,14 @@ def run_job(
         number = ledger.job if isinstance(ledger, DatabaseLedger) else None
         measuring = _runners(job, opened, fleet)
         with noting(opened, fleet, job.on_hardware), beating(opened, number, observer) as observing:
-            summary = _tuned(job, opened, ledger, measuring, observing, token)
+            summary, models = _tuned(job, opened, ledger, measuring, observing, token)
         with token.shielded():
             _keep_choices(job, opened, ledger, summary.in_place)
     if not token.cancelled:
-        return report_of(summary)
+        return replace(report_of(summary), models=models)
     screened = f" (and {summary.simulated} simulated before)" if summary.simulated else ""
     raise JobStopped(
-        report_of(summary),
+        replace(report_of(summary), models=models),
         f"stopped by {token.reason} after {summary.trials} trials{screened}, all of them kept in "
         f"'{name}'; the same job with --resume (resume=True) goes on",
     )
@@ -218,11 +220,15 @@ def _tuned(
     measuring: Sequence[Runner],
     observer: Observer | None,
     token: CancelToken,
-) -> TuningSummary:
-    """The search itself, with its runners; they are closed at its end."""
+) -> tuple[TuningSummary, dict[str, str]]:
+    """The search itself, with its runners, which are closed at its end; and what its scores start
+    from, by way of measuring.
+    """
     simulated = job.target.family in simulators
     try:
-        return tune(
+        label = measuring[-1].measured_by
+        known, said = starting_point(database, ledger.saved_state(), job.target, label)
+        summary = tune(
             [TuningTask(found.workload, found.weight) for found in job.workloads],
             job.target,
             ledger,
@@ -232,10 +238,12 @@ def _tuned(
                 judge=judge if simulated else None,
                 is_label=not simulated or judges_as_measured(job.target),
                 evaluator=_evaluator(job, database),
+                known={label: known},
             ),
             on_progress=observer,
             cancel=token,
         )
+        return summary, {label: said}
     finally:
         with token.shielded():
             for runner in measuring:

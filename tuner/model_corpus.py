@@ -1,0 +1,195 @@
+"""What pretrained models learn from: measured schedules of many workloads, as a job sees them.
+
+`corpus` makes it from lessons of a tuning database. A row's features are those that a job's model
+would be shown: where the judge measures what is learned, nothing that tells the label. Workloads
+are dealt into folds by kin, so that a model is never tested on a shape it was trained on in another
+precision or with another epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.codegen.structures import space_of
+from tilesmith.records.samples import Lesson
+from tilesmith.records.toolchain import calibration_of
+from tilesmith.search_space.errors import TilesmithError
+from tilesmith.search_space.measure import MeasuredBy
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator import judge, judges_as_measured
+from tilesmith.tuner.cost_model import Floats
+from tilesmith.tuner.feature_source import JudgedFeatures
+from tilesmith.tuner.knob_features import KnobColumns
+from tilesmith.tuner.pretrained import Pretrained, inputs, reference, usual
+from tilesmith.tuner.task import TuningState, TuningTask
+
+FOLDS = 5
+"""Parts that workloads are dealt into."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Which workload, on which target (identity), with how many threads."""
+
+    workload: Workload
+    target: str
+    threads: int = 1
+
+    @property
+    def kin(self) -> str:
+        """Equal for workloads of one shape: operator and extents, whatever the types, the layouts,
+        the epilogue, and which operands are constant or transposed.
+        """
+        extents = [f"{n}={v}" for n, v in self.workload.parameters if isinstance(v, int) and v > 1]
+        return " ".join([self.workload.operator, *extents])
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Measured schedules of many workloads.
+
+    Attributes:
+        features: shape (n, f).
+        configs: the schedules, n.
+        latencies: as measured, seconds, shape (n,).
+        analytical: as judged, where a model may see that, else NaN, shape (n,).
+        groups: number of the subject, ascending, shape (n,).
+        bred: whether bred over generations, and so no fair sample to test on, shape (n,).
+        usually: what features are compared with, shape (2, f), by group.
+        subjects: by group; empty where nobody asks.
+    """
+
+    features: NDArray[np.float32]
+    configs: Sequence[Config]
+    latencies: Floats
+    analytical: Floats
+    groups: NDArray[np.int64]
+    bred: NDArray[np.bool_]
+    usually: Mapping[int, NDArray[np.float32]]
+    subjects: Mapping[int, Subject]
+
+    def of(self, chosen: NDArray[np.bool_]) -> Corpus:
+        configs = [config for config, taken in zip(self.configs, chosen, strict=True) if taken]
+        return Corpus(
+            self.features[chosen], configs, self.latencies[chosen], self.analytical[chosen],
+            self.groups[chosen], self.bred[chosen], self.usually, self.subjects,
+        )  # fmt: skip
+
+    def drawn(self) -> Corpus:
+        """Those that were not bred over generations."""
+        return self.of(~self.bred)
+
+    def by_workload(self) -> Iterator[Corpus]:
+        for group in np.unique(self.groups):
+            yield self.of(self.groups == group)
+
+    def predicted(self, model: Pretrained) -> Floats:
+        """What a model says of (one workload's) schedules, shape (n,)."""
+        usually = self.usually[int(self.groups[0])]
+        return model.predict(self.features, usually, self.configs, self.analytical)
+
+    def inputs(self, knobs: KnobColumns) -> NDArray[np.float32]:
+        """What a learner sees of all of them, shape (n, 3 f + knobs)."""
+        rows = knobs.rows(self.configs)
+        parts = [self.groups == group for group in np.unique(self.groups)]
+        return np.concatenate(
+            [
+                inputs(self.features[mine], self.usually[int(self.groups[mine][0])], rows[mine])
+                for mine in parts
+            ]
+        )
+
+    def folds(self, count: int = FOLDS) -> NDArray[np.int64]:
+        """The fold of each row, shape (n,): kin together, every operator's kin dealt to all."""
+        kin = {group: self.subjects[group].kin for group in np.unique(self.groups).tolist()}
+        dealt = {name: number % count for number, name in enumerate(sorted(set(kin.values())))}
+        return np.array([dealt[kin[group]] for group in self.groups.tolist()], np.int64)
+
+
+Judged = tuple[NDArray[np.float32], list[Config], Floats, Floats, NDArray[np.float32], Subject]
+"""One lesson's rows: features, configurations, latencies, analytical latencies; what features are
+compared with; and whose they are."""
+
+
+def judged(lesson: Lesson, measured_by: MeasuredBy) -> Judged | str:
+    """A lesson as a job's model sees it, or why nothing can be learned from it."""
+    try:
+        return _judged(lesson, measured_by)
+    except TilesmithError as error:
+        return str(error)
+    except (KeyError, TypeError, ValueError) as error:  # what others wrote into a shared database
+        return f"its records are damaged ({type(error).__name__})"
+
+
+def _judged(lesson: Lesson, measured_by: MeasuredBy) -> Judged | str:
+    if not lesson.facts:
+        return f"nothing is known of its target '{lesson.target}'"
+    target, workload = Target.from_json(lesson.facts), Workload.parse(lesson.workload)
+    if measured_by == "simulator" and lesson.calibration != calibration_of(target):
+        return f"target '{lesson.target}' was calibrated anew"
+    space = space_of(workload, target)
+    shown = measured_by == "hardware" or not judges_as_measured(target)
+    source = JudgedFeatures(judge, target, shown)
+    state = TuningState(
+        TuningTask(workload), space, Config(()), measured_by, np.random.default_rng(0)
+    )
+    found = {Config.from_json(sample.config): sample.latency for sample in lesson.samples}
+    configs = [config for config in found if config in space]
+    if not configs:
+        return "none of its configurations is legal any more"
+    others = space.breeder.decode(reference(space, workload))
+    usually = usual(source.describe(state, others).features)
+    known = source.describe(state, configs)
+    latencies = np.array([found[config] for config in configs])
+    good = ~known.rejected & np.isfinite(latencies) & (latencies > 0)
+    kept = [config for config, fine in zip(configs, good, strict=True) if fine]
+    subject = Subject(workload, lesson.target, lesson.threads)
+    rows = known.features[good], kept, latencies[good], known.analytical[good]
+    return (*rows, usually, subject)
+
+
+Mapped = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterable[Any]]
+"""Calls a function with each tuple of arguments, anywhere; the answers in the order asked for."""
+
+
+def here(function: Callable[..., Any], asked: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
+    """One after another, in this process."""
+    return (function(*arguments) for arguments in asked)
+
+
+def corpus(
+    lessons: Iterable[Lesson], measured_by: MeasuredBy, mapped: Mapped = here
+) -> tuple[Corpus | None, dict[str, str]]:
+    """All lessons as one corpus (None: nothing is left), and by workload why some were left out."""
+    asked = list(lessons)
+    found: list[Judged] = []
+    left_out: dict[str, str] = {}
+    for lesson, part in zip(asked, mapped(judged, [(x, measured_by) for x in asked]), strict=True):
+        if isinstance(part, str):
+            left_out[f"{lesson.workload} on {lesson.target}"] = part
+        elif len(part[1]) > 1:
+            found.append(part)
+    widths = [part[0].shape[1] for part in found]
+    usual_width = max(set(widths), key=lambda width: (widths.count(width), width), default=0)
+    found = [part for part in found if part[0].shape[1] == usual_width]
+    if not found:
+        return None, left_out
+    features, latencies, analytical = (np.concatenate([p[i] for p in found]) for i in (0, 2, 3))
+    made = Corpus(
+        features,
+        [config for part in found for config in part[1]],
+        latencies,
+        analytical,
+        np.repeat(np.arange(len(found)), [len(part[1]) for part in found]),
+        np.zeros(len(features), np.bool_),
+        {number: part[4] for number, part in enumerate(found)},
+        {number: part[5] for number, part in enumerate(found)},
+    )
+    return made, left_out
