@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tilesmith.records.database import Database
+from tilesmith.records.elsewhere import bests_elsewhere
 from tilesmith.records.faults import GoneError, UnavailableError
 from tilesmith.records.queries import Filter
 from tilesmith.records.record import TuningRecord
@@ -88,6 +89,10 @@ class DatabaseLedger:
     def of_job(self) -> list[Entry]:
         records = self._mine = self._all(Filter(job=self.job))
         return [Entry(r.workload, Trial(r.config, r.result)) for r in records if not r.is_of_model]
+
+    def elsewhere(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
+        found = bests_elsewhere(self._database, workload, self._target, self._threads, measured_by)
+        return [best.record.config for best in found]
 
     def similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
         """Of this workload with other thread counts, then of other workloads."""

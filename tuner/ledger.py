@@ -44,6 +44,10 @@ class Ledger(Protocol):
         """This job's results in the order committed (both ways of measuring)."""
         ...
 
+    def elsewhere(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
+        """Best configurations of this workload on other machines, the most alike first; few."""
+        ...
+
     def similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
         """Best configurations of other workloads of the same operator, nearest first."""
         ...
@@ -82,6 +86,9 @@ class MemoryLedger:
 
     def of_job(self) -> list[Entry]:
         return list(self.entries)
+
+    def elsewhere(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
+        return []
 
     def similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
         best: dict[Workload, tuple[float, Config]] = {}

@@ -6,12 +6,15 @@ that others recorded) brings both.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
 from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.measure import MeasuredBy
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.spaces.transfer import carried_over
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
@@ -34,11 +37,18 @@ def opened_state(
     state = TuningState(task, space, default, measured_by, rng)
     if given is None:
         state.layouts = partial(template_of(workload.operator).layouts, workload)
-    similar = ledger.similar(workload, measured_by)
-    carried = dict.fromkeys(carried_over(config, space) for config in similar)
-    state.seeds = tuple(c for c in carried if c is not None)[:_CARRIED_OVER]
+    elsewhere = _carried(ledger.elsewhere(workload, measured_by), space)
+    similar = _carried(ledger.similar(workload, measured_by), space)
+    state.seeds = tuple(dict.fromkeys([*elsewhere, *similar]))[:_CARRIED_OVER]
+    state.proven = len(elsewhere)
     state.excluded = {c for c in ledger.quarantined(workload) if c in space}
     return state
+
+
+def _carried(configs: Sequence[Config], space: SearchSpace) -> list[Config]:
+    """Configurations moved into a space, each once."""
+    moved = dict.fromkeys(carried_over(config, space) for config in configs)
+    return [config for config in moved if config is not None]
 
 
 def parts_of(state: TuningState, layout_trials: int) -> list[Stratum]:

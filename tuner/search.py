@@ -114,7 +114,8 @@ class Search:
             if state.is_new(state.default) and not search.placed:
                 self.rounds.add(search, [state.default])
             more = seeds[number] if seeds else ()
-            state.seeds = tuple(dict.fromkeys([*more, *state.seeds]))
+            proven, others = state.seeds[: state.proven], state.seeds[state.proven :]
+            state.seeds = tuple(dict.fromkeys([*proven, *more, *others]))
             search.note_batch()
 
     def _place(self, placed: Mapping[Workload, Placed]) -> None:

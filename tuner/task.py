@@ -109,6 +109,7 @@ class TuningState:
         excluded: never proposed (quarantined crashes).
         pending: proposed, and no result is known yet.
         seeds: starting points from similar workloads or from another way of measuring.
+        proven: how many of the first seeds are this workload's bests on other machines.
         predict: scores from the cost model in force.
         estimate: the same with their deviations.
         joint: the same as one distribution, of at least one configuration.
@@ -128,6 +129,7 @@ class TuningState:
     excluded: set[Config] = field(default_factory=set)
     pending: set[Config] = field(default_factory=set)
     seeds: tuple[Config, ...] = ()
+    proven: int = 0
     predict: Predict = no_prediction
     estimate: Estimate = no_estimate
     joint: Callable[[Sequence[Config]], Joint] = no_joint
