@@ -40,7 +40,7 @@ from tilesmith.tuner.fleet.keeper import descendants, end_descendants
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LEFT_S = 5.0
-_LONGEST_S = 300.0
+_LONGEST_S = 1200.0
 _RANDOM_S = 5.0
 """A driver is killed at most so long after its start, or its first new trial."""
 
@@ -132,6 +132,7 @@ def judge(path: Path, expected: list[str], seen: set[str], tally: Tally) -> None
     tally.twice += has_repeats(found)
     tally.other_trials += found != expected
     tally.damaged += is_damaged(path)
+    print(json.dumps(asdict(tally)), file=sys.stderr, flush=True)
 
 
 def kill_workers(job: Job, folder: Path, kills: int, rng: np.random.Generator) -> Tally:
