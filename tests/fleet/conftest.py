@@ -20,18 +20,20 @@ sys.path.insert(0, str(Path(__file__).parent))
 _SMALL = {"object_store_memory": 80 << 20, "include_log_monitor": False}
 
 
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
     """`ray.cluster_utils.Cluster` with a head of one core; `ray` is this cluster."""
     pytest.importorskip("ray")
     set_up_for(Place(1))
     from ray.cluster_utils import Cluster
 
     folder = tempfile.mkdtemp(prefix="tilesmith-ray-")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(e or str(Path.cwd()) for e in sys.path))
+    patch = pytest.MonkeyPatch()
+    patch.setenv("PYTHONPATH", os.pathsep.join(e or str(Path.cwd()) for e in sys.path))
     head = {"num_cpus": 1, "temp_dir": folder, "include_dashboard": False, **_SMALL}
     made = Cluster(initialize_head=True, head_node_args=head)
-    monkeypatch.setenv("RAY_ADDRESS", made.address)
+    patch.setenv("RAY_ADDRESS", made.address)
     yield made
+    patch.undo()
     made.shutdown()
     shutil.rmtree(folder, ignore_errors=True)

@@ -7,11 +7,14 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from trials import labourers, rows
 
 import tilesmith as ts
 from tilesmith.api import tune
 from tilesmith.records import Database
+from tilesmith.search_space import versions
+from tilesmith.search_space.errors import JobError
 from tilesmith.tuner.options import Progress
 
 WORKLOAD = "matmul m=512 n=512 k=512"
@@ -66,3 +69,11 @@ def test_workers_come_and_go_and_the_trials_are_the_same(cluster: Any, tmp_path:
     told = {message for _, _, message in fate.seen}
     assert "its process died" in told
     assert any(name.endswith("/2") for name, state, _ in fate.seen if state == "busy")
+
+
+def test_workers_of_other_versions_are_not_used(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "SPACE", "0")
+    with pytest.raises(JobError, match=r"no worker can be used: .+/1 has space \d+ \(here 0\)"):
+        tuned(tmp_path / "x.db", "ray")

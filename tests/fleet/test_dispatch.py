@@ -135,15 +135,13 @@ def test_what_has_a_copy_left_is_not_done_again() -> None:
     assert dispatch.finished(copy, 6.0) == [0]
 
 
-def test_work_that_others_wait_for_is_done_first_and_has_a_pace_of_its_own() -> None:
+def test_work_of_each_kind_has_a_pace_of_its_own() -> None:
     dispatch = crowd(Rules(depth=1, piece_s=1.0, late_s=0.0), "a")
-    dispatch.add(range(8))
-    (piece,) = dispatch.assign(0.0)
-    dispatch.add([8, 9], Kind("proposal", single=True, first=True))
-    dispatch.finished(piece, 0.4)
-    for number in (8, 9):
-        (proposal,) = dispatch.assign(1.0)
-        assert proposal == Piece("a", (number,), 1.0, "proposal")
-        dispatch.finished(proposal, 50.0)
-    assert [len(one.trials) for one in dispatch.assign(50.0)] == [4], "by the pace of trials"
-    assert dispatch.known["a"].trials == 4
+    dispatch.add([0, 1], Kind("comparison", single=True))
+    dispatch.add(range(2, 10))
+    for number in (0, 1):
+        (comparison,) = dispatch.assign(0.0)
+        assert comparison == Piece("a", (number,), 0.0, "comparison")
+        dispatch.finished(comparison, 50.0)
+    assert [len(one.trials) for one in dispatch.assign(50.0)] == [4], "not by the comparisons' pace"
+    assert dispatch.known["a"].trials == 0

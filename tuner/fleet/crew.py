@@ -78,7 +78,7 @@ class Member:
         state: "lost" for a moment, while Ray starts its process again; or for good: `is_over`.
         message: why it is not ready.
         told: what it said of itself when it came.
-        started: how often its process was; deaths: since it last did anything.
+        deaths: of its process since it last did anything.
     """
 
     worker: str
@@ -88,7 +88,6 @@ class Member:
     message: str = ""
     host: str = ""
     machine: str = ""
-    started: int = 0
     deaths: int = 0
     hello: Any = None
     tickets: dict[Any, int] = field(default_factory=dict)
@@ -192,7 +191,6 @@ class Crew:
         self._greet(member)
 
     def _greet(self, member: Member) -> None:
-        member.started += 1
         member.hello = member.actor.hello.options(max_task_retries=-1).remote()
 
     # -- what comes back --------------------------------------------------------------------------

@@ -58,12 +58,10 @@ class Kind:
     Attributes:
         name: work of one name takes about as long.
         single: each is a message of its own, not a part of a piece.
-        first: it is done before all that waits.
     """
 
     name: str
     single: bool = False
-    first: bool = False
 
 
 TRIAL = Kind("trial")
@@ -133,7 +131,6 @@ class Dispatch:
         self.copied = 0
         self._open: dict[int, Errand] = {}
         self._waiting: deque[int] = deque()
-        self._first: deque[int] = deque()
         self._again: list[int] = []
         """Of those that wait, the ones that were lost while at work, first come first."""
         self._doubtful: dict[str, int] = {}
@@ -146,14 +143,13 @@ class Dispatch:
         """More work, by numbers of the caller's, in the order it is to be begun."""
         for number in trials:
             self._open[number] = Errand(number, kind)
-            (self._first if kind.first else self._waiting).append(number)
+            self._waiting.append(number)
 
     def forget(self, trials: Iterable[int]) -> None:
         """Nobody waits for these any more; what is at work is left to end."""
         for number in trials:
             self._open.pop(number, None)
         self._waiting = deque(number for number in self._waiting if number in self._open)
-        self._first = deque(number for number in self._first if number in self._open)
         self._again = [number for number in self._again if number in self._open]
 
     def join(self, worker: str) -> None:
@@ -180,8 +176,7 @@ class Dispatch:
         pieces, hand.pieces = hand.pieces, []
         given_up: list[Verdict] = []
         for piece in reversed(pieces[1:]):  # it had not come to these
-            left = [n for n in reversed(piece.trials) if self._is_left(n)]
-            (self._waiting if piece.kind == TRIAL.name else self._first).extendleft(left)
+            self._waiting.extendleft(n for n in reversed(piece.trials) if self._is_left(n))
         at_work = pieces[0].trials if pieces else ()
         for errand in filter(None, map(self._open.get, at_work)):
             hand.failures += 1
@@ -228,7 +223,7 @@ class Dispatch:
     @property
     def waiting(self) -> int:
         """Trials that no worker holds."""
-        return len(self._waiting) + len(self._first) + len(self._again)
+        return len(self._waiting) + len(self._again)
 
     @property
     def at_work(self) -> int:
@@ -252,7 +247,7 @@ class Dispatch:
                 self._again.remove(number)
                 return (number,)
         taken: list[int] = []
-        size, queue = self._size(), self._first or self._waiting
+        size, queue = self._size(), self._waiting
         while queue and len(taken) < size:
             single = self._open[queue[0]].kind.single
             if not (single and taken):

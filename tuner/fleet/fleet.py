@@ -11,7 +11,7 @@ is read whenever the fleet is asked for something.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tilesmith.records.record import WorkerReport, WorkerState
@@ -30,7 +30,6 @@ _NOBODY_S = 60.0
 """Seconds that a job without a worker waits for one."""
 
 Answer = dict[str, Any]
-Told = Callable[[str, int], Errand]
 
 
 class Fleet:
@@ -54,7 +53,7 @@ class Fleet:
         setup = {"target": target.to_json(), "threads": threads, "measures": measures}
         self._crew = Crew(setup, cluster.workers)
         self._dispatch = Dispatch(rules)
-        self._errands: dict[int, Errand | Told] = {}
+        self._errands: dict[int, Errand] = {}
         self._answers: dict[int, Answer] = {}
         self._sent: dict[int, tuple[Piece, float]] = {}
         self._number = 0
@@ -70,13 +69,8 @@ class Fleet:
         """Let go of the workers."""
         self._crew.close()
 
-    def begin(self, errands: Iterable[Errand | Told], kind: Kind = TRIAL) -> list[int]:
-        """Have errands run; their numbers, to `wait` for.
-
-        Args:
-            errands: or what makes one, of the worker's name and how often it was started, when it
-                is sent.
-        """
+    def begin(self, errands: Iterable[Errand], kind: Kind = TRIAL) -> list[int]:
+        """Have errands run; their numbers, to `wait` for."""
         numbers = []
         for errand in errands:
             self._number += 1
@@ -85,12 +79,6 @@ class Fleet:
         self._dispatch.add(numbers, kind)
         self._turn(0.0)
         return numbers
-
-    def is_ready(self, number: int) -> bool:
-        """Whether `wait` would not wait."""
-        if number not in self._answers:
-            self._turn(0.0)
-        return number in self._answers
 
     def wait(
         self,
@@ -170,9 +158,7 @@ class Fleet:
 
     def _send(self) -> None:
         for piece in self._dispatch.assign(time.monotonic()):
-            who = piece.worker, self._crew.members[piece.worker].started
-            found = [self._errands[number] for number in piece.trials]
-            errands = [errand(*who) if callable(errand) else errand for errand in found]
+            errands = [self._errands[number] for number in piece.trials]
             self._sent[self._crew.send(piece.worker, errands)] = piece, since_boot()
 
     def _heard(self, event: Event, now: float) -> None:
@@ -205,10 +191,10 @@ class Fleet:
             errand = self._errands.pop(verdict.trial)
             reasons = "; ".join(verdict.reasons)
             if not verdict.blamed:
-                what = "a proposal" if callable(errand) else f"a trial of '{errand['asked'][0][0]}'"
                 raise JobError(
-                    f"{what} was lost with {len(verdict.reasons)} workers ({reasons}); see to the "
-                    "machines, then resume the job"
+                    f"a trial of '{errand['asked'][0][0]}' was lost with "
+                    f"{len(verdict.reasons)} workers ({reasons}); see to the machines, then resume "
+                    "the job"
                 )
             self._answers[verdict.trial] = {"crashed": f"it killed its workers ({reasons})"}
 
