@@ -36,9 +36,7 @@ class Glance(NamedTuple):
     status: str
     latency_s: float | None
     config_digest: str
-    elapsed_s: float
     host: str
-    created_at: datetime
     message: str
 
 
@@ -61,9 +59,7 @@ def new_trials(connection: Connection, job: int, after: int, limit: int) -> list
             TrialRow.status,
             TrialRow.latency_s,
             TrialRow.config_digest,
-            TrialRow.elapsed_s,
             TrialRow.host,
-            TrialRow.created_at,
             func.substr(TrialRow.message, 1, MESSAGE_LENGTH),
         )
         .where(TrialRow.job_id == job, TrialRow.id > after)
@@ -71,6 +67,12 @@ def new_trials(connection: Connection, job: int, after: int, limit: int) -> list
         .limit(limit)
     )
     return [Glance(*row) for row in connection.execute(query)]
+
+
+def last_moments(connection: Connection, job: int, limit: int) -> list[datetime]:
+    """When the last trials of a job were made, by the clock of who committed them, newest first."""
+    query = select(TrialRow.created_at).where(TrialRow.job_id == job)
+    return list(connection.execute(query.order_by(TrialRow.id.desc()).limit(limit)).scalars())
 
 
 def count_trials(connection: Connection, job: int, after: int = 0) -> tuple[int, int]:

@@ -59,8 +59,8 @@ def compare(watch: Watch, a: int | None, b: int | None) -> dict[str, Any]:
     }
     if left is None or right is None:
         return values
-    lines = watch.line(left, whole=True), watch.line(right, whole=True)
     tallies = watch.tally(left.id), watch.tally(right.id)
+    lines = watch.line(left), watch.line(right)
     sides = []
     for tally in tallies:
         with tally.lock:

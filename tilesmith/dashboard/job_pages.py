@@ -20,7 +20,6 @@ from tilesmith.records.clock import now
 from tilesmith.records.jobs import job_of, row_of
 from tilesmith.records.record import WorkerReport
 from tilesmith.records.watching import (
-    count_trials,
     job_exists,
     job_numbers,
     workers_seen,
@@ -32,8 +31,8 @@ CHARTS_SHOWN = 24
 WORKERS_SHOWN = 200
 MESSAGES_SHOWN = 30
 
-READ_AT_ONCE = 60_000
-"""Trials of a job counted for one answer; the rest for the next ones."""
+READ_AT_ONCE, READ_S = 100_000, 0.4
+"""Trials of a job that are read for one answer, and for how long; the rest for the next ones."""
 
 _COUNTED_WHOLE = 5_000
 """Jobs of so many trials are counted in full for the list, larger ones when they are looked at."""
@@ -102,21 +101,21 @@ class Watch:
         with self.database.reading() as connection:
             numbers = job_numbers(connection, text, status, before, JOBS_SHOWN + 1)
             jobs = _jobs(connection, numbers[:JOBS_SHOWN])
-        lines = [self.line(job, whole=False) for job in jobs]
+        lines = [self.line(job) for job in jobs]
         if state in ("running", "lost"):
             lines = [line for line in lines if line.state == state]
         return lines, numbers[JOBS_SHOWN - 1] if len(numbers) > JOBS_SHOWN else None
 
-    def line(self, job: Job, *, whole: bool) -> JobLine:
-        """A job in one line; `whole` counts every trial of it, however many."""
+    def line(self, job: Job) -> JobLine:
+        """A job in one line; of large ones what was read when somebody looked at them."""
         tally = self._tallies.of(self._generation, job.id)
         with tally.lock:
-            with self.database.reading() as connection:
-                more, _ = count_trials(connection, job.id, tally.last)
-            if whole or more <= _COUNTED_WHOLE:
-                tally.advance(self.database, READ_AT_ONCE)
-                more = 0 if tally.complete else more
-            return _line(job, tally, tally.seen + more, tally.last > 0)
+            trials = tally.count(self.database)
+            if trials - tally.seen <= _COUNTED_WHOLE:
+                tally.advance(self.database, READ_AT_ONCE, READ_S)
+            told = Told.of(job.progress)
+            rate = told.rate or (tally.rate(self.database) if job.runs else None)
+            return _line(job, tally, told, max(trials, tally.seen), rate)
 
     def workers(self, job: int | None = None) -> list[WorkerLine]:
         """Workers that reported, those of the newest jobs first."""
@@ -143,12 +142,13 @@ class Watch:
         """The trials of a job, brought up to date; take its `lock` to read it."""
         tally = self._tallies.of(self._generation, number)
         with tally.lock:
-            tally.advance(self.database, READ_AT_ONCE)
+            tally.advance(self.database, READ_AT_ONCE, READ_S)
         return tally
 
     def page(self, job: Job, section: str, text: str) -> dict[str, Any]:
         """Values of a job's page."""
-        line, tally = self.line(job, whole=True), self.tally(job.id)
+        tally = self.tally(job.id)
+        line = self.line(job)
         workers = self.workers(job.id)
         with tally.lock:
             weights = line.told.weights
@@ -206,10 +206,10 @@ def _jobs(connection: Connection, numbers: Sequence[int]) -> list[Job]:
     return [job_of(row_of(connection, number), moment) for number in numbers]
 
 
-def _line(job: Job, tally: JobTally, trials: int, known: bool) -> JobLine:
-    told, runs = Told.of(job.progress), job.runs
-    ran = _ran(job)
-    rate = (told.rate or tally.rate()) if runs else (trials / ran if ran > 0 and trials else None)
+def _line(job: Job, tally: JobTally, told: Told, trials: int, rate: float | None) -> JobLine:
+    runs, ran = job.runs, _ran(job)
+    if not runs:
+        rate = trials / ran if ran > 0 and trials else None
     gains = [task.gain for task in tally.tasks.values() if task.gain]
     left = told.left_s
     if left is None and told.limit and rate:
@@ -221,7 +221,7 @@ def _line(job: Job, tally: JobTally, trials: int, known: bool) -> JobLine:
         trials,
         rate,
         left if runs else None,
-        told.gain or (median(gains) if known and gains else None),
+        told.gain or (median(gains) if gains else None),
         ran,
         told,
     )

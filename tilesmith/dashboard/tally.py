@@ -10,8 +10,10 @@ once the best of a task is measured again, the best is looked up in the database
 
 from __future__ import annotations
 
+import math
 import threading
-from collections import Counter, OrderedDict, deque
+import time
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,7 +25,9 @@ from tilesmith.records.record import MODEL, config_digest
 from tilesmith.records.watching import (
     Glance,
     SeriesName,
+    count_trials,
     fastest_of_job,
+    last_moments,
     latency_of,
     names_of,
     new_trials,
@@ -134,12 +138,12 @@ class JobTally:
         self._job = job
         self._names: dict[int, SeriesName] = {}
         self._targets: dict[str, Target | None] = {}
-        self._moments: deque[datetime] = deque(maxlen=_PACE_TRIALS)
+        self._counted = self._counted_to = 0
 
-    def advance(self, database: Database, most: int) -> None:
-        """Count new trials, at most so many."""
-        left = most
-        while left > 0:
+    def advance(self, database: Database, most: int, seconds: float = math.inf) -> None:
+        """Take new trials in, at most so many, and for about so long."""
+        left, until = most, time.monotonic() + seconds
+        while left > 0 and time.monotonic() < until:
             asked = min(left, _AT_ONCE)
             with database.reading() as connection:
                 found = new_trials(connection, self._job, self.last, asked)
@@ -152,9 +156,17 @@ class JobTally:
                 break
         self._settle(database)
 
-    def rate(self) -> float | None:
+    def count(self, database: Database) -> int:
+        """How many trials there are, read or not, by counting those that are new."""
+        with database.reading() as connection:
+            more, self._counted_to = count_trials(connection, self._job, self._counted_to)
+        self._counted += more
+        return self._counted
+
+    def rate(self, database: Database) -> float | None:
         """Trials a second, lately; None before there are some. By the clock of who committed."""
-        moments = sorted(self._moments)
+        with database.reading() as connection:
+            moments = sorted(last_moments(connection, self._job, _PACE_TRIALS))
         breaks = [i for i, (a, b) in enumerate(pairwise(moments), 1) if _seconds(a, b) > _PAUSE_S]
         since = moments[breaks[-1] if breaks else 0 :]
         gone = _seconds(since[0], since[-1]) if since else 0.0
@@ -173,7 +185,6 @@ class JobTally:
                 continue
             self.trials += 1
             self.hosts[trial.host] += 1
-            self._moments.append(trial.created_at)
             self._task(database, name).take(trial)
             if trial.latency_s is None:
                 self.failed += 1
