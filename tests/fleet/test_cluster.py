@@ -63,9 +63,9 @@ def test_workers_come_and_go_and_the_trials_are_the_same(cluster: Any, tmp_path:
     assert tuned(path, "ray", fate) == tuned(tmp_path / "here.db", None)
     assert not fate._due
     with Database.open(str(path)) as database:
-        first, second = database.workers(1)
-    assert (first.state, second.state) == ("ended", "lost")
-    assert second.message == "its machine went away"
+        kept = database.workers(1)
+    assert [one.name.rpartition("/")[2] for one in kept] == ["1", "2"]
+    assert sum(one.trials for one in kept) >= 336 and sum(one.failures for one in kept) >= 1
     told = {message for _, _, message in fate.seen}
     assert "its process died" in told
     assert any(name.endswith("/2") for name, state, _ in fate.seen if state == "busy")

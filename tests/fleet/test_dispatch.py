@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tilesmith.tuner.fleet.dispatch import Dispatch, Kind, Piece, Rules, Verdict
 
-ONE = Rules(depth=1, piece_s=0.0, late=4.0, late_s=1.0)
+ONE = Rules(depth=1, piece_s=0.0, blamed=2, late=4.0, late_s=1.0)
 
 
 def crowd(rules: Rules, *workers: str) -> Dispatch:
@@ -145,3 +149,36 @@ def test_work_of_each_kind_has_a_pace_of_its_own() -> None:
         dispatch.finished(comparison, 50.0)
     assert [len(one.trials) for one in dispatch.assign(50.0)] == [4], "not by the comparisons' pace"
     assert dispatch.known["a"].trials == 0
+
+
+@given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 3))
+def test_whatever_happens_every_trial_ends_once(seed: int, workers: int, depth: int) -> None:
+    """Random deaths, joins, verdicts and answers; then everybody works until all is done."""
+    rng, now = np.random.default_rng(seed), 0.0
+    names = [f"w{number}" for number in range(workers)]
+    dispatch = crowd(Rules(depth=depth, piece_s=1.0, most=3, late_s=2.0, lost=1000), *names)
+    dispatch.add(range(12))
+    under_way: list[Piece] = []
+    away: set[str] = set()
+    ended: list[int] = []
+    for step in range(400):
+        now += 0.3
+        under_way += dispatch.assign(now)
+        assert all(len(hand.pieces) <= depth for hand in dispatch.workers.values())
+        fate = rng.random() if step < 100 else 1.0
+        present = sorted(dispatch.workers)
+        if fate < 0.25 and present:
+            victim = present[int(rng.integers(len(present)))]
+            ended += [verdict.trial for verdict in dispatch.lost(victim, "gone")]
+            under_way = [piece for piece in under_way if piece.worker != victim]
+            away.add(victim)
+        elif away and fate > 0.6:
+            back = sorted(away)[int(rng.integers(len(away)))]
+            away.remove(back)
+            machine = bool(rng.random() < 0.5)
+            ended += [verdict.trial for verdict in dispatch.settled(back, machine=machine)]
+            dispatch.join(back)
+        elif under_way:
+            ended += dispatch.finished(under_way.pop(int(rng.integers(len(under_way)))), now)
+    assert sorted(ended) == list(range(12))
+    assert (dispatch.waiting, dispatch.at_work) == (0, 0)

@@ -10,8 +10,8 @@ what to send. Whoever drives it (the actors of a cluster, a simulated fleet) car
 - *Lost trials are done again.* What a lost worker held goes back to the front; what it was at work
   on one trial a piece, to another worker if there is one. A machine that went away is nobody's
   fault; a process that dies twice under one trial alone is the trial's. Which of the two it was may
-  take a while to tell (`settled`): a trial is begun again at once, but the one that may have killed
-  twice waits.
+  take a while to tell (`settled`): a trial is begun again at once, but one that may have killed
+  as often as that waits.
 - *Stragglers.* When nothing waits, idle workers get a second copy of what takes much longer than it
   should; the first result counts.
 
@@ -45,8 +45,8 @@ class Rules:
     depth: int = 2
     piece_s: float = 0.1
     most: int = 64
-    blamed: int = 2
-    lost: int = 6
+    blamed: int = 4
+    lost: int = 12
     late: float = 4.0
     late_s: float = 1.0
 
@@ -317,8 +317,9 @@ class Dispatch:
     def _is_left(self, trial: int) -> bool:
         """Whether a trial of a lost piece is open, and neither waits nor has a copy at work."""
         held = (piece for hand in self.workers.values() for piece in hand.pieces)
-        held_by = any(trial in piece.trials for piece in held)
-        return trial in self._open and trial not in self._again and not held_by
+        at_work = any(trial in piece.trials for piece in held)
+        waits = trial in self._again or trial in self._waiting
+        return trial in self._open and not waits and not at_work
 
 
 def _smoothed(pace: float | None, seconds: float) -> float:
