@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilesmith.tuner.fleet.dispatch import Dispatch, Kind, Piece, Rules, Verdict
+from tilesmith.tuner.fleet.dispatch import LONE_TRIAL, Dispatch, Kind, Piece, Rules, Verdict
 
 ONE = Rules(depth=1, piece_s=0.0, blamed=2, late=4.0, late_s=1.0)
 
@@ -149,6 +149,20 @@ def test_work_of_each_kind_has_a_pace_of_its_own() -> None:
         dispatch.finished(comparison, 50.0)
     assert [len(one.trials) for one in dispatch.assign(50.0)] == [4], "not by the comparisons' pace"
     assert dispatch.known["a"].trials == 0
+
+
+def test_what_is_lost_twice_before_the_first_verdict_is_begun_again_once() -> None:
+    dispatch = crowd(Rules(depth=2), "a", "b")
+    dispatch.add([7, 8], LONE_TRIAL)
+    assert held(dispatch.assign(0.0)) == {"a": (7,), "b": (8,)}
+    dispatch.lost("a", "its process died")
+    assert held(dispatch.assign(0.0)) == {"b": (7,)}
+    dispatch.lost("b", "its process died")
+    for worker in ("a", "b"):
+        dispatch.settled(worker, machine=False)
+        dispatch.join(worker)
+    assert sorted(piece.trials for piece in dispatch.assign(0.0)) == [(7,), (8,)]
+    assert dispatch.waiting == 0
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 3))
