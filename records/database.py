@@ -20,14 +20,17 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from tilesmith.records import exchange, jobs, maintenance, merging, queries, standing
+from tilesmith.records import compaction, exchange, jobs, maintenance, merging, queries, standing
 from tilesmith.records.bests import Scope, candidates
 from tilesmith.records.job_store import JobStore
+from tilesmith.records.lines import export_lines
 from tilesmith.records.machines import MachineStore
 from tilesmith.records.questions import Questions
 from tilesmith.records.record import TuningRecord
 from tilesmith.records.writing import BATCH, Writer, incoming
 from tilesmith.search_space.target import Target
+
+_SERIES_AT_ONCE = 64
 
 
 class Database(Questions, JobStore, MachineStore):
@@ -89,22 +92,28 @@ class Database(Questions, JobStore, MachineStore):
     def export_lines(self, where: queries.Filter | None = None) -> Iterator[str]:
         """The trials as JSON Lines (`records.exchange`), a header first, without line ends."""
         with self.reading() as connection:
-            yield from exchange.export_lines(connection, where or queries.Filter())
+            yield from export_lines(connection, where or queries.Filter())
 
     def import_lines(
-        self, lines: Iterable[str], *, name: str = "import", skip_bad: bool = False
+        self,
+        lines: Iterable[str],
+        *,
+        name: str = "import",
+        skip_bad: bool = False,
+        processes: int = 1,
     ) -> exchange.ImportReport:
         """Write the trials of an export, all or none; those already there are left out.
 
         Args:
             name: how messages call the source.
             skip_bad: leave bad lines out and report them, instead of refusing the whole.
+            processes: how many read lines; the result is the same.
 
         Raises:
             DatabaseError: not an export, of a newer format, or with a bad line (named).
         """
         with self.writing() as connection:
-            return exchange.import_lines(connection, lines, name, skip_bad)
+            return exchange.import_lines(connection, lines, name, skip_bad, processes)
 
     def merge(self, *others: Database) -> standing.MergeReport:
         """Bring other databases' trials, jobs, machines and targets into this one.
@@ -151,6 +160,22 @@ class Database(Questions, JobStore, MachineStore):
         """What is wrong with the file or its contents, a sentence each; [] for an intact one."""
         with self.reading() as connection:
             return maintenance.check(connection)
+
+    def compact_trials(self, before: datetime, *, dry_run: bool = False) -> compaction.Compaction:
+        """Shorten what older trials tell, by the rule of `records.compaction`.
+
+        Series after series, some of them in a transaction: ended midway, it can be done again.
+        """
+        done = compaction.Compaction()
+        with self.reading() as connection:
+            series = compaction.series_to_compact(connection)
+        for start in range(0, len(series), _SERIES_AT_ONCE):
+            some = series[start : start + _SERIES_AT_ONCE]
+            with self.reading() if dry_run else self.writing() as connection:
+                compaction.compact(connection, some, before, done, dry_run=dry_run)
+        if done.trials and not dry_run:
+            self.compact()
+        return done
 
     def prune(self, what: maintenance.Pruning) -> int:
         """Remove what is not worth keeping and give its space back; how many trials went."""

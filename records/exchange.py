@@ -18,18 +18,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
 from statistics import median
 from typing import Any, cast, get_args
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from tilesmith.records.incoming import Conflict, Incoming, SeriesKey
-from tilesmith.records.models import MachineRow, TargetRow, TrialRow
-from tilesmith.records.queries import Filter, conditions
-from tilesmith.records.reading import select_series, to_toolchain
+from tilesmith.records.lines import FORMAT, VERSION
+from tilesmith.records.parallel import in_order
 from tilesmith.records.record import config_digest
 from tilesmith.records.toolchain import Toolchain
 from tilesmith.records.writing import BATCH, Writer, samples_text, storable
@@ -37,24 +38,6 @@ from tilesmith.search_space.errors import DatabaseError, TilesmithError
 from tilesmith.search_space.measure import STATUSES, MeasuredBy
 from tilesmith.search_space.target import Target
 
-FORMAT = "tilesmith-records"
-VERSION = 1
-
-_TRIAL_COLUMNS = (
-    TrialRow.config,
-    TrialRow.config_digest,
-    TrialRow.status,
-    TrialRow.message,
-    TrialRow.latency_s,
-    TrialRow.samples,
-    TrialRow.warm_samples,
-    TrialRow.bound,
-    TrialRow.elapsed_s,
-    TrialRow.job_id,
-    TrialRow.host,
-    TrialRow.created_at,
-    MachineRow.name.label("machine"),
-)
 _SUBJECT = ("workload", "target", "threads", "measured_by", "input_layout", "output_layout")
 _SERIES = (*_SUBJECT, "calibration")
 _OUTCOME = ("config", "status", "latency_s", "samples", "warm_samples", "message", "bound")
@@ -150,39 +133,53 @@ def _toolchain(given: dict[str, Any]) -> Toolchain:
 
 
 def import_lines(
-    connection: Connection, lines: Iterable[str], name: str, skip_bad: bool
+    connection: Connection,
+    lines: Iterable[str],
+    name: str,
+    skip_bad: bool,
+    processes: int = 1,
 ) -> ImportReport:
     """Write the trials of an export on an open write transaction.
 
     Args:
         name: how messages call the source.
         skip_bad: leave bad lines out and report them, instead of refusing the whole.
+        processes: how many read lines; this one writes them, in their order.
 
     Raises:
         DatabaseError: not an export, of a newer format, or with a bad line.
     """
-    writer, reader = Writer(connection), _Reader(datetime.now(UTC))
+    writer = Writer(connection)
     bad: list[tuple[int, str]] = []
-    batch: list[Incoming] = []
     numbered = iter(enumerate(lines, start=1))
     _read_header(writer, next(numbered, (1, ""))[1], name)
-    for number, line in numbered:
-        if not line.strip():
-            continue
-        try:
-            batch.append(reader.trial(line))
-        except ValueError as error:
+    chunks = iter(lambda: list(islice(numbered, BATCH)), [])
+    for found in in_order(partial(_read_lines, datetime.now(UTC)), chunks, processes):
+        for number, reason in found[1]:
             if not skip_bad:
                 raise DatabaseError(
-                    f"line {number} of '{name}' {_reason(error)}; nothing was imported "
+                    f"line {number} of '{name}' {reason}; nothing was imported "
                     "(--skip-bad imports the other lines)"
-                ) from error
-            bad.append((number, _reason(error)))
-        if len(batch) == BATCH:
-            writer.insert(batch, deduplicate=True)
-            batch = []
-    writer.insert(batch, deduplicate=True)
+                )
+            bad.append((number, reason))
+        writer.insert(found[0], deduplicate=True)
     return report(writer, bad)
+
+
+def _read_lines(
+    now: datetime, lines: Sequence[tuple[int, str]]
+) -> tuple[list[Incoming], list[tuple[int, str]]]:
+    """The trials of numbered lines, and the reasons of those that are none."""
+    reader = _Reader(now)
+    found: list[Incoming] = []
+    bad: list[tuple[int, str]] = []
+    for number, line in lines:
+        try:
+            if line.strip():
+                found.append(reader.trial(line))
+        except ValueError as error:
+            bad.append((number, _reason(error)))
+    return found, bad
 
 
 def report(writer: Writer, bad: Iterable[tuple[int, str]] = (), origin: str = "") -> ImportReport:
@@ -295,90 +292,3 @@ def _config(line: dict[str, Any]) -> str:
         if not isinstance(value, int | str) or isinstance(value, bool):
             raise ValueError(f"knob '{name}' of its 'config' is neither integer nor text")
     return _canonical(config)
-
-
-# -- export -------------------------------------------------------------------------------------
-def export_lines(connection: Connection, where: Filter) -> Iterator[str]:
-    """The header and one line a trial, without line ends; see the module's docstring."""
-    yield json.dumps({"format": FORMAT, "version": VERSION, "targets": _targets(connection)})
-    for series, trials in stored(connection, where):
-        shared = {
-            **series._asdict(),
-            "toolchain": series.toolchain.to_dict(),
-        }
-        for trial in trials:
-            yield json.dumps({**shared, **_exported(trial)}, separators=(",", ":"))
-
-
-def _exported(trial: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "config": json.loads(trial["config"]),
-        "status": trial["status"],
-        "latency_s": trial["latency_s"],
-        "samples": json.loads(trial["samples"]),
-        "warm_samples": json.loads(trial["warm_samples"]),
-        "message": trial["message"],
-        "bound": trial["bound"],
-        "elapsed_s": trial["elapsed_s"],
-        "host": trial["host"],
-        **({"machine": trial["machine"]} if trial["machine"] else {}),
-        "created_at": trial["created_at"].isoformat(),
-    }
-
-
-def stored(
-    connection: Connection, where: Filter
-) -> Iterator[tuple[SeriesKey, Iterator[dict[str, Any]]]]:
-    """Every series that may hold trials of `where`, sorted, each with its trials, sorted.
-
-    Trials are dictionaries of the columns of `trials`, as `Incoming.values`.
-    """
-    about_series, about_trials = conditions(where)
-    rows = connection.execute(select_series().where(*about_series)).mappings()
-    found = [
-        (
-            SeriesKey(
-                row["key"],
-                row["identity"],
-                row["threads"],
-                row["measured_by"],
-                row["input_layout"],
-                row["output_layout"],
-                to_toolchain(row),
-                row["calibration"],
-            ),
-            row["id"],
-        )
-        for row in rows
-    ]
-    for key, number in sorted(found, key=lambda item: series_order(item[0])):
-        yield key, _trials(connection, number, about_trials)
-
-
-def series_order(key: SeriesKey) -> tuple[Any, ...]:
-    """Sorts series by what they are of, the same everywhere."""
-    return (*key[:6], tuple(key.toolchain.to_dict().items()), key.calibration)
-
-
-def _trials(connection: Connection, series: int, more: list[Any]) -> Iterator[dict[str, Any]]:
-    query = (
-        select(*_TRIAL_COLUMNS)
-        .outerjoin(MachineRow, MachineRow.id == TrialRow.machine_id)
-        .where(TrialRow.series_id == series, *more)
-        .order_by(by_bytes(connection, TrialRow.config), TrialRow.created_at, TrialRow.id)
-        .execution_options(yield_per=BATCH)
-    )
-    for row in connection.execute(query).mappings():
-        yield dict(row)
-
-
-def by_bytes(connection: Connection, column: Any) -> Any:
-    """A text to order by its bytes on every server, whatever language it was set up for."""
-    return column.collate("C") if connection.dialect.name == "postgresql" else column
-
-
-def _targets(connection: Connection) -> dict[str, Any]:
-    rows = connection.execute(
-        select(TargetRow.identity, TargetRow.facts).order_by(TargetRow.identity)
-    )
-    return {row.identity: json.loads(row.facts) for row in rows if row.facts}

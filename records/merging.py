@@ -12,8 +12,9 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from tilesmith.records.exchange import ImportReport, report, series_order, stored
+from tilesmith.records.exchange import ImportReport, report
 from tilesmith.records.incoming import Incoming
+from tilesmith.records.lines import series_order, stored
 from tilesmith.records.models import JobRow, MachineRow, TargetRow
 from tilesmith.records.queries import Filter
 from tilesmith.records.toolchain import Toolchain

@@ -348,7 +348,7 @@ def stats(connection: Connection) -> dict[str, Any]:
         },
         "by_status": {"ok": trials - sum(failed.values()), **failed},
         "by_measured_by": dict(sorted(by_measured_by.items())),
-        "bytes": _size(connection),
+        "bytes": size(connection),
     }
 
 
@@ -363,7 +363,8 @@ def _failures(connection: Connection) -> dict[str, int]:
     return {status: int(count) for status, count in rows}
 
 
-def _size(connection: Connection) -> int | None:
+def size(connection: Connection) -> int | None:
+    """Bytes of the database, None where they cannot be known."""
     match connection.dialect.name:
         case "sqlite":
             pages = connection.execute(text("PRAGMA page_count")).scalar_one()

@@ -261,6 +261,11 @@ class Questions(Store):
             found = queries.crashed_configs(connection, scope)
         return [Config.from_json(config) for config in dict.fromkeys(found)]
 
+    def size(self) -> int | None:
+        """Bytes of the database, None where they cannot be known."""
+        with self.reading() as connection:
+            return queries.size(connection)
+
     def stats(self) -> dict[str, Any]:
         """Counts: trials, workloads, targets, jobs, by_status, by_measured_by, bytes."""
         with self.reading() as connection:

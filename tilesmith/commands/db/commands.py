@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from tilesmith.commands.db.compaction import compact
+from tilesmith.commands.db.exchange import export_trials, import_trials
 from tilesmith.commands.db.jobs import jobs
 from tilesmith.commands.db.machines import machines
 from tilesmith.commands.db.options import (
@@ -19,7 +21,7 @@ from tilesmith.commands.db.options import (
     subject_options,
     with_database_and_json,
 )
-from tilesmith.commands.db.upkeep import export_trials, import_trials, merge, prune, verify
+from tilesmith.commands.db.upkeep import merge, prune, verify
 from tilesmith.commands.options import Quantity, database_option, json_option
 from tilesmith.display.output import note, print_json
 from tilesmith.search_space.measure import STATUSES
@@ -181,5 +183,15 @@ def diff(databases: tuple[str, ...], database: str | None, as_json: bool, limit:
     )
 
 
-for command in (jobs, machines, merge, export_trials, import_trials, verify, prune):
+for command in (
+    jobs,
+    machines,
+    merge,
+    export_trials,
+    import_trials,
+    verify,
+    prune,
+    compact,
+    compact,
+):
     database_group.add_command(command)

@@ -5,25 +5,19 @@ Part of the group of `tilesmith.commands.db.commands`, which lists them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import click
 
 from tilesmith.commands.db.options import (
-    filter_of,
     limit_option,
     opened_at,
-    subject_options,
     with_database_and_json,
 )
 from tilesmith.commands.options import Quantity
 from tilesmith.display.output import note, print_json
-from tilesmith.search_space.errors import DatabaseError, InputError, JobError
-from tilesmith.search_space.files import check_output, written
+from tilesmith.search_space.errors import JobError
 
 _NATURAL = click.IntRange(min=0, max=2**63 - 1)
 
@@ -44,68 +38,6 @@ def merge(sources: tuple[str, ...], database: str, as_json: bool, limit: int) ->
         print_json(merged.values(report))
     else:
         merged.tables(report, limit or None)
-
-
-@click.command(name="export")
-@with_database_and_json
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="File; default: stdout.")
-@subject_options
-def export_trials(database: str, as_json: bool, output: Path | None, **asked: Any) -> None:
-    """Write the trials as JSON Lines."""
-    if as_json and output is None:
-        raise click.UsageError("--json reports on a file; name one with -o")
-    if output is not None:
-        check_output(output, database)
-    with opened_at(database) as opened:
-        lines = opened.export_lines(filter_of(**asked))
-        if output is None:
-            for line in lines:
-                click.echo(line)
-            return
-        with written(output) as file:
-            count = sum(1 for line in lines if file.write(f"{line}\n".encode())) - 1
-    if as_json:
-        print_json({"exported": count, "file": str(output)})
-    else:
-        note(f"{count} trials written to {output}")
-
-
-@click.command(name="import")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@with_database_and_json
-@click.option("--skip-bad", is_flag=True, help="Leave bad lines out instead of refusing the file.")
-def import_trials(files: tuple[Path, ...], database: str, as_json: bool, skip_bad: bool) -> None:
-    """Read trials from JSON Lines; those already there are left out."""
-    from tilesmith.commands.db import tables
-
-    reports = {}
-    with ExitStack() as stack:
-        opened = {path: stack.enter_context(_text_file(path)) for path in files}
-        into = stack.enter_context(opened_at(database, create=True))
-        for path, lines in opened.items():
-            reports[str(path)] = into.import_lines(
-                _lines(path, lines), name=str(path), skip_bad=skip_bad
-            )
-    if as_json:
-        print_json({"files": {name: tables.report_values(r) for name, r in reports.items()}})
-        return
-    for name, report in reports.items():
-        note(f"{name}:")
-        tables.report_text(report)
-
-
-def _text_file(path: Path) -> Any:
-    try:
-        return path.open(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"'{path}' cannot be read: {error.strerror}") from error
-
-
-def _lines(path: Path, file: Iterable[str]) -> Iterator[str]:
-    try:
-        yield from file
-    except UnicodeDecodeError as error:
-        raise DatabaseError(f"'{path}' is not an export of tuning records: not UTF-8") from error
 
 
 @click.command()

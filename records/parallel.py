@@ -1,0 +1,52 @@
+"""Work on records in several processes, in one order whatever their number.
+
+Invariant: results come in the order of what was asked for; at most two for each process are under
+way. A process whose parent died ends, too.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from typing import TypeVar
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+def in_order(function: Callable[[A], R], items: Iterable[A], processes: int) -> Iterator[R]:
+    """`map`, in so many processes (in this one if it is one).
+
+    Args:
+        function: a function of a module; what it takes and gives is plain data.
+    """
+    if processes <= 1:
+        yield from map(function, items)
+        return
+    waiting: deque[Future[R]] = deque()
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), _end_with_parent)
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) >= 2 * processes:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_watch, args=(parent.sentinel,), daemon=True).start()
+
+
+def _watch(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
