@@ -30,7 +30,6 @@ from tilesmith.records.models import (
     SeriesRow,
     TargetRow,
     ToolchainRow,
-    TrialRow,
     WorkloadRow,
 )
 from tilesmith.records.record import config_digest
@@ -317,14 +316,21 @@ def _toolchain(each: Toolchain, schema: str) -> dict[str, Any]:
 
 @contextmanager
 def _without_indexes(engine: Engine) -> Iterator[None]:
-    indexes = sorted(TrialRow.__table__.indexes, key=lambda index: str(index.name))  # type: ignore[attr-defined]
+    """Drop the indexes of `trials` that hold no constraint, and make the same again."""
+    definitions = {
+        "sqlite": "SELECT name, sql FROM sqlite_master WHERE type = 'index' "
+        "AND tbl_name = 'trials' AND sql IS NOT NULL",
+        "postgresql": "SELECT indexname, indexdef FROM pg_indexes "
+        "WHERE tablename = 'trials' AND indexname LIKE 'ix_%'",
+    }
     with engine.connect().execution_options(tilesmith_write=True) as connection, connection.begin():
-        for index in indexes:
-            index.drop(connection)
+        found = connection.execute(text(definitions[engine.dialect.name])).all()
+        for name, _ in found:
+            connection.execute(text(f"DROP INDEX {name}"))
     yield
     with engine.connect().execution_options(tilesmith_write=True) as connection, connection.begin():
-        for index in indexes:
-            index.create(connection)
+        for _, definition in found:
+            connection.execute(text(definition))
 
 
 def _load(engine: Engine, location: str, made: Iterable[tuple[Any, ...]]) -> None:

@@ -99,7 +99,7 @@ def test_packed_files_go_out_and_in_by_their_ending(filled, location, tmp_path):
     assert "gzip" in run("export", "--database", new, "-o", tmp_path / "all.zst", code=2)
 
 
-def test_an_import_that_is_killed_leaves_nothing_and_no_process(filled, tmp_path):
+def test_an_import_that_is_killed_leaves_nothing_and_no_process(sqlite, make_record, tmp_path):
     """Its input comes through a pipe that stays open, so that it is killed midway."""
     pipe, path = tmp_path / "pipe.jsonl", tmp_path / "killed.db"
     os.mkfifo(pipe)
@@ -108,7 +108,8 @@ def test_an_import_that_is_killed_leaves_nothing_and_no_process(filled, tmp_path
     process = subprocess.Popen(
         [*command, "--database", str(path)], cwd=root, stderr=subprocess.DEVNULL
     )
-    lines = list(filled.export_lines())
+    sqlite.add(make_record(i, 1e-6) for i in range(40))
+    lines = list(sqlite.export_lines())
     with pipe.open("w") as file:
         file.write("\n".join([lines[0], *lines[1:] * 500]))
         file.flush()
