@@ -9,9 +9,9 @@ what to send. Whoever drives it (the actors of a cluster, a simulated fleet) car
   many trials as take about `piece_s` by the fleet's pace, and never more than an even share.
 - *Lost trials are done again.* What a lost worker held goes back to the front; what it was at work
   on one trial a piece, to another worker if there is one. A machine that went away is nobody's
-  fault; a process that dies twice under one trial alone is the trial's. Which of the two it was may
-  take a while to tell (`settled`): a trial is begun again at once, but one that may have killed
-  as often as that waits.
+  fault; a process that dies again and again under one trial alone is the trial's. Which of the
+  two it was may take a while to tell (`settled`): a trial is begun again at once, but one that may
+  have killed as often as that waits.
 - *Stragglers.* When nothing waits, idle workers get a second copy of what takes much longer than it
   should; the first result counts.
 
