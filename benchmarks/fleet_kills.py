@@ -4,8 +4,8 @@
 
 A job on simulators runs once without a fleet. Then it runs with `--workers`, a local Ray each time:
 
-- *workers*: while the job runs, the process of a worker chosen at random gets SIGKILL, again and
-  again at random moments; jobs follow each other until there were `--worker-kills`;
+- *workers*: while the job runs, the process of a worker chosen at random gets SIGKILL at a random
+  moment, again and again, two times in three after new trials; jobs follow each other until there were `--worker-kills`;
 - *driver*: `tilesmith tune` gets SIGKILL at a random moment, two times in three while it measures,
   is resumed and killed again, until there were `--driver-kills`; a job that ends before its kill
   makes room for the next.
@@ -145,7 +145,9 @@ def kill_workers(job: Job, folder: Path, kills: int, rng: np.random.Generator) -
         process = job.start(path, seed=seed)
         until = time.monotonic() + _LONGEST_S
         while process.poll() is None and time.monotonic() < until:
-            time.sleep(float(rng.uniform(0.5, 4.0)))
+            if rng.random() < 2 / 3:
+                wait_for_more(path, len(rows(path)), process)
+            pause(process, float(rng.uniform(0.0, 2.0)))
             found = labourers(process.pid)
             if found and tally.kills < kills and process.poll() is None:
                 victim = found[int(rng.integers(len(found)))]
@@ -172,8 +174,7 @@ def kill_drivers(job: Job, folder: Path, kills: int, rng: np.random.Generator) -
             if tally.kills == kills:
                 process.wait()
             elif rng.random() < 2 / 3:
-                while len(rows(path)) == len(seen) and process.poll() is None:
-                    time.sleep(0.1)
+                wait_for_more(path, len(seen), process)
             pause(process, float(rng.uniform(0.0, _RANDOM_S)))
             if process.poll() is None:
                 process.kill()
@@ -190,6 +191,12 @@ def kill_drivers(job: Job, folder: Path, kills: int, rng: np.random.Generator) -
             seen = found
         judge(path, expected, seen, tally)
     return tally
+
+
+def wait_for_more(path: Path, trials: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a database has more trials, or the process has ended."""
+    while len(rows(path)) <= trials and process.poll() is None:
+        time.sleep(0.1)
 
 
 def pause(process: subprocess.Popen[bytes], seconds: float) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,11 +14,12 @@ import tilesmith as ts
 from tilesmith.api import tune
 from tilesmith.jobs import extras
 from tilesmith.search_space.errors import DependencyError, InputError
+from tilesmith.tuner.fleet.keeper import descendants
 
 WORKLOAD = "matmul m=64 n=64 k=64"
 
 
-def tuned(path: Path, workers: str | int | None) -> list[str]:
+def tuned(path: Path, workers: str | int | None, *, resume: bool = False) -> list[str]:
     tune(
         [ts.Workload.parse(WORKLOAD)],
         "trn1",
@@ -24,6 +28,7 @@ def tuned(path: Path, workers: str | int | None) -> list[str]:
         measure="simulator",
         in_flight=2,
         workers=workers,
+        resume=resume,
     )
     return rows(path)
 
@@ -31,6 +36,25 @@ def tuned(path: Path, workers: str | int | None) -> list[str]:
 def test_workers_make_the_same_trials(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     assert tuned(tmp_path / "two.db", 2) == tuned(tmp_path / "none.db", None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans have no keeper elsewhere")
+def test_a_killed_driver_leaves_no_process_and_its_job_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    path = tmp_path / "killed.db"
+    words = ["tune", "--op", WORKLOAD, "--target", "trn1", "--measure", "simulator"]
+    words += ["--trials", "40", "--in-flight", "2", "--database", str(path), "--workers", "1"]
+    driver = subprocess.Popen([sys.executable, "-m", "tilesmith", *words], stderr=subprocess.PIPE)
+    assert driver.stderr is not None and driver.stderr.readline()  # of its first trial
+    below = descendants(driver.pid)
+    driver.kill()
+    driver.communicate()
+    until = time.monotonic() + 20
+    while left := [process for process in below if Path(f"/proc/{process}").exists()]:
+        assert time.monotonic() < until, f"{len(left)} of {len(below)} processes are left"
+        time.sleep(0.05)
+    assert len(below) >= 4 and len(rows(path)) >= 1
+    assert tuned(path, None, resume=True) == tuned(tmp_path / "whole.db", None)
 
 
 @pytest.mark.parametrize("workers", ["0", "-1", "two", "ray://host", "http://host:1"])

@@ -26,8 +26,9 @@ from tilesmith.tuner.machines.clocks import since_boot
 from tilesmith.tuner.machines.identity import Machine
 
 _POLL_S = 0.1
-_NOBODY_S = 60.0
-"""Seconds that a job without a worker waits for one."""
+_NOBODY_S, _TURN_S = 300.0, 1.0
+"""Seconds that a job without a worker waits for one, of which a turn counts so many at most: this
+process may be stopped for a while, or the machine asleep."""
 
 Answer = dict[str, Any]
 
@@ -57,7 +58,7 @@ class Fleet:
         self._answers: dict[int, Answer] = {}
         self._sent: dict[int, tuple[Piece, float]] = {}
         self._number = 0
-        self._manned = time.monotonic()
+        self._turned, self._unmanned_s = time.monotonic(), 0.0
 
     def __enter__(self) -> Fleet:
         return self
@@ -201,8 +202,9 @@ class Fleet:
     def _check_manned(self) -> None:
         """Raise once there has been no worker for too long, or none can come."""
         now, members = time.monotonic(), self._crew.members.values()
+        gone_s, self._turned = min(_TURN_S, now - self._turned), now
+        self._unmanned_s = 0.0 if self._dispatch.workers else self._unmanned_s + gone_s
         if self._dispatch.workers:
-            self._manned = now
             return
         refused = [member for member in members if member.state == "set aside"]
         if refused and all(member.is_over for member in members):
@@ -210,7 +212,7 @@ class Fleet:
                 f"no worker can be used: {refused[0].worker} {refused[0].message}"
                 + (f", and {len(refused) - 1} more" if len(refused) > 1 else "")
             )
-        if now - self._manned > _NOBODY_S:
+        if self._unmanned_s > _NOBODY_S:
             raise JobError(
                 f"the cluster has had no worker for {_NOBODY_S:g} s; add a node with free cores, "
                 "then resume the job"
