@@ -5,7 +5,8 @@
 A job on simulators runs once without a fleet. Then it runs with `--workers`, a local Ray each time:
 
 - *workers*: while the job runs, the process of a worker chosen at random gets SIGKILL at a random
-  moment, again and again, two times in three after new trials; jobs follow each other until there were `--worker-kills`;
+  moment, again and again, two times in three after new trials; jobs follow each other until there
+  were `--worker-kills`;
 - *driver*: `tilesmith tune` gets SIGKILL at a random moment, two times in three while it measures,
   is resumed and killed again, until there were `--driver-kills`; a job that ends before its kill
   makes room for the next.
