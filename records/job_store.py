@@ -13,15 +13,19 @@ from typing import Any
 
 from sqlalchemy import RowMapping, func, select
 
-from tilesmith.records import jobs, workers
+from tilesmith.records import jobs, sharing, workers
 from tilesmith.records.clock import now
 from tilesmith.records.jobs import Lease
 from tilesmith.records.models import TrialRow
-from tilesmith.records.record import Job, JobStatus, WorkerReport
+from tilesmith.records.record import Job, JobStatus, TuningRecord, WorkerReport, config_digest
 from tilesmith.records.store import Store
+from tilesmith.records.toolchain import calibration_of
 from tilesmith.records.writing import Writer
 from tilesmith.search_space.errors import JobError
+from tilesmith.search_space.measure import MeasuredBy
+from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
 
 
 class JobStore(Store):
@@ -162,6 +166,31 @@ class JobStore(Store):
         """The time of the database server, which its times are to be compared with."""
         with self.reading() as connection:
             return now(connection)
+
+    def measured_meanwhile(
+        self,
+        job: int,
+        workload: Workload,
+        target: Target,
+        threads: int,
+        configs: Sequence[Config],
+        *,
+        measured_by: MeasuredBy,
+    ) -> list[TuningRecord]:
+        """What was measured of configurations since a job began, but not by it.
+
+        Only last words that are still valid: of the present versions, and on simulators of this
+        target's calibration.
+        """
+        with self.reading() as connection:
+            found = sharing.series(connection, workload.key, target.identity, threads, measured_by)
+            valid = [
+                number
+                for number, toolchain, calibration in found
+                if not toolchain.stale_because(self.toolchain, measured_by)
+                and (measured_by == "hardware" or calibration == calibration_of(target))
+            ]
+            return sharing.since(connection, job, valid, [config_digest(c) for c in configs])
 
     # -- workers ----------------------------------------------------------------------------------
     def write_workers(self, job: int, reports: Sequence[WorkerReport]) -> None:

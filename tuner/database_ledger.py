@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from tilesmith.records.database import Database
 from tilesmith.records.elsewhere import bests_elsewhere
 from tilesmith.records.faults import GoneError, UnavailableError
 from tilesmith.records.queries import Filter
 from tilesmith.records.record import TuningRecord
-from tilesmith.search_space.measure import MeasuredBy
+from tilesmith.search_space.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.ledger import Entry, JobEnd
+from tilesmith.tuner.ledger import Candidate, Entry, JobEnd
 from tilesmith.tuner.saving import save, sentence
 from tilesmith.tuner.strategy import Json
 from tilesmith.tuner.task import Trial
@@ -41,6 +42,7 @@ class DatabaseLedger:
         self.job = job
         self._mine: list[TuningRecord] = []
         self._saved = False
+        self._borrowed: dict[int, MeasureResult] = {}
 
     @classmethod
     def start(
@@ -111,6 +113,29 @@ class DatabaseLedger:
         )
         return [best.record.config for best in bests]
 
+    def elsewhere(
+        self, batch: Sequence[Candidate], measured_by: MeasuredBy
+    ) -> Mapping[Candidate, MeasureResult]:
+        wanted: dict[Workload, list[Config]] = {}
+        for workload, config in batch:
+            wanted.setdefault(workload, []).append(config)
+        found: dict[Candidate, MeasureResult] = {}
+        for workload, configs in wanted.items():
+            for record in self._measured_by_others(workload, configs, measured_by):
+                found[workload, record.config] = replace(record.result, elapsed=0.0)
+        self._borrowed |= {id(result): result for result in found.values()}
+        return found
+
+    def _measured_by_others(
+        self, workload: Workload, configs: Sequence[Config], measured_by: MeasuredBy
+    ) -> list[TuningRecord]:
+        database, target, threads = self._database, self._target, self._threads
+        return database.patiently(
+            lambda: database.measured_meanwhile(
+                self.job, workload, target, threads, configs, measured_by=measured_by
+            )
+        )
+
     def quarantined(self, workload: Workload) -> list[Config]:
         database, target = self._database, self._target
         return database.patiently(lambda: database.quarantined_configs(workload, target))
@@ -125,6 +150,7 @@ class DatabaseLedger:
                 threads=self._threads,
             )
             for entry in entries
+            if self._borrowed.pop(id(entry.trial.result), None) is None
         ]
         self._mine += records
         with self._saving(records):

@@ -8,17 +8,20 @@ stores trials and the job's state together or not at all.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from tilesmith.search_space.measure import MeasuredBy
+from tilesmith.search_space.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.strategy import Json
 from tilesmith.tuner.task import Trial
 
 JobEnd = Literal["finished", "interrupted", "failed"]
+
+
+Candidate = tuple[Workload, Config]
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,12 @@ class Ledger(Protocol):
 
     def similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
         """Best configurations of other workloads of the same operator, nearest first."""
+        ...
+
+    def elsewhere(
+        self, batch: Sequence[Candidate], measured_by: MeasuredBy
+    ) -> Mapping[Candidate, MeasureResult]:
+        """What other jobs measured of a batch since this one began; not to be stored again."""
         ...
 
     def quarantined(self, workload: Workload) -> list[Config]:
@@ -99,6 +108,11 @@ class MemoryLedger:
                 found = (result.latency, entry.trial.config)
                 best[other] = min(best.get(other, found), found, key=lambda pair: pair[0])
         return [config for _, config in best.values()]
+
+    def elsewhere(
+        self, batch: Sequence[Candidate], measured_by: MeasuredBy
+    ) -> Mapping[Candidate, MeasureResult]:
+        return {}
 
     def quarantined(self, workload: Workload) -> list[Config]:
         found = [entry for entry in self._known if entry.workload == workload]

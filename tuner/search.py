@@ -35,6 +35,7 @@ from tilesmith.tuner.predictor import Predictor
 from tilesmith.tuner.rounds import Round, Rounds
 from tilesmith.tuner.runner import Runner
 from tilesmith.tuner.scheduler import schedulers
+from tilesmith.tuner.sharing import SharedMeasuring
 from tilesmith.tuner.strata import propose_batch
 from tilesmith.tuner.strategy import Json, strategies
 from tilesmith.tuner.task import Trial, TuningState, TuningTask
@@ -89,6 +90,7 @@ class Search:
         self.pace = PaceLog(self.predictor)
         self._scheduler = schedulers[options.scheduler]()
         self._ledger = ledger
+        self._measuring = SharedMeasuring(runner, ledger)
         self._save_all = save_all
         self._cancel = cancel
         self.tasks = [self._opened(task, target) for task in tasks]
@@ -205,7 +207,7 @@ class Search:
             left -= len(configs)
             if one.begun is None and configs:
                 batch = [(workload, config) for config in configs]
-                one.begun = self.runner.begin(batch, self._cancel)
+                one.begun = self._measuring.begin(batch, self._cancel)
 
     def join(self, limit: int | None) -> bool:
         """Wait for the oldest round, or its next chunk, and commit what came of it, if anything."""
@@ -228,7 +230,7 @@ class Search:
         """Nothing of what is under way is waited for any more."""
         for one in self.rounds:
             if one.begun is not None:
-                self.runner.abandon(one.begun)
+                self._measuring.abandon(one.begun)
                 one.begun = None
 
     def _results(self, oldest: Round, limit: int | None) -> list[MeasureResult]:
@@ -237,12 +239,12 @@ class Search:
             begun, oldest.begun = oldest.begun, None
             if begun is None:
                 return []
-            return self.runner.finish(begun, self._cancel, self.deadline)
+            return self._measuring.finish(begun, self._cancel, self.deadline)
         workload, begin = oldest.task.state.task.workload, time.monotonic()
         batch = [(workload, config) for config in oldest.configs]
         self.runner.ahead(batch, self._cancel)
         chunk = batch[: self._chunk(len(batch), limit)]
-        results = self.runner.finish(self.runner.begin(chunk, self._cancel), self._cancel)
+        results = self._measuring.finish(self._measuring.begin(chunk, self._cancel), self._cancel)
         self._trial_s = (time.monotonic() - begin) / max(1, len(results))
         return results
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,7 +14,11 @@ from sqlalchemy import text
 from tilesmith.records import Database, jobs, processes
 from tilesmith.records.jobs import LeaseLost
 from tilesmith.records.record import WorkerReport
+from tilesmith.records.toolchain import calibration_of
 from tilesmith.search_space.errors import JobError
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Fact, Target
+from tilesmith.search_space.workload import Workload
 
 
 def begun(database):
@@ -177,3 +182,33 @@ def test_a_clock_that_jumps_kills_no_job_that_stirs(
         ago(database, job, seconds)
         other.take_over(job)
         assert other.job(job).runs, "nothing stirred while it was watched"
+
+
+def test_what_others_measured_meanwhile_is_found_if_it_still_holds(
+    database, make_record, key, versions
+):
+    target = Target.of("cpu", "cpu", {"clock": Fact(1.0, calibratable=True)}, "a machine")
+    here, there = {"calibration": calibration_of(target)}, {"calibration": "another"}
+
+    def told(number, **more):
+        simulated = {"measured_by": "simulator", **here, **more}
+        return replace(make_record(number, **simulated), target_identity=target.identity)
+
+    database.add([told(1)])
+    mine, other = begun(database), begun(database)
+    database.add([told(2), told(3), told(3, latency=2e-3)], job=other)
+    database.add([told(4)], job=mine)
+    database.add([told(5, **there), told(6, toolchain=versions[1]), told(7, threads=2)])
+    configs = [Config.of(tile=number) for number in range(1, 9)]
+    workload = Workload.parse(key)
+
+    def found(job):
+        records = database.measured_meanwhile(
+            job, workload, target, 1, configs, measured_by="simulator"
+        )
+        return [(record.config["tile"], record.latency) for record in records]
+
+    assert found(mine) == [(2, 1e-3), (3, 2e-3)], "the last word of others since it began"
+    assert found(other) == [(4, 1e-3)]
+    late = begun(database)
+    assert found(late) == [], "what was there before is known from the start"
