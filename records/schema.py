@@ -13,9 +13,12 @@ in a sentence where it must not.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 
 from sqlalchemy import Connection, Engine, column, inspect, select, table, text
+from sqlalchemy.exc import DBAPIError
 
 from tilesmith.records.engine import use_write_ahead_log
 from tilesmith.records.faults import translated
@@ -64,12 +67,27 @@ def prepare(engine: Engine, name: str, *, writable: bool) -> str:
                 else f"database '{name}' is empty and read-only"
             )
         writer = engine.connect().execution_options(tilesmith_write=True)
-        with writer as connection, connection.begin():
+        with _owning(name, found), writer as connection, connection.begin():
             if engine.dialect.name == "postgresql":
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))
             if _revision(connection, name) in (None, *REVISIONS[:-1]):
                 upgrade(connection)
     return ""
+
+
+@contextmanager
+def _owning(name: str, found: str | None) -> Iterator[None]:
+    """Say in words that a user may not change the tables (SQLSTATE 42501)."""
+    try:
+        yield
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlstate", None) != "42501":
+            raise
+        state = f"has the old schema '{found}'" if found else "is empty"
+        raise DatabaseError(
+            f"database '{name}' {state}, and this user may not change its tables; "
+            "let its owner open it once with this version"
+        ) from error
 
 
 def _revision(connection: Connection, name: str) -> str | None:

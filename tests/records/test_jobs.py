@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import text
 
-from tilesmith.records import Database, jobs, processes
+from tilesmith.records import Database, job_store, jobs, processes
 from tilesmith.records.jobs import LeaseLost
 from tilesmith.records.record import WorkerReport
 from tilesmith.records.toolchain import calibration_of
@@ -63,11 +63,10 @@ def test_what_runs_is_not_taken_over(database, location, versions):
 
 
 def test_what_was_silent_for_long_is_taken_over_and_its_owner_writes_no_more(
-    database, location, versions, make_record, monkeypatch
+    database, location, versions, make_record, watching
 ):
     job = begun(database)
     database.add([make_record(1)], job=job, job_state="1")
-    monkeypatch.setattr(jobs, "WATCH_S", 0.1)
     ago(database, job, 1000)
     assert database.job(job).lost
     with Database.open(location, toolchain=versions[0]) as other:
@@ -165,20 +164,33 @@ def test_workers_are_kept_by_name(database):
     assert [worker.state for worker in database.workers(other)] == ["ended"]
 
 
+@pytest.fixture
+def watching(monkeypatch):
+    """Watching a job takes no time: what is in the list is done in the first pause."""
+    passed, then = [0.0], []
+
+    def sleep(seconds):
+        passed[0] += seconds
+        while then:
+            then.pop()()
+
+    monkeypatch.setattr(
+        job_store, "time", SimpleNamespace(monotonic=lambda: passed[0], sleep=sleep)
+    )
+    return then
+
+
 @pytest.mark.parametrize("seconds", [1000, -1000])
 def test_a_clock_that_jumps_kills_no_job_that_stirs(
-    seconds, database, location, versions, monkeypatch
+    seconds, database, location, versions, watching
 ):
     """The server's clock is set: a heartbeat looks old, or lies in the future."""
-    monkeypatch.setattr(jobs, "WATCH_S", 0.4)
     job = begun(database)
     ago(database, job, seconds)
-    beat = threading.Timer(0.1, database.beat, [job])
+    watching.append(lambda: database.beat(job))
     with Database.open(location, toolchain=versions[0]) as other:
-        beat.start()
         with pytest.raises(JobError, match="and alive"):
             other.take_over(job)
-        beat.join()
         ago(database, job, seconds)
         other.take_over(job)
         assert other.job(job).runs, "nothing stirred while it was watched"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import tempfile
 import threading
 import traceback
@@ -15,6 +16,7 @@ from sqlalchemy import create_engine, text
 from benchmarks.postgres_server import Server, binaries
 from tilesmith.records import Database
 from tilesmith.records.faults import GoneError, UnavailableError
+from tilesmith.records.record import WorkerReport
 from tilesmith.records.urls import without_password
 from tilesmith.search_space.errors import DatabaseError, JobError
 
@@ -218,4 +220,27 @@ def test_a_role_with_select_alone_reads_and_is_told_so_when_it_writes(
         assert opened.stats()["trials"] == 1 and opened.jobs() == []
         with pytest.raises(DatabaseError, match=r"may only be read by this user.*GRANT"):
             opened.start_job("tune", seed=0, strategy="random")
+    execute(server, "UPDATE schema_version SET version_num = '0002'")
+    with pytest.raises(DatabaseError, match=r"old schema '0002', and this user may not change"):
+        Database.open(location)
     execute(server, "DROP OWNED BY reader", "DROP ROLE reader")
+
+
+def test_the_documented_rights_are_enough(server, url, base, make_record, key, target):
+    document = (Path(__file__).parents[2] / "docs" / "database.md").read_text()
+    granted = re.findall(r"```text\n(CREATE ROLE.*?)```", document, re.DOTALL)
+    assert len(granted) == 2
+    for block in granted:
+        statements = block.replace("DATABASE tuning", "DATABASE postgres").split(";")
+        execute(server, *filter(None, map(str.strip, statements)))
+    with Database.open(url.replace("tester@", "tuner@")) as tuner:
+        job = tuner.start_job("tune", seed=0, strategy="random")
+        tuner.add([make_record(1)], job=job, job_state="1")
+        tuner.add([make_record(1)], job=job, job_state="2")
+        tuner.beat(job, {"trials": 2})
+        tuner.write_workers(job, [WorkerReport("a")])
+        tuner.finish_job(job)
+    with Database.open(url.replace("tester@", "reader@")) as reader:
+        assert reader.best(key, target) is not None and reader.jobs()[0].status == "finished"
+    for role in ("reader", "tuner"):
+        execute(server, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
