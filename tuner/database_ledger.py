@@ -93,7 +93,10 @@ class DatabaseLedger:
         return [Entry(r.workload, Trial(r.config, r.result)) for r in records if not r.is_of_model]
 
     def elsewhere(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
-        found = bests_elsewhere(self._database, workload, self._target, self._threads, measured_by)
+        database, target, threads = self._database, self._target, self._threads
+        found = database.patiently(
+            lambda: bests_elsewhere(database, workload, target, threads, measured_by)
+        )
         return [best.record.config for best in found]
 
     def similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
@@ -113,7 +116,7 @@ class DatabaseLedger:
         )
         return [best.record.config for best in bests]
 
-    def elsewhere(
+    def meanwhile(
         self, batch: Sequence[Candidate], measured_by: MeasuredBy
     ) -> Mapping[Candidate, MeasureResult]:
         wanted: dict[Workload, list[Config]] = {}

@@ -55,7 +55,7 @@ class Ledger(Protocol):
         """Best configurations of other workloads of the same operator, nearest first."""
         ...
 
-    def elsewhere(
+    def meanwhile(
         self, batch: Sequence[Candidate], measured_by: MeasuredBy
     ) -> Mapping[Candidate, MeasureResult]:
         """What other jobs measured of a batch since this one began; not to be stored again."""
@@ -109,7 +109,7 @@ class MemoryLedger:
                 best[other] = min(best.get(other, found), found, key=lambda pair: pair[0])
         return [config for _, config in best.values()]
 
-    def elsewhere(
+    def meanwhile(
         self, batch: Sequence[Candidate], measured_by: MeasuredBy
     ) -> Mapping[Candidate, MeasureResult]:
         return {}

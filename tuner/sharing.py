@@ -38,7 +38,7 @@ class SharedMeasuring:
         self._ledger = ledger
 
     def begin(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> Begun:
-        known = self._ledger.elsewhere(batch, self._runner.measured_by)
+        known = self._ledger.meanwhile(batch, self._runner.measured_by)
         if not known:
             return self._runner.begin(batch, cancel)
         rest = [candidate for candidate in batch if candidate not in known]
