@@ -14,6 +14,7 @@ from __future__ import annotations
 import gzip
 import random
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -167,7 +168,9 @@ def run_theirs(path: Path, strategy: str, budget: float, seed: int) -> Run:
         budget=util.TuningBudget(budget, searchspace.size),
     )  # fmt: skip
     begun = time.process_time()
-    results = strategy_map[name].tune(searchspace, runner, options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of failures it makes the largest numbers there are
+        results = strategy_map[name].tune(searchspace, runner, options)
     run = Run(choosing=time.process_time() - begun)
     _account(run, results, known, list(searchspace.tune_params))
     return run
