@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
+from benchmarks.database_jobs import measured
 from benchmarks.postgres_server import Server, binaries
 from tilesmith.records import Database
 from tilesmith.records.faults import GoneError, UnavailableError
@@ -164,6 +165,14 @@ def test_many_jobs_share_few_connections(server, url, make_record):
     assert opened[0].stats()["trials"] == 40
     for base in opened:
         base.close()
+
+
+def test_jobs_in_processes_of_their_own_lose_nothing(url):
+    """What `python -m benchmarks.database_jobs` does at size; two jobs share each workload."""
+    figures = measured(url, count=3, trials=300, size=25)
+    assert (figures.jobs, figures.trials) == (3, 300)
+    wrong = (figures.lost, figures.twice, figures.states_wrong, figures.unfinished, figures.faults)
+    assert figures.failed == 0 and wrong == (0, 0, 0, 0, 0)
 
 
 def refusals(server):
