@@ -92,9 +92,12 @@ def tune(
                 by the way of measuring.
             in_flight: batches proposed ahead of the one whose results are waited for; 0 unless
                 given. What is found depends on it, not on who measures.
+            workers: who does the trials, by Ray: a number of processes on this machine, "ray",
+                "auto" or "ray://HOST:PORT" (docs/fleet.md); this process unless given.
 
     Raises:
         InputError: as the class says: model, workload, target, database, or an option.
+        DependencyError: workers without Ray.
         JobError: interrupted (all finished trials are kept), no worker, a full disk.
     """
     started = time.monotonic()
