@@ -113,34 +113,33 @@ class Corpus:
         return np.array([dealt[kin[group]] for group in self.groups.tolist()], np.int64)
 
 
-Judged = tuple[NDArray[np.float32], list[Config], Floats, Floats, NDArray[np.float32], Subject]
-"""One lesson's rows: features, configurations, latencies, analytical latencies; what features are
-compared with; and whose they are."""
+def judged(asked: Mapping[str, Any], measured_by: MeasuredBy) -> dict[str, Any] | str:
+    """A lesson as a job's model sees it, or why nothing can be learned from it; plain data both
+    ways, since it may be done elsewhere.
 
-
-def judged(lesson: Lesson, measured_by: MeasuredBy) -> Judged | str:
-    """A lesson as a job's model sees it, or why nothing can be learned from it."""
+    Args:
+        asked: the fields of a `Lesson`, samples as pairs.
+    """
     try:
-        return _judged(lesson, measured_by)
+        return _judged(asked, measured_by)
     except TilesmithError as error:
         return str(error)
     except (KeyError, TypeError, ValueError) as error:  # what others wrote into a shared database
         return f"its records are damaged ({type(error).__name__})"
 
 
-def _judged(lesson: Lesson, measured_by: MeasuredBy) -> Judged | str:
-    if not lesson.facts:
-        return f"nothing is known of its target '{lesson.target}'"
-    target, workload = Target.from_json(lesson.facts), Workload.parse(lesson.workload)
-    if measured_by == "simulator" and lesson.calibration != calibration_of(target):
-        return f"target '{lesson.target}' was calibrated anew"
+def _judged(asked: Mapping[str, Any], measured_by: MeasuredBy) -> dict[str, Any] | str:
+    if not asked["facts"]:
+        return f"nothing is known of its target '{asked['target']}'"
+    target, workload = Target.from_json(asked["facts"]), Workload.parse(asked["workload"])
+    if measured_by == "simulator" and asked["calibration"] != calibration_of(target):
+        return f"target '{asked['target']}' was calibrated anew"
     space = space_of(workload, target)
     shown = measured_by == "hardware" or not judges_as_measured(target)
     source = JudgedFeatures(judge, target, shown)
-    state = TuningState(
-        TuningTask(workload), space, Config(()), measured_by, np.random.default_rng(0)
-    )
-    found = {Config.from_json(sample.config): sample.latency for sample in lesson.samples}
+    rng = np.random.default_rng(0)
+    state = TuningState(TuningTask(workload), space, Config(()), measured_by, rng)
+    found = {Config.from_json(config): latency for config, latency in asked["samples"]}
     configs = [config for config in found if config in space]
     if not configs:
         return "none of its configurations is legal any more"
@@ -149,10 +148,13 @@ def _judged(lesson: Lesson, measured_by: MeasuredBy) -> Judged | str:
     known = source.describe(state, configs)
     latencies = np.array([found[config] for config in configs])
     good = ~known.rejected & np.isfinite(latencies) & (latencies > 0)
-    kept = [config for config, fine in zip(configs, good, strict=True) if fine]
-    subject = Subject(workload, lesson.target, lesson.threads)
-    rows = known.features[good], kept, latencies[good], known.analytical[good]
-    return (*rows, usually, subject)
+    return {
+        "features": known.features[good],
+        "configs": [dict(config) for config, fine in zip(configs, good, strict=True) if fine],
+        "latencies": latencies[good],
+        "analytical": known.analytical[good],
+        "usually": usually,
+    }
 
 
 Mapped = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterable[Any]]
@@ -169,27 +171,36 @@ def corpus(
 ) -> tuple[Corpus | None, dict[str, str]]:
     """All lessons as one corpus (None: nothing is left), and by workload why some were left out."""
     asked = list(lessons)
-    found: list[Judged] = []
+    plain = [
+        ({**lesson._asdict(), "samples": [tuple(s) for s in lesson.samples]}, measured_by)
+        for lesson in asked
+    ]
+    found: list[tuple[Lesson, dict[str, Any]]] = []
     left_out: dict[str, str] = {}
-    for lesson, part in zip(asked, mapped(judged, [(x, measured_by) for x in asked]), strict=True):
+    for lesson, part in zip(asked, mapped(judged, plain), strict=True):
         if isinstance(part, str):
             left_out[f"{lesson.workload} on {lesson.target}"] = part
-        elif len(part[1]) > 1:
-            found.append(part)
-    widths = [part[0].shape[1] for part in found]
+        elif len(part["configs"]) > 1:
+            found.append((lesson, part))
+    widths = [part["features"].shape[1] for _, part in found]
     usual_width = max(set(widths), key=lambda width: (widths.count(width), width), default=0)
-    found = [part for part in found if part[0].shape[1] == usual_width]
-    if not found:
-        return None, left_out
-    features, latencies, analytical = (np.concatenate([p[i] for p in found]) for i in (0, 2, 3))
-    made = Corpus(
-        features,
-        [config for part in found for config in part[1]],
-        latencies,
-        analytical,
-        np.repeat(np.arange(len(found)), [len(part[1]) for part in found]),
-        np.zeros(len(features), np.bool_),
-        {number: part[4] for number, part in enumerate(found)},
-        {number: part[5] for number, part in enumerate(found)},
+    found = [pair for pair in found if pair[1]["features"].shape[1] == usual_width]
+    return _joined(found) if found else None, left_out
+
+
+def _joined(found: Sequence[tuple[Lesson, Mapping[str, Any]]]) -> Corpus:
+    """Judged lessons as one corpus."""
+    names = ("features", "latencies", "analytical")
+    columns = {name: np.concatenate([part[name] for _, part in found]) for name in names}
+    sizes = [len(part["configs"]) for _, part in found]
+    return Corpus(
+        configs=[Config.of(config) for _, part in found for config in part["configs"]],
+        groups=np.repeat(np.arange(len(found)), sizes),
+        bred=np.zeros(sum(sizes), np.bool_),
+        usually={number: part["usually"] for number, (_, part) in enumerate(found)},
+        subjects={
+            number: Subject(Workload.parse(lesson.workload), lesson.target, lesson.threads)
+            for number, (lesson, _) in enumerate(found)
+        },
+        **columns,
     )
-    return made, left_out

@@ -62,7 +62,7 @@ NETWORKS = Recipe("networks")
 def fitted(data: Corpus, recipe: Recipe) -> Pretrained:
     """A model of a corpus."""
     knobs = KnobColumns.met(data.configs)
-    return model_of(fit(recipe, data.inputs(knobs), *learned(data)), recipe, data, knobs)
+    return model_of(fit(vars(recipe), data.inputs(knobs), *learned(data)), recipe, data, knobs)
 
 
 def learned(data: Corpus) -> tuple[Floats, Floats, NDArray[np.int64], NDArray[np.bool_]]:
@@ -83,20 +83,22 @@ def model_of(
 
 
 def fit(
-    recipe: Recipe,
+    asked: Mapping[str, Any],
     rows: NDArray[np.float32],
     logs: Floats,
     base: Floats,
     groups: NDArray[np.int64],
     bred: NDArray[np.bool_],
 ) -> dict[str, Any]:
-    """A learner as JSON values.
+    """A learner as JSON values; all arguments are plain data, since it may be done elsewhere.
 
     Args:
+        asked: the fields of a `Recipe`.
         rows: inputs, shape (n, columns).
         logs, base: log seconds as measured and as judged (zeros where that is not shown), (n,).
         groups: number of the workload, ascending; bred: as `Corpus.bred`, (n,).
     """
+    recipe = Recipe(**asked)
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     with threadpool_limits(1):  # sums of many threads differ in their last digits

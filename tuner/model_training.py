@@ -158,7 +158,9 @@ def train(
     parts: list[NDArray[np.bool_]] = [folds != number for number in numbers]
     parts.append(np.ones(len(folds), np.bool_))
     jobs = [(recipe, part) for recipe in recipes for part in parts]
-    asked = [(recipe, rows[part], *(column[part] for column in labels)) for recipe, part in jobs]
+    asked = [
+        (vars(recipe), rows[part], *(column[part] for column in labels)) for recipe, part in jobs
+    ]
     made = [
         model_of(saved, recipe, data, knobs)
         for saved, (recipe, _) in zip(mapped(fit, asked), jobs, strict=True)

@@ -171,6 +171,6 @@ def vars_of(record: TuningRecord) -> dict[str, Any]:
 )
 def test_what_nothing_can_be_learned_from_is_left_out(change: dict[str, Any], because: str) -> None:
     whole = Lesson(WORKLOADS[0].key, TARGET.identity, "cpu", TARGET.to_json(), 1, "", ())
-    found = judged(whole._replace(**change), "hardware")
+    found = judged({**whole._asdict(), **change}, "hardware")
     assert isinstance(found, str)
     assert re.search(because, found), found

@@ -45,15 +45,19 @@ def models() -> None:
     help="Trials of a workload that are learned from, the fastest first.",
 )
 @click.option(
-    "--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes."
+    "--workers",
+    default="",
+    metavar="N|auto|ray|ray://HOST:PORT",
+    help="Share the training out: N workers on this machine, or those of a Ray cluster.",
 )
-def train(database: str, as_json: bool, workers: int, **asked: Any) -> None:
+def train(database: str, as_json: bool, workers: str, **asked: Any) -> None:
     """Train models on what is on record, one for each machine measured and each family simulated.
 
     Some workloads are held out; a model that ranks them better than what a job uses without it is
     made active: jobs on those machines start from it.
     """
-    from tilesmith.jobs.models import helpers, train_models
+    from tilesmith.jobs.models import train_models
+    from tilesmith.jobs.workers import helpers
 
     with opened_at(database) as opened, helpers(workers) as mapped:
         reports = train_models(opened, mapped=mapped, **asked)

@@ -7,8 +7,7 @@ than what a job uses without it; a job uses it on the machines of which that was
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -175,16 +174,3 @@ def state_of(database: Database, stored: StoredModel) -> str:
     except (DatabaseError, InputError) as error:
         return f"not used: {error}"
     return "active" if stored.active else "not active"
-
-
-@contextmanager
-def helpers(workers: int) -> Iterator[Mapped]:
-    """Where parts of a training are done: here, or by so many processes."""
-    if workers <= 1:
-        yield here
-        return
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        yield lambda function, asked: pool.map(function, *zip(*asked, strict=True))

@@ -21,6 +21,7 @@ from tilesmith.tuner.runner import Runner
 if TYPE_CHECKING:
     from tilesmith.tuner.fleet.cluster import Cluster
     from tilesmith.tuner.fleet.fleet import Fleet
+    from tilesmith.tuner.model_corpus import Mapped
 
 
 def check_workers(workers: str, measure: str) -> None:
@@ -87,6 +88,32 @@ def hosts_of(cluster: Cluster, target: Target, threads: int) -> dict[str, Target
 
     with Fleet(cluster, target, threads, measures=True) as fleet:
         return fleet.hosts()
+
+
+@contextmanager
+def helpers(workers: str) -> Iterator[Mapped]:
+    """Where parts of a training are done while the block runs: in this process, or by workers.
+
+    Raises:
+        InputError: a cluster that is not there, or of other versions.
+        DependencyError: Ray is not installed.
+        JobError: Ray cannot be started.
+    """
+    if not workers:
+        from tilesmith.tuner.model_corpus import here
+
+        yield here
+        return
+    place = place_of(workers)
+    required("ray", extra="ray")
+    set_up_for(place)
+    with _own_signals():
+        from tilesmith.tuner.fleet.calls import called
+        from tilesmith.tuner.fleet.cluster import Cluster
+
+        cluster = Cluster.open(place)
+    with cluster:
+        yield called
 
 
 def runners_of(fleet: Fleet, names: Sequence[str]) -> list[Runner]:
