@@ -75,16 +75,24 @@ def last_moments(connection: Connection, job: int, limit: int) -> list[datetime]
     return list(connection.execute(query.order_by(TrialRow.id.desc()).limit(limit)).scalars())
 
 
-def count_trials(connection: Connection, job: int, after: int = 0) -> tuple[int, int]:
-    """How many trials of a job have a number above `after`, and the highest number (or `after`).
+class Counted(NamedTuple):
+    """How many trials, and the lowest and highest number of them."""
 
-    Read from the index of jobs alone: some ten million rows a second.
+    trials: int
+    first: int
+    last: int
+
+
+def count_trials(connection: Connection, job: int, after: int = 0) -> Counted:
+    """Trials of a job with a number above `after`; its numbers are `after` where there are none.
+
+    The index of jobs tells. Whoever asks for a job's first trials begins at the lowest number:
+    a server that is asked for "the first after 0" may walk there through all other jobs' trials.
     """
-    query = select(func.count(), func.max(TrialRow.id)).where(
-        TrialRow.job_id == job, TrialRow.id > after
-    )
-    count, last = connection.execute(query).one()
-    return int(count), int(last or after)
+    query = select(func.count(), func.min(TrialRow.id), func.max(TrialRow.id))
+    query = query.where(TrialRow.job_id == job, TrialRow.id > after)
+    count, first, last = connection.execute(query).one()
+    return Counted(int(count), int(first or after), int(last or after))
 
 
 def names_of(connection: Connection, series: Collection[int]) -> dict[int, SeriesName]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.dashboard.conftest import HOSTILE, LATER, PRODUCT, Serve
+from tests.dashboard.conftest import HOSTILE, LATER, PRODUCT, Serve, configs, trial
 from tilesmith.records import Database
+from tilesmith.search_space.target import Target
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
@@ -225,3 +226,43 @@ def test_unchanged_pages_are_not_sent_again(client: TestClient) -> None:
     first = client.get("/schedules")
     again = client.get("/schedules", headers={"If-None-Match": first.headers["etag"]})
     assert (again.status_code, again.text) == (304, "")
+
+
+def test_a_report_that_cannot_be_made_says_why(
+    serve: Serve, tmp_path: Path, cpu: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tilesmith.dashboard import report_pages
+
+    place = tmp_path / "own.db"
+    with Database.open(str(place)) as database:
+        database.start_job("tilesmith tune a.onnx", seed=0, strategy="random", targets=[cpu])
+        client = serve(place)
+        reply = client.get("/jobs/1/report")
+        assert reply.status_code == 422 and "no trials to report on" in reply.text
+        monkeypatch.setattr(report_pages, "MOST_TRIALS", 1)
+        tried = configs(cpu, PRODUCT, 2)
+        database.add([trial(cpu, PRODUCT, config, 5.0) for config in tried], job=1)
+        reply = serve(place).get("/jobs/1/report")
+        assert reply.status_code == 422 and "tilesmith report --job 1" in Page(reply.text).text
+
+
+def test_a_large_job_is_read_a_part_at_a_time(
+    serve: Serve, tmp_path: Path, cpu: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tilesmith.dashboard import job_pages
+
+    monkeypatch.setattr(job_pages, "READ_AT_ONCE", 4)
+    monkeypatch.setattr(job_pages, "_COUNTED_WHOLE", 1)
+    place = tmp_path / "own.db"
+    tried = configs(cpu, PRODUCT, 10)
+    with Database.open(str(place)) as database:
+        database.start_job("tilesmith tune a.onnx", seed=0, strategy="random", targets=[cpu])
+        database.add([trial(cpu, PRODUCT, c, 20.0 - n) for n, c in enumerate(tried)], job=1)
+        client = serve(place)
+        assert Page(client.get("/").text).row("1 a.onnx")[3] == "10"
+        told = [
+            re.findall(r"Counting its trials: (\d+) of 10", client.get(f"/jobs/1?q={n}").text)
+            for n in range(4)
+        ]
+        assert told == [["4"], ["8"], [], []]
+        assert Page(client.get("/jobs/1?show=tasks").text).row(PRODUCT.key)[6] == "1.82×"

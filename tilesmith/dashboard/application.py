@@ -2,7 +2,8 @@
 
 Every page is made whole on the server and is complete without JavaScript; the script asks for the
 same address again and puts what changed in place. A page that cannot be made says why in a
-sentence: 404 where there is no such job or record, 503 while the database is gone.
+sentence: 404 where there is no such job or record, 503 while the database is gone, 422 where a job
+has too many trials for a report, or none.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tilesmith.dashboard.sharing import Shared
 from tilesmith.dashboard.tally import Tallies
 from tilesmith.records import Database
 from tilesmith.records.engine import display_name, parse_url
+from tilesmith.records.faults import UnavailableError
 from tilesmith.search_space.errors import DatabaseError, TilesmithError
 
 _SHARED_S = 1.0
@@ -97,10 +99,10 @@ class Dashboard:
                 return page(request, database), 200
         except Missing as missing:
             return self._message("Not found", str(missing)), 404
-        except DatabaseError as error:
+        except (DatabaseError, UnavailableError) as error:
             return self._message("The database does not answer", f"{error}."), 503
         except TilesmithError as error:
-            return self._message("This cannot be shown", f"{error}."), 503
+            return self._message("This cannot be shown", f"{error}."), 422
 
     def _page(self, template: str, *, busy: bool, **values: Any) -> str:
         every = self._busy_s if busy else self._idle_s

@@ -24,7 +24,7 @@ def report_of(database: Database, job: Job) -> str:
         JobError: it has too many for a page that somebody waits for.
     """
     with database.reading() as connection:
-        trials, _ = count_trials(connection, job.id)
+        trials = count_trials(connection, job.id).trials
     if trials > MOST_TRIALS:
         raise JobError(
             f"job {job.id} has {trials:,} trials, too many to gather while you wait; "

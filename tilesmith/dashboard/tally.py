@@ -142,6 +142,8 @@ class JobTally:
 
     def advance(self, database: Database, most: int, seconds: float = math.inf) -> None:
         """Take new trials in, at most so many, and for about so long."""
+        if not self.last:
+            self.count(database)
         left, until = most, time.monotonic() + seconds
         while left > 0 and time.monotonic() < until:
             asked = min(left, _AT_ONCE)
@@ -159,8 +161,11 @@ class JobTally:
     def count(self, database: Database) -> int:
         """How many trials there are, read or not, by counting those that are new."""
         with database.reading() as connection:
-            more, self._counted_to = count_trials(connection, self._job, self._counted_to)
-        self._counted += more
+            new = count_trials(connection, self._job, self._counted_to)
+        if new.trials and not self.last:
+            self.last = new.first - 1
+        self._counted += new.trials
+        self._counted_to = new.last
         return self._counted
 
     def rate(self, database: Database) -> float | None:
