@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -39,7 +40,9 @@ def main() -> None:
     asked = json.loads(sys.stdin.readline())
     folder = tempfile.mkdtemp(prefix="tilesmith-ray-")
     try:
-        print(json.dumps(_started(asked, folder)), flush=True)
+        told = json.dumps(_started(asked, folder))
+        with contextlib.suppress(BrokenPipeError):  # who waited for it is gone
+            print(told, flush=True)
         while sys.stdin.read(1 << 16):
             pass
     finally:
@@ -61,19 +64,19 @@ def _started(asked: dict[str, Any], folder: str) -> dict[str, str]:
     command += ["--disable-usage-stats", f"--ray-client-server-port={client_port}"]
     output = Path(folder, "start.log")
     with output.open("wb") as log:
-        environment = {**os.environ, "TMPDIR": folder}
-        try:
-            code = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                timeout=_LONGEST_START_S,
-                check=False,
-            ).returncode
-        except subprocess.TimeoutExpired:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "TMPDIR": folder},
+        )
+    until = time.monotonic() + _LONGEST_START_S
+    while (code := process.poll()) is None:
+        if time.monotonic() > until:
             return {"error": f"it did not start within {_LONGEST_START_S:g} s"}
+        if select.select([sys.stdin], [], [], _AGAIN_S)[0]:
+            return {"error": "nobody waits for it any more"}  # the end of our stdin
     if code:
         last = output.read_text(errors="replace").strip().splitlines()
         return {"error": last[-1] if last else f"exit status {code}"}
