@@ -77,7 +77,7 @@ class MadeUp:
         self.aside: dict[str, str] = {}
         self._count = 0
 
-    def begin(self, errands: Sequence[Any], *, single: bool) -> list[int]:
+    def begin(self, errands: Sequence[Any], kind: object) -> list[int]:
         return list(range(len(errands)))
 
     def wait(self, numbers: Sequence[int], *_: object) -> list[dict[str, Any]]:
