@@ -309,7 +309,6 @@ class Search:
         state.behaviour = lambda configs: self._source.behaviour(state, configs)
         parts = parts_of(state, self.options.layout_trials)
         state.shown, state.informed = self._shown, self._informed
-        state.foretold = self._informed and self.known.model is not None
         return TaskSearch(state, strategies[self.options.strategy](), parts, flops_of(task))
 
     def _estimate(

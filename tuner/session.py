@@ -192,9 +192,7 @@ class _Job:
             if self.cancel.cancelled or self._active == len(self.phases) - 1:
                 break
             self._active += 1
-            following = self.phases[self._active].search
-            screened = following.known.model is None  # which else knows better than the judge
-            self._begin(_best_configs(phase.search) if screened else ())
+            self._begin(_best_configs(phase.search))
         for task in sorted(phase.search.tasks, key=lambda task: -task.seconds):
             if self.cancel.cancelled or self._time_is_up():
                 break

@@ -116,7 +116,6 @@ class TuningState:
         behaviour: what configurations come to.
         shown: whether scores know the analytical latency.
         informed: whether scores rank well before anything is measured.
-        foretold: whether they do so by a model of this machine's own measurements.
         layouts: the layout pair of a configuration.
     """
 
@@ -136,7 +135,6 @@ class TuningState:
     behaviour: Behaviour = own_behaviour
     shown: bool = False
     informed: bool = False
-    foretold: bool = False
     layouts: Callable[[Config], Layouts] = plain_layouts
     _ranked: list[tuple[Config, float]] | None = field(default=None, repr=False)
     _ranked_count: int = 0

@@ -73,7 +73,7 @@ class Evolutionary(Strategy):
     def propose(self, state: TuningState, count: int) -> list[Config]:
         if not count or state.exhausted:
             return []
-        trusted = state.informed and not state.foretold and len(state.results) < _SCREENED
+        trusted = state.informed and len(state.results) < _SCREENED
         picked = pick_diverse(state, state.seeds, count if trusted else count // 2)
         share = _EPSILON * _FADING / (_FADING + len(state.results))
         if not state.shown and len(state.results) < SMALLEST_BATCH:
