@@ -90,8 +90,10 @@ def tune(
                 where it is, as far as kernels can.
             strategy, scheduler, cost_model: registered names; "evolutionary", "expected_gain", and
                 by the way of measuring.
-            in_flight: batches proposed ahead of the one whose results are waited for; 0 unless
-                given. What is found depends on it, not on who measures.
+            in_flight: batches proposed ahead of the one whose results are waited for; where there
+                are no workers 0 unless given.
+            choosing: how many of them are chosen at once, by the workers; 0 (none: here) unless
+                given. What is found depends on both, not on who chooses or measures.
             workers: who does the trials, by Ray: a number of processes on this machine, "ray",
                 "auto" or "ray://HOST:PORT" (docs/fleet.md); this process unless given.
 

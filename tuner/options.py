@@ -18,9 +18,6 @@ from tilesmith.tuner.task import Layouts
 DRIFT_LIMIT = 0.03
 """Relative change of a baseline kernel's time above which a machine counts as unsteady."""
 
-ELSEWHERE_IN_FLIGHT = 8
-"""Rounds in flight where trials are measured elsewhere, unless the job says otherwise."""
-
 Ending = Literal["finished", "cancelled"]
 
 
@@ -40,6 +37,8 @@ class TuneOptions:
         in_flight: rounds under way while the results of one are waited for; a proposal knows the
             results of all before those. 0 where trials are measured here; what measures elsewhere
             needs as many as keep it busy. Trials depend on it, and a job is resumed with the same.
+        choosing: of the rounds in flight, how many may be chosen at once, by whoever the runner
+            knows for that; 0: each is chosen here, knowing all before it. As for `in_flight`.
         rivals: top candidates measured again in turns before one is published.
         started: when the caller began to prepare the job (`time.monotonic`), which its time limit
             counts from, though half of it is left at least; None: when it is handed over.
@@ -55,6 +54,7 @@ class TuneOptions:
     screening_trials: int = 64
     layout_trials: int = 3
     in_flight: int = 0
+    choosing: int = 0
     rivals: int = 4
     started: float | None = None
 
@@ -66,6 +66,11 @@ class TuneOptions:
                 raise InputError(f"{shown} = {value} is out of range; it is above 0 and finite")
         if self.in_flight < 0:
             raise InputError(f"in-flight = {self.in_flight} is out of range; it is 0 or more")
+        if not 0 <= self.choosing <= self.in_flight:
+            raise InputError(
+                f"choosing = {self.choosing} is out of range; it is at least 0 and at most as many "
+                f"as the rounds in flight, {self.in_flight}"
+            )
 
 
 @dataclass(frozen=True)

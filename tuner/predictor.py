@@ -16,6 +16,7 @@ the one with it ranks the latest quarter worse, it is left out until the next te
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -167,11 +168,15 @@ class Predictor:
         if self.seen >= max(1, self.fitted) * _GROWTH:
             self.train()
 
-    def train(self) -> None:
-        """Fit every model to all remembered trials."""
+    def train(self, first: int | None = None) -> None:
+        """Fit every model to all remembered trials, or to the `first` of them."""
+        first = self.seen if first is None else first
+        if first == self.fitted:
+            return
+        counts = Counter(id(memory) for memory, _ in self._order[:first])
         for memory in self._memories.values() if self._learning else ():
-            _train(memory, self._new_model)
-        self.fitted = self.seen
+            _train(memory, self._new_model, counts[id(memory)])
+        self.fitted = first
 
     def accuracy(self, state: TuningState) -> float | None:
         """Pairwise accuracy of the scores by which recent trials were chosen."""
@@ -255,16 +260,17 @@ def _accuracy(memory: _Memory) -> float | None:
     return rank_agreement(scores, latencies[good], groups)
 
 
-def _train(memory: _Memory, new_model: CostModelFactory) -> None:
-    labels = np.array(memory.latencies)
+def _train(memory: _Memory, new_model: CostModelFactory, count: int) -> None:
+    """Fit to the first `count` trials."""
+    labels = np.array(memory.latencies[:count])
     if not len(labels):
         return
     samples = Samples(
-        np.stack(memory.features),
-        np.array(memory.analytical),
-        np.array(memory.groups, np.int64),
-        np.array(memory.priors) if memory.priors else None,
-        _stacked(memory.knobs) if memory.knobs else None,
+        np.stack(memory.features[:count]),
+        np.array(memory.analytical[:count]),
+        np.array(memory.groups[:count], np.int64),
+        np.array(memory.priors[:count]) if memory.priors else None,
+        _stacked(memory.knobs[:count]) if memory.knobs else None,
     )
     failed = ~np.isfinite(labels)
     memory.validity.fit(samples.features, failed)

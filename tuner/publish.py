@@ -15,7 +15,6 @@ from dataclasses import replace
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.options import TaskReport
 from tilesmith.tuner.search import Search
 from tilesmith.tuner.task import Layouts, Trial, TuningState
 from tilesmith.tuner.task_search import TaskSearch
@@ -60,21 +59,6 @@ def measure_again(
     if trials:
         search.replace(task, trials)
     return len(trials)
-
-
-def final_report(search: Search, task: TaskSearch, choice: Config | None) -> TaskReport:
-    """A task's report with the canonical choice among near-ties, or with another candidate that
-    was chosen, as far as it has a latency.
-    """
-    report, state = search.report(task), task.state
-    best = canonical_best(state.results, 0.0 if search.runner.deterministic else NEAR_TIE)
-    latency = state.results[choice].latency if choice in state.results else None
-    if choice is not None and latency is not None:
-        best = choice, latency
-    if best is None:
-        return report
-    config, latency = best
-    return replace(report, config=config, best_s=latency, layouts=state.layouts(config))
 
 
 def canonical_best(

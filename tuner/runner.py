@@ -28,6 +28,7 @@ from tilesmith.tuner.cancel import CancelToken
 from tilesmith.tuner.costs import TrialCosts
 
 if TYPE_CHECKING:
+    from tilesmith.tuner.choosing import Choosers
     from tilesmith.tuner.feature_source import Judge
 
 Candidate = tuple[Workload, Config]
@@ -101,6 +102,10 @@ class Runner(Protocol):
     def abandon(self, begun: Begun) -> None:
         """Nobody will ask for the results of this batch."""
         return
+
+    def choosers(self) -> Choosers | None:
+        """Who makes proposals where that is done elsewhere too; None: nobody."""
+        return None
 
     def ahead(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> None:
         """Told what will be measured next, it may prepare some of it."""

@@ -29,10 +29,10 @@ from tilesmith.tuner.feature_source import JudgedFeatures
 from tilesmith.tuner.learning import Learning
 from tilesmith.tuner.ledger import Entry, Ledger
 from tilesmith.tuner.opening import flops_of, opened_state, parts_of
-from tilesmith.tuner.options import TaskReport, TuneOptions
+from tilesmith.tuner.options import TuneOptions
 from tilesmith.tuner.pace import PaceLog
 from tilesmith.tuner.predictor import Predictor
-from tilesmith.tuner.rounds import Round, Rounds
+from tilesmith.tuner.rounds import ProposesElsewhere, Round, Rounds
 from tilesmith.tuner.runner import Runner
 from tilesmith.tuner.scheduler import schedulers
 from tilesmith.tuner.sharing import SharedMeasuring
@@ -56,6 +56,9 @@ class Search:
 
     Attributes:
         rounds: those under way.
+        chooses: whether it does that itself, and learns for it; always where a strategy keeps more
+            than the state of its task, or a space was given.
+        elsewhere: whoever chooses else.
         search_s: seconds spent on everything but measuring: choosing, learning, committing.
         deadline: moment of `time.monotonic()` soon after which choosing ends; no more is measured
             at once than there is time for. None: nothing depends on the clock.
@@ -72,7 +75,9 @@ class Search:
         save_all: Callable[[], Json],
         cancel: CancelToken,
     ) -> None:
-        source, model = learning.source, learning.model
+        self.source, self.model = source, model = learning.source, learning.model
+        self.target = target
+        self.elsewhere: ProposesElsewhere | None = None
         self.runner = runner
         self.options = options
         self.trials = 0
@@ -84,7 +89,6 @@ class Search:
         learner = cost_models[model or "residual"]
         self._shown = isinstance(source, JudgedFeatures) and source.analytical
         self._informed = self._shown and not learner.doubts()
-        self._source = source
         self.known = learning.known
         self.predictor = Predictor(source, learner, bool(model), self.known.model)
         self.pace = PaceLog(self.predictor)
@@ -94,6 +98,8 @@ class Search:
         self._save_all = save_all
         self._cancel = cancel
         self.tasks = [self._opened(task, target) for task in tasks]
+        keeps = any(t.strategy.save() is not None or t.state.task.given for t in self.tasks)
+        self.chooses = not options.choosing or keeps
 
     # -- life -------------------------------------------------------------------------------------
     def begin(
@@ -109,7 +115,7 @@ class Search:
                 its default measured in its first turn, which comes when it matters most.
         """
         with self._choosing():
-            self._recall_earlier()
+            self.recall()
         self._place(placed)
         for number, search in enumerate(self.tasks):
             state = search.state
@@ -137,9 +143,13 @@ class Search:
             with self._cancel.shielded():
                 self._ledger.commit(entries, self._save_all())
 
-    def resume(self, saved: Json, entries: Sequence[Entry]) -> None:
-        """Continue: results of earlier jobs and of this one up to the kill, and the saved state."""
-        self._recall_earlier(saved["earlier"])
+    def resume(self, saved: Json, entries: Sequence[Entry]) -> list[Entry]:
+        """Continue: results of earlier jobs and of this one up to the kill, and the saved state.
+
+        Returns:
+            those of `entries` that are this search's; its rounds are for the caller to load.
+        """
+        self.recall(saved["earlier"])
         self._retrain_at(saved["fitted"])
         by_workload = {search.state.task.workload: search for search in self.tasks}
         mine = [e for e in entries if e.trial.result.measured_by == self.runner.measured_by]
@@ -151,8 +161,8 @@ class Search:
         self.pace.restart()
         for search in self.tasks if saved["tasks"] else ():
             search.load(saved["tasks"][search.state.task.workload.key])
-        self.rounds.load(saved["rounds"], {w.key: search for w, search in by_workload.items()})
         self.trials = saved["trials"]
+        return mine
 
     def save(self, finished: bool) -> Json:
         """What `resume` needs beside the committed trials; less for a search that is over."""
@@ -164,6 +174,7 @@ class Search:
             "looks": self.pace.looks,
             "tasks": {} if finished else {key: search.save() for key, search in named.items()},
             "rounds": [] if finished else self.rounds.save(),
+            "elsewhere": self.elsewhere.save() if self.elsewhere is not None else None,
         }
 
     # -- rounds -----------------------------------------------------------------------------------
@@ -184,6 +195,10 @@ class Search:
         smallest = _SCREENING_BATCH if self._screening else 1
         count = min(self.runner.batch, max(smallest, strategy.batch_size(state)))
         count = count if limit is None else min(count, limit)
+        if self.elsewhere is not None:
+            with self._choosing():
+                self.elsewhere.propose(search, count)
+            return True
         with self._choosing():
             if strategy.guided:
                 self.predictor.train_if_due()
@@ -201,6 +216,8 @@ class Search:
         if not self.options.in_flight:
             return  # each chunk is begun when it is waited for
         left = self.rounds.trials if limit is None else limit
+        if self.elsewhere is not None:
+            self.elsewhere.settle_ready()
         for one in self.rounds:
             workload = one.task.state.task.workload
             configs = one.configs[: max(0, left)]
@@ -213,6 +230,13 @@ class Search:
         """Wait for the oldest round, or its next chunk, and commit what came of it, if anything."""
         oldest = self.rounds.first
         search, workload = oldest.task, oldest.task.state.task.workload
+        if oldest.is_open and self.elsewhere is not None:
+            self.elsewhere.settle(oldest)
+            self.begin_rounds(limit)
+        if not oldest.configs:
+            self.rounds.take(0)
+            search.done = True
+            return True
         results = self._results(oldest, limit)
         trials = [Trial(c, r) for c, r in zip(oldest.configs, results, strict=False)]
         if not trials:
@@ -223,7 +247,10 @@ class Search:
             self._absorb(search, trials)
             self.pace.follow(self.runner)
             self._account(search, trials, best[1] if best else math.inf, is_over=not oldest.configs)
-            self._ledger.commit([Entry(workload, trial) for trial in trials], self._save_all())
+            entries = [Entry(workload, trial) for trial in trials]
+            self._ledger.commit(entries, self._save_all())
+            if self.elsewhere is not None:
+                self.elsewhere.follow(entries)
         return True
 
     def abandon(self) -> None:
@@ -263,32 +290,6 @@ class Search:
                 search.state.record(trial)
             self._ledger.commit(entries, self._save_all())
 
-    # -- reports ----------------------------------------------------------------------------------
-    def report(self, search: TaskSearch) -> TaskReport:
-        """One task's state for people."""
-        state = search.state
-        config, latency = state.best or (None, None)
-        return TaskReport(
-            state.task.workload,
-            state.task.weight,
-            search.untuned_latency,
-            latency,
-            config,
-            state.layouts(config) if config is not None else ("", ""),
-            self.runner.measured_by,
-            search.trials,
-            self.predictor.accuracy(state),
-        )
-
-    def failures(self) -> dict[str, int]:
-        """Failed trials of all tasks by status, earlier jobs' included."""
-        found: dict[str, int] = {}
-        for search in self.tasks:
-            for result in search.state.results.values():
-                if not result.ok:
-                    found[result.status] = found.get(result.status, 0) + 1
-        return found
-
     # -- inside -----------------------------------------------------------------------------------
     @contextmanager
     def _choosing(self) -> Iterator[None]:
@@ -306,7 +307,7 @@ class Search:
         state.predict = lambda configs: self._estimate(state, configs)[0]
         state.estimate = lambda configs: self._estimate(state, configs)
         state.joint = lambda configs: self.predictor.joint(state, configs)
-        state.behaviour = lambda configs: self._source.behaviour(state, configs)
+        state.behaviour = lambda configs: self.source.behaviour(state, configs)
         parts = parts_of(state, self.options.layout_trials)
         state.shown, state.informed = self._shown, self._informed
         return TaskSearch(state, strategies[self.options.strategy](), parts, flops_of(task))
@@ -315,8 +316,8 @@ class Search:
         self, state: TuningState, configs: Sequence[Config]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         self._check()
-        if self.deadline is not None and isinstance(self._source, JudgedFeatures):
-            self._source.judge_ahead(state, configs, self._check)
+        if self.deadline is not None and isinstance(self.source, JudgedFeatures):
+            self.source.judge_ahead(state, configs, self._check)
         return self.predictor.estimate(state, configs)
 
     def _check(self) -> None:
@@ -325,9 +326,10 @@ class Search:
         if self.deadline is not None and time.monotonic() >= self.deadline:
             raise Cancelled
 
-    def _recall_earlier(self, counts: dict[str, int] | None = None) -> None:
+    def recall(self, counts: dict[str, int] | None = None) -> None:
         """Learn what earlier jobs measured; `counts` limits it to what the first start saw."""
         self._earlier: dict[str, int] = {}
+        self._recalled: dict[str, list[Trial]] = {}
         for search in self.tasks:
             workload: Workload = search.state.task.workload
             known = self._ledger.before(workload, self.runner.measured_by)
@@ -337,15 +339,30 @@ class Search:
                 trial.config: trial for trial in known if trial.config in search.state.space
             }
             self._absorb(search, list(distinct.values()))
+            self._recalled[workload.key] = list(distinct.values())
         if counts is None:
             self.predictor.train_if_due()
+
+    def earlier(self, search: TaskSearch) -> list[Trial]:
+        """Of a task, what earlier jobs measured."""
+        return self._recalled.get(search.state.task.workload.key, [])
+
+    def learn(self, search: TaskSearch, trials: Sequence[Trial], pace: float) -> None:
+        """Follow trials that another process joined; one by one, so that parting them differently
+        changes nothing, though what they are is judged at once.
+        """
+        self.source.describe(search.state, [trial.config for trial in trials])
+        for trial in trials:
+            self._absorb(search, [trial], pace)
 
     def _retrain_at(self, fitted: int) -> None:
         """Train the models when as many trials are remembered as the saved models had seen."""
         if self.predictor.seen == fitted != self.predictor.fitted:
             self.predictor.train()
 
-    def _absorb(self, search: TaskSearch, trials: Sequence[Trial]) -> None:
+    def _absorb(
+        self, search: TaskSearch, trials: Sequence[Trial], pace: float | None = None
+    ) -> None:
         """Take results into the state, strategy, predictor and the runner's expectations."""
         state = search.state
         new = [t for t in trials if t.config not in state.results or t.config in search.placed]
@@ -354,7 +371,8 @@ class Search:
             state.record(trial)
         state.excluded |= {t.config for t in trials if t.result.status == "crash"}
         search.strategy.observe(state, trials)
-        self.predictor.remember(state, new, self.pace.now)
+        if self.chooses:
+            self.predictor.remember(state, new, self.pace.now if pace is None else pace)
         if state.best is not None:
             self.runner.expect(state.task.workload, state.best[1])
 

@@ -27,15 +27,18 @@ from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.cancel import Cancelled, CancelToken, Interrupted
 from tilesmith.tuner.drift import DriftWatch
+from tilesmith.tuner.elsewhere import choose_elsewhere, resume_rounds
 from tilesmith.tuner.evaluator import NOTHING, InPlace
 from tilesmith.tuner.learning import UNJUDGED, Judging, learning_of
 from tilesmith.tuner.ledger import JobEnd, Ledger
 from tilesmith.tuner.options import OnProgress, Progress, TuneOptions, TuningSummary
-from tilesmith.tuner.publish import confirm, final_report
+from tilesmith.tuner.publish import confirm
+from tilesmith.tuner.reporting import failures, final_report, report
 from tilesmith.tuner.runner import Runner
 from tilesmith.tuner.search import Search
 from tilesmith.tuner.strategy import Json
 from tilesmith.tuner.task import TuningTask, merge_tasks
+from tilesmith.tuner.threads import one_thread
 from tilesmith.tuner.whole_model import WholeModel
 
 _STATE_VERSION = 2
@@ -82,8 +85,9 @@ def tune(
     job = _Job(merged, target, ledger, runners, options or TuneOptions(), judging, token)
     job.on_progress = on_progress
     try:
-        job.open()
-        job.run()
+        with one_thread():
+            job.open()
+            job.run()
         in_place = job.in_place()
     except Interrupted:
         in_place = NOTHING
@@ -154,20 +158,26 @@ class _Job:
         keys = [t.state.task.workload.key for t in self.phases[0].search.tasks]
         if saved["measured_by"] != labels or saved["workloads"] != keys:
             raise InputError("the saved state is of a job with other tasks or another --measure")
-        if saved["in_flight"] != self._options.in_flight:
-            raise InputError(
-                f"the saved state is of a job with {saved['in_flight']} rounds in flight, not "
-                f"{self._options.in_flight}; resume it with the same --in-flight"
-            )
+        kept = {"--in-flight": "in_flight", "--choosing": "choosing"}
+        for flag, name in kept.items():
+            if saved[name] != (given := getattr(self._options, name)):
+                raise InputError(
+                    f"the saved state is of a job with {flag} {saved[name]}, not {given}; resume "
+                    "it with the same"
+                )
         self._active = saved["active"]
         entries = self._ledger.of_job()
         for phase, state in zip(self.phases, saved["searches"], strict=False):
-            phase.search.resume(state, entries)
+            mine = phase.search.resume(state, entries)
+            is_last = phase is self.phases[self._active]
+            resume_rounds(phase.search, state, mine if is_last else (), self.cancel)
 
     def _begin(self, seeds: Sequence[Sequence[Config]] = ()) -> None:
         """The active phase."""
         last = self._active == len(self.phases) - 1
-        self.phases[self._active].search.begin(seeds, self._placed if last else {})
+        search = self.phases[self._active].search
+        search.begin(seeds, self._placed if last else {})
+        choose_elsewhere(search, self.cancel)
 
     def save(self) -> Json:
         """The whole job's state, as JSON values."""
@@ -176,6 +186,7 @@ class _Job:
         return {
             "version": _STATE_VERSION,
             "in_flight": self._options.in_flight,
+            "choosing": self._options.choosing,
             "measured_by": [search.runner.measured_by for search in searches],
             "models": {s.runner.measured_by: s.known.name for s in searches},
             "workloads": [t.state.task.workload.key for t in searches[0].tasks],
@@ -220,11 +231,16 @@ class _Job:
                 continue  # stopped, or out of time: the conditions above tell
             if not len(search.rounds):
                 break
-            search.begin_rounds(left)
-            search.join(left)
+            try:
+                search.begin_rounds(left)
+                search.join(left)
+            except Cancelled:
+                continue
             watch.check(self.cancel)
             self._show(phase)
         search.abandon()
+        if search.elsewhere is not None:
+            search.elsewhere.close()
         return "cancelled" if self.cancel.cancelled else reason
 
     def _fill(self, search: Search, left: int | None) -> str:
@@ -240,9 +256,11 @@ class _Job:
         return ""
 
     def _join_what_is_there(self, phase: _Phase) -> None:
-        """Of rounds in flight at the end of the time."""
+        """Of rounds in flight at the end of the time, up to the first that is being chosen."""
         search = phase.search
-        while self._options.in_flight and len(search.rounds) and search.join(None):
+        while self._options.in_flight and len(search.rounds) and not search.rounds.first.is_open:
+            if not search.join(None):
+                break
             self._show(phase)
 
     def _is_over(self, search: Search) -> bool:
@@ -286,7 +304,7 @@ class _Job:
             left = max(0.0, self._options.time_limit_s - elapsed)
         elif phase.limit is not None and search.trials:
             left = elapsed * max(0, phase.limit - search.trials) / search.trials
-        reports = tuple(search.report(task) for task in search.tasks)
+        reports = tuple(report(search, task) for task in search.tasks)
         way, workers = search.runner.measured_by, tuple(search.runner.workers())
         self.on_progress(Progress(way, search.trials, phase.limit, elapsed, left, reports, workers))
 
@@ -310,7 +328,7 @@ class _Job:
             "cancelled" if self.cancel.cancelled else "finished",
             f"cancelled by {self.cancel.reason}" if self.cancel.cancelled else self._reason,
             tuple(reports),
-            last.failures(),
+            failures(last),
             last.runner.drift,
             in_place,
             last.runner.costs.milliseconds(),
@@ -326,10 +344,10 @@ def _current(saved: Json) -> Json:
         for search in saved["searches"]:
             tasks = search["tasks"].items()
             search["rounds"] = [{"workload": k, "configs": task["pending"]} for k, task in tasks]
-        return {**saved, "in_flight": 0}
+        return {**saved, "in_flight": 0, "choosing": 0}
     if saved.get("version") != _STATE_VERSION:
         raise InputError("the saved state is of another version; start the job without resuming")
-    return saved
+    return {"choosing": 0, **saved}
 
 
 def _started(options: TuneOptions) -> float:

@@ -23,7 +23,8 @@ class TaskSearch:
     """One task's search: the state strategies read, and the session's own account of it.
 
     Attributes:
-        rounds: how many of its rounds are under way; their configurations are in `state.pending`.
+        rounds, under_way: how many of its rounds are under way, and trials in them; as far as
+            they are chosen, those are in `state.pending`.
         placed: schedules known by what they take inside the model alone. They have had no trial,
             and get one before any other of the task: the two do not quite compare.
     """
@@ -33,6 +34,7 @@ class TaskSearch:
     strata: list[Stratum]
     flops: int
     rounds: int = 0
+    under_way: int = 0
     batches: int = 0
     recent: list[float] = field(default_factory=list)
     trials: int = 0
@@ -43,7 +45,7 @@ class TaskSearch:
 
     def progress(self) -> TaskProgress:
         """What the scheduler sees: what is under way counts as spent, and has found nothing."""
-        task, pending = self.state.task, len(self.state.pending)
+        task, pending = self.state.task, self.under_way
         each = self.cost / self.trials if self.trials else 1.0
         return TaskProgress(
             task.weight,

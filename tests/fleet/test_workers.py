@@ -27,6 +27,7 @@ def tuned(path: Path, workers: str | int | None, *, resume: bool = False) -> lis
         trials=40,
         measure="simulator",
         in_flight=2,
+        choosing=2,
         workers=workers,
         resume=resume,
     )
@@ -43,7 +44,8 @@ def test_a_killed_driver_leaves_no_process_and_its_job_goes_on(tmp_path: Path) -
     pytest.importorskip("ray")
     path = tmp_path / "killed.db"
     words = ["tune", "--op", WORKLOAD, "--target", "trn1", "--measure", "simulator"]
-    words += ["--trials", "40", "--in-flight", "2", "--database", str(path), "--workers", "1"]
+    words += ["--trials", "40", "--in-flight", "2", "--choosing", "2"]
+    words += ["--database", str(path), "--workers", "1"]
     driver = subprocess.Popen([sys.executable, "-m", "tilesmith", *words], stderr=subprocess.PIPE)
     assert driver.stderr is not None and driver.stderr.readline()  # of its first trial
     below = descendants(driver.pid)

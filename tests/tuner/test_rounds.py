@@ -79,7 +79,7 @@ def test_a_proposal_knows_what_was_joined_and_what_is_under_way(
 
     monkeypatch.setattr(RandomSearch, "propose", watched)
     options = TuneOptions(trials=100, strategy="random", in_flight=distance, layout_trials=0)
-    monkeypatch.setattr("tilesmith.tuner.search.strata", lambda *_: [])
+    monkeypatch.setattr("tilesmith.tuner.opening.strata", lambda *_: [])
     ledger = MemoryLedger()
     tune(TASKS[:1], TARGET, ledger, [Scattered(4)], options, JUDGED)
     assert len(rounds) > 8
@@ -255,7 +255,7 @@ def test_a_job_is_resumed_with_its_own_distance() -> None:
     with pytest.raises(Killed):
         tuned(Scattered(4, killed_after=60), RANDOM, ledger)
     other = TuneOptions(trials=200, seed=3, strategy="random", in_flight=6)
-    with pytest.raises(InputError, match=r"5 rounds in flight, not 6; .* same --in-flight"):
+    with pytest.raises(InputError, match=r"--in-flight 5, not 6; resume"):
         tuned(Scattered(4), other, resumed(ledger))
     with pytest.raises(InputError, match="in-flight = -1 is out of range"):
         TuneOptions(in_flight=-1)

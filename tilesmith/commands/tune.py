@@ -89,6 +89,11 @@ _WHOLE = ("median", "mean")
     "it, and on nothing else of where trials are measured.",
 )
 @click.option(
+    "--choosing",
+    type=click.IntRange(min=0),
+    help="How many of these are chosen at once, by the workers; likewise.",
+)
+@click.option(
     "--workers",
     help="Who does the trials: a number of processes here, 'auto' (a cluster if there is one, else "
     "every core), 'ray' (this machine's cluster), or ray://HOST:PORT. Without it, this process.",

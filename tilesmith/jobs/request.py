@@ -56,6 +56,7 @@ class AskedOfSearch(Asked, total=False):
     scheduler: str
     cost_model: str
     in_flight: int | None
+    choosing: int | None
     workers: str | int | None
 
 
@@ -141,6 +142,7 @@ class TuneRequest(Request):
     scheduler: str = "expected_gain"
     cost_model: str = ""
     in_flight: int | None = None
+    choosing: int | None = None
     workers: str | int | None = None
 
     def options(self, started: float) -> TuneOptions:
@@ -160,6 +162,7 @@ class TuneRequest(Request):
             scheduler=self.scheduler,
             cost_model=self.cost_model,
             in_flight=self._in_flight,
+            choosing=self.choosing or 0,
             started=started,
         )
 

@@ -298,6 +298,7 @@ def _signature(job: TuningJob) -> str:
     words += ["--scheduler", options.scheduler] if options.scheduler != _SCHEDULER else []
     words += ["--cost-model", options.cost_model] if options.cost_model else []
     words += ["--in-flight", str(options.in_flight)] if options.in_flight else []
+    words += ["--choosing", str(options.choosing)] if options.choosing else []
     return f"{shlex.join(words)}  # {job.target.identity}, workloads {digest}"
 
 

@@ -14,11 +14,14 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import ray
+
 from tilesmith.records.record import WorkerReport, WorkerState
 from tilesmith.search_space.errors import JobError
 from tilesmith.search_space.target import Target
 from tilesmith.tuner.cancel import CancelToken
 from tilesmith.tuner.fleet.actor import Errand
+from tilesmith.tuner.fleet.choosers import RayChoosers
 from tilesmith.tuner.fleet.cluster import Cluster
 from tilesmith.tuner.fleet.crew import Crew, Done, Event, Joined, Lost, Member, Refused, Settled
 from tilesmith.tuner.fleet.dispatch import TRIAL, Dispatch, Kind, Piece, Rules, Verdict
@@ -26,6 +29,8 @@ from tilesmith.tuner.machines.clocks import since_boot
 from tilesmith.tuner.machines.identity import Machine
 
 _POLL_S = 0.1
+_CHOOSERS = 16
+"""Actors that make proposals, at most."""
 _NOBODY_S, _TURN_S = 300.0, 1.0
 """Seconds that a job without a worker waits for one, of which a turn counts so many at most: this
 process may be stopped for a while, or the machine asleep."""
@@ -53,6 +58,7 @@ class Fleet:
     ) -> None:
         setup = {"target": target.to_json(), "threads": threads, "measures": measures}
         self._crew = Crew(setup, cluster.workers)
+        self._workers = cluster.workers
         self._dispatch = Dispatch(rules)
         self._errands: dict[int, Errand] = {}
         self._answers: dict[int, Answer] = {}
@@ -69,6 +75,11 @@ class Fleet:
     def close(self) -> None:
         """Let go of the workers."""
         self._crew.close()
+
+    def choosers(self) -> RayChoosers:
+        """Who makes proposals on this cluster: on each core at most one."""
+        cores = self._workers or int(ray.cluster_resources().get("CPU", 1))  # type: ignore[no-untyped-call]
+        return RayChoosers(max(1, min(cores, _CHOOSERS)))
 
     def begin(self, errands: Iterable[Errand], kind: Kind = TRIAL) -> list[int]:
         """Have errands run; their numbers, to `wait` for."""

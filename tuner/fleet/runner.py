@@ -13,6 +13,7 @@ from tilesmith.records.record import WorkerReport
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.cancel import CancelToken
+from tilesmith.tuner.choosing import Choosers
 from tilesmith.tuner.costs import TrialCosts
 from tilesmith.tuner.fleet.actor import Errand
 from tilesmith.tuner.fleet.dispatch import LONE_TRIAL, TRIAL, Kind
@@ -98,6 +99,9 @@ class FleetRunner(Runner):
     def expect(self, workload: Workload, latency: float) -> None:
         known = self._best.get(workload.key, latency)
         self._best[workload.key] = min(known, latency)
+
+    def choosers(self) -> Choosers:
+        return self._fleet.choosers()
 
     def doubtful(self) -> list[Candidate]:
         return self.watch.doubtful()

@@ -1,0 +1,53 @@
+"""What a search came to, for people."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.tuner.options import TaskReport
+from tilesmith.tuner.publish import NEAR_TIE, canonical_best
+from tilesmith.tuner.search import Search
+from tilesmith.tuner.task_search import TaskSearch
+
+
+def report(search: Search, task: TaskSearch) -> TaskReport:
+    """One task's state."""
+    state = task.state
+    config, latency = state.best or (None, None)
+    return TaskReport(
+        state.task.workload,
+        state.task.weight,
+        task.untuned_latency,
+        latency,
+        config,
+        state.layouts(config) if config is not None else ("", ""),
+        search.runner.measured_by,
+        task.trials,
+        search.predictor.accuracy(state),
+    )
+
+
+def final_report(search: Search, task: TaskSearch, choice: Config | None) -> TaskReport:
+    """A task's report with the canonical choice among near-ties, or with another candidate that
+    was chosen, as far as it has a latency.
+    """
+    found, state = report(search, task), task.state
+    best = canonical_best(state.results, 0.0 if search.runner.deterministic else NEAR_TIE)
+    latency = state.results[choice].latency if choice in state.results else None
+    if choice is not None and latency is not None:
+        best = choice, latency
+    if best is None:
+        return found
+    config, latency = best
+    return replace(found, config=config, best_s=latency, layouts=state.layouts(config))
+
+
+def failures(search: Search) -> dict[str, int]:
+    """Failed trials of all tasks by status, earlier jobs' included."""
+    found: dict[str, int] = {}
+    for task in search.tasks:
+        for result in task.state.results.values():
+            if not result.ok:
+                found[result.status] = found.get(result.status, 0) + 1
+    return found

@@ -1,0 +1,18 @@
+"""One thread for linear algebra while a search chooses.
+
+Its matrices are small: several threads make them slower, most of all where cores are busy, and add
+in another order, so that a search would depend on the number of cores.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """A block in which BLAS has one thread; what kernels use is left alone."""
+    import scipy.linalg  # noqa: F401  (brings a library of its own, which has to be there)
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    limits: AbstractContextManager[object] = threadpool_limits(1, user_api="blas")
+    return limits
