@@ -23,7 +23,7 @@ from tilesmith.codegen.structures import default_of
 from tilesmith.dashboard.application import Dashboard
 from tilesmith.jobs.targets import resolve_target
 from tilesmith.records import Database, TuningRecord
-from tilesmith.records.models import SeriesRow, TrialRow
+from tilesmith.records.models import SERIES, TRIALS
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.workload import Workload
 
@@ -41,11 +41,11 @@ def fill(database: Database, jobs: int, trials: int) -> None:
         job = database.start_job(command, seed=number, strategy="random", targets=[target])
         database.add(defaults, job=job)
         with database.reading() as connection:
-            series = list(connection.execute(select(SeriesRow.id)).scalars())
+            series = list(connection.execute(select(SERIES.c.id)).scalars())
         rows = _rows(job, series, trials, rng)
         while part := [row for row, _ in zip(rows, range(_AT_ONCE), strict=False)]:
             with database.writing() as connection:
-                connection.execute(insert(TrialRow), part)
+                connection.execute(insert(TRIALS), part)
         database.finish_job(job)
 
 

@@ -26,16 +26,16 @@ from sqlalchemy import Engine, insert, text
 from tilesmith.records import Database, Toolchain
 from tilesmith.records.engine import make_engine, parse_url
 from tilesmith.records.models import (
-    JobRow,
-    SeriesRow,
-    TargetRow,
-    ToolchainRow,
-    WorkloadRow,
+    JOBS,
+    SERIES,
+    TARGETS,
+    TOOLCHAINS,
+    WORKLOADS,
 )
 from tilesmith.records.record import config_digest
 
 CPU = "cpu-0123abcd"
-TARGETS = (CPU, "cpu-4567cdef", "cpu-89ab0123", "cpu-aaaa1111", "trn1-1f0c2a9b", "edge-77777777")
+IDENTITIES = (CPU, "cpu-4567cdef", "cpu-89ab0123", "cpu-aaaa1111", "trn1-1f0c2a9b", "edge-77777777")
 LAYOUTS = (("NCHW16c", "NCHW16c"), ("NCHW", "NCHW16c"), ("NHWC", "NHWC"))
 ROUND = 64
 START = datetime(2025, 1, 1, tzinfo=UTC)
@@ -123,7 +123,7 @@ def plan(trials: int, keys: list[str], seed: int = 0) -> Plan:
     sizes = _sizes(trials, rng)
     for job, size in enumerate(sizes):
         mine = _workloads_of(job, size, keys, rng)
-        target = int(rng.choice(len(TARGETS), p=_shares(len(TARGETS))))
+        target = int(rng.choice(len(IDENTITIES), p=_shares(len(IDENTITIES))))
         age = min(4, int(5 * job / len(sizes)) + int(rng.random() < 0.5))
         if job == _LARGE:
             target, age = 0, 4
@@ -279,11 +279,11 @@ def fill(location: str, trials: int, seed: int = 0) -> None:
         schema = database.toolchain.schema
     engine = make_engine(parse_url(location))
     nouns = [
-        (WorkloadRow, [_workload(key) for key in keys]),
-        (TargetRow, [_target(identity) for identity in TARGETS]),
-        (ToolchainRow, [_toolchain(each, schema) for each in toolchains()]),
-        (JobRow, made.jobs),
-        (SeriesRow, made.series),
+        (WORKLOADS, [_workload(key) for key in keys]),
+        (TARGETS, [_target(identity) for identity in IDENTITIES]),
+        (TOOLCHAINS, [_toolchain(each, schema) for each in toolchains()]),
+        (JOBS, made.jobs),
+        (SERIES, made.series),
     ]
     with engine.connect().execution_options(tilesmith_write=True) as connection, connection.begin():
         for table, values in nouns:

@@ -29,9 +29,8 @@ from sqlalchemy import (
     literal,
     select,
 )
-from sqlalchemy.orm import aliased
 
-from tilesmith.records.models import MachineRow, SeriesRow, TargetRow, TrialRow, WorkloadRow
+from tilesmith.records.models import MACHINES, SERIES, TARGETS, TRIALS, WORKLOADS
 from tilesmith.records.reading import (
     TRIAL_COLUMNS,
     Rows,
@@ -140,7 +139,7 @@ def candidates(
 @lru_cache
 def _candidates(names: tuple[str, ...], sought: bool) -> Rows:
     """The statement behind `candidates`; built once, as building costs more than running it."""
-    fastest = _fastest(SeriesRow.id) if sought else literal(UNSOUGHT)
+    fastest = _fastest(SERIES.c.id) if sought else literal(UNSOUGHT)
     return select_series(fastest.label("fastest")).where(*in_scope(names))
 
 
@@ -225,10 +224,10 @@ def _winners(
 
 
 _TRIALS = (
-    select(TrialRow.series_id, MachineRow.name.label("machine"), *TRIAL_COLUMNS)
-    .select_from(TrialRow)
-    .outerjoin(MachineRow, MachineRow.id == TrialRow.machine_id)
-    .where(TrialRow.id.in_(bindparam("numbers", expanding=True)))
+    select(TRIALS.c.series_id, MACHINES.c.name.label("machine"), *TRIAL_COLUMNS)
+    .select_from(TRIALS)
+    .outerjoin(MACHINES, MACHINES.c.id == TRIALS.c.machine_id)
+    .where(TRIALS.c.id.in_(bindparam("numbers", expanding=True)))
 )
 
 
@@ -262,20 +261,20 @@ def _near(members: Sequence[Candidate]) -> list[Candidate]:
 
 def _fastest(series: Any, more: Callable[[Any], list[Any]] = lambda trial: []) -> ScalarSelect[Any]:
     """Lowest latency of a series: one seek in `ix_trials_best`."""
-    trial = aliased(TrialRow)
+    trial = TRIALS.alias()
     return (
-        select(trial.latency_s)
-        .where(trial.series_id == series, trial.latest, trial.latency_s.is_not(None))
+        select(trial.c.latency_s)
+        .where(trial.c.series_id == series, trial.c.latest, trial.c.latency_s.is_not(None))
         .where(*more(trial))
-        .order_by(trial.latency_s)
+        .order_by(trial.c.latency_s)
         .limit(1)
-        .correlate(SeriesRow)
+        .correlate(SERIES)
         .scalar_subquery()
     )
 
 
-_SEEK = select(SeriesRow.id, _fastest(SeriesRow.id)).where(
-    SeriesRow.id.in_(bindparam("series", expanding=True))
+_SEEK = select(SERIES.c.id, _fastest(SERIES.c.id)).where(
+    SERIES.c.id.in_(bindparam("series", expanding=True))
 )
 
 
@@ -290,35 +289,35 @@ def _near_ties(overruled: bool, dialect: str) -> Rows:
         return [~_overruled(trial)] if overruled else []
 
     tolerance = case(
-        (SeriesRow.measured_by == "hardware", 1 + NEAR_TIE["hardware"]),
+        (SERIES.c.measured_by == "hardware", 1 + NEAR_TIE["hardware"]),
         else_=1 + NEAR_TIE["simulator"],
     )
-    near = aliased(TrialRow)
+    near = TRIALS.alias()
     ids = (
-        select(near.id)
-        .where(near.series_id == SeriesRow.id, near.latest, near.latency_s.is_not(None))
-        .where(near.latency_s <= _fastest(SeriesRow.id, conditions) * tolerance)
+        select(near.c.id)
+        .where(near.c.series_id == SERIES.c.id, near.c.latest, near.c.latency_s.is_not(None))
+        .where(near.c.latency_s <= _fastest(SERIES.c.id, conditions) * tolerance)
         .where(*conditions(near))
-        .order_by(near.latency_s, near.config_digest)
+        .order_by(near.c.latency_s, near.c.config_digest)
         .limit(NEAR_TIES_READ)
-        .correlate(SeriesRow)
+        .correlate(SERIES)
     )
     rows = first_of_each_series(dialect, ids, near)
-    return rows.where(SeriesRow.id.in_(bindparam("series", expanding=True)))
+    return rows.where(SERIES.c.id.in_(bindparam("series", expanding=True)))
 
 
 def _overruled(trial: Any) -> Any:
     """Whether one of the series `overruling`, of the same subject, holds the same configuration."""
-    other, its, theirs = aliased(TrialRow), aliased(SeriesRow), aliased(SeriesRow)
+    other, its, theirs = TRIALS.alias(), SERIES.alias(), SERIES.alias()
     subject = ("workload_id", "target_id", "threads", "measured_by")
     return exists(
-        select(other.id)
-        .join(theirs, theirs.id == other.series_id)
-        .join(its, and_(*(getattr(its, name) == getattr(theirs, name) for name in subject)))
+        select(other.c.id)
+        .join(theirs, theirs.c.id == other.c.series_id)
+        .join(its, and_(*(its.c[name] == theirs.c[name] for name in subject)))
         .where(
-            other.config_digest == trial.config_digest,
-            its.id == trial.series_id,
-            theirs.id.in_(bindparam("overruling", expanding=True)),
+            other.c.config_digest == trial.c.config_digest,
+            its.c.id == trial.c.series_id,
+            theirs.c.id.in_(bindparam("overruling", expanding=True)),
         )
         .correlate(trial)
     )
@@ -327,15 +326,15 @@ def _overruled(trial: Any) -> Any:
 def in_scope(names: Iterable[str]) -> list[Any]:
     """Conditions over joined workloads, targets and series; `Scope.asked` are the parameters."""
     columns = {
-        "target": TargetRow.identity,
-        "threads": SeriesRow.threads,
-        "input_layout": SeriesRow.input_layout,
-        "output_layout": SeriesRow.output_layout,
-        "measured_by": SeriesRow.measured_by,
-        "operator": WorkloadRow.operator,
+        "target": TARGETS.c.identity,
+        "threads": SERIES.c.threads,
+        "input_layout": SERIES.c.input_layout,
+        "output_layout": SERIES.c.output_layout,
+        "measured_by": SERIES.c.measured_by,
+        "operator": WORKLOADS.c.operator,
     }
     return [
-        WorkloadRow.key.in_(bindparam(name, expanding=True))
+        WORKLOADS.c.key.in_(bindparam(name, expanding=True))
         if name == "workloads"
         else columns[name] == bindparam(name)
         for name in names

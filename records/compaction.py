@@ -29,7 +29,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, or_, select, update
 
 from tilesmith.records.incoming import compacted
-from tilesmith.records.models import JobRow, SeriesRow, TrialRow, WorkloadRow
+from tilesmith.records.models import JOBS, SERIES, TRIALS, WORKLOADS
 from tilesmith.records.record import MODEL
 
 FAR = 1.5
@@ -63,10 +63,10 @@ class Compaction:
 def series_to_compact(connection: Connection) -> list[int]:
     """Numbers of all series but those of whole models."""
     rows = (
-        select(SeriesRow.id)
-        .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
-        .where(WorkloadRow.operator != MODEL)
-        .order_by(SeriesRow.id)
+        select(SERIES.c.id)
+        .join(WORKLOADS, WORKLOADS.c.id == SERIES.c.workload_id)
+        .where(WORKLOADS.c.operator != MODEL)
+        .order_by(SERIES.c.id)
     )
     return [int(number) for number in connection.execute(rows).scalars()]
 
@@ -96,7 +96,7 @@ def compact(
 def _changes(connection: Connection, series: int, before: datetime) -> Iterator[dict[str, Any]]:
     """What changes in the trials of one series: new texts, and the number of characters won."""
     fastest = connection.execute(
-        select(func.min(TrialRow.latency_s)).where(TrialRow.series_id == series, TrialRow.latest)
+        select(func.min(TRIALS.c.latency_s)).where(TRIALS.c.series_id == series, TRIALS.c.latest)
     ).scalar()
     whole: Counter[str] = Counter()
     for row in connection.execute(_OLD, {"series": series, "before": before}).all():
@@ -120,21 +120,21 @@ def _changes(connection: Connection, series: int, before: datetime) -> Iterator[
             }
 
 
-_FINISHED = select(JobRow.id).where(JobRow.status == "finished")
+_FINISHED = select(JOBS.c.id).where(JOBS.c.status == "finished")
 
 _OLD = (
     select(
-        TrialRow.id,
-        TrialRow.message,
-        TrialRow.latency_s,
-        TrialRow.samples,
-        TrialRow.warm_samples,
-        TrialRow.latest,
+        TRIALS.c.id,
+        TRIALS.c.message,
+        TRIALS.c.latency_s,
+        TRIALS.c.samples,
+        TRIALS.c.warm_samples,
+        TRIALS.c.latest,
     )
-    .where(TrialRow.series_id == bindparam("series"), TrialRow.created_at < bindparam("before"))
-    .where(TrialRow.status != "crash")
-    .where(or_(TrialRow.job_id.is_(None), TrialRow.job_id.in_(_FINISHED)))
-    .order_by(TrialRow.id)
+    .where(TRIALS.c.series_id == bindparam("series"), TRIALS.c.created_at < bindparam("before"))
+    .where(TRIALS.c.status != "crash")
+    .where(or_(TRIALS.c.job_id.is_(None), TRIALS.c.job_id.in_(_FINISHED)))
+    .order_by(TRIALS.c.id)
 )
 
 
@@ -147,10 +147,9 @@ def _count(done: Compaction, change: dict[str, Any]) -> None:
         done.samples += 1
 
 
-_TRIALS: Any = TrialRow.__table__
 _CHANGE = (
-    update(_TRIALS)
-    .where(_TRIALS.c.id == bindparam("number"))
+    update(TRIALS)
+    .where(TRIALS.c.id == bindparam("number"))
     .values(
         samples=bindparam("new_samples"),
         warm_samples=bindparam("new_warm"),

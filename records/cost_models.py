@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import RowMapping, func, insert, select, update
 
 from tilesmith.records.clock import UtcNow
-from tilesmith.records.models import CostModelRow, ToolchainRow
+from tilesmith.records.models import COST_MODELS, TOOLCHAINS
 from tilesmith.records.reading import TOOLCHAIN_COLUMNS, Rows, to_toolchain
 from tilesmith.records.store import Store
 from tilesmith.records.toolchain import Toolchain
@@ -89,7 +89,7 @@ def add(store: Store, new: NewModel) -> int:
             "host": platform.node(),
             "created_at": UtcNow(),
         }
-        key = connection.execute(insert(CostModelRow).values(**values)).inserted_primary_key
+        key = connection.execute(insert(COST_MODELS).values(**values)).inserted_primary_key
     assert key is not None
     return int(key[0])
 
@@ -103,13 +103,13 @@ def activate(store: Store, number: int, active: bool = True) -> StoredModel:
     chosen = stored(store, number)
     with store.writing() as connection:
         alike = (
-            (CostModelRow.family == chosen.family)
-            & (CostModelRow.target == chosen.target)
-            & (CostModelRow.measured_by == chosen.measured_by)
+            (COST_MODELS.c.family == chosen.family)
+            & (COST_MODELS.c.target == chosen.target)
+            & (COST_MODELS.c.measured_by == chosen.measured_by)
         )
-        connection.execute(update(CostModelRow).where(alike).values(active=False))
+        connection.execute(update(COST_MODELS).where(alike).values(active=False))
         if active:
-            mine = update(CostModelRow).where(CostModelRow.id == number)
+            mine = update(COST_MODELS).where(COST_MODELS.c.id == number)
             connection.execute(mine.values(active=True))
     return stored(store, number)
 
@@ -124,20 +124,20 @@ def listed(
     """Models, the newest first; a damaged row is left out."""
     query = _select()
     for column, value in (
-        (CostModelRow.family, family),
-        (CostModelRow.measured_by, measured_by),
-        (CostModelRow.active, active),
+        (COST_MODELS.c.family, family),
+        (COST_MODELS.c.measured_by, measured_by),
+        (COST_MODELS.c.active, active),
     ):
         query = query if value is None else query.where(column == value)
     with store.reading() as connection:
-        rows = connection.execute(query.order_by(CostModelRow.id.desc())).mappings().all()
+        rows = connection.execute(query.order_by(COST_MODELS.c.id.desc())).mappings().all()
     return [model for row in rows if (model := _to_model(row)) is not None]
 
 
 def stored(store: Store, number: int) -> StoredModel:
     """One model by its number; `DatabaseError` if there is none, or its row is damaged."""
     with store.reading() as connection:
-        query = _select().where(CostModelRow.id == number)
+        query = _select().where(COST_MODELS.c.id == number)
         row = connection.execute(query).mappings().first()
     if row is None:
         raise DatabaseError(
@@ -152,9 +152,9 @@ def stored(store: Store, number: int) -> StoredModel:
 
 def text_of(store: Store, number: int) -> str:
     """A model's text; `DatabaseError` if there is none, or it is too long to be one."""
-    row = CostModelRow.id == number
+    row = COST_MODELS.c.id == number
     with store.reading() as connection:
-        query = select(func.length(CostModelRow.model)).where(row)
+        query = select(func.length(COST_MODELS.c.model)).where(row)
         size = connection.execute(query).scalar()
         if size is None or size > MOST_BYTES:
             raise DatabaseError(
@@ -163,17 +163,17 @@ def text_of(store: Store, number: int) -> str:
                 else f"cost model {number} of database '{store.name}' is damaged: its text has "
                 f"{size:,} bytes, {MOST_BYTES:,} at most are read"
             )
-        return str(connection.execute(select(CostModelRow.model).where(row)).scalar_one())
+        return str(connection.execute(select(COST_MODELS.c.model).where(row)).scalar_one())
 
 
 def _select() -> Rows:
     """All of a row but the model's text; long texts are not fetched."""
-    short = (func.length(CostModelRow.workloads) <= MOST_BYTES) & (
-        func.length(CostModelRow.scores) <= MOST_BYTES
+    short = (func.length(COST_MODELS.c.workloads) <= MOST_BYTES) & (
+        func.length(COST_MODELS.c.scores) <= MOST_BYTES
     )
-    columns = (c for c in CostModelRow.__table__.columns if c.name not in ("model", "toolchain_id"))
+    columns = (c for c in COST_MODELS.c if c.name not in ("model", "toolchain_id"))
     query = select(*columns, *TOOLCHAIN_COLUMNS).where(short)
-    return query.join(ToolchainRow, ToolchainRow.id == CostModelRow.toolchain_id)
+    return query.join(TOOLCHAINS, TOOLCHAINS.c.id == COST_MODELS.c.toolchain_id)
 
 
 def _to_model(row: RowMapping) -> StoredModel | None:

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from sqlalchemy import Connection, select
 
 from tilesmith.records.bests import Scope, candidates, pick
-from tilesmith.records.models import TargetRow
+from tilesmith.records.models import TARGETS
 from tilesmith.records.record import Best
 from tilesmith.records.store import Store
 from tilesmith.search_space.measure import MeasuredBy
@@ -45,10 +45,10 @@ def _most_alike(connection: Connection, others: Collection[str], target: Target)
     """Identities of the machines that are most like one, nearest first."""
     if not others:
         return []
-    query = select(TargetRow.identity, TargetRow.facts).where(
-        TargetRow.identity.in_(sorted(others)[:_MOST_MACHINES]),
-        TargetRow.family == target.family,
-        TargetRow.facts != "",
+    query = select(TARGETS.c.identity, TARGETS.c.facts).where(
+        TARGETS.c.identity.in_(sorted(others)[:_MOST_MACHINES]),
+        TARGETS.c.family == target.family,
+        TARGETS.c.facts != "",
     )
     far = ((unlikeness(target, row.facts), row.identity) for row in connection.execute(query))
     return [name for distance, name in sorted(far) if math.isfinite(distance)][:MACHINES]

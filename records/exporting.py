@@ -23,7 +23,7 @@ from sqlalchemy import func, select
 from tilesmith.records import lines
 from tilesmith.records.database import Database
 from tilesmith.records.incoming import SeriesKey
-from tilesmith.records.models import TrialRow
+from tilesmith.records.models import TRIALS
 from tilesmith.records.parallel import in_order
 from tilesmith.records.queries import Filter
 
@@ -66,7 +66,7 @@ def export_file(
     with database.reading() as connection:
         header = lines.header(connection)
         series = lines.series_of(connection, where)
-        until = connection.execute(select(func.max(TrialRow.id))).scalar() or 0
+        until = connection.execute(select(func.max(TRIALS.c.id))).scalar() or 0
     text = f"{header}\n".encode()
     file.write(gzip.compress(text, _LEVEL, mtime=0) if packed else text)
     count = 0

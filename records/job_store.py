@@ -16,7 +16,7 @@ from sqlalchemy import RowMapping, func, select
 from tilesmith.records import jobs, sharing, workers
 from tilesmith.records.clock import now
 from tilesmith.records.jobs import Lease
-from tilesmith.records.models import TrialRow
+from tilesmith.records.models import TRIALS
 from tilesmith.records.record import Job, JobStatus, TuningRecord, WorkerReport, config_digest
 from tilesmith.records.store import Store
 from tilesmith.records.toolchain import calibration_of
@@ -159,7 +159,7 @@ class JobStore(Store):
     def count_trials(self, job: int) -> int:
         """How many trials a job has brought."""
         with self.reading() as connection:
-            query = select(func.count()).where(TrialRow.job_id == job)
+            query = select(func.count()).where(TRIALS.c.job_id == job)
             return int(connection.execute(query).scalar_one())
 
     def now(self) -> datetime:

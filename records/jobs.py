@@ -24,7 +24,7 @@ from sqlalchemy import Connection, RowMapping, func, insert, select, update
 from tilesmith.records import processes
 from tilesmith.records.clock import UtcNow, now
 from tilesmith.records.faults import GoneError
-from tilesmith.records.models import AboutRow, JobRow, TrialRow
+from tilesmith.records.models import ABOUT, JOBS, TRIALS
 from tilesmith.records.reading import Rows
 from tilesmith.records.record import Job, JobStatus
 from tilesmith.records.writing import storable
@@ -84,7 +84,7 @@ def start(
     A job that this lease started already is not started again.
     """
     if lease is not None:
-        known = connection.execute(select(JobRow.id).where(JobRow.lease == lease)).scalar()
+        known = connection.execute(select(JOBS.c.id).where(JOBS.c.lease == lease)).scalar()
         if known is not None:
             return int(known)
     values = {
@@ -97,9 +97,9 @@ def start(
         "message": "",
         "started_at": UtcNow(),
         **_here(lease),
-        "known_until": connection.execute(select(func.max(TrialRow.id))).scalar() or 0,
+        "known_until": connection.execute(select(func.max(TRIALS.c.id))).scalar() or 0,
     }
-    key = connection.execute(insert(JobRow).values(**values)).inserted_primary_key
+    key = connection.execute(insert(JOBS).values(**values)).inserted_primary_key
     assert key is not None
     return int(key[0])
 
@@ -118,11 +118,11 @@ def _here(lease: str | None) -> dict[str, Any]:
 def take_over(connection: Connection, seen: RowMapping, lease: str) -> bool:
     """Give a job that was `seen` (`row_of`) not to run to `lease`, unless somebody was quicker."""
     unchanged = [
-        JobRow.status == seen["status"],
-        JobRow.step == seen["step"],
-        JobRow.lease.is_(None) if seen["lease"] is None else JobRow.lease == seen["lease"],
+        JOBS.c.status == seen["status"],
+        JOBS.c.step == seen["step"],
+        JOBS.c.lease.is_(None) if seen["lease"] is None else JOBS.c.lease == seen["lease"],
     ]
-    taken = update(JobRow).where(JobRow.id == seen["id"], *unchanged)
+    taken = update(JOBS).where(JOBS.c.id == seen["id"], *unchanged)
     taken = taken.values(status="running", message="", ended_at=None, **_here(lease))
     return bool(connection.execute(taken).rowcount)
 
@@ -137,8 +137,8 @@ def advance(connection: Connection, lease: Lease, state: str | None) -> bool:
     values: dict[str, Any] = {"step": lease.step + 1, "heartbeat_at": UtcNow()}
     if state is not None:
         values["state"] = state
-    mine = (JobRow.id == lease.job, JobRow.lease == lease.token)
-    fenced = update(JobRow).where(*mine, JobRow.step == lease.step)
+    mine = (JOBS.c.id == lease.job, JOBS.c.lease == lease.token)
+    fenced = update(JOBS).where(*mine, JOBS.c.step == lease.step)
     if connection.execute(fenced.values(**values)).rowcount:
         return True
     found = check_lease(connection, lease)
@@ -155,21 +155,21 @@ def beat(connection: Connection, lease: Lease, progress: Mapping[str, Any] | Non
     values: dict[str, Any] = {"heartbeat_at": UtcNow()}
     if progress is not None:
         values["progress"] = storable(json.dumps(progress))
-    mine = (JobRow.id == lease.job, JobRow.lease == lease.token)
-    if not connection.execute(update(JobRow).where(*mine).values(**values)).rowcount:
+    mine = (JOBS.c.id == lease.job, JOBS.c.lease == lease.token)
+    if not connection.execute(update(JOBS).where(*mine).values(**values)).rowcount:
         check_lease(connection, lease)
 
 
 def tell(connection: Connection, job: int, progress: Mapping[str, Any]) -> None:
     """Tell of the progress of a job that nobody runs."""
-    ended = (JobRow.id == job, JobRow.lease.is_(None))
+    ended = (JOBS.c.id == job, JOBS.c.lease.is_(None))
     values = {"progress": storable(json.dumps(progress))}
-    connection.execute(update(JobRow).where(*ended).values(**values))
+    connection.execute(update(JOBS).where(*ended).values(**values))
 
 
 def check_lease(connection: Connection, lease: Lease) -> RowMapping:
     """The job's row; `LeaseLost` or `GoneError` if it is not this process's."""
-    query = select(*_COLUMNS).where(JobRow.id == lease.job)
+    query = select(*_COLUMNS).where(JOBS.c.id == lease.job)
     found = connection.execute(query).mappings().first()
     if found is None or uid(connection) != lease.uid:
         raise GoneError(f"the database was replaced by another one while job {lease.job} ran")
@@ -187,7 +187,7 @@ def finish(
     """Mark a job as ended and give its lease up; "running" marks it as taken up again."""
     ended = None if status == "running" else UtcNow()
     if lease is not None:
-        found = connection.execute(select(*_COLUMNS).where(JobRow.id == job)).mappings().first()
+        found = connection.execute(select(*_COLUMNS).where(JOBS.c.id == job)).mappings().first()
         if found and found["lease"] is None and found["step"] == lease.step and lease.ending:
             return  # it was marked, and nobody heard of it
         check_lease(connection, lease)
@@ -197,41 +197,42 @@ def finish(
 
 def change(connection: Connection, job: int, **values: Any) -> None:
     """Set columns of a job; `DatabaseError` if there is no such job."""
-    if not connection.execute(update(JobRow).where(JobRow.id == job).values(**values)).rowcount:
+    if not connection.execute(update(JOBS).where(JOBS.c.id == job).values(**values)).rowcount:
         raise _no_job(job)
 
 
 def state(connection: Connection, job: int) -> str | None:
     """The state of a job; `DatabaseError` if there is no such job."""
-    row = connection.execute(select(JobRow.state).where(JobRow.id == job)).first()
+    row = connection.execute(select(JOBS.c.state).where(JOBS.c.id == job)).first()
     if row is None:
         raise _no_job(job)
-    return row[0]
+    found: str | None = row[0]
+    return found
 
 
 _COLUMNS = (
-    JobRow.id,
-    JobRow.command,
-    JobRow.seed,
-    JobRow.strategy,
-    JobRow.status,
-    JobRow.message,
-    JobRow.started_at,
-    JobRow.ended_at,
-    JobRow.host,
-    JobRow.state.is_not(None).label("has_state"),
-    JobRow.owner,
-    JobRow.heartbeat_at,
-    JobRow.progress,
-    JobRow.lease,
-    JobRow.process,
-    JobRow.step,
+    JOBS.c.id,
+    JOBS.c.command,
+    JOBS.c.seed,
+    JOBS.c.strategy,
+    JOBS.c.status,
+    JOBS.c.message,
+    JOBS.c.started_at,
+    JOBS.c.ended_at,
+    JOBS.c.host,
+    JOBS.c.state.is_not(None).label("has_state"),
+    JOBS.c.owner,
+    JOBS.c.heartbeat_at,
+    JOBS.c.progress,
+    JOBS.c.lease,
+    JOBS.c.process,
+    JOBS.c.step,
 )
 
 
 def row_of(connection: Connection, job: int) -> RowMapping:
     """A job's row without its state; `DatabaseError` if there is none."""
-    row = connection.execute(select(*_COLUMNS).where(JobRow.id == job)).mappings().first()
+    row = connection.execute(select(*_COLUMNS).where(JOBS.c.id == job)).mappings().first()
     if row is None:
         raise _no_job(job)
     return row
@@ -241,11 +242,11 @@ def listed(
     connection: Connection, command: str | None, status: str | None, limit: int | None = None
 ) -> list[Job]:
     """Jobs, the newest first, with that command or status if given."""
-    query: Rows = select(*_COLUMNS).order_by(JobRow.id.desc()).limit(limit)
+    query: Rows = select(*_COLUMNS).order_by(JOBS.c.id.desc()).limit(limit)
     if command is not None:
-        query = query.where(JobRow.command == command)
+        query = query.where(JOBS.c.command == command)
     if status is not None:
-        query = query.where(JobRow.status == status)
+        query = query.where(JOBS.c.status == status)
     moment = now(connection)
     return [job_of(row, moment) for row in connection.execute(query).mappings()]
 
@@ -292,7 +293,7 @@ def is_doubtful(row: RowMapping, job: Job) -> bool:
 
 def uid(connection: Connection) -> str:
     """The random identity of a database."""
-    query = select(AboutRow.value).where(AboutRow.name == "uid")
+    query = select(ABOUT.c.value).where(ABOUT.c.name == "uid")
     return str(connection.execute(query).scalar())
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from tilesmith.records.incoming import SeriesKey
-from tilesmith.records.models import MachineRow, TargetRow, TrialRow
+from tilesmith.records.models import MACHINES, TARGETS, TRIALS
 from tilesmith.records.queries import Filter, conditions
 from tilesmith.records.reading import select_series, to_toolchain
 from tilesmith.records.writing import BATCH
@@ -24,19 +24,19 @@ FORMAT = "tilesmith-records"
 VERSION = 1
 
 _TRIAL_COLUMNS = (
-    TrialRow.config,
-    TrialRow.config_digest,
-    TrialRow.status,
-    TrialRow.message,
-    TrialRow.latency_s,
-    TrialRow.samples,
-    TrialRow.warm_samples,
-    TrialRow.bound,
-    TrialRow.elapsed_s,
-    TrialRow.job_id,
-    TrialRow.host,
-    TrialRow.created_at,
-    MachineRow.name.label("machine"),
+    TRIALS.c.config,
+    TRIALS.c.config_digest,
+    TRIALS.c.status,
+    TRIALS.c.message,
+    TRIALS.c.latency_s,
+    TRIALS.c.samples,
+    TRIALS.c.warm_samples,
+    TRIALS.c.bound,
+    TRIALS.c.elapsed_s,
+    TRIALS.c.job_id,
+    TRIALS.c.host,
+    TRIALS.c.created_at,
+    MACHINES.c.name.label("machine"),
 )
 
 
@@ -60,7 +60,7 @@ def lines_of(
     """One line for each trial of some series, of those numbered up to `until`."""
     _, about_trials = conditions(where)
     if until is not None:
-        about_trials.append(TrialRow.id <= until)
+        about_trials.append(TRIALS.c.id <= until)
     for key, number in series:
         shared = {**key._asdict(), "toolchain": key.toolchain.to_dict()}
         start = _compact(shared)[:-1]
@@ -139,9 +139,9 @@ def series_order(key: SeriesKey) -> tuple[Any, ...]:
 def _trials(connection: Connection, series: int, more: list[Any]) -> Iterator[dict[str, Any]]:
     query = (
         select(*_TRIAL_COLUMNS)
-        .outerjoin(MachineRow, MachineRow.id == TrialRow.machine_id)
-        .where(TrialRow.series_id == series, *more)
-        .order_by(by_bytes(connection, TrialRow.config), TrialRow.created_at, TrialRow.id)
+        .outerjoin(MACHINES, MACHINES.c.id == TRIALS.c.machine_id)
+        .where(TRIALS.c.series_id == series, *more)
+        .order_by(by_bytes(connection, TRIALS.c.config), TRIALS.c.created_at, TRIALS.c.id)
         .execution_options(yield_per=BATCH)
     )
     for row in connection.execute(query).mappings():
@@ -155,6 +155,6 @@ def by_bytes(connection: Connection, column: Any) -> Any:
 
 def _targets(connection: Connection) -> dict[str, Any]:
     rows = connection.execute(
-        select(TargetRow.identity, TargetRow.facts).order_by(TargetRow.identity)
+        select(TARGETS.c.identity, TARGETS.c.facts).order_by(TARGETS.c.identity)
     )
     return {row.identity: json.loads(row.facts) for row in rows if row.facts}

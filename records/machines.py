@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, func, select, update
 
 from tilesmith.records.clock import UtcNow
-from tilesmith.records.models import MachineRow, TrialRow, WorkerRow
+from tilesmith.records.models import MACHINES, TRIALS, WORKERS
 from tilesmith.records.store import Store
 from tilesmith.records.writing import Writer, storable
 
@@ -70,7 +70,7 @@ class MachineStore(Store):
             values["calibration"] = json.dumps(dict(calibration), sort_keys=True)
         with self.writing() as connection:
             number = Writer(connection).machine(name)[0]
-            connection.execute(update(MachineRow).where(MachineRow.id == number).values(values))
+            connection.execute(update(MACHINES).where(MACHINES.c.id == number).values(values))
 
     def machines(self) -> list[MachineReport]:
         """Every machine that is known, by name."""
@@ -82,21 +82,21 @@ def _listed(connection: Connection) -> list[MachineReport]:
     counts = {
         number: (int(trials), int(trials) - int(worked))
         for number, trials, worked in connection.execute(
-            select(TrialRow.machine_id, func.count(), func.count(TrialRow.latency_s))
-            .where(TrialRow.machine_id.is_not(None))
-            .group_by(TrialRow.machine_id)
+            select(TRIALS.c.machine_id, func.count(), func.count(TRIALS.c.latency_s))
+            .where(TRIALS.c.machine_id.is_not(None))
+            .group_by(TRIALS.c.machine_id)
         )
     }
     told = {
         row.machine: row
         for row in connection.execute(
-            select(WorkerRow.machine, WorkerRow.state, WorkerRow.message, WorkerRow.pace)
-            .where(WorkerRow.machine != "")
-            .order_by(WorkerRow.seen_at)
+            select(WORKERS.c.machine, WORKERS.c.state, WORKERS.c.message, WORKERS.c.pace)
+            .where(WORKERS.c.machine != "")
+            .order_by(WORKERS.c.seen_at)
         )
     }
     found = []
-    for row in connection.execute(select(MachineRow.__table__).order_by(MachineRow.name)):
+    for row in connection.execute(select(MACHINES).order_by(MACHINES.c.name)):
         trials, failures = counts.get(row.id, (0, 0))
         last = told.get(row.name)
         state, message, pace = (last.state, last.message, last.pace) if last else ("", "", None)

@@ -10,7 +10,7 @@ import numpy as np
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select, text
 
 from tilesmith.records.bests import Candidate
-from tilesmith.records.models import SeriesRow, ToolchainRow, TrialRow, WorkloadRow
+from tilesmith.records.models import SERIES, TOOLCHAINS, TRIALS, WORKLOADS
 from tilesmith.records.record import Best, TuningRecord
 
 Measure = Callable[[Sequence[TuningRecord]], Sequence[TuningRecord]]
@@ -61,14 +61,14 @@ def check(connection: Connection) -> list[str]:
         broken = connection.execute(text("PRAGMA foreign_key_check")).all()
         found += [f"row {row[1]} of '{row[0]}' points to nothing in '{row[2]}'" for row in broken]
     doubtful = (
-        select(TrialRow.series_id)
-        .group_by(TrialRow.series_id, TrialRow.config_digest)
-        .having(func.count().filter(TrialRow.latest) != 1)
+        select(TRIALS.c.series_id)
+        .group_by(TRIALS.c.series_id, TRIALS.c.config_digest)
+        .having(func.count().filter(TRIALS.c.latest) != 1)
         .subquery()
     )
     if count := connection.execute(select(func.count()).select_from(doubtful)).scalar_one():
         found.append(f"{count} configurations have no last word, or several")
-    wrong = TrialRow.latency_s.is_(None) == (TrialRow.status == "ok")
+    wrong = TRIALS.c.latency_s.is_(None) == (TRIALS.c.status == "ok")
     if count := connection.execute(select(func.count()).where(wrong)).scalar_one():
         found.append(f"{count} trials have a latency but failed, or none but are ok")
     return found
@@ -103,9 +103,9 @@ def prune(connection: Connection, series: Sequence[Candidate], what: Pruning) ->
         working = {c.subject for c in series if not c.stale_because and c.fastest is not None}
         gone = [c for c in series if c.stale_because and c.subject in working]
         kept = [c for c in series if c not in gone]
-        removed += sum(_remove(connection, TrialRow.series_id == c.series) for c in gone)
+        removed += sum(_remove(connection, TRIALS.c.series_id == c.series) for c in gone)
     if what.superseded:
-        removed += _remove(connection, ~TrialRow.latest)
+        removed += _remove(connection, ~TRIALS.c.latest)
     for candidate in kept:
         if what.keep is not None:
             spared = _fastest(connection, candidate.series, max(1, what.keep))
@@ -120,9 +120,9 @@ def prune(connection: Connection, series: Sequence[Candidate], what: Pruning) ->
 
 def _fastest(connection: Connection, series: int, count: int) -> list[int]:
     rows = connection.execute(
-        select(TrialRow.id)
-        .where(TrialRow.series_id == series, TrialRow.latest, TrialRow.latency_s.is_not(None))
-        .order_by(TrialRow.latency_s, TrialRow.config_digest)
+        select(TRIALS.c.id)
+        .where(TRIALS.c.series_id == series, TRIALS.c.latest, TRIALS.c.latency_s.is_not(None))
+        .order_by(TRIALS.c.latency_s, TRIALS.c.config_digest)
         .limit(count)
     )
     return [int(number) for number in rows.scalars()]
@@ -131,24 +131,24 @@ def _fastest(connection: Connection, series: int, count: int) -> list[int]:
 def _remove_but(
     connection: Connection, series: int, spared: list[int], before: datetime | None
 ) -> int:
-    quarantined = and_(TrialRow.status == "crash", TrialRow.latest)
-    conditions = [TrialRow.series_id == series, ~quarantined, TrialRow.id.not_in(spared)]
+    quarantined = and_(TRIALS.c.status == "crash", TRIALS.c.latest)
+    conditions = [TRIALS.c.series_id == series, ~quarantined, TRIALS.c.id.not_in(spared)]
     if before is not None:
-        conditions.append(TrialRow.created_at < before)
+        conditions.append(TRIALS.c.created_at < before)
     return _remove(connection, *conditions)
 
 
 def _remove(connection: Connection, *conditions: ColumnElement[bool]) -> int:
-    return connection.execute(delete(TrialRow).where(*conditions)).rowcount
+    return connection.execute(delete(TRIALS).where(*conditions)).rowcount
 
 
 def _remove_orphans(connection: Connection) -> None:
     """Series without trials, then workloads and toolchains without series."""
-    of_series = select(TrialRow.id).where(TrialRow.series_id == SeriesRow.id)
-    connection.execute(delete(SeriesRow).where(~exists(of_series)))
+    of_series = select(TRIALS.c.id).where(TRIALS.c.series_id == SERIES.c.id)
+    connection.execute(delete(SERIES).where(~exists(of_series)))
     for table, reference in (
-        (WorkloadRow, SeriesRow.workload_id),
-        (ToolchainRow, SeriesRow.toolchain_id),
+        (WORKLOADS, SERIES.c.workload_id),
+        (TOOLCHAINS, SERIES.c.toolchain_id),
     ):
-        used = select(SeriesRow.id).where(reference == table.id)
+        used = select(SERIES.c.id).where(reference == table.c.id)
         connection.execute(delete(table).where(~exists(used)))

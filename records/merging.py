@@ -15,27 +15,27 @@ from sqlalchemy import Connection, insert, select, update
 from tilesmith.records.exchange import ImportReport, report
 from tilesmith.records.incoming import Incoming
 from tilesmith.records.lines import series_order, stored
-from tilesmith.records.models import JobRow, MachineRow, TargetRow
+from tilesmith.records.models import JOBS, MACHINES, TARGETS
 from tilesmith.records.queries import Filter
 from tilesmith.records.toolchain import Toolchain
 from tilesmith.records.writing import BATCH, Writer
 
 _JOB_COLUMNS = (
-    JobRow.uid,
-    JobRow.command,
-    JobRow.seed,
-    JobRow.strategy,
-    JobRow.state,
-    JobRow.status,
-    JobRow.message,
-    JobRow.host,
-    JobRow.started_at,
-    JobRow.ended_at,
-    JobRow.owner,
-    JobRow.process,
-    JobRow.heartbeat_at,
-    JobRow.step,
-    JobRow.progress,
+    JOBS.c.uid,
+    JOBS.c.command,
+    JOBS.c.seed,
+    JOBS.c.strategy,
+    JOBS.c.state,
+    JOBS.c.status,
+    JOBS.c.message,
+    JOBS.c.host,
+    JOBS.c.started_at,
+    JOBS.c.ended_at,
+    JOBS.c.owner,
+    JOBS.c.process,
+    JOBS.c.heartbeat_at,
+    JOBS.c.step,
+    JOBS.c.progress,
 )
 """All but the lease: who holds it may write for the job there, not here."""
 
@@ -54,10 +54,10 @@ def merge(
     """
     writer = Writer(into)
     stale: Counter[str] = Counter()
-    facts = select(TargetRow.identity, TargetRow.family, TargetRow.facts)
+    facts = select(TARGETS.c.identity, TARGETS.c.family, TARGETS.c.facts)
     streams = []
     for name, source in sorted(sources.items()):
-        for row in source.execute(facts.where(TargetRow.facts != "").order_by(TargetRow.identity)):
+        for row in source.execute(facts.where(TARGETS.c.facts != "").order_by(TARGETS.c.identity)):
             writer.target_id(row.identity, row.facts, row.family)
         _merge_machines(writer, into, source)
         streams.append(_configurations(name, source, _merge_jobs(into, source)))
@@ -100,22 +100,22 @@ def _content(item: Incoming) -> tuple[Any, ...]:
 
 def _merge_machines(writer: Writer, into: Connection, source: Connection) -> None:
     """Who the source's machines are, as far as this database does not know."""
-    known = MachineRow.id, MachineRow.facts
-    for row in source.execute(select(MachineRow.__table__).where(MachineRow.facts != "")):
+    known = MACHINES.c.id, MACHINES.c.facts
+    for row in source.execute(select(MACHINES).where(MACHINES.c.facts != "")):
         number, _ = writer.machine(row.name)
         names = ("host", "target", "facts", "calibration", "seen_at")
         values = {name: getattr(row, name) for name in names}
-        into.execute(update(MachineRow).where(known[0] == number, known[1] == "").values(values))
+        into.execute(update(MACHINES).where(known[0] == number, known[1] == "").values(values))
 
 
 def _merge_jobs(into: Connection, source: Connection) -> dict[int | None, int]:
     """Copy the jobs that are not there yet; from the source's numbers to ours."""
     numbers: dict[int | None, int] = {}
-    for row in source.execute(select(JobRow.id, *_JOB_COLUMNS).order_by(JobRow.id)).mappings():
+    for row in source.execute(select(JOBS.c.id, *_JOB_COLUMNS).order_by(JOBS.c.id)).mappings():
         values: dict[str, Any] = {column.key: row[column.key] for column in _JOB_COLUMNS}
-        number = into.execute(select(JobRow.id).where(JobRow.uid == row["uid"])).scalar()
+        number = into.execute(select(JOBS.c.id).where(JOBS.c.uid == row["uid"])).scalar()
         if number is None:
-            made = into.execute(insert(JobRow).values(**values)).inserted_primary_key
+            made = into.execute(insert(JOBS).values(**values)).inserted_primary_key
             assert made is not None
             number = made[0]
         numbers[row["id"]] = int(number)

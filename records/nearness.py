@@ -6,7 +6,7 @@ import math
 
 from sqlalchemy import Connection, exists, select
 
-from tilesmith.records.models import SeriesRow, TargetRow, WorkloadRow
+from tilesmith.records.models import SERIES, TARGETS, WORKLOADS
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
@@ -17,12 +17,12 @@ _OTHER_FUSION = math.log(1.5)  # a differing epilogue or constness matters littl
 def nearest_keys(connection: Connection, workload: Workload, target: str, limit: int) -> list[str]:
     """Keys of the workloads tried on a target that are nearest to one, itself left out."""
     tried = (
-        select(SeriesRow.id)
-        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
-        .where(SeriesRow.workload_id == WorkloadRow.id, TargetRow.identity == target)
+        select(SERIES.c.id)
+        .join(TARGETS, TARGETS.c.id == SERIES.c.target_id)
+        .where(SERIES.c.workload_id == WORKLOADS.c.id, TARGETS.c.identity == target)
     )
     keys = connection.execute(
-        select(WorkloadRow.key).where(WorkloadRow.operator == workload.operator, exists(tried))
+        select(WORKLOADS.c.key).where(WORKLOADS.c.operator == workload.operator, exists(tried))
     ).scalars()
     measured = ((distance(workload, key), key) for key in keys if key != workload.key)
     return [key for far, key in sorted(measured) if math.isfinite(far)][:limit]

@@ -14,10 +14,9 @@ from itertools import islice
 from typing import Any, Literal, get_args
 
 from sqlalchemy import Connection, bindparam, func, or_, select, text
-from sqlalchemy.orm import aliased
 
 from tilesmith.records.bests import Scope, in_scope
-from tilesmith.records.models import JobRow, MachineRow, SeriesRow, TargetRow, TrialRow, WorkloadRow
+from tilesmith.records.models import JOBS, MACHINES, SERIES, TARGETS, TRIALS, WORKLOADS
 from tilesmith.records.reading import SELECT_BY_NUMBER, first_of_each_series, to_record
 from tilesmith.records.record import TuningRecord
 from tilesmith.search_space.errors import DatabaseError
@@ -99,15 +98,15 @@ def _by_arrival(
     if about_series:
         about_trials.append(_in_series(connection, about_series))
     indexed = bool(about_series) or where.job is not None
-    order = TrialRow.id.desc() if newest else TrialRow.id
+    order = TRIALS.c.id.desc() if newest else TRIALS.c.id
     if indexed and limit is not None:
-        end = connection.execute(select(func.max(TrialRow.id))).scalar() or 0
-        near = TrialRow.id > end - _NEAR if newest else TrialRow.id <= _NEAR
-        rows = select(TrialRow.id).where(near, *about_trials).order_by(order)
+        end = connection.execute(select(func.max(TRIALS.c.id))).scalar() or 0
+        near = TRIALS.c.id > end - _NEAR if newest else TRIALS.c.id <= _NEAR
+        rows = select(TRIALS.c.id).where(near, *about_trials).order_by(order)
         found = connection.execute(rows.limit(limit).offset(offset or None)).scalars().all()
         if len(found) == limit:
             return list(found)
-    rows = select(TrialRow.id).where(*about_trials)
+    rows = select(TRIALS.c.id).where(*about_trials)
     if not indexed:
         rows = rows.order_by(order).limit(limit).offset(offset or None)
         return list(connection.execute(rows).scalars())
@@ -117,10 +116,10 @@ def _by_arrival(
 
 
 _SERIES = (
-    select(SeriesRow.id)
-    .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
-    .join(TargetRow, TargetRow.id == SeriesRow.target_id)
-    .order_by(WorkloadRow.key, TargetRow.identity, SeriesRow.id)
+    select(SERIES.c.id)
+    .join(WORKLOADS, WORKLOADS.c.id == SERIES.c.workload_id)
+    .join(TARGETS, TARGETS.c.id == SERIES.c.target_id)
+    .order_by(WORKLOADS.c.key, TARGETS.c.identity, SERIES.c.id)
 )
 """Numbers of series by workload and target."""
 
@@ -132,7 +131,7 @@ def _in_series(connection: Connection, about_series: list[Any]) -> Any:
     """
     query = _SERIES.where(*about_series)
     numbers = connection.execute(query).scalars().all()
-    return TrialRow.series_id.in_(numbers if len(numbers) <= _PARAMETERS else query.order_by(None))
+    return TRIALS.c.series_id.in_(numbers if len(numbers) <= _PARAMETERS else query.order_by(None))
 
 
 def _by_series(connection: Connection, where: Filter) -> Iterator[int]:
@@ -140,9 +139,9 @@ def _by_series(connection: Connection, where: Filter) -> Iterator[int]:
     about_series, about_trials = conditions(where)
     series = connection.execute(_SERIES.where(*about_series)).scalars().all()
     trials = (
-        select(TrialRow.id)
-        .where(TrialRow.series_id == bindparam("series"), *about_trials)
-        .order_by(TrialRow.latency_s.is_(None), TrialRow.latency_s, TrialRow.id)
+        select(TRIALS.c.id)
+        .where(TRIALS.c.series_id == bindparam("series"), *about_trials)
+        .order_by(TRIALS.c.latency_s.is_(None), TRIALS.c.latency_s, TRIALS.c.id)
     )
     for number in series:
         yield from connection.execute(trials, {"series": number}).scalars()
@@ -161,7 +160,7 @@ def _by_latency(
         series = about_series
         if count is not None and count <= _PARAMETERS:
             heads = _firsts(connection, where, series, latest, 1, descending)
-            series = [SeriesRow.id.in_([number for *_, number in heads[:count]])]
+            series = [SERIES.c.id.in_([number for *_, number in heads[:count]])]
         found += _firsts(connection, where, series, latest, count, descending)
     return [number for _, _, number, _ in sorted(found)[:count]]
 
@@ -175,20 +174,20 @@ def _firsts(
     descending: bool,
 ) -> list[tuple[float, str, int, int]]:
     """The first `count` of each series: latency (negative if descending), digest, trial, series."""
-    trial = aliased(TrialRow)
-    latency = trial.latency_s.desc() if descending else trial.latency_s
+    trial = TRIALS.alias()
+    latency = trial.c.latency_s.desc() if descending else trial.c.latency_s
     first = (
-        select(trial.id)
-        .where(trial.series_id == SeriesRow.id, trial.latest == latest)
-        .where(trial.latency_s.is_not(None), *_about_trials(where, trial))
-        .order_by(latency, trial.config_digest)
+        select(trial.c.id)
+        .where(trial.c.series_id == SERIES.c.id, trial.c.latest == latest)
+        .where(trial.c.latency_s.is_not(None), *_about_trials(where, trial))
+        .order_by(latency, trial.c.config_digest)
         .limit(count)
-        .correlate(SeriesRow)
+        .correlate(SERIES)
     )
     rows = connection.execute(
         first_of_each_series(connection.dialect.name, first, trial)
-        .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
-        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
+        .join(WORKLOADS, WORKLOADS.c.id == SERIES.c.workload_id)
+        .join(TARGETS, TARGETS.c.id == SERIES.c.target_id)
         .where(*about_series)
     )
     sign = -1 if descending else 1
@@ -210,47 +209,47 @@ def conditions(where: Filter) -> tuple[list[Any], list[Any]]:
     """What a filter asks of (joined) series and of trials."""
     about_series: list[Any] = []
     if where.operator:
-        about_series.append(WorkloadRow.operator == where.operator)
+        about_series.append(WORKLOADS.c.operator == where.operator)
     if where.threads is not None:
-        about_series.append(SeriesRow.threads == where.threads)
+        about_series.append(SERIES.c.threads == where.threads)
     if where.measured_by is not None:
-        about_series.append(SeriesRow.measured_by == where.measured_by)
+        about_series.append(SERIES.c.measured_by == where.measured_by)
     if where.workload:
-        about_series.append(WorkloadRow.key.ilike(_pattern(where.workload), escape="\\"))
+        about_series.append(WORKLOADS.c.key.ilike(_pattern(where.workload), escape="\\"))
     if where.target:
-        about_series.append(or_(TargetRow.name == where.target, TargetRow.identity == where.target))
-    return about_series, _about_trials(where, TrialRow)
+        about_series.append(or_(TARGETS.c.name == where.target, TARGETS.c.identity == where.target))
+    return about_series, _about_trials(where, TRIALS)
 
 
 def _about_trials(where: Filter, trial: Any) -> list[Any]:
     found: list[Any] = [
         column.ilike(_pattern(part), escape="\\")
         for column, part in (
-            (trial.config, where.config),
-            (trial.message, where.message),
-            (trial.host, where.host),
+            (trial.c.config, where.config),
+            (trial.c.message, where.message),
+            (trial.c.host, where.host),
         )
         if part
     ]
     if where.machine:
-        named = MachineRow.name.ilike(_pattern(where.machine), escape="\\")
-        found.append(trial.machine_id.in_(select(MachineRow.id).where(named)))
+        named = MACHINES.c.name.ilike(_pattern(where.machine), escape="\\")
+        found.append(trial.c.machine_id.in_(select(MACHINES.c.id).where(named)))
     if where.status == "failed":
-        found.append(trial.latency_s.is_(None))
+        found.append(trial.c.latency_s.is_(None))
     elif where.status is not None:
-        found.append(trial.status == where.status)
+        found.append(trial.c.status == where.status)
         if where.status != "ok":  # lets the index of latencies find failures
-            found.append(trial.latency_s.is_(None))
+            found.append(trial.c.latency_s.is_(None))
     for condition, bound in (
-        (trial.job_id.__eq__, where.job),
-        (trial.latency_s.__le__, where.faster_than),
-        (trial.latency_s.__ge__, where.slower_than),
-        (trial.created_at.__ge__, where.since),
-        (trial.created_at.__le__, where.until),
+        (trial.c.job_id.__eq__, where.job),
+        (trial.c.latency_s.__le__, where.faster_than),
+        (trial.c.latency_s.__ge__, where.slower_than),
+        (trial.c.created_at.__ge__, where.since),
+        (trial.c.created_at.__le__, where.until),
     ):
         if bound is not None:
             found.append(condition(bound))
-    return [*found, trial.latest] if where.latest else found
+    return [*found, trial.c.latest] if where.latest else found
 
 
 def _pattern(part: str) -> str:
@@ -264,9 +263,9 @@ def fastest(connection: Connection, series: Sequence[int], limit: int) -> list[T
     found: list[tuple[float, str, int]] = []
     for number in series:
         rows = connection.execute(
-            select(TrialRow.latency_s, TrialRow.config_digest, TrialRow.id)
-            .where(TrialRow.series_id == number, TrialRow.latest, TrialRow.latency_s.is_not(None))
-            .order_by(TrialRow.latency_s, TrialRow.config_digest)
+            select(TRIALS.c.latency_s, TRIALS.c.config_digest, TRIALS.c.id)
+            .where(TRIALS.c.series_id == number, TRIALS.c.latest, TRIALS.c.latency_s.is_not(None))
+            .order_by(TRIALS.c.latency_s, TRIALS.c.config_digest)
             .limit(limit)
         )
         found += [(row.latency_s, row.config_digest, row.id) for row in rows]
@@ -277,14 +276,14 @@ def digests(connection: Connection, series: Sequence[int]) -> set[str]:
     """Digests of every configuration tried in some series (read from the index alone)."""
     found: set[str] = set()
     for number in series:
-        rows = select(TrialRow.config_digest).where(TrialRow.series_id == number, TrialRow.latest)
+        rows = select(TRIALS.c.config_digest).where(TRIALS.c.series_id == number, TRIALS.c.latest)
         found.update(connection.execute(rows).scalars())
     return found
 
 
 def crashed(connection: Connection, scope: Scope) -> list[TuningRecord]:
     """Trials in scope that are the last word on their configuration and crashed a worker."""
-    ids = _crashes(TrialRow.id, scope).order_by(TrialRow.id)
+    ids = _crashes(TRIALS.c.id, scope).order_by(TRIALS.c.id)
     return by_number(
         connection, [int(number) for number in connection.execute(ids, scope.asked()).scalars()]
     )
@@ -292,7 +291,7 @@ def crashed(connection: Connection, scope: Scope) -> list[TuningRecord]:
 
 def crashed_configs(connection: Connection, scope: Scope) -> list[str]:
     """Only their configurations, as canonical JSON."""
-    rows = _crashes(TrialRow.config, scope).order_by(TrialRow.id)
+    rows = _crashes(TRIALS.c.config, scope).order_by(TRIALS.c.id)
     return [str(config) for config in connection.execute(rows, scope.asked()).scalars()]
 
 
@@ -300,27 +299,27 @@ def _crashes(column: Any, scope: Scope) -> Any:
     """Walks `ix_trials_failed`."""
     return (
         select(column)
-        .select_from(TrialRow)
-        .join(SeriesRow, SeriesRow.id == TrialRow.series_id)
-        .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
-        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
+        .select_from(TRIALS)
+        .join(SERIES, SERIES.c.id == TRIALS.c.series_id)
+        .join(WORKLOADS, WORKLOADS.c.id == SERIES.c.workload_id)
+        .join(TARGETS, TARGETS.c.id == SERIES.c.target_id)
         .where(*in_scope(scope.asked()))
-        .where(TrialRow.status == "crash", TrialRow.latency_s.is_(None), TrialRow.latest)
+        .where(TRIALS.c.status == "crash", TRIALS.c.latency_s.is_(None), TRIALS.c.latest)
     )
 
 
 def keys(connection: Connection, operator: str | None) -> list[str]:
     """Keys of all workloads (of an operator), sorted as Python does."""
-    query = select(WorkloadRow.key)
+    query = select(WORKLOADS.c.key)
     if operator is not None:
-        query = query.where(WorkloadRow.operator == operator)
+        query = query.where(WORKLOADS.c.operator == operator)
     return sorted(connection.execute(query).scalars())
 
 
 def target_facts(connection: Connection, identity: str) -> Target | None:
     """The last known description of a target."""
     found = connection.execute(
-        select(TargetRow.facts).where(TargetRow.identity == identity)
+        select(TARGETS.c.facts).where(TARGETS.c.identity == identity)
     ).scalar()
     return Target.from_json(found) if found else None
 
@@ -328,14 +327,14 @@ def target_facts(connection: Connection, identity: str) -> Target | None:
 def stats(connection: Connection) -> dict[str, Any]:
     """Counts of everything; `bytes` is the size of the database, None where it cannot be known."""
     per_series = (
-        select(TrialRow.series_id, func.count().label("trials"))
-        .group_by(TrialRow.series_id)
+        select(TRIALS.c.series_id, func.count().label("trials"))
+        .group_by(TRIALS.c.series_id)
         .subquery()
     )
     rows = connection.execute(
-        select(SeriesRow.measured_by, func.sum(per_series.c.trials))
-        .join(per_series, per_series.c.series_id == SeriesRow.id)
-        .group_by(SeriesRow.measured_by)
+        select(SERIES.c.measured_by, func.sum(per_series.c.trials))
+        .join(per_series, per_series.c.series_id == SERIES.c.id)
+        .group_by(SERIES.c.measured_by)
     )
     by_measured_by: dict[str, int] = {name: int(count) for name, count in rows}
     failed = _failures(connection)
@@ -344,7 +343,7 @@ def stats(connection: Connection) -> dict[str, Any]:
         "trials": trials,
         **{
             name: int(connection.execute(select(func.count()).select_from(row)).scalar_one())
-            for name, row in (("workloads", WorkloadRow), ("targets", TargetRow), ("jobs", JobRow))
+            for name, row in (("workloads", WORKLOADS), ("targets", TARGETS), ("jobs", JOBS))
         },
         "by_status": {"ok": trials - sum(failed.values()), **failed},
         "by_measured_by": dict(sorted(by_measured_by.items())),
@@ -355,10 +354,10 @@ def stats(connection: Connection) -> dict[str, Any]:
 def _failures(connection: Connection) -> dict[str, int]:
     """Failures by status, counted in `ix_trials_failed` alone."""
     rows = connection.execute(
-        select(TrialRow.status, func.count())
-        .where(TrialRow.latency_s.is_(None))
-        .group_by(TrialRow.status)
-        .order_by(TrialRow.status)
+        select(TRIALS.c.status, func.count())
+        .where(TRIALS.c.latency_s.is_(None))
+        .group_by(TRIALS.c.status)
+        .order_by(TRIALS.c.status)
     )
     return {status: int(count) for status, count in rows}
 

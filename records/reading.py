@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 from sqlalchemy import ColumnElement, RowMapping, Select, bindparam, select, true
 
 from tilesmith.records.models import (
-    MachineRow,
-    SeriesRow,
-    TargetRow,
-    ToolchainRow,
-    TrialRow,
-    WorkloadRow,
+    MACHINES,
+    SERIES,
+    TARGETS,
+    TOOLCHAINS,
+    TRIALS,
+    WORKLOADS,
 )
 from tilesmith.records.record import TuningRecord
 from tilesmith.records.toolchain import Toolchain
@@ -24,48 +24,48 @@ from tilesmith.search_space.spaces.config import Config
 Rows: TypeAlias = "Select[*tuple[Any, ...]]"
 
 TOOLCHAIN_COLUMNS = tuple(
-    getattr(ToolchainRow, name).label(f"toolchain_{name}")
+    TOOLCHAINS.c[name].label(f"toolchain_{name}")
     for name in ("tilesmith", "llvm", "codegen", "simulator", "space", "schema")
 )
 
 TRIAL_COLUMNS = (
-    TrialRow.id,
-    TrialRow.config,
-    TrialRow.status,
-    TrialRow.message,
-    TrialRow.samples,
-    TrialRow.warm_samples,
-    TrialRow.bound,
-    TrialRow.elapsed_s,
-    TrialRow.job_id,
-    TrialRow.host,
-    TrialRow.created_at,
+    TRIALS.c.id,
+    TRIALS.c.config,
+    TRIALS.c.status,
+    TRIALS.c.message,
+    TRIALS.c.samples,
+    TRIALS.c.warm_samples,
+    TRIALS.c.bound,
+    TRIALS.c.elapsed_s,
+    TRIALS.c.job_id,
+    TRIALS.c.host,
+    TRIALS.c.created_at,
 )
 
 RECORD_COLUMNS = (
     *TRIAL_COLUMNS,
-    TrialRow.series_id,
-    MachineRow.name.label("machine"),
-    WorkloadRow.key.label("workload"),
-    TargetRow.identity.label("target"),
-    SeriesRow.threads,
-    SeriesRow.measured_by,
-    SeriesRow.input_layout,
-    SeriesRow.output_layout,
-    SeriesRow.calibration,
+    TRIALS.c.series_id,
+    MACHINES.c.name.label("machine"),
+    WORKLOADS.c.key.label("workload"),
+    TARGETS.c.identity.label("target"),
+    SERIES.c.threads,
+    SERIES.c.measured_by,
+    SERIES.c.input_layout,
+    SERIES.c.output_layout,
+    SERIES.c.calibration,
     *TOOLCHAIN_COLUMNS,
 )
 
 
 SERIES_COLUMNS = (
-    SeriesRow.id,
-    WorkloadRow.key,
-    TargetRow.identity,
-    SeriesRow.threads,
-    SeriesRow.measured_by,
-    SeriesRow.input_layout,
-    SeriesRow.output_layout,
-    SeriesRow.calibration,
+    SERIES.c.id,
+    WORKLOADS.c.key,
+    TARGETS.c.identity,
+    SERIES.c.threads,
+    SERIES.c.measured_by,
+    SERIES.c.input_layout,
+    SERIES.c.output_layout,
+    SERIES.c.calibration,
     *TOOLCHAIN_COLUMNS,
 )
 
@@ -77,23 +77,23 @@ def select_series(*more: ColumnElement[Any]) -> Rows:
 
 def select_records() -> Rows:
     """Every trial with all it points to; narrow it with `where`."""
-    trials = select(*RECORD_COLUMNS).select_from(TrialRow)
+    trials = select(*RECORD_COLUMNS).select_from(TRIALS)
     return _with_subjects(
-        trials.join(SeriesRow, SeriesRow.id == TrialRow.series_id).outerjoin(
-            MachineRow, MachineRow.id == TrialRow.machine_id
+        trials.join(SERIES, SERIES.c.id == TRIALS.c.series_id).outerjoin(
+            MACHINES, MACHINES.c.id == TRIALS.c.machine_id
         )
     )
 
 
 def _with_subjects(series: Rows) -> Rows:
     return (
-        series.join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
-        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
-        .join(ToolchainRow, ToolchainRow.id == SeriesRow.toolchain_id)
+        series.join(WORKLOADS, WORKLOADS.c.id == SERIES.c.workload_id)
+        .join(TARGETS, TARGETS.c.id == SERIES.c.target_id)
+        .join(TOOLCHAINS, TOOLCHAINS.c.id == SERIES.c.toolchain_id)
     )
 
 
-SELECT_BY_NUMBER = select_records().where(TrialRow.id.in_(bindparam("numbers", expanding=True)))
+SELECT_BY_NUMBER = select_records().where(TRIALS.c.id.in_(bindparam("numbers", expanding=True)))
 """`select_records` of the trials numbered `numbers`."""
 
 
@@ -104,18 +104,18 @@ def first_of_each_series(dialect: str, first: Rows, trial: Any) -> Rows:
         dialect: of the connection. PostgreSQL takes `first` as LATERAL: asked for numbers `IN` a
             limited subquery it would join every trial with every series before it asks. SQLite
             knows no LATERAL, and seeks the numbers.
-        first: selects the number of `trial`, correlated with `SeriesRow`, ordered and limited.
-        trial: the alias of `TrialRow` that `first` selects from.
+        first: selects the number of `trial`, correlated with `SERIES`, ordered and limited.
+        trial: the alias of `TRIALS` that `first` selects from.
 
     Returns:
         Columns `series_id`, `id`, `latency_s`, `config`, `config_digest`.
     """
     columns = ("series_id", "id", "latency_s", "config", "config_digest")
     if dialect == "sqlite":
-        rows = select(*(getattr(TrialRow, name) for name in columns)).select_from(SeriesRow)
-        return rows.join(TrialRow, TrialRow.id.in_(first))
-    found = first.with_only_columns(*(getattr(trial, name) for name in columns)).lateral()
-    rows = select(*(found.c[name] for name in columns)).select_from(SeriesRow)
+        rows = select(*(TRIALS.c[name] for name in columns)).select_from(SERIES)
+        return rows.join(TRIALS, TRIALS.c.id.in_(first))
+    found = first.with_only_columns(*(trial.c[name] for name in columns)).lateral()
+    rows = select(*(found.c[name] for name in columns)).select_from(SERIES)
     return rows.join(found, true())
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, or_, select
 
-from tilesmith.records.models import SeriesRow, TargetRow, ToolchainRow, TrialRow, WorkloadRow
+from tilesmith.records.models import SERIES, TARGETS, TOOLCHAINS, TRIALS, WORKLOADS
 from tilesmith.records.reading import TOOLCHAIN_COLUMNS, to_toolchain
 from tilesmith.records.record import MODEL
 from tilesmith.records.store import Store
@@ -83,21 +83,21 @@ def _groups(
     """Numbers of fresh series by lesson, with the target's family and facts."""
     query = (
         select(
-            SeriesRow.id,
-            SeriesRow.threads,
-            SeriesRow.calibration,
-            WorkloadRow.key,
-            TargetRow.identity,
-            TargetRow.family,
-            TargetRow.facts,
+            SERIES.c.id,
+            SERIES.c.threads,
+            SERIES.c.calibration,
+            WORKLOADS.c.key,
+            TARGETS.c.identity,
+            TARGETS.c.family,
+            TARGETS.c.facts,
             *TOOLCHAIN_COLUMNS,
         )
-        .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
-        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
-        .join(ToolchainRow, ToolchainRow.id == SeriesRow.toolchain_id)
-        .where(SeriesRow.measured_by == measured_by, WorkloadRow.operator != MODEL)
-        .where(*([] if family is None else [TargetRow.family == family]))
-        .where(*([] if target is None else [TargetRow.identity == target]))
+        .join(WORKLOADS, WORKLOADS.c.id == SERIES.c.workload_id)
+        .join(TARGETS, TARGETS.c.id == SERIES.c.target_id)
+        .join(TOOLCHAINS, TOOLCHAINS.c.id == SERIES.c.toolchain_id)
+        .where(SERIES.c.measured_by == measured_by, WORKLOADS.c.operator != MODEL)
+        .where(*([] if family is None else [TARGETS.c.family == family]))
+        .where(*([] if target is None else [TARGETS.c.identity == target]))
     )
     found: dict[Group, tuple[list[int], str, str]] = {}
     for row in connection.execute(query).mappings():
@@ -113,17 +113,17 @@ def _samples(connection: Connection, series: Sequence[int], most: int) -> tuple[
     fast: list[tuple[float, str, str]] = []
     drawn: list[tuple[str, str, float]] = []
     for number in sorted(series):
-        ours = TrialRow.series_id == number, TrialRow.latest
-        columns = select(TrialRow.config, TrialRow.config_digest, TrialRow.latency_s)
-        quick = columns.where(*ours, TrialRow.latency_s.is_not(None))
-        quick = quick.order_by(TrialRow.latency_s, TrialRow.config_digest).limit(share)
+        ours = TRIALS.c.series_id == number, TRIALS.c.latest
+        columns = select(TRIALS.c.config, TRIALS.c.config_digest, TRIALS.c.latency_s)
+        quick = columns.where(*ours, TRIALS.c.latency_s.is_not(None))
+        quick = quick.order_by(TRIALS.c.latency_s, TRIALS.c.config_digest).limit(share)
         fast += [
             (row.latency_s, row.config_digest, row.config) for row in connection.execute(quick)
         ]
-        others = columns.add_columns(TrialRow.samples).where(
-            *ours, or_(TrialRow.latency_s.is_not(None), TrialRow.status == "slow")
+        others = columns.add_columns(TRIALS.c.samples).where(
+            *ours, or_(TRIALS.c.latency_s.is_not(None), TRIALS.c.status == "slow")
         )
-        others = others.order_by(TrialRow.config_digest).limit(most)
+        others = others.order_by(TRIALS.c.config_digest).limit(most)
         drawn += [
             (row.config_digest, row.config, seconds)
             for row in connection.execute(others)

@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tilesmith.records.engine import use_write_ahead_log
 from tilesmith.records.faults import translated
-from tilesmith.records.models import AboutRow, Base
+from tilesmith.records.models import ABOUT, metadata
 from tilesmith.search_space.errors import DatabaseError
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
@@ -95,7 +95,7 @@ def _revision(connection: Connection, name: str) -> str | None:
     inspector = inspect(connection)
     tables = inspector.get_table_names()
     if VERSION_TABLE not in tables:
-        ours = set(Base.metadata.tables)
+        ours = set(metadata.tables)
         foreign = set(tables) if connection.dialect.name == "sqlite" else ours & set(tables)
         if foreign:
             raise DatabaseError(
@@ -115,8 +115,8 @@ def _unwritable(connection: Connection, name: str, found: str) -> str:
         DatabaseError: it may not even be read.
     """
     about: dict[str, str] = {}
-    if inspect(connection).has_table(AboutRow.__tablename__):
-        about = {row.name: row.value for row in connection.execute(select(AboutRow.__table__))}
+    if inspect(connection).has_table(ABOUT.name):
+        about = {row.name: row.value for row in connection.execute(select(ABOUT))}
     ours = REVISIONS[-1]
     advice = (
         f"written by a newer Tilesmith (schema '{found}'; this one knows up to '{ours}'); upgrade "

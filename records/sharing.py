@@ -9,30 +9,30 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, bindparam, or_, select
 
-from tilesmith.records.models import JobRow, SeriesRow, TargetRow, TrialRow, WorkloadRow
+from tilesmith.records.models import JOBS, SERIES, TARGETS, TRIALS, WORKLOADS
 from tilesmith.records.reading import select_records, select_series, to_record, to_toolchain
 from tilesmith.records.record import TuningRecord
 from tilesmith.records.toolchain import Toolchain
 
 _SERIES = select_series().where(
-    WorkloadRow.key == bindparam("workload"),
-    TargetRow.identity == bindparam("target"),
-    SeriesRow.threads == bindparam("threads"),
-    SeriesRow.measured_by == bindparam("measured_by"),
+    WORKLOADS.c.key == bindparam("workload"),
+    TARGETS.c.identity == bindparam("target"),
+    SERIES.c.threads == bindparam("threads"),
+    SERIES.c.measured_by == bindparam("measured_by"),
 )
 
-_BEGAN = select(JobRow.known_until).where(JobRow.id == bindparam("job")).scalar_subquery()
+_BEGAN = select(JOBS.c.known_until).where(JOBS.c.id == bindparam("job")).scalar_subquery()
 
 _SINCE = (
     select_records()
     .where(
-        TrialRow.series_id.in_(bindparam("series", expanding=True)),
-        TrialRow.config_digest.in_(bindparam("digests", expanding=True)),
-        TrialRow.latest,
-        TrialRow.id + 0 > _BEGAN,  # a sum: the index on configurations is the one to walk
-        or_(TrialRow.job_id.is_(None), TrialRow.job_id != bindparam("job")),
+        TRIALS.c.series_id.in_(bindparam("series", expanding=True)),
+        TRIALS.c.config_digest.in_(bindparam("digests", expanding=True)),
+        TRIALS.c.latest,
+        TRIALS.c.id + 0 > _BEGAN,  # a sum: the index on configurations is the one to walk
+        or_(TRIALS.c.job_id.is_(None), TRIALS.c.job_id != bindparam("job")),
     )
-    .order_by(TrialRow.id)
+    .order_by(TRIALS.c.id)
 )
 
 

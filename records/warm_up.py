@@ -18,7 +18,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, or_, select
 
-from tilesmith.records.models import JobRow, TrialRow
+from tilesmith.records.models import JOBS, TRIALS
 from tilesmith.records.queries import by_number
 from tilesmith.records.record import TuningRecord
 
@@ -53,15 +53,15 @@ def shares(counts: Mapping[int, int], most: int) -> dict[int, int]:
 
 
 def _before(connection: Connection, job: int) -> list[Any]:
-    until = connection.execute(select(JobRow.known_until).where(JobRow.id == job)).scalar()
-    others = or_(TrialRow.job_id.is_(None), TrialRow.job_id != job)
-    return [others] if until is None else [TrialRow.id <= until]
+    until = connection.execute(select(JOBS.c.known_until).where(JOBS.c.id == job)).scalar()
+    others = or_(TRIALS.c.job_id.is_(None), TRIALS.c.job_id != job)
+    return [others] if until is None else [TRIALS.c.id <= until]
 
 
 def _count(connection: Connection, series: int, conditions: list[Any], most: int) -> int:
     some = (
-        select(TrialRow.id)
-        .where(TrialRow.series_id == series, TrialRow.latest, *conditions)
+        select(TRIALS.c.id)
+        .where(TRIALS.c.series_id == series, TRIALS.c.latest, *conditions)
         .limit(most)
         .subquery()
     )
@@ -69,17 +69,17 @@ def _count(connection: Connection, series: int, conditions: list[Any], most: int
 
 
 def _all(connection: Connection, series: int, conditions: list[Any]) -> set[int]:
-    rows = select(TrialRow.id).where(TrialRow.series_id == series, TrialRow.latest, *conditions)
+    rows = select(TRIALS.c.id).where(TRIALS.c.series_id == series, TRIALS.c.latest, *conditions)
     return set(connection.execute(rows).scalars())
 
 
 def _some(connection: Connection, series: int, conditions: list[Any], count: int) -> set[int]:
     """The fastest half, and a random half of what is there (which may know some of them)."""
-    latest = select(TrialRow.id).where(TrialRow.series_id == series, TrialRow.latest, *conditions)
+    latest = select(TRIALS.c.id).where(TRIALS.c.series_id == series, TRIALS.c.latest, *conditions)
     fastest = (
-        latest.where(TrialRow.latency_s.is_not(None))
-        .order_by(TrialRow.latency_s, TrialRow.config_digest)
+        latest.where(TRIALS.c.latency_s.is_not(None))
+        .order_by(TRIALS.c.latency_s, TRIALS.c.config_digest)
         .limit(count // 2)
     )
-    drawn = latest.order_by(TrialRow.config_digest).limit(count - count // 2)
+    drawn = latest.order_by(TRIALS.c.config_digest).limit(count - count // 2)
     return {int(n) for rows in (fastest, drawn) for n in connection.execute(rows).scalars()}

@@ -14,12 +14,12 @@ from typing import NamedTuple
 from sqlalchemy import Connection, func, or_, select
 
 from tilesmith.records.models import (
-    JobRow,
-    SeriesRow,
-    TargetRow,
-    TrialRow,
-    WorkerRow,
-    WorkloadRow,
+    JOBS,
+    SERIES,
+    TARGETS,
+    TRIALS,
+    WORKERS,
+    WORKLOADS,
 )
 from tilesmith.records.queries import Filter, conditions
 from tilesmith.records.record import WorkerReport
@@ -54,16 +54,16 @@ def new_trials(connection: Connection, job: int, after: int, limit: int) -> list
     """The first `limit` trials of a job with a number above `after`, in their order."""
     query = (
         select(
-            TrialRow.id,
-            TrialRow.series_id,
-            TrialRow.status,
-            TrialRow.latency_s,
-            TrialRow.config_digest,
-            TrialRow.host,
-            func.substr(TrialRow.message, 1, MESSAGE_LENGTH),
+            TRIALS.c.id,
+            TRIALS.c.series_id,
+            TRIALS.c.status,
+            TRIALS.c.latency_s,
+            TRIALS.c.config_digest,
+            TRIALS.c.host,
+            func.substr(TRIALS.c.message, 1, MESSAGE_LENGTH),
         )
-        .where(TrialRow.job_id == job, TrialRow.id > after)
-        .order_by(TrialRow.id)
+        .where(TRIALS.c.job_id == job, TRIALS.c.id > after)
+        .order_by(TRIALS.c.id)
         .limit(limit)
     )
     return [Glance(*row) for row in connection.execute(query)]
@@ -71,8 +71,8 @@ def new_trials(connection: Connection, job: int, after: int, limit: int) -> list
 
 def last_moments(connection: Connection, job: int, limit: int) -> list[datetime]:
     """When the last trials of a job were made, by the clock of who committed them, newest first."""
-    query = select(TrialRow.created_at).where(TrialRow.job_id == job)
-    return list(connection.execute(query.order_by(TrialRow.id.desc()).limit(limit)).scalars())
+    query = select(TRIALS.c.created_at).where(TRIALS.c.job_id == job)
+    return list(connection.execute(query.order_by(TRIALS.c.id.desc()).limit(limit)).scalars())
 
 
 class Counted(NamedTuple):
@@ -89,8 +89,8 @@ def count_trials(connection: Connection, job: int, after: int = 0) -> Counted:
     The index of jobs tells. Whoever asks for a job's first trials begins at the lowest number:
     a server that is asked for "the first after 0" may walk there through all other jobs' trials.
     """
-    query = select(func.count(), func.min(TrialRow.id), func.max(TrialRow.id))
-    query = query.where(TrialRow.job_id == job, TrialRow.id > after)
+    query = select(func.count(), func.min(TRIALS.c.id), func.max(TRIALS.c.id))
+    query = query.where(TRIALS.c.job_id == job, TRIALS.c.id > after)
     count, first, last = connection.execute(query).one()
     return Counted(int(count), int(first or after), int(last or after))
 
@@ -99,16 +99,16 @@ def names_of(connection: Connection, series: Collection[int]) -> dict[int, Serie
     """What some series are about."""
     query = (
         select(
-            SeriesRow.id,
-            WorkloadRow.key,
-            WorkloadRow.operator,
-            TargetRow.identity,
-            SeriesRow.threads,
-            SeriesRow.measured_by,
+            SERIES.c.id,
+            WORKLOADS.c.key,
+            WORKLOADS.c.operator,
+            TARGETS.c.identity,
+            SERIES.c.threads,
+            SERIES.c.measured_by,
         )
-        .join(WorkloadRow, WorkloadRow.id == SeriesRow.workload_id)
-        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
-        .where(SeriesRow.id.in_(series))
+        .join(WORKLOADS, WORKLOADS.c.id == SERIES.c.workload_id)
+        .join(TARGETS, TARGETS.c.id == SERIES.c.target_id)
+        .where(SERIES.c.id.in_(series))
     )
     return {row[0]: SeriesName(*row[1:]) for row in connection.execute(query)}
 
@@ -123,10 +123,10 @@ def fastest_of_job(
     found: list[tuple[float, str, int]] = []
     for number in series:
         row = connection.execute(
-            select(TrialRow.latency_s, TrialRow.config_digest, TrialRow.id)
-            .where(TrialRow.series_id == number, TrialRow.latest, TrialRow.latency_s.is_not(None))
-            .where(TrialRow.job_id == job)
-            .order_by(TrialRow.latency_s, TrialRow.config_digest)
+            select(TRIALS.c.latency_s, TRIALS.c.config_digest, TRIALS.c.id)
+            .where(TRIALS.c.series_id == number, TRIALS.c.latest, TRIALS.c.latency_s.is_not(None))
+            .where(TRIALS.c.job_id == job)
+            .order_by(TRIALS.c.latency_s, TRIALS.c.config_digest)
             .limit(1)
         ).first()
         if row is not None and row[0] is not None:
@@ -140,10 +140,10 @@ def fastest_of_job(
 def latency_of(connection: Connection, series: Sequence[int], config_digest: str) -> float | None:
     """The last word on a configuration in some series; None if it was not tried or failed."""
     return connection.execute(
-        select(TrialRow.latency_s)
-        .where(TrialRow.series_id.in_(series), TrialRow.config_digest == config_digest)
-        .where(TrialRow.latest, TrialRow.latency_s.is_not(None))
-        .order_by(TrialRow.id.desc())
+        select(TRIALS.c.latency_s)
+        .where(TRIALS.c.series_id.in_(series), TRIALS.c.config_digest == config_digest)
+        .where(TRIALS.c.latest, TRIALS.c.latency_s.is_not(None))
+        .order_by(TRIALS.c.id.desc())
         .limit(1)
     ).scalar()
 
@@ -158,26 +158,26 @@ def job_numbers(
         status: only such jobs; "" any.
         before: only jobs with a lower number.
     """
-    query = select(JobRow.id).order_by(JobRow.id.desc()).limit(limit)
+    query = select(JOBS.c.id).order_by(JOBS.c.id.desc()).limit(limit)
     for word in text.split():
         query = query.where(
             or_(
                 *(
                     column.icontains(word, autoescape=True)
-                    for column in (JobRow.command, JobRow.host, JobRow.message)
+                    for column in (JOBS.c.command, JOBS.c.host, JOBS.c.message)
                 )
             )
         )
     if status:
-        query = query.where(JobRow.status == status)
+        query = query.where(JOBS.c.status == status)
     if before is not None:
-        query = query.where(JobRow.id < before)
+        query = query.where(JOBS.c.id < before)
     return list(connection.execute(query).scalars())
 
 
 def job_exists(connection: Connection, job: int) -> bool:
     """Whether there is a job of that number."""
-    return connection.execute(select(JobRow.id).where(JobRow.id == job)).first() is not None
+    return connection.execute(select(JOBS.c.id).where(JOBS.c.id == job)).first() is not None
 
 
 def workers_seen(
@@ -185,11 +185,11 @@ def workers_seen(
 ) -> list[tuple[int, WorkerReport]]:
     """Workers with the number of their job: of one job, or of the newest ones; by job and name."""
     names = list(WorkerReport.__dataclass_fields__)
-    columns = [getattr(WorkerRow, name) for name in names]
-    query = select(WorkerRow.job_id, *columns).limit(limit)
-    query = query.order_by(WorkerRow.job_id.desc(), WorkerRow.name)
+    columns = [WORKERS.c[name] for name in names]
+    query = select(WORKERS.c.job_id, *columns).limit(limit)
+    query = query.order_by(WORKERS.c.job_id.desc(), WORKERS.c.name)
     if job is not None:
-        query = query.where(WorkerRow.job_id == job)
+        query = query.where(WORKERS.c.job_id == job)
     return [
         (row[0], WorkerReport(**dict(zip(names, row[1:], strict=True))))
         for row in connection.execute(query)
@@ -203,12 +203,12 @@ def workload_keys(connection: Connection, where: Filter, limit: int, offset: int
     """
     about_series, _ = conditions(where)
     query = (
-        select(WorkloadRow.key)
-        .join(SeriesRow, SeriesRow.workload_id == WorkloadRow.id)
-        .join(TargetRow, TargetRow.id == SeriesRow.target_id)
+        select(WORKLOADS.c.key)
+        .join(SERIES, SERIES.c.workload_id == WORKLOADS.c.id)
+        .join(TARGETS, TARGETS.c.id == SERIES.c.target_id)
         .where(*about_series)
-        .group_by(WorkloadRow.key)
-        .order_by(WorkloadRow.key)
+        .group_by(WORKLOADS.c.key)
+        .order_by(WORKLOADS.c.key)
         .limit(limit)
         .offset(offset)
     )
@@ -217,11 +217,11 @@ def workload_keys(connection: Connection, where: Filter, limit: int, offset: int
 
 def operators(connection: Connection) -> list[str]:
     """Operators of all workloads."""
-    query = select(WorkloadRow.operator).distinct().order_by(WorkloadRow.operator)
+    query = select(WORKLOADS.c.operator).distinct().order_by(WORKLOADS.c.operator)
     return list(connection.execute(query).scalars())
 
 
 def target_identities(connection: Connection, limit: int = 200) -> list[str]:
     """Identities of targets, in their order."""
-    query = select(TargetRow.identity).order_by(TargetRow.identity).limit(limit)
+    query = select(TARGETS.c.identity).order_by(TARGETS.c.identity).limit(limit)
     return list(connection.execute(query).scalars())

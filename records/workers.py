@@ -8,14 +8,14 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, update
 
 from tilesmith.records.clock import UtcNow
-from tilesmith.records.models import WorkerRow
+from tilesmith.records.models import WORKERS
 from tilesmith.records.record import WorkerReport
 from tilesmith.records.writing import storable
 
 
 def write(connection: Connection, job: int, reports: Sequence[WorkerReport]) -> None:
     """Renew the rows of workers, by name, on an open write transaction; others stay."""
-    query = select(WorkerRow.name, WorkerRow.id).where(WorkerRow.job_id == job)
+    query = select(WORKERS.c.name, WORKERS.c.id).where(WORKERS.c.job_id == job)
     known = {row.name: row.id for row in connection.execute(query)}
     for report in reports:
         values: dict[str, Any] = {
@@ -30,15 +30,15 @@ def write(connection: Connection, job: int, reports: Sequence[WorkerReport]) -> 
         }
         name = storable(report.name)
         if name in known:
-            connection.execute(update(WorkerRow).where(WorkerRow.id == known[name]).values(values))
+            connection.execute(update(WORKERS).where(WORKERS.c.id == known[name]).values(values))
         else:
             new = {"job_id": job, "name": name, "started_at": UtcNow(), **values}
-            connection.execute(insert(WorkerRow).values(new))
+            connection.execute(insert(WORKERS).values(new))
 
 
 def read(connection: Connection, job: int) -> list[WorkerReport]:
     """The workers of a job by name, as they last reported."""
     names = list(WorkerReport.__dataclass_fields__)
-    columns = [getattr(WorkerRow, name) for name in names]
-    query = select(*columns).where(WorkerRow.job_id == job).order_by(WorkerRow.name)
+    columns = [WORKERS.c[name] for name in names]
+    query = select(*columns).where(WORKERS.c.job_id == job).order_by(WORKERS.c.name)
     return [WorkerReport(**row) for row in connection.execute(query).mappings()]

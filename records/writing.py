@@ -33,12 +33,12 @@ from tilesmith.records.incoming import (
     same,
 )
 from tilesmith.records.models import (
-    MachineRow,
-    SeriesRow,
-    TargetRow,
-    ToolchainRow,
-    TrialRow,
-    WorkloadRow,
+    MACHINES,
+    SERIES,
+    TARGETS,
+    TOOLCHAINS,
+    TRIALS,
+    WORKLOADS,
 )
 from tilesmith.records.reading import Rows
 from tilesmith.records.record import TuningRecord
@@ -50,26 +50,26 @@ BATCH = 5000
 """Trials written in one go."""
 
 _LOCK_SERIES = (
-    select(SeriesRow.id)
-    .where(SeriesRow.id.in_(bindparam("series", expanding=True)))
-    .order_by(SeriesRow.id)
+    select(SERIES.c.id)
+    .where(SERIES.c.id.in_(bindparam("series", expanding=True)))
+    .order_by(SERIES.c.id)
     .with_for_update()
 )
 
 _LOOK_UP = (
     select(
-        TrialRow.id,
-        TrialRow.config_digest,
-        TrialRow.status,
-        TrialRow.latency_s,
-        TrialRow.samples,
-        TrialRow.host,
-        TrialRow.created_at,
-        TrialRow.latest,
+        TRIALS.c.id,
+        TRIALS.c.config_digest,
+        TRIALS.c.status,
+        TRIALS.c.latency_s,
+        TRIALS.c.samples,
+        TRIALS.c.host,
+        TRIALS.c.created_at,
+        TRIALS.c.latest,
     )
-    .where(TrialRow.config_digest.in_(bindparam("digests", expanding=True)))
-    .where(TrialRow.series_id == bindparam("series"))
-    .order_by(TrialRow.id)
+    .where(TRIALS.c.config_digest.in_(bindparam("digests", expanding=True)))
+    .where(TRIALS.c.series_id == bindparam("series"))
+    .order_by(TRIALS.c.id)
 )
 """Walks `ix_trials_config`."""
 
@@ -163,10 +163,10 @@ class Writer:
             self._origins[id(row)] = item.origin
         if demoted:
             self._connection.execute(
-                update(TrialRow).where(TrialRow.id.in_(demoted)).values(latest=False)
+                update(TRIALS).where(TRIALS.c.id.in_(demoted)).values(latest=False)
             )
         if rows:
-            self._connection.execute(insert(TrialRow), rows)
+            self._connection.execute(insert(TRIALS), rows)
             self._new.difference_update(numbers)
 
     def _place(self, row: dict[str, Any]) -> None:
@@ -200,7 +200,7 @@ class Writer:
     def _newest_before(self) -> int:
         """The highest trial number from before this writer: what it wrote itself is its history."""
         if self._newest is None:
-            self._newest = self._connection.execute(select(func.max(TrialRow.id))).scalar() or 0
+            self._newest = self._connection.execute(select(func.max(TRIALS.c.id))).scalar() or 0
         return self._newest
 
     def _known(
@@ -233,7 +233,7 @@ class Writer:
                 "toolchain_id": self.toolchain_id(key.toolchain),
                 "calibration": key.calibration,
             }
-            self._ids[key] = self._find_or_make(SeriesRow, match, {})
+            self._ids[key] = self._find_or_make(SERIES, match, {})
         return self._ids[key]
 
     def workload_id(self, key: str) -> int:
@@ -243,7 +243,7 @@ class Writer:
             dtype = next((w[6:] for w in words if w.startswith("dtype=")), "float32")
             digest = hashlib.sha256(key.encode()).hexdigest()[:16]
             self._ids[key] = self._find_or_make(
-                WorkloadRow,
+                WORKLOADS,
                 {"key": key},
                 {"digest": digest, "operator": operator, "dtype": dtype},
             )
@@ -257,11 +257,9 @@ class Writer:
         if slot not in self._ids:
             name = target.rpartition("-")[0] or target
             extra = {"name": name, "family": family, "facts": facts}
-            self._ids[slot] = self._find_or_make(TargetRow, {"identity": target}, extra)
+            self._ids[slot] = self._find_or_make(TARGETS, {"identity": target}, extra)
         if facts:
-            renew = update(TargetRow).where(
-                TargetRow.id == self._ids[slot], TargetRow.facts != facts
-            )
+            renew = update(TARGETS).where(TARGETS.c.id == self._ids[slot], TARGETS.c.facts != facts)
             self._connection.execute(renew.values(facts=facts, family=family))
         return self._ids[slot]
 
@@ -269,7 +267,7 @@ class Writer:
         """The number of a set of versions."""
         if toolchain not in self._ids:
             match = {f.name: getattr(toolchain, f.name) for f in fields(Toolchain)}
-            self._ids[toolchain] = self._find_or_make(ToolchainRow, match, {})
+            self._ids[toolchain] = self._find_or_make(TOOLCHAINS, match, {})
         return self._ids[toolchain]
 
     def machine(self, name: str) -> tuple[int, str]:
@@ -278,8 +276,8 @@ class Writer:
         slot = ("machine", name)
         if slot not in self._hosts:
             extra = {"host": "", "target": "", "facts": "", "calibration": "", "seen_at": None}
-            number = self._find_or_make(MachineRow, {"name": name}, extra)
-            query = select(MachineRow.host).where(MachineRow.id == number)
+            number = self._find_or_make(MACHINES, {"name": name}, extra)
+            query = select(MACHINES.c.host).where(MACHINES.c.id == number)
             self._hosts[slot] = number, self._connection.execute(query).scalar() or name
         return self._hosts[slot]
 
@@ -295,7 +293,7 @@ class Writer:
             return int(self._connection.execute(query, match).scalar_one())
         key = made.inserted_primary_key
         assert key is not None
-        if table is SeriesRow:
+        if table is SERIES:
             self._new.add(int(key[0]))
         return int(key[0])
 
@@ -303,4 +301,4 @@ class Writer:
 @lru_cache
 def _find(table: Any, names: tuple[str, ...]) -> Rows:
     """The statement that finds the row of `table` with values for `names`; built once."""
-    return select(table.id).where(*(getattr(table, n) == bindparam(n) for n in names))
+    return select(table.c.id).where(*(table.c[n] == bindparam(n) for n in names))

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import inspect, text
 
 from tilesmith.records import Database
-from tilesmith.records.models import Base
+from tilesmith.records.models import metadata
 from tilesmith.search_space.measure import STATUSES
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "database.md").read_text()
@@ -80,7 +80,7 @@ def test_every_table_and_column_is_documented(sqlite):
     with sqlite.reading() as connection:
         inspector = inspect(connection)
         views = inspector.get_view_names()
-    for name, table in Base.metadata.tables.items():
+    for name, table in metadata.tables.items():
         (row,) = re.findall(rf"^\| `{name}` \|.*$", DOCUMENT, re.MULTILINE)
         named = set(re.findall(r"`(\w+)`", row)) - {name}
         assert named == {column.name for column in table.columns} - {"id"}, name

@@ -17,7 +17,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from tilesmith.records import Database, Toolchain
-from tilesmith.records.models import Base
+from tilesmith.records.models import metadata
 from tilesmith.records.schema import REVISIONS, VERSION_TABLE
 from tilesmith.search_space.errors import DatabaseError
 from tilesmith.search_space.spaces.config import Config
@@ -30,7 +30,7 @@ def test_migrations_build_exactly_the_models(database):
         context = MigrationContext.configure(
             connection, opts={"version_table": VERSION_TABLE, "compare_type": True}
         )
-        assert compare_metadata(context, Base.metadata) == []
+        assert compare_metadata(context, metadata) == []
 
 
 def test_every_migration_is_listed_in_order():
