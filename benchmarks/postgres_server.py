@@ -52,7 +52,7 @@ class Server:
         self.folder, self._tools = folder, tools
         self.url = f"postgresql://tester@/postgres?host={folder}"
         self._data = folder / "data"
-        self._user = _user(folder)
+        self._user = server_user(folder)
         self._run("initdb", "-D", self._data, "-U", "tester", "-A", "trust", "-N")
         settings = {
             "unix_socket_directories": f"'{folder}'",
@@ -124,7 +124,8 @@ class Server:
             raise JobError(f"PostgreSQL's {tool} failed: {told[-600:]}")
 
 
-def _user(folder: Path) -> str | None:
+def server_user(folder: Path) -> str | None:
+    """Who a server runs as: root it refuses, so another user gets the folder; None: who we are."""
     if os.geteuid() != 0:
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}

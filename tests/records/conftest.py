@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -23,6 +22,7 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
 
+from benchmarks.postgres_server import binaries, server_user
 from tilesmith.records import Database, Toolchain, TuningRecord
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
@@ -76,28 +76,20 @@ def postgres() -> Iterator[str]:
     if given:
         yield given
         return
-    binaries = _binaries()
-    if binaries is None:
+    tools = binaries()
+    if tools is None:
         pytest.skip("no PostgreSQL: neither TILESMITH_TEST_POSTGRES_URL nor a server's binaries")
-    yield from _serve(binaries)
+    yield from _serve(tools)
 
 
-def _binaries() -> Path | None:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    on_path = shutil.which("initdb")
-    if found:
-        return found[-1].parent
-    return Path(on_path).resolve().parent if on_path else None
-
-
-def _serve(binaries: Path) -> Iterator[str]:
+def _serve(tools: Path) -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="tilesmith-postgres-"))
-    user = _server_user(folder)
+    user = server_user(folder)
     url = f"postgresql://tester@/postgres?host={folder}"
     data = f"{folder}/data"
     try:
-        _initialise([binaries / "initdb", "-D", data, "-U", "tester", "-A", "trust", "-N"], user)
-        command = [binaries / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses="]
+        _initialise([tools / "initdb", "-D", data, "-U", "tester", "-A", "trust", "-N"], user)
+        command = [tools / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses="]
         server = subprocess.Popen(
             [*map(str, command), "-c", "fsync=off", "-c", "max_connections=40"],
             user=user,
@@ -133,16 +125,6 @@ def _wait_until_up(url: str, server: subprocess.Popen[bytes]) -> None:
                 pytest.skip(f"PostgreSQL ended with code {server.returncode} when it was started")
             time.sleep(0.1)
     engine.dispose()
-
-
-def _server_user(folder: Path) -> str | None:
-    """The server refuses to run as root: then another user gets the folder."""
-    if os.geteuid() != 0:
-        return None
-    names = {entry.pw_name for entry in pwd.getpwall()}
-    user = "postgres" if "postgres" in names else "nobody"
-    shutil.chown(folder, user)
-    return user
 
 
 def _initialise(command: list[object], user: str | None) -> None:
