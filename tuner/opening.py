@@ -6,10 +6,12 @@ that others recorded) brings both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.measure import MeasuredBy
@@ -22,7 +24,12 @@ from tilesmith.tuner.ledger import Ledger
 from tilesmith.tuner.strata import Stratum, strata
 from tilesmith.tuner.task import TuningState, TuningTask
 
+Score = Callable[[TuningState, Sequence[Config]], NDArray[np.float64]]
+"""Predicted logarithms of seconds of a task's configurations, shape (n,)."""
+
 _CARRIED_OVER = 8
+_CLEARLY_WORSE = math.log(1.1)
+"""How far behind the untuned default another machine's best may score and still be measured."""
 
 
 def opened_state(
@@ -49,6 +56,22 @@ def _carried(configs: Sequence[Config], space: SearchSpace) -> list[Config]:
     """Configurations moved into a space, each once."""
     moved = dict.fromkeys(carried_over(config, space) for config in configs)
     return [config for config in moved if config is not None]
+
+
+def starting_points(
+    state: TuningState, score: Score, more: Sequence[Config] = ()
+) -> tuple[Config, ...]:
+    """Other machines' bests that promise something, then `more`, then those of similar workloads.
+
+    A best of another machine that scores clearly worse than the untuned default takes no trial:
+    what made it fast is not here. Where nothing is known, all score the same, and all stay.
+    """
+    proven, others = list(state.seeds[: state.proven]), state.seeds[state.proven :]
+    if proven:
+        default, *scores = score(state, [state.default, *proven]).tolist()
+        limit = default + _CLEARLY_WORSE
+        proven = [c for c, score in zip(proven, scores, strict=True) if score <= limit]
+    return tuple(dict.fromkeys([*proven, *more, *others]))
 
 
 def parts_of(state: TuningState, layout_trials: int) -> list[Stratum]:

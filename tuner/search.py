@@ -28,7 +28,7 @@ from tilesmith.tuner.cost_model import cost_models
 from tilesmith.tuner.feature_source import JudgedFeatures
 from tilesmith.tuner.learning import Learning
 from tilesmith.tuner.ledger import Entry, Ledger
-from tilesmith.tuner.opening import flops_of, opened_state, parts_of
+from tilesmith.tuner.opening import flops_of, opened_state, parts_of, starting_points
 from tilesmith.tuner.options import TuneOptions
 from tilesmith.tuner.pace import PaceLog
 from tilesmith.tuner.predictor import Predictor
@@ -122,8 +122,7 @@ class Search:
             if state.is_new(state.default) and not search.placed:
                 self.rounds.add(search, [state.default])
             more = seeds[number] if seeds else ()
-            proven, others = state.seeds[: state.proven], state.seeds[state.proven :]
-            state.seeds = tuple(dict.fromkeys([*proven, *more, *others]))
+            state.seeds = starting_points(state, self.predictor.score, more)
             search.note_batch()
 
     def _place(self, placed: Mapping[Workload, Placed]) -> None:

@@ -13,7 +13,7 @@ from tests.search_space.searched import engines, space
 from tilesmith.search_space.errors import ConfigError
 from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.knobs import Constraint, choice, tile
+from tilesmith.search_space.spaces.knobs import Constraint, choice, layout, tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.spaces.transfer import carried_over
 
@@ -137,6 +137,24 @@ def test_carrying_over_takes_the_nearest_legal_values() -> None:
     assert carried_over(Config.of(algorithm="a", x=1, y=1, order="cd"), target) is None
     single = SearchSpace((Subspace((("algorithm", "a"),), (choice("order", ("ab",)),)),))
     assert carried_over(given_config, single) == Config.of(algorithm="a", order="ab")
+
+
+def test_layouts_are_carried_over_to_the_same_with_other_blocks() -> None:
+    layouts = layout("input_layout", ("NCHW", "NCHW8c", "NCHW4c", "NHWC"))
+    fixed = (("algorithm", "winograd2"), ("output_layout", "NCHW8c"))
+    target = SearchSpace((Subspace(fixed, (layouts,)),))
+    wide = Config.of(algorithm="winograd2", input_layout="NCHW16c", output_layout="NCHW16c")
+    narrow = Config.of(algorithm="winograd2", input_layout="NCHW8c", output_layout="NCHW8c")
+    assert carried_over(wide, target) == narrow
+    exact = Subspace((("algorithm", "winograd2"), ("output_layout", "NCHW16c")), (layouts,))
+    both = SearchSpace((*target.subspaces, exact))
+    assert carried_over(wide, both) == Config.of({**narrow, "output_layout": "NCHW16c"})
+    for other in (
+        {"output_layout": "NCHW"},
+        {"input_layout": "CHWN16c"},
+        {"algorithm": "winograd4"},
+    ):
+        assert carried_over(Config.of({**wide, **other}), target) is None
 
 
 def test_a_space_of_one_point_has_no_neighbours() -> None:
