@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tilesmith.search_space.spaces.config import Config
@@ -43,6 +43,16 @@ class Round:
     asked: Json = None
     ticket: object = None
     begun: Begun | None = None
+    _values: list[Json] = field(default_factory=list)
+
+    def values(self) -> list[Json]:
+        """Its configurations as JSON values; made once, since they are saved with every join.
+
+        Only `take` and `Rounds.settle` change `configs`, and both change how many there are.
+        """
+        if len(self._values) != len(self.configs):
+            self._values = [dict(config.items_) for config in self.configs]
+        return self._values
 
     @property
     def is_open(self) -> bool:
@@ -104,7 +114,7 @@ class Rounds:
         return [
             {
                 "workload": one.task.state.task.workload.key,
-                "configs": [dict(config) for config in one.configs],
+                "configs": one.values(),
                 "planned": one.planned,
                 "number": one.number,
                 "asked": one.asked,

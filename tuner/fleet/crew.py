@@ -147,8 +147,8 @@ class Crew:
             ready, _ = ray.wait(refs, num_returns=1, timeout=timeout_s)
             if ready:
                 ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
-            for ref in ready:
-                found += self._received(expected[ref], ref)
+            for ref, answer in zip(ready, _answers(ready), strict=True):
+                found += self._received(expected[ref], ref, answer)
         elif timeout_s:
             time.sleep(timeout_s)
         return found
@@ -198,15 +198,13 @@ class Crew:
     def _refs(member: Member) -> list[Any]:
         return [*member.tickets, *([] if member.hello is None else [member.hello])]
 
-    def _received(self, member: Member, ref: Any) -> list[Event]:
+    def _received(self, member: Member, ref: Any, answer: Any) -> list[Event]:
         if ref != member.hello and ref not in member.tickets:
             return []  # of a worker that was lost meanwhile
-        try:
-            answer = ray.get(ref)
-        except RayTaskError as error:
-            return self._failed(member, ref, _last_line(error))
-        except RayError as error:
-            return self._died(member, ref, error)
+        if isinstance(answer, RayTaskError):
+            return self._failed(member, ref, _last_line(answer))
+        if isinstance(answer, RayError):
+            return self._died(member, ref, answer)
         if ref == member.hello:
             return self._greeted(member, answer)
         member.deaths = 0
@@ -252,6 +250,18 @@ class Crew:
             ray.kill(member.actor)
         lost: list[Event] = [Lost(member.worker, reason)] if was == "ready" else []
         return [*lost, Settled(member.worker, machine=state == "lost")]
+
+
+def _answers(refs: Sequence[Any]) -> list[Any]:
+    """What came of calls that are done: an answer or a `RayError` each; asked for together, since
+    asking costs more than reading."""
+    try:
+        return list(ray.get(list(refs)))
+    except RayError as error:
+        if len(refs) == 1:
+            return [error]
+        half = len(refs) // 2
+        return _answers(refs[:half]) + _answers(refs[half:])
 
 
 def _differing(theirs: Mapping[str, str]) -> str:

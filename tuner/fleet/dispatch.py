@@ -48,7 +48,7 @@ class Rules:
     blamed: int = 4
     lost: int = 12
     late: float = 4.0
-    late_s: float = 1.0
+    late_s: float = 0.2
 
 
 @dataclass(frozen=True)

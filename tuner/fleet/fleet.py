@@ -45,20 +45,22 @@ class Fleet:
         target: what trials are for.
         threads: that a kernel may use.
         measures: whether workers time trials, each on cores of its own.
+        crew: who carries messages, in the place of the cluster's actors.
     """
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: Cluster | None,
         target: Target,
         threads: int,
         rules: Rules | None = None,
         *,
         measures: bool = False,
+        crew: Crew | None = None,
     ) -> None:
         setup = {"target": target.to_json(), "threads": threads, "measures": measures}
-        self._crew = Crew(setup, cluster.workers)
-        self._workers = cluster.workers
+        self._workers = None if cluster is None else cluster.workers
+        self._crew = crew or Crew(setup, self._workers)
         self._dispatch = Dispatch(rules)
         self._errands: dict[int, Errand] = {}
         self._answers: dict[int, Answer] = {}

@@ -6,6 +6,7 @@ the number of workers. On hardware the machines differ; each keeps its own refer
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,8 @@ from tilesmith.tuner.messages import result_from_json
 from tilesmith.tuner.runner import Begun, Candidate, Runner
 
 _COMPARISON = Kind("comparison", single=True)
+_PACE_S = 1.0
+"""Seconds that what was told of the workers' paces stands."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +56,8 @@ class FleetRunner(Runner):
         self._best: dict[str, float] = {}
         self._drifts: dict[str, float] = {}
         self.watch = Watch()
+        self._paces: dict[str, float | None] = {}
+        self._paced = float("-inf")
 
     @property
     def drift(self) -> float:
@@ -94,7 +99,10 @@ class FleetRunner(Runner):
 
     def workers(self) -> Sequence[WorkerReport]:
         found = self._fleet.reports()
-        return [replace(report, pace=self.watch.pace(report.name)) for report in found]
+        if time.monotonic() - self._paced >= _PACE_S:
+            self._paces = {report.name: self.watch.pace(report.name) for report in found}
+            self._paced = time.monotonic()
+        return [replace(report, pace=self._paces.get(report.name)) for report in found]
 
     def expect(self, workload: Workload, latency: float) -> None:
         known = self._best.get(workload.key, latency)
@@ -120,7 +128,7 @@ class FleetRunner(Runner):
         """The fleet is its maker's to close."""
 
     def _errand(self, what: str, batch: Sequence[Candidate]) -> Errand:
-        asked = [[workload.key, dict(config)] for workload, config in batch]
+        asked = [[workload.key, dict(config.items_)] for workload, config in batch]
         best = self._best.get(batch[0][0].key)
         return {"do": what, "runner": self.measured_by, "asked": asked, "best": best}
 
