@@ -1,18 +1,18 @@
 """A fleet that is not there: real session, dispatch, runner and database; pretended workers.
 
-    python -m benchmarks.fleet [--workers 64] [--seconds 20] [--in-flight 32] [--strategy random]
+    python -m benchmarks.fleet [--workers 64] [--seconds 16] [--in-flight 32] [--strategy random]
         [--transport none|ray] [--postgres] [--table 1,4,16,64,128] [--json]
 
 A trial takes 60 ms, ten times as long for two in a hundred; one worker in fifty dies while the job
 runs. What workers find is made up, from the configuration alone. They live in this process, or with
-`--transport ray` in four actors of a local Ray, a sixteenth of a worker's message being as real as
-a whole one's. Everything else is what tuning runs: proposals in one order, results joined in it,
-committed with the job's state, trials shared among tasks, workers watched.
+`--transport ray` in four actors of a local Ray: then every trial is a message to an actor and back.
+Everything else is what tuning runs: proposals in one order, results joined in it, committed with
+the job's state, trials shared among tasks, workers watched.
 
 Printed: trials a second against as many times that of one worker; the cores that the coordinator
 takes at 1,000 trials a second, and for what; and, by plain SQL on the database, whether every trial
-that was asked for is there once. The rate is that after the first tenth of the trials, and of the
-whole job. By the clock and not by trials ends nothing: `--seconds` is how many trials there are.
+that was asked for is there once. Rates are those after the first tenth of the trials, and of the
+whole job, whose first rounds are small. `--seconds` decides how many trials there are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,9 @@ class Parts:
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         """Everything named in `PARTS` is timed while the block runs."""
-        before = [(owner, name, getattr(owner, name)) for one in PARTS.values() for owner, name in one]
+        before = [
+            (owner, name, getattr(owner, name)) for one in PARTS.values() for owner, name in one
+        ]
         for part, methods in PARTS.items():
             for owner, name in methods:
                 setattr(owner, name, self.timed(part, getattr(owner, name)))
@@ -178,7 +180,7 @@ class Asked:
     in_flight: int = 32
     strategy: str = "random"
     transport: str = "none"
-    fate: Fate = Fate()
+    fate: Fate = field(default_factory=Fate)
 
 
 def pretended(workers: int, trials: int, location: str, asked: Asked) -> Figures:
@@ -187,13 +189,16 @@ def pretended(workers: int, trials: int, location: str, asked: Asked) -> Figures
     options = TuneOptions(
         trials=trials, strategy=asked.strategy, in_flight=asked.in_flight, seed=1, rivals=1
     )
-    parts, marks = Parts(), []
-    parts_at = parts.seconds
+    parts, state_bytes = Parts(), 0
+    marks: list[Mark] = []
 
     def noted(progress: Progress) -> None:
+        nonlocal state_bytes
         if len(marks) < 3 and progress.trials >= (0, trials / 10, trials)[len(marks)]:
+            if len(marks) == 1:
+                state_bytes = len(json.dumps(ledger.saved_state()))
             now, cpu = time.monotonic(), time.process_time()
-            marks.append(Mark(progress.trials, now, cpu, dict(parts_at)))
+            marks.append(Mark(progress.trials, now, cpu, dict(parts.seconds)))
 
     judging = Judging(judge, is_label=False) if asked.strategy != "random" else Judging()
     with Database.open(location) as database, Fleet(None, TARGET, 1, crew=crew) as fleet:
@@ -221,6 +226,7 @@ def pretended(workers: int, trials: int, location: str, asked: Asked) -> Figures
         died,
         runner.confirmed,
         *_counted(location, job),
+        state_bytes,
     )
 
 
@@ -230,8 +236,8 @@ def _crew(workers: int, asked: Asked) -> PretendedCrew | RayPretendedCrew:
     return RayPretendedCrew(workers, asked.fate, min(workers, PROCESSES))
 
 
-def _counted(location: str, job: int) -> tuple[int, int, float, int]:
-    """Trials of a job, the distinct ones of them, bytes for each, and bytes of its state."""
+def _counted(location: str, job: int) -> tuple[int, int, float]:
+    """Trials of a job, the distinct ones of them, and bytes for each."""
     is_server = location.startswith("postgresql")
     url = location.replace("postgresql:", "postgresql+psycopg:") if is_server else location
     engine = create_engine(url if is_server else f"sqlite:///{location}")
@@ -249,10 +255,8 @@ def _counted(location: str, job: int) -> tuple[int, int, float, int]:
             {"job": job},
         ).one()
         used = connection.execute(text(size)).scalar_one()
-        state = connection.execute(text("SELECT state FROM jobs WHERE id = :job"), {"job": job})
-        state_bytes = len(state.scalar_one() or "")
     engine.dispose()
-    return rows, distinct, used / max(1, rows), state_bytes
+    return rows, distinct, used / max(1, rows)
 
 
 @contextlib.contextmanager
@@ -300,7 +304,8 @@ def show(figures: Figures, one: Figures) -> None:
     print(f"     ms of a core for each trial: {told}")
     print(
         f"     {figures.rows} trials in the database, {figures.distinct} distinct, of "
-        f"{figures.trials} asked for and {figures.confirmed} confirmed: {'exact' if figures.is_exact else 'WRONG'}; "
+        f"{figures.trials} asked for and {figures.confirmed} confirmed: "
+        f"{'exact' if figures.is_exact else 'WRONG'}; "
         f"{figures.bytes_on_disk:.0f} bytes each, job's state {figures.state_bytes} bytes",
         flush=True,
     )
@@ -311,7 +316,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--workers", type=int, default=64)
     parser.add_argument("--table", help="numbers of workers, in the place of --workers")
-    parser.add_argument("--seconds", type=float, default=12.0, help="about, of each run")
+    parser.add_argument("--seconds", type=float, default=16.0, help="about, of each run")
     parser.add_argument("--in-flight", type=int, default=32)
     parser.add_argument("--strategy", default="random")
     parser.add_argument("--transport", choices=("none", "ray"), default="none")

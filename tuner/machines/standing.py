@@ -96,6 +96,8 @@ class Standing:
     def __init__(self, limit: float = LIMIT) -> None:
         self._limit = limit
         self._records: dict[str, _Record] = {}
+        self._ring: list[str] = []
+        """All machines; a record's `number` is its place."""
         self.aside: dict[str, Doubt] = {}
         """Machines that were set aside, and why."""
 
@@ -106,7 +108,9 @@ class Standing:
 
     def join(self, name: str) -> None:
         """A machine, before its first reading; nothing if it is known."""
-        self._records.setdefault(name, _Record(len(self._records), self._limit))
+        if name not in self._records:
+            self._records[name] = _Record(len(self._records), self._limit)
+            self._ring.append(name)
 
     def leave(self, name: str) -> None:
         """A machine that is gone is compared with no more; what speaks against it is kept."""
@@ -174,12 +178,17 @@ class Standing:
 
     def _peers(self, name: str) -> list[str]:
         """The next few in a ring of those that are believed and have been heard."""
-        names = [n for n in self.believed if n == name or self._records[n].newest]
-        if name not in names:
+        mine = self._records.get(name)
+        if mine is None or name in self.aside:
             return []
-        place = names.index(name)
-        ring = [*names[place + 1 :], *names[:place]]
-        return ring[:_PEERS]
+        found: list[str] = []
+        for step in range(1, len(self._ring)):
+            other = self._ring[(mine.number + step) % len(self._ring)]
+            if other not in self.aside and self._records[other].newest:
+                found.append(other)
+                if len(found) == _PEERS:
+                    break
+        return found
 
     # -- verdicts ---------------------------------------------------------------------------------
     def _verdict(self, name: str, mine: _Record) -> Doubt | None:
