@@ -17,8 +17,7 @@ import platform
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from tilesmith.records import compaction, exchange, jobs, maintenance, merging, queries, standing
 from tilesmith.records.bests import Scope, candidates
@@ -29,6 +28,9 @@ from tilesmith.records.questions import Questions
 from tilesmith.records.record import TuningRecord
 from tilesmith.records.writing import BATCH, Writer, incoming
 from tilesmith.search_space.target import Target
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _SERIES_AT_ONCE = 64
 

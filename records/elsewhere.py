@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, select
 
@@ -18,7 +19,9 @@ from tilesmith.records.record import Best
 from tilesmith.records.store import Store
 from tilesmith.search_space.measure import MeasuredBy
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+
+if TYPE_CHECKING:
+    from tilesmith.search_space.workload import Workload
 
 MACHINES = 3
 """Other machines asked: no more trials may be lost where none of their bests is any good."""

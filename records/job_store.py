@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import RowMapping, func, select
 
@@ -25,7 +25,9 @@ from tilesmith.search_space.errors import JobError
 from tilesmith.search_space.measure import MeasuredBy
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+
+if TYPE_CHECKING:
+    from tilesmith.search_space.workload import Workload
 
 
 class JobStore(Store):

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-import numpy as np
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select, text
 
 from tilesmith.records.bests import Candidate
 from tilesmith.records.models import SERIES, TOOLCHAINS, TRIALS, WORKLOADS
 from tilesmith.records.record import Best, TuningRecord
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Measure = Callable[[Sequence[TuningRecord]], Sequence[TuningRecord]]
 """Measures records again: one new record each, of the present versions, targets and machine."""

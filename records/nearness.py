@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, exists, select
 
 from tilesmith.records.models import SERIES, TARGETS, WORKLOADS
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+
+if TYPE_CHECKING:
+    from tilesmith.search_space.workload import Workload
 
 _OTHER_WORD = math.log(8.0)  # a differing name (layout, mode) counts like an eightfold extent
 _OTHER_FUSION = math.log(1.5)  # a differing epilogue or constness matters little to a schedule
@@ -47,6 +49,8 @@ def distance(workload: Workload, key: str) -> float:
     epilogue, const = other.pop("epilogue", ""), other.pop("const", "")
     total = _OTHER_FUSION * (epilogue != ",".join(map(str, workload.epilogue)))
     total += _OTHER_FUSION * (const != ",".join(workload.constants))
+    from tilesmith.search_space.template import template_of
+
     defaults = {p.name: p.default for p in template_of(operator).parameters}
     for name, value in workload.parameters:
         total += _word_distance(str(value), str(other.pop(name, defaults.get(name))))

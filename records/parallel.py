@@ -10,10 +10,10 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -28,6 +28,9 @@ def in_order(function: Callable[[A], R], items: Iterable[A], processes: int) -> 
     if processes <= 1:
         yield from map(function, items)
         return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
     waiting: deque[Future[R]] = deque()
     pool = ProcessPoolExecutor(processes, get_context("spawn"), _end_with_parent)
     try:
@@ -42,11 +45,15 @@ def in_order(function: Callable[[A], R], items: Iterable[A], processes: int) -> 
 
 
 def _end_with_parent() -> None:
+    from multiprocessing import parent_process
+
     parent = parent_process()
     if parent is not None:
         threading.Thread(target=_watch, args=(parent.sentinel,), daemon=True).start()
 
 
 def _watch(sentinel: int) -> None:
+    from multiprocessing.connection import wait
+
     wait([sentinel])
     os._exit(1)

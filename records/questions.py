@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
@@ -19,7 +19,9 @@ from tilesmith.search_space.errors import DatabaseError
 from tilesmith.search_space.measure import MeasuredBy
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.workload import Workload
+
+if TYPE_CHECKING:
+    from tilesmith.search_space.workload import Workload
 
 _FEW = 8  # workloads whose series are all looked into at once: one statement less
 

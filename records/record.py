@@ -1,9 +1,9 @@
 """The values the database gives and takes: `TuningRecord`, `Best` and `Job`.
 
-Invariants: frozen, free of any database session, and readable even where this installation does
-    not
+Invariants: frozen, free of any database session, and readable even where this installation does not
 know the operator or the target: a record carries the canonical *texts* of its workload and target,
-and `TuningRecord.workload` parses on demand.
+and `TuningRecord.workload` parses on demand. Only then are templates imported, and numpy with them,
+which take longer than asking a database.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tilesmith.records.toolchain import Toolchain, calibration_of
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import template_of
-from tilesmith.search_space.workload import Workload
+
+if TYPE_CHECKING:
+    from tilesmith.search_space.workload import Workload
 
 MODEL = "model"
 """First word of the keys of whole models, which no template has; see docs/database.md."""
@@ -80,6 +81,8 @@ class TuningRecord:
         threads: int = 1,
     ) -> TuningRecord:
         """A record of this installation, layouts and calibration filled in."""
+        from tilesmith.search_space.template import template_of
+
         layouts = template_of(workload.operator).layouts(workload, config)
         calibration = calibration_of(target) if result.measured_by == "simulator" else ""
         return cls(
@@ -95,6 +98,8 @@ class TuningRecord:
     @cached_property
     def workload(self) -> Workload:
         """The workload, parsed; `WorkloadError` if this installation does not know its operator."""
+        from tilesmith.search_space.workload import Workload
+
         return Workload.parse(self.workload_key)
 
     @property

@@ -7,6 +7,7 @@ libraries down - is cut off here: results are in the database already, and it ou
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import sys
@@ -54,12 +55,17 @@ def explained() -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process; one that was stopped does not wait for its libraries to be taken down."""
+    """End the process; one that was stopped does not wait for its libraries to be taken down.
+
+    What the libraries consist of is frozen: it is not searched for garbage once more, which would
+    take up to a tenth of a second; all that has to happen at an exit still does.
+    """
     if _stopped.is_set():
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
         os._exit(code)
+    gc.freeze()
     sys.exit(code)
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import tilesmith
+from tilesmith.codegen.structures import default_of
+from tilesmith.records import TuningRecord
+from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.workload import Workload
 
 HEAVY = ("numpy", "onnx", "sqlalchemy", "llvmlite", "sklearn", "xgboost", "scipy", "rich")
 
@@ -39,3 +44,27 @@ def test_help_loads_nothing_heavy() -> None:
     run = "from tilesmith.command_line import command_line as c"
     listing = "import click; [c.get_command(None, n) for n in c.list_commands(None)]"
     assert not loaded_after(f"{run}; {listing}") & set(HEAVY)
+
+
+def loaded_by(*words: str) -> set[str]:
+    """Modules a fresh process has loaded after a command of the command line."""
+    code = (
+        "import sys; from tilesmith.command_line import command_line\n"
+        f"try: command_line.main({list(words)!r})\n"
+        "except SystemExit as end: assert not end.code\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+def test_asking_a_database_loads_no_more_than_it_needs(tmp_path: Path) -> None:
+    location = str(tmp_path / "tuning.db")
+    workload, target = Workload.parse("matmul m=8 n=8 k=8"), tilesmith.resolve_target("cpu")
+    result = MeasureResult("ok", "hardware", (1e-5,))
+    with tilesmith.Database.open(location) as database:
+        database.add([TuningRecord.of(workload, target, default_of(workload, target), result)])
+    unneeded = {"sqlalchemy.orm", "alembic", "onnx", "llvmlite", "jinja2", "multiprocessing.pool"}
+    assert not loaded_by("db", "top", "--database", location) & unneeded
+    for command in ("jobs", "stats"):
+        assert not loaded_by("db", command, "--database", location) & {*unneeded, "numpy"}

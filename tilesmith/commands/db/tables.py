@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.search_space.errors import TilesmithError
-from tilesmith.search_space.template import template_of
 
 if TYPE_CHECKING:
     from tilesmith.records import Best, TuningRecord
@@ -65,6 +64,8 @@ def gflops(record: TuningRecord) -> float | None:
     """Direct-form operations per second in 1e9; None for failures and for unknown operators."""
     if record.latency is None:
         return None
+    from tilesmith.search_space.template import template_of
+
     try:
         workload = record.workload
         return template_of(workload.operator).flops(workload) / record.latency / 1e9
