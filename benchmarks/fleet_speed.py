@@ -2,16 +2,20 @@
 
     python -m benchmarks.fleet_speed [--workers 1,2] [--trials 600] [--strategy random] [--json]
         [--operator "matmul m=512 n=512 k=512"] [--target trn1] [--rounds 1]
+        [--in-flight D] [--choosing C] [--own-cores]
 
 Each number of workers gets a local Ray of its own. The rate is that between
 the first progress after a tenth of the trials and the last, so that neither Ray's start nor the
-import of libraries in the workers counts; numbers of workers take turns, `--rounds` times.
+import of libraries in the workers counts; numbers of workers take turns, `--rounds` times. With
+`--own-cores` N workers have N cores, which the job's own process shares with them: without it one
+worker has two already where proposals are made beside it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -43,6 +47,8 @@ class Clock:
 def measured(given: argparse.Namespace, workers: int, path: Path) -> tuple[float, list[str]]:
     """Rate of one job, and the keys of its best configurations."""
     clock = Clock()
+    if given.own_cores:
+        os.sched_setaffinity(0, given.cores[: max(1, workers)])
     tune(
         [ts.Workload.parse(text) for text in given.operator],
         given.target,
@@ -51,6 +57,7 @@ def measured(given: argparse.Namespace, workers: int, path: Path) -> tuple[float
         measure="simulator",
         strategy=given.strategy,
         in_flight=given.in_flight,
+        choosing=given.choosing,
         workers=workers or None,
         observer=clock,
     )
@@ -65,10 +72,13 @@ def main() -> None:
     parser.add_argument("--strategy", default="random")
     parser.add_argument("--operator", action="append")
     parser.add_argument("--target", default="trn1")
-    parser.add_argument("--in-flight", type=int, default=8)
+    parser.add_argument("--in-flight", type=int, help="as `tilesmith tune` does unless given")
+    parser.add_argument("--choosing", type=int)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--own-cores", action="store_true")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    given.cores = sorted(os.sched_getaffinity(0)) if given.own_cores else []
     given.operator = given.operator or ["matmul m=512 n=512 k=512"]
     numbers = [int(text) for text in given.workers.split(",")]
     rates: dict[int, list[float]] = {number: [] for number in numbers}
