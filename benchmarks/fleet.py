@@ -32,7 +32,7 @@ from typing import Any
 from sqlalchemy import create_engine, text
 
 from benchmarks.postgres_server import Server
-from benchmarks.pretended import Fate, PretendedCrew, RayPretendedCrew
+from benchmarks.pretended import Fate, PretendedPool, RayPretendedPool
 from tilesmith.codegen.host import cpu_target
 from tilesmith.records.database import Database
 from tilesmith.search_space.measure import MeasureResult
@@ -185,7 +185,7 @@ class Asked:
 
 def pretended(workers: int, trials: int, location: str, asked: Asked) -> Figures:
     """Run a job on a pretended fleet."""
-    crew = _crew(workers, asked)
+    pool = _pool(workers, asked)
     options = TuneOptions(
         trials=trials, strategy=asked.strategy, in_flight=asked.in_flight, seed=1, rivals=1
     )
@@ -201,14 +201,14 @@ def pretended(workers: int, trials: int, location: str, asked: Asked) -> Figures
             marks.append(Mark(progress.trials, now, cpu, dict(parts.seconds)))
 
     judging = Judging(judge, is_label=False) if asked.strategy != "random" else Judging()
-    with Database.open(location) as database, Fleet(None, TARGET, 1, crew=crew) as fleet:
+    with Database.open(location) as database, Fleet(None, TARGET, 1, pool=pool) as fleet:
         ledger = DatabaseLedger.start(
             database, TARGET, 1, command=f"pretended {workers}", seed=1, strategy=asked.strategy
         )
         with parts.watched():
             runner = CountingRunner(fleet, "hardware")
             tune(TASKS, TARGET, ledger, [runner], options, judging, on_progress=noted)
-        dispatch, died, job = fleet._dispatch, crew.died, ledger.job
+        dispatch, died, job = fleet._dispatch, pool.died, ledger.job
     first, tenth, last = marks
     count = last.trials - tenth.trials
     spent = {name: last.parts_s[name] - tenth.parts_s[name] for name in PARTS}
@@ -230,10 +230,10 @@ def pretended(workers: int, trials: int, location: str, asked: Asked) -> Figures
     )
 
 
-def _crew(workers: int, asked: Asked) -> PretendedCrew | RayPretendedCrew:
+def _pool(workers: int, asked: Asked) -> PretendedPool | RayPretendedPool:
     if asked.transport == "none":
-        return PretendedCrew(workers, asked.fate)
-    return RayPretendedCrew(workers, asked.fate, min(workers, PROCESSES))
+        return PretendedPool(workers, asked.fate)
+    return RayPretendedPool(workers, asked.fate, min(workers, PROCESSES))
 
 
 def _counted(location: str, job: int) -> tuple[int, int, float]:

@@ -100,7 +100,7 @@ def labourers(driver: int) -> list[int]:
             title = Path(f"/proc/{process}/cmdline").read_bytes()
         except OSError:
             continue
-        if title.startswith(b"ray::Labourer"):
+        if title.startswith(b"ray::WorkerActor"):
             found.append(process)
     return found
 

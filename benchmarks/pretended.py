@@ -1,9 +1,9 @@
 """Workers that are not there: they take made-up times, find made-up latencies, and some die.
 
-`PretendedCrew` keeps them in this process, as one queue of what is due when: what the process burns
-is what a coordinator does, without transport. `RayPretendedCrew` keeps them in a few actors of a
+`PretendedPool` keeps them in this process, as one queue of what is due when: what the process burns
+is what a coordinator does, without transport. `RayPretendedPool` keeps them in a few actors of a
 Ray, many workers in each, so that every trial is a message to an actor and back, as for real
-workers: `Crew`'s own code sends, waits and reads.
+workers: `WorkerPool`'s own code sends, waits and reads.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import numpy as np
 import ray
 
 from tilesmith.search_space.measure import MeasureResult
-from tilesmith.tuner.fleet.actor import Errand, installed
-from tilesmith.tuner.fleet.crew import Crew, Done, Event, Joined, Lost, Member, Settled
+from tilesmith.tuner.fleet.actor import Request, installed
+from tilesmith.tuner.fleet.pool import Done, Event, Joined, Lost, Member, Settled, WorkerPool
 from tilesmith.tuner.machines.clocks import boot, since_boot
 from tilesmith.tuner.messages import result_to_json
 
@@ -63,10 +63,10 @@ class Fate:
         return list(names[: round(len(names) * self.dying)])
 
 
-def answer(errand: Errand, seconds: float, reading: float) -> dict[str, Any]:
+def answer(request: Request, seconds: float, reading: float) -> dict[str, Any]:
     """As a worker that measures answers; latencies of 0.1 to 1 ms, of the candidate's alone."""
     results = []
-    for key, values in errand["asked"]:
+    for key, values in request["asked"]:
         text = f"{key} {sorted(values.items())}".encode()
         share = int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big") / 2**32
         latency = 1e-4 + 9e-4 * share
@@ -83,7 +83,7 @@ def answer(errand: Errand, seconds: float, reading: float) -> dict[str, Any]:
     }
 
 
-class PretendedCrew(Crew):
+class PretendedPool(WorkerPool):
     """Workers by name in this process, each doing what it was sent in turn."""
 
     def __init__(self, workers: int, fate: Fate) -> None:
@@ -96,17 +96,17 @@ class PretendedCrew(Crew):
         }
         self._free = dict.fromkeys(names, 0.0)
         self._joining = [Joined(name) for name in names]
-        self._due: list[tuple[float, int, str, list[Errand]]] = []
+        self._due: list[tuple[float, int, str, list[Request]]] = []
         self._doomed = fate.doomed(names)
         self._dies_at = time.monotonic() + fate.dies_s
         self.died = 0
 
-    def send(self, worker: str, errands: Sequence[Errand]) -> int:
+    def send(self, worker: str, requests: Sequence[Request]) -> int:
         """Trials that take their time once those before them are done."""
         self._ticket += 1
-        seconds = self._fate.seconds(self._rng, len(errands))
+        seconds = self._fate.seconds(self._rng, len(requests))
         self._free[worker] = max(self._free[worker], time.monotonic()) + seconds
-        heapq.heappush(self._due, (self._free[worker], self._ticket, worker, list(errands)))
+        heapq.heappush(self._due, (self._free[worker], self._ticket, worker, list(requests)))
         return self._ticket
 
     def events(self, now: float, timeout_s: float) -> list[Event]:
@@ -119,10 +119,10 @@ class PretendedCrew(Crew):
         if now >= self._dies_at and self._doomed:
             found += self._deaths()
         while self._due and self._due[0][0] <= now:
-            _, ticket, _, errands = heapq.heappop(self._due)
+            _, ticket, _, requests = heapq.heappop(self._due)
             reading = 1e-4 * float(np.exp(self._rng.normal(0.0, 0.01)))
             seconds = self._fate.trial_s
-            found.append(Done(ticket, [answer(one, seconds, reading) for one in errands]))
+            found.append(Done(ticket, [answer(one, seconds, reading) for one in requests]))
         return found
 
     def _deaths(self) -> list[Event]:
@@ -149,24 +149,24 @@ class Many:
         self._begun = time.monotonic()
 
     async def hello(self) -> dict[str, Any]:
-        """As `actor.Labourer.hello`."""
+        """As `actor.WorkerActor.hello`."""
         versions, host = installed(), "pretended"
         told = {"versions": versions, "host": host, "process": os.getpid(), "machine": host}
         return {**told, "refusal": ""}
 
-    async def run(self, worker: str, errands: list[Errand], is_doomed: bool) -> list[Any]:
-        """As `actor.Labourer.run`; one that died says so, which is where pretending ends."""
-        now, seconds = time.monotonic(), self._fate.seconds(self._rng, len(errands))
+    async def run(self, worker: str, requests: list[Request], is_doomed: bool) -> list[Any]:
+        """As `actor.WorkerActor.run`; one that died says so, which is where pretending ends."""
+        now, seconds = time.monotonic(), self._fate.seconds(self._rng, len(requests))
         self._free[worker] = max(self._free.get(worker, 0.0), now) + seconds
         await asyncio.sleep(self._free[worker] - now)
         if is_doomed and time.monotonic() - self._begun > self._fate.dies_s:
             return [{"died": worker}]
         reading = 1e-4 * float(np.exp(self._rng.normal(0.0, 0.01)))
-        return [answer(errand, self._fate.trial_s, reading) for errand in errands]
+        return [answer(request, self._fate.trial_s, reading) for request in requests]
 
 
-class RayPretendedCrew(Crew):
-    """`Crew` whose workers share a few actors: `processes` of them, in a Ray that is there."""
+class RayPretendedPool(WorkerPool):
+    """`WorkerPool` whose workers share `processes` actors of a Ray that is there."""
 
     def __init__(self, workers: int, fate: Fate, processes: int) -> None:
         super().__init__({"threads": 1}, workers)
@@ -187,8 +187,8 @@ class RayPretendedCrew(Crew):
         name, actor = f"pretended/{number}", self._actors[number % len(self._actors)]
         is_doomed = name in self._doomed
 
-        def run(errands: list[Errand]) -> Any:
-            return actor.run.remote(name, errands, is_doomed)
+        def run(requests: list[Request]) -> Any:
+            return actor.run.remote(name, requests, is_doomed)
 
         handle = SimpleNamespace(run=SimpleNamespace(remote=run), hello=actor.hello)
         self.members[name] = Member(name, handle, node, host="pretended")

@@ -16,7 +16,7 @@ from tilesmith.codegen.structures import default_of
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
-from tilesmith.tuner.fleet.actor import Labourer
+from tilesmith.tuner.fleet.actor import WorkerActor
 from tilesmith.tuner.fleet.runner import FleetRunner
 from tilesmith.tuner.machines import cores
 from tilesmith.tuner.machines.cores import claim, free_cores
@@ -32,18 +32,18 @@ def own_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cores.ENVIRONMENT, str(tmp_path / "cores"))
 
 
-def labourer(target: Target) -> Labourer:
-    return Labourer({"target": target.to_json(), "threads": 1, "measures": True})
+def labourer(target: Target) -> WorkerActor:
+    return WorkerActor({"target": target.to_json(), "threads": 1, "measures": True})
 
 
 @pytest.fixture
-def here() -> Iterator[Labourer]:
+def here() -> Iterator[WorkerActor]:
     made = labourer(host_target())
     yield made
     made.close()
 
 
-def test_a_worker_owns_its_core_and_tells_what_it_is(here: Labourer) -> None:
+def test_a_worker_owns_its_core_and_tells_what_it_is(here: WorkerActor) -> None:
     before = free_cores()
     told = here.hello()
     assert told["refusal"] == "" and told["machine"] == machine_name()
@@ -77,8 +77,8 @@ class MadeUp:
         self.aside: dict[str, str] = {}
         self._count = 0
 
-    def begin(self, errands: Sequence[Any], kind: object) -> list[int]:
-        return list(range(len(errands)))
+    def begin(self, requests: Sequence[Any], kind: object) -> list[int]:
+        return list(range(len(requests)))
 
     def wait(self, numbers: Sequence[int], *_: object) -> list[dict[str, Any]]:
         found = []

@@ -24,6 +24,6 @@ def labourers(driver: int) -> list[int]:
     found = []
     for process in descendants(driver):
         title = Path(f"/proc/{process}/cmdline")
-        if title.exists() and title.read_bytes().startswith(b"ray::Labourer"):
+        if title.exists() and title.read_bytes().startswith(b"ray::WorkerActor"):
             found.append(process)
     return found

@@ -1,7 +1,7 @@
 """What an actor of the fleet does: the same runners as without a fleet, in a process elsewhere.
 
 Plain data in, plain data out: workloads and targets as the texts they are stored as, configurations
-and results as JSON values (see `tuner.messages`). Knows no Ray: the crew makes an actor of it.
+and results as JSON values (see `tuner.messages`). Knows no Ray: the pool makes an actor of it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tilesmith.tuner.messages import result_to_json
 from tilesmith.tuner.runner import Candidate, Runner, RunnerOptions, runners
 from tilesmith.tuner.runners.hardware import HardwareRunner
 
-Errand = dict[str, Any]
+Request = dict[str, Any]
 """{"do": "measure" | "compare", "runner", "asked": [[workload's key, configuration's values], ...],
 "best": latency known or None}; one candidate to measure, or rivals of a workload to compare."""
 
@@ -43,7 +43,7 @@ def installed() -> dict[str, str]:
     return {"python": python, **toolchain, "features": versions.FEATURES}
 
 
-class Labourer:
+class WorkerActor:
     """Measures for one job.
 
     Args:
@@ -80,23 +80,23 @@ class Labourer:
                 refusal = f"has no cores to measure on: {error}"
         return {"refusal": refusal, "known": this_machine(host).to_json(), "is": host.to_json()}
 
-    def run(self, errands: list[Errand]) -> list[dict[str, Any]]:
-        """One answer for each errand, in order: {"results"}, and what the runner tells besides."""
+    def run(self, requests: list[Request]) -> list[dict[str, Any]]:
+        """One answer for each request, in order: {"results"}, and what the runner tells besides."""
         answers: list[dict[str, Any]] = []
-        for (what, name), group in groupby(errands, key=lambda one: (one["do"], one["runner"])):
+        for (what, name), group in groupby(requests, key=lambda one: (one["do"], one["runner"])):
             do = {"measure": self._measure, "compare": self._compare}[what]
             answers += do(self._runner(name), list(group))
         return answers
 
-    def _measure(self, runner: Runner, errands: list[Errand]) -> list[dict[str, Any]]:
+    def _measure(self, runner: Runner, requests: list[Request]) -> list[dict[str, Any]]:
         """Results of one candidate each; those of a simulator are judged together."""
-        batch = [self._candidate(*errand["asked"][0]) for errand in errands]
+        batch = [self._candidate(*request["asked"][0]) for request in requests]
         if runner.deterministic:
             return [_answer([result]) for result in runner.measure(batch)]
         answers = []
-        for errand, candidate in zip(errands, batch, strict=True):
-            if errand["best"] is not None:
-                runner.expect(candidate[0], errand["best"])
+        for request, candidate in zip(requests, batch, strict=True):
+            if request["best"] is not None:
+                runner.expect(candidate[0], request["best"])
             before = dict(runner.costs.parts), len(runner.costs.totals)
             try:
                 answer = _answer(runner.measure([candidate]))
@@ -106,9 +106,9 @@ class Labourer:
             answers.append(answer | _told(runner, *before))
         return answers
 
-    def _compare(self, runner: Runner, errands: list[Errand]) -> list[dict[str, Any]]:
+    def _compare(self, runner: Runner, requests: list[Request]) -> list[dict[str, Any]]:
         """Results of rivals of one workload, in turns."""
-        batches = [[self._candidate(*one) for one in errand["asked"]] for errand in errands]
+        batches = [[self._candidate(*one) for one in request["asked"]] for request in requests]
         return [_answer(runner.compare(batch)) for batch in batches]
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ LONE_TRIAL = Kind("trial", single=True)
 
 
 @dataclass
-class Errand:
+class OpenTrial:
     """One trial, or other work, on its way. `reasons`: why it was lost, each time."""
 
     number: int
@@ -92,7 +92,7 @@ class Piece:
 
 
 @dataclass
-class Hand:
+class WorkerLoad:
     """A worker as dispatch sees it.
 
     Attributes:
@@ -125,11 +125,11 @@ class Dispatch:
 
     def __init__(self, rules: Rules | None = None) -> None:
         self.rules = rules or Rules()
-        self.workers: dict[str, Hand] = {}
-        self.known: dict[str, Hand] = {}
+        self.workers: dict[str, WorkerLoad] = {}
+        self.known: dict[str, WorkerLoad] = {}
         self.repeated = 0
         self.copied = 0
-        self._open: dict[int, Errand] = {}
+        self._open: dict[int, OpenTrial] = {}
         self._waiting: deque[int] = deque()
         self._again: list[int] = []
         """Of those that wait, the ones that were lost while at work, first come first."""
@@ -142,7 +142,7 @@ class Dispatch:
     def add(self, trials: Iterable[int], kind: Kind = TRIAL) -> None:
         """More work, by numbers of the caller's, in the order it is to be begun."""
         for number in trials:
-            self._open[number] = Errand(number, kind)
+            self._open[number] = OpenTrial(number, kind)
             self._waiting.append(number)
 
     def forget(self, trials: Iterable[int]) -> None:
@@ -154,16 +154,16 @@ class Dispatch:
 
     def join(self, worker: str) -> None:
         """A worker is there, or there again."""
-        self.workers[worker] = self.known.setdefault(worker, Hand())
+        self.workers[worker] = self.known.setdefault(worker, WorkerLoad())
 
     def finished(self, piece: Piece, now: float) -> list[int]:
         """A piece was done; the trials of it that were not known yet."""
-        hand = self.known.get(piece.worker)
-        if hand is not None and piece in hand.pieces:
-            hand.pieces.remove(piece)
-            hand.trials += len(piece.trials) if piece.kind == TRIAL.name else 0
-            seconds = (now - max(piece.sent, hand.freed)) / len(piece.trials)
-            hand.freed = now
+        load = self.known.get(piece.worker)
+        if load is not None and piece in load.pieces:
+            load.pieces.remove(piece)
+            load.trials += len(piece.trials) if piece.kind == TRIAL.name else 0
+            seconds = (now - max(piece.sent, load.freed)) / len(piece.trials)
+            load.freed = now
             self._paces[piece.kind] = _smoothed(self._paces.get(piece.kind), seconds)
         return [n for n in piece.trials if self._open.pop(n, None) is not None]
 
@@ -172,24 +172,24 @@ class Dispatch:
 
         `settled` has to be told of it before the worker joins again.
         """
-        hand = self.workers.pop(worker)
-        pieces, hand.pieces = hand.pieces, []
+        load = self.workers.pop(worker)
+        pieces, load.pieces = load.pieces, []
         given_up: list[Verdict] = []
         for piece in reversed(pieces[1:]):  # it had not come to these
             self._waiting.extendleft(n for n in reversed(piece.trials) if self._is_left(n))
         at_work = pieces[0].trials if pieces else ()
-        for errand in filter(None, map(self._open.get, at_work)):
-            hand.failures += 1
-            errand.copied = False
-            errand.avoid.add(worker)
-            errand.reasons.append(f"{worker}: {reason}")
-            if len(errand.reasons) >= self.rules.lost:
-                given_up.append(self._given_up(errand, blamed=False))
+        for open_trial in filter(None, map(self._open.get, at_work)):
+            load.failures += 1
+            open_trial.copied = False
+            open_trial.avoid.add(worker)
+            open_trial.reasons.append(f"{worker}: {reason}")
+            if len(open_trial.reasons) >= self.rules.lost:
+                given_up.append(self._given_up(open_trial, blamed=False))
                 continue
             if len(at_work) == 1:
-                self._doubtful[worker] = errand.number
-                errand.doubts += 1
-            self._begin_again(errand)
+                self._doubtful[worker] = open_trial.number
+                open_trial.doubts += 1
+            self._begin_again(open_trial)
         return given_up
 
     def settled(self, worker: str, *, machine: bool) -> list[Verdict]:
@@ -198,14 +198,14 @@ class Dispatch:
         Returns:
             the trial that is given up, if there is one.
         """
-        errand = self._open.get(self._doubtful.pop(worker, -1))
-        if errand is None:
+        open_trial = self._open.get(self._doubtful.pop(worker, -1))
+        if open_trial is None:
             return []
-        errand.doubts -= 1
-        errand.deaths += not machine
-        if errand.deaths >= self.rules.blamed:
-            return [self._given_up(errand, blamed=True)]
-        self._begin_again(errand)
+        open_trial.doubts -= 1
+        open_trial.deaths += not machine
+        if open_trial.deaths >= self.rules.blamed:
+            return [self._given_up(open_trial, blamed=True)]
+        self._begin_again(open_trial)
         return []
 
     # -- what to do -------------------------------------------------------------------------------
@@ -213,9 +213,9 @@ class Dispatch:
         """Pieces to send now, each to its worker."""
         sent: list[Piece] = []
         for held in range(self.rules.depth):
-            for worker, hand in self.workers.items():
-                if len(hand.pieces) == held and (trials := self._share(worker)):
-                    sent.append(self._sent(worker, hand, trials, now))
+            for worker, load in self.workers.items():
+                if len(load.pieces) == held and (trials := self._share(worker)):
+                    sent.append(self._sent(worker, load, trials, now))
         if not self.waiting:
             sent += self._copies(now)
         return sent
@@ -235,9 +235,9 @@ class Dispatch:
         return trial in self._open
 
     # -- inside -----------------------------------------------------------------------------------
-    def _sent(self, worker: str, hand: Hand, trials: tuple[int, ...], now: float) -> Piece:
+    def _sent(self, worker: str, load: WorkerLoad, trials: tuple[int, ...], now: float) -> Piece:
         piece = Piece(worker, trials, now, self._open[trials[0]].kind.name)
-        hand.pieces.append(piece)
+        load.pieces.append(piece)
         return piece
 
     def _share(self, worker: str) -> tuple[int, ...]:
@@ -268,20 +268,20 @@ class Dispatch:
 
     def _copies(self, now: float) -> list[Piece]:
         """Second copies of stragglers, the oldest first, for workers that have nothing to do."""
-        idle = [(name, hand) for name, hand in self.workers.items() if not hand.pieces]
-        held = [piece for hand in self.workers.values() for piece in hand.pieces]
+        idle = [(name, load) for name, load in self.workers.items() if not load.pieces]
+        held = [piece for load in self.workers.values() for piece in load.pieces]
         sent = []
         for piece in sorted(held, key=lambda piece: piece.sent):
             if not idle or now - piece.sent < self._late_after(piece):
                 continue
             slow = [self._open[n] for n in piece.trials if n in self._open]
-            slow = [errand for errand in slow if not errand.copied]
+            slow = [open_trial for open_trial in slow if not open_trial.copied]
             if slow:
-                worker, hand = idle.pop(0)
-                for errand in slow:
-                    errand.copied = True
+                worker, load = idle.pop(0)
+                for open_trial in slow:
+                    open_trial.copied = True
                 self.copied += len(slow)
-                sent.append(self._sent(worker, hand, tuple(e.number for e in slow), now))
+                sent.append(self._sent(worker, load, tuple(e.number for e in slow), now))
         return sent
 
     def _late_after(self, piece: Piece) -> float:
@@ -292,31 +292,31 @@ class Dispatch:
 
     def next_look(self, now: float) -> float:
         """Seconds until something may have become a straggler; infinity if nothing can."""
-        if self.waiting or all(hand.pieces for hand in self.workers.values()):
+        if self.waiting or all(load.pieces for load in self.workers.values()):
             return float("inf")
         due = [
             piece.sent + self._late_after(piece) - now
-            for hand in self.workers.values()
-            for piece in hand.pieces
+            for load in self.workers.values()
+            for piece in load.pieces
             if any(n in self._open and not self._open[n].copied for n in piece.trials)
         ]
         return max(0.0, min(due, default=float("inf")))
 
-    def _begin_again(self, errand: Errand) -> None:
-        waits = errand.deaths + errand.doubts >= self.rules.blamed
-        if not waits and self._is_left(errand.number):
-            self._again.append(errand.number)
+    def _begin_again(self, open_trial: OpenTrial) -> None:
+        waits = open_trial.deaths + open_trial.doubts >= self.rules.blamed
+        if not waits and self._is_left(open_trial.number):
+            self._again.append(open_trial.number)
             self.repeated += 1
 
-    def _given_up(self, errand: Errand, *, blamed: bool) -> Verdict:
-        del self._open[errand.number]
-        if errand.number in self._again:
-            self._again.remove(errand.number)
-        return Verdict(errand.number, blamed, tuple(errand.reasons))
+    def _given_up(self, open_trial: OpenTrial, *, blamed: bool) -> Verdict:
+        del self._open[open_trial.number]
+        if open_trial.number in self._again:
+            self._again.remove(open_trial.number)
+        return Verdict(open_trial.number, blamed, tuple(open_trial.reasons))
 
     def _is_left(self, trial: int) -> bool:
         """Whether a trial of a lost piece is open, and neither waits nor has a copy at work."""
-        held = (piece for hand in self.workers.values() for piece in hand.pieces)
+        held = (piece for load in self.workers.values() for piece in load.pieces)
         at_work = any(trial in piece.trials for piece in held)
         waits = trial in self._again or trial in self._waiting
         return trial in self._open and not waits and not at_work

@@ -1,11 +1,11 @@
 """`Fleet`: trials done by the workers of a cluster, whatever becomes of some of them.
 
     with Cluster.open("2") as cluster, Fleet(cluster, target, threads=1) as fleet:
-        tickets = fleet.begin(errands)
+        tickets = fleet.begin(requests)
         answers = fleet.wait(tickets)
 
-`Dispatch` decides, `Crew` carries. Nothing runs beside the caller's thread: what the cluster says
-is read whenever the fleet is asked for something.
+`Dispatch` decides, `WorkerPool` carries. Nothing runs beside the caller's thread: what the cluster
+says is read whenever the fleet is asked for something.
 """
 
 from __future__ import annotations
@@ -20,11 +20,20 @@ from tilesmith.records.record import WorkerReport, WorkerState
 from tilesmith.search_space.errors import JobError
 from tilesmith.search_space.target import Target
 from tilesmith.tuner.cancel import CancelToken
-from tilesmith.tuner.fleet.actor import Errand
+from tilesmith.tuner.fleet.actor import Request
 from tilesmith.tuner.fleet.choosers import RayChoosers
 from tilesmith.tuner.fleet.cluster import Cluster
-from tilesmith.tuner.fleet.crew import Crew, Done, Event, Joined, Lost, Member, Refused, Settled
 from tilesmith.tuner.fleet.dispatch import TRIAL, Dispatch, Kind, Piece, Rules, Verdict
+from tilesmith.tuner.fleet.pool import (
+    Done,
+    Event,
+    Joined,
+    Lost,
+    Member,
+    Refused,
+    Settled,
+    WorkerPool,
+)
 from tilesmith.tuner.machines.clocks import since_boot
 from tilesmith.tuner.machines.identity import Machine
 
@@ -45,7 +54,7 @@ class Fleet:
         target: what trials are for.
         threads: that a kernel may use.
         measures: whether workers time trials, each on cores of its own.
-        crew: who carries messages, in the place of the cluster's actors.
+        pool: who carries messages, in the place of the cluster's actors.
     """
 
     def __init__(
@@ -56,13 +65,13 @@ class Fleet:
         rules: Rules | None = None,
         *,
         measures: bool = False,
-        crew: Crew | None = None,
+        pool: WorkerPool | None = None,
     ) -> None:
         setup = {"target": target.to_json(), "threads": threads, "measures": measures}
         self._workers = None if cluster is None else cluster.workers
-        self._crew = crew or Crew(setup, self._workers)
+        self._pool = pool or WorkerPool(setup, self._workers)
         self._dispatch = Dispatch(rules)
-        self._errands: dict[int, Errand] = {}
+        self._requests: dict[int, Request] = {}
         self._answers: dict[int, Answer] = {}
         self._sent: dict[int, tuple[Piece, float]] = {}
         self._number = 0
@@ -76,19 +85,19 @@ class Fleet:
 
     def close(self) -> None:
         """Let go of the workers."""
-        self._crew.close()
+        self._pool.close()
 
     def choosers(self) -> RayChoosers:
         """Who makes proposals on this cluster: on each core at most one."""
         cores = self._workers or int(ray.cluster_resources().get("CPU", 1))  # type: ignore[no-untyped-call]
         return RayChoosers(max(1, min(cores, _CHOOSERS)))
 
-    def begin(self, errands: Iterable[Errand], kind: Kind = TRIAL) -> list[int]:
-        """Have errands run; their numbers, to `wait` for."""
+    def begin(self, requests: Iterable[Request], kind: Kind = TRIAL) -> list[int]:
+        """Have requests run; their numbers, to `wait` for."""
         numbers = []
-        for errand in errands:
+        for request in requests:
             self._number += 1
-            self._errands[self._number] = errand
+            self._requests[self._number] = request
             numbers.append(self._number)
         self._dispatch.add(numbers, kind)
         self._turn(0.0)
@@ -126,33 +135,33 @@ class Fleet:
         """Nobody waits for these any more."""
         self._dispatch.forget(numbers)
         for number in numbers:
-            self._errands.pop(number, None)
+            self._requests.pop(number, None)
             self._answers.pop(number, None)
 
     def reports(self) -> list[WorkerReport]:
         """All workers there ever were."""
-        return [self._report(member) for member in self._crew.members.values()]
+        return [self._report(member) for member in self._pool.members.values()]
 
     def set_aside(self, worker: str, reason: str) -> None:
         """Use a worker no more: it cannot be believed, for a reason that follows its name."""
-        for event in self._crew.set_aside(worker, reason):
+        for event in self._pool.set_aside(worker, reason):
             self._heard(event, time.monotonic())
 
     def machines(self) -> list[Machine]:
         """The machines that workers have measured on, or offered to."""
-        told = [member.told.get("known") for member in self._crew.members.values()]
+        told = [member.told.get("known") for member in self._pool.members.values()]
         return [Machine.from_json(known) for known in dict.fromkeys(told) if known]
 
     def hosts(self) -> dict[str, Target]:
         """The machines of the workers that come within some time, as targets, by name."""
         until = time.monotonic() + _NOBODY_S / 2
         while (now := time.monotonic()) < until:
-            for event in self._crew.events(now, _POLL_S):
+            for event in self._pool.events(now, _POLL_S):
                 self._heard(event, now)
-            members = self._crew.members.values()
+            members = self._pool.members.values()
             if members and all(member.told or member.is_over for member in members):
                 break
-        told = [member.told for member in self._crew.members.values() if "is" in member.told]
+        told = [member.told for member in self._pool.members.values() if "is" in member.told]
         return {one["machine"]: Target.from_json(one["is"]) for one in told}
 
     @property
@@ -165,15 +174,15 @@ class Fleet:
         """Send what can be sent, and hear what happened, waiting for it so long at most."""
         self._send()
         now = time.monotonic()
-        for event in self._crew.events(now, min(timeout_s, self._dispatch.next_look(now))):
+        for event in self._pool.events(now, min(timeout_s, self._dispatch.next_look(now))):
             self._heard(event, time.monotonic())
         self._send()
         self._check_manned()
 
     def _send(self) -> None:
         for piece in self._dispatch.assign(time.monotonic()):
-            errands = [self._errands[number] for number in piece.trials]
-            self._sent[self._crew.send(piece.worker, errands)] = piece, since_boot()
+            requests = [self._requests[number] for number in piece.trials]
+            self._sent[self._pool.send(piece.worker, requests)] = piece, since_boot()
 
     def _heard(self, event: Event, now: float) -> None:
         match event:
@@ -194,7 +203,7 @@ class Fleet:
                 for number, answer in zip(piece.trials, answers, strict=True):
                     if number in new:
                         self._answers[number] = {**answer, **about}
-                        del self._errands[number]
+                        del self._requests[number]
             case Refused(ticket, reason):
                 worker = self._sent.pop(ticket)[0].worker
                 raise JobError(f"worker {worker} could not do a trial: {reason}")
@@ -202,11 +211,11 @@ class Fleet:
     def _give_up(self, verdicts: Iterable[Verdict]) -> None:
         """A trial that kills processes has failed; one that was lost with machines ends the job."""
         for verdict in verdicts:
-            errand = self._errands.pop(verdict.trial)
+            request = self._requests.pop(verdict.trial)
             reasons = "; ".join(verdict.reasons)
             if not verdict.blamed:
                 raise JobError(
-                    f"a trial of '{errand['asked'][0][0]}' was lost with "
+                    f"a trial of '{request['asked'][0][0]}' was lost with "
                     f"{len(verdict.reasons)} workers ({reasons}); see to the machines, then resume "
                     "the job"
                 )
@@ -214,7 +223,7 @@ class Fleet:
 
     def _check_manned(self) -> None:
         """Raise once there has been no worker for too long, or none can come."""
-        now, members = time.monotonic(), self._crew.members.values()
+        now, members = time.monotonic(), self._pool.members.values()
         gone_s, self._turned = min(_TURN_S, now - self._turned), now
         self._unmanned_s = 0.0 if self._dispatch.workers else self._unmanned_s + gone_s
         if self._dispatch.workers:

@@ -16,7 +16,7 @@ from tilesmith.search_space.workload import Workload
 from tilesmith.tuner.cancel import CancelToken
 from tilesmith.tuner.choosing import Choosers
 from tilesmith.tuner.costs import TrialCosts
-from tilesmith.tuner.fleet.actor import Errand
+from tilesmith.tuner.fleet.actor import Request
 from tilesmith.tuner.fleet.dispatch import LONE_TRIAL, TRIAL, Kind
 from tilesmith.tuner.fleet.fleet import Answer, Fleet
 from tilesmith.tuner.machines.watch import Told, Watch
@@ -70,8 +70,8 @@ class FleetRunner(Runner):
         return self.finish(self.begin(batch, cancel), cancel)
 
     def begin(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> Begun:
-        errands = [self._errand("measure", [one]) for one in batch]
-        numbers = self._fleet.begin(errands, TRIAL if self.deterministic else LONE_TRIAL)
+        requests = [self._errand("measure", [one]) for one in batch]
+        numbers = self._fleet.begin(requests, TRIAL if self.deterministic else LONE_TRIAL)
         return _Begun(tuple(batch), tuple(numbers))
 
     def finish(
@@ -127,7 +127,7 @@ class FleetRunner(Runner):
     def close(self) -> None:
         """The fleet is its maker's to close."""
 
-    def _errand(self, what: str, batch: Sequence[Candidate]) -> Errand:
+    def _errand(self, what: str, batch: Sequence[Candidate]) -> Request:
         asked = [[workload.key, dict(config.items_)] for workload, config in batch]
         best = self._best.get(batch[0][0].key)
         return {"do": what, "runner": self.measured_by, "asked": asked, "best": best}

@@ -1,4 +1,4 @@
-"""`Crew`: the actors of a job, one for each slot of every node, as nodes come and go.
+"""`WorkerPool`: the actors of a job, one for each slot of every node, as nodes come and go.
 
 Speaks Ray and nothing else: who is there, who is lost and by what, and messages to and fro. Actors
 are bound to the node they are made for; Ray restarts one whose process died, and it says hello
@@ -17,7 +17,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tilesmith.tuner.fleet.actor import Errand, Labourer, installed
+from tilesmith.tuner.fleet.actor import Request, WorkerActor, installed
 
 _LOOK_S = 1.0
 """Seconds between two looks at which nodes there are."""
@@ -96,11 +96,11 @@ class Member:
     told: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Crew:
+class WorkerPool:
     """See the module's docstring.
 
     Args:
-        setup: of actors, see `actor.Labourer`.
+        setup: of actors, see `actor.WorkerActor`.
         most: workers in all; None: as many as the cluster has cores.
     """
 
@@ -108,18 +108,18 @@ class Crew:
         self._setup = setup
         self._most = most
         self._cores = setup["threads"] if setup.get("measures") else 1
-        self._actor = ray.remote(max_restarts=-1, num_cpus=self._cores)(Labourer)
+        self._actor = ray.remote(max_restarts=-1, num_cpus=self._cores)(WorkerActor)
         self._looked = float("-inf")
         self._nodes: dict[str, Mapping[str, Any]] = {}
         self._ticket = 0
         self.members: dict[str, Member] = {}
 
     # -- to and fro -------------------------------------------------------------------------------
-    def send(self, worker: str, errands: Sequence[Errand]) -> int:
-        """Have a worker run errands; the ticket that `Done` will bear."""
+    def send(self, worker: str, requests: Sequence[Request]) -> int:
+        """Have a worker run requests; the ticket that `Done` will bear."""
         self._ticket += 1
         member = self.members[worker]
-        member.tickets[member.actor.run.remote(list(errands))] = self._ticket
+        member.tickets[member.actor.run.remote(list(requests))] = self._ticket
         return self._ticket
 
     def set_aside(self, worker: str, reason: str) -> list[Event]:
