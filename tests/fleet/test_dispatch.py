@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tilesmith.tuner.fleet.dispatch import LONE_TRIAL, Dispatch, Kind, Piece, Rules, Verdict
@@ -166,6 +166,7 @@ def test_what_is_lost_twice_before_the_first_verdict_is_begun_again_once() -> No
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 3))
+@example(seed=42953318, workers=4, depth=1).via("a trial that every worker had lost once")
 def test_whatever_happens_every_trial_ends_once(seed: int, workers: int, depth: int) -> None:
     """Random deaths, joins, verdicts and answers; then everybody works until all is done."""
     rng, now = np.random.default_rng(seed), 0.0

@@ -243,7 +243,8 @@ class Dispatch:
     def _share(self, worker: str) -> tuple[int, ...]:
         """The next trials for a worker: one that was lost elsewhere, else its share in order."""
         for number in self._again:
-            if len(self.workers) == 1 or worker not in self._open[number].avoid:
+            avoid = self._open[number].avoid
+            if worker not in avoid or avoid >= self.workers.keys():
                 self._again.remove(number)
                 return (number,)
         taken: list[int] = []
