@@ -92,7 +92,7 @@ def jobs_of(path: Path) -> list[str]:
         return [job.status for job in database.jobs()]
 
 
-def labourers(driver: int) -> list[int]:
+def worker_processes(driver: int) -> list[int]:
     """Processes of the workers below a driver."""
     found = []
     for process in descendants(driver):
@@ -149,7 +149,7 @@ def kill_workers(job: Job, folder: Path, kills: int, rng: np.random.Generator) -
             if rng.random() < 2 / 3:
                 wait_for_more(path, len(rows(path)), process)
             pause(process, float(rng.uniform(0.0, 2.0)))
-            found = labourers(process.pid)
+            found = worker_processes(process.pid)
             if found and tally.kills < kills and process.poll() is None:
                 victim = found[int(rng.integers(len(found)))]
                 os.kill(victim, signal.SIGKILL)

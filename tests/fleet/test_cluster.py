@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trials import labourers, rows
+from trials import rows
 
 import tilesmith as ts
+from benchmarks.fleet_kills import worker_processes
 from tilesmith.api import tune
 from tilesmith.records import Database
 from tilesmith.search_space import versions
@@ -52,7 +53,7 @@ class Fate:
         self._node = self._cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
 
     def _kill(self) -> None:
-        os.kill(labourers(os.getpid())[0], signal.SIGKILL)
+        os.kill(worker_processes(os.getpid())[0], signal.SIGKILL)
 
     def _remove(self) -> None:
         self._cluster.remove_node(self._node, allow_graceful=False)

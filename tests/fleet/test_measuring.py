@@ -32,13 +32,13 @@ def own_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cores.ENVIRONMENT, str(tmp_path / "cores"))
 
 
-def labourer(target: Target) -> WorkerActor:
+def worker_actor(target: Target) -> WorkerActor:
     return WorkerActor({"target": target.to_json(), "threads": 1, "measures": True})
 
 
 @pytest.fixture
 def here() -> Iterator[WorkerActor]:
-    made = labourer(host_target())
+    made = worker_actor(host_target())
     yield made
     made.close()
 
@@ -61,11 +61,11 @@ def test_a_worker_owns_its_core_and_tells_what_it_is(here: WorkerActor) -> None:
 
 def test_without_a_free_core_or_the_instructions_it_is_refused_in_a_sentence() -> None:
     with claim(len(free_cores())):
-        refusal = labourer(host_target()).hello()["refusal"]
+        refusal = worker_actor(host_target()).hello()["refusal"]
     assert refusal.startswith("has no cores to measure on: 1 core to measure on is not free")
     x86 = host_target().text("isa.triple").startswith(("x86_64", "amd64"))
     foreign = "neon" if x86 else "avx2"
-    refusal = labourer(narrowed(host_target(), foreign)).hello()["refusal"]
+    refusal = worker_actor(narrowed(host_target(), foreign)).hello()["refusal"]
     assert refusal.startswith(f"has no '{foreign}' instructions: it is")
 
 

@@ -1,4 +1,4 @@
-"""What the tests of fleets look at: trials of a database, and processes of workers."""
+"""What the tests of fleets compare: trials of a database."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 from tilesmith.records import Database
-from tilesmith.tuner.fleet.keeper import descendants
 
 
 def rows(path: Path) -> list[str]:
@@ -17,13 +16,3 @@ def rows(path: Path) -> list[str]:
         for name in ("created_at", "elapsed_s", "host"):
             trial.pop(name, None)
     return [json.dumps(trial, sort_keys=True) for trial in trials]
-
-
-def labourers(driver: int) -> list[int]:
-    """Processes of workers below a process."""
-    found = []
-    for process in descendants(driver):
-        title = Path(f"/proc/{process}/cmdline")
-        if title.exists() and title.read_bytes().startswith(b"ray::WorkerActor"):
-            found.append(process)
-    return found

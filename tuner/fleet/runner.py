@@ -70,7 +70,7 @@ class FleetRunner(Runner):
         return self.finish(self.begin(batch, cancel), cancel)
 
     def begin(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> Begun:
-        requests = [self._errand("measure", [one]) for one in batch]
+        requests = [self._request("measure", [one]) for one in batch]
         numbers = self._fleet.begin(requests, TRIAL if self.deterministic else LONE_TRIAL)
         return _Begun(tuple(batch), tuple(numbers))
 
@@ -93,7 +93,7 @@ class FleetRunner(Runner):
     ) -> list[MeasureResult]:
         if self.deterministic or not batch:
             return self.measure(batch, cancel)
-        numbers = self._fleet.begin([self._errand("compare", batch)], _COMPARISON)
+        numbers = self._fleet.begin([self._request("compare", batch)], _COMPARISON)
         answers = self._fleet.wait(numbers, cancel)
         return self._results(answers[0], len(batch)) if answers else []
 
@@ -127,7 +127,7 @@ class FleetRunner(Runner):
     def close(self) -> None:
         """The fleet is its maker's to close."""
 
-    def _errand(self, what: str, batch: Sequence[Candidate]) -> Request:
+    def _request(self, what: str, batch: Sequence[Candidate]) -> Request:
         asked = [[workload.key, dict(config.items_)] for workload, config in batch]
         best = self._best.get(batch[0][0].key)
         return {"do": what, "runner": self.measured_by, "asked": asked, "best": best}
