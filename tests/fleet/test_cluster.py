@@ -74,5 +74,5 @@ def test_workers_of_other_versions_are_not_used(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(versions, "SPACE", "0")
-    with pytest.raises(JobError, match=r"no worker can be used: .+/1 has space \d+ \(here 0\)"):
+    with pytest.raises(JobError, match=r"no worker can be used: .+/\d has space \d+ \(here 0\)"):
         tuned(tmp_path / "x.db", "ray")
