@@ -1,0 +1,1 @@
+"""LPU-like chips: chains, their schedule in space and time, and its laws."""
