@@ -1,4 +1,4 @@
-"""Layer, RMS, instance and group normalisation -> `layer_norm`.
+"""Layer, instance and group normalisation -> `layer_norm`; RMS normalisation -> `rms_norm`.
 
 The normalised axes become one. Instance and group normalisation are layer normalisations of other
 rows, followed by a scale and a shift for each channel.
@@ -7,7 +7,7 @@ rows, followed by a scale and a shift for each channel.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilesmith.compiler.graph import Node, view
@@ -18,15 +18,19 @@ from tilesmith.search_space.workload import ParameterValue, shape_text
 
 @rules.register("LayerNormalization")
 def lower_layer_norm(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
-    return _rows(rewriter, node, rms=0)
+    scale, bias = (int(bool(node.input(position))) for position in (1, 2))
+    return _rows(rewriter, node, "layer_norm", {"scale": scale, "bias": bias})
 
 
 @rules.register("RMSNormalization")
 def lower_rms_norm(rewriter: Rewriter, node: Node) -> Sequence[Node] | None:
-    return _rows(rewriter, node, rms=1)
+    return _rows(rewriter, node, "rms_norm", {"scale": 1})
 
 
-def _rows(rewriter: Rewriter, node: Node, rms: int) -> Sequence[Node] | None:
+def _rows(
+    rewriter: Rewriter, node: Node, operator: str, given: Mapping[str, ParameterValue]
+) -> Sequence[Node] | None:
+    """The kernel of `operator` with the operands `given`."""
     infos = [rewriter.info(name) for name in node.reads]
     if len(node.writes) != 1 or not all(is_computable(info) for info in infos):
         return None
@@ -35,14 +39,13 @@ def _rows(rewriter: Rewriter, node: Node, rms: int) -> Sequence[Node] | None:
     length = math.prod(dims[axis:])
     if any(info.elements != length for info in infos[1:]):
         return None
-    parameters = _parameters(math.prod(dims[:axis]), length, node, rms)
-    parameters |= {"scale": int(bool(node.input(1))), "bias": int(bool(node.input(2)))}
-    return [make_kernel(rewriter, "layer_norm", parameters, node.reads, node)]
+    parameters = {**_parameters(math.prod(dims[:axis]), length, node), **given}
+    return [make_kernel(rewriter, operator, parameters, node.reads, node)]
 
 
-def _parameters(rows: int, length: int, node: Node, rms: int = 0) -> dict[str, ParameterValue]:
+def _parameters(rows: int, length: int, node: Node) -> dict[str, ParameterValue]:
     epsilon = f"{node.attribute('epsilon', 1e-5):.6g}"
-    return {"shape": shape_text((rows, length)), "epsilon": _shortest(epsilon), "rms": rms}
+    return {"shape": shape_text((rows, length)), "epsilon": _shortest(epsilon)}
 
 
 def _shortest(number: str) -> str:

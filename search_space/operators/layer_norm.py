@@ -1,16 +1,16 @@
-"""Layer normalisation, and its form without mean (RMS normalisation).
+"""Layer normalisation.
 
     a = mean_k x[k];  v = mean_k (x[k] - a)^2
-    y[k] = (x[k] - a) / sqrt(v + epsilon) * scale[k] + bias[k]          with rms=1: a = 0
+    y[k] = (x[k] - a) / sqrt(v + epsilon) * scale[k] + bias[k]
 
 over the last `axes` axes, which are one row. The variance is taken from differences, in a pass of
-its own: E[x^2] - E[x]^2 loses all digits where the mean is large.
+its own: E[x^2] - E[x]^2 loses all digits where the mean is large. `rms_norm` is this with a = 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +33,13 @@ class LayerNorm(Template):
 
     operator = "layer_norm"
     fuses_epilogues = True
-    summary = "layer normalisation over the last axes, or RMS normalisation"
-    parameters = (
+    centred = True
+    """Whether the mean is taken away first."""
+    summary = "layer normalisation over the last axes"
+    parameters: ClassVar[tuple[Parameter, ...]] = (
         Parameter("shape", "of input and output, e.g. 128x384", text=True, varies=True),
         Parameter("axes", "how many of the last axes are normalised over", 1),
         Parameter("epsilon", "added to the variance", "1e-5"),
-        Parameter("rms", "1 leaves the mean out", 0, minimum=0),
         Parameter("scale", "1 multiplies by an operand `scale`", 1, minimum=0),
         Parameter("bias", "1 adds an operand `bias`", 1, minimum=0),
     )
@@ -46,13 +47,13 @@ class LayerNorm(Template):
         "layer_norm shape=5x37",
         "layer_norm shape=3x2x64 bias=0 epsilon=0.001",
         "layer_norm shape=1009 scale=0 bias=0 epilogue=gelu",
-        "layer_norm shape=6x3x7 axes=2 rms=1 bias=0 epilogue=residual",
+        "layer_norm shape=6x3x7 axes=2 bias=0 epilogue=residual",
         "layer_norm shape=7x1",
         "layer_norm shape=2x600 const=bias,scale epilogue=bias",
     )
     varying = (
         "layer_norm shape=[b]x[s]x37",
-        "layer_norm shape=[b*s]x600 rms=1 bias=0 epilogue=residual",
+        "layer_norm shape=[b*s]x600 bias=0 epilogue=residual",
         "layer_norm shape=3x[s]",
     )
 
@@ -61,7 +62,8 @@ class LayerNorm(Template):
         check_extents(self.operator, "shape", shape)
         if axes > len(shape):
             raise WorkloadError(
-                f"operator 'layer_norm': axes={axes} are more than the {len(shape)} of the shape"
+                f"operator '{self.operator}': axes={axes} are more than the {len(shape)} of the "
+                f"shape"
             )
         try:
             valid = float(workload.text("epsilon")) >= 0
@@ -69,15 +71,24 @@ class LayerNorm(Template):
             valid = False
         if not valid:
             raise WorkloadError(
-                f"operator 'layer_norm': epsilon={workload['epsilon']} is not a number from 0 on"
+                f"operator '{self.operator}': epsilon={workload['epsilon']} is not a number from "
+                f"0 on"
             )
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
         shape = workload.extents("shape")
         inner = shape[len(shape) - workload.integer("axes") :]
         found = [Operand("x", shape, workload.dtype)]
-        found += [Operand(n, inner, workload.dtype) for n in ("scale", "bias") if workload[n]]
+        found += [
+            Operand(name, inner, workload.dtype)
+            for name in ("scale", "bias")
+            if self._has(workload, name)
+        ]
         return tuple(found)
+
+    def _has(self, workload: Workload, name: str) -> bool:
+        """Whether the operator has an operand of this name, and the workload asks for it."""
+        return any(p.name == name for p in self.parameters) and bool(workload[name])
 
     def output(self, workload: Workload) -> Operand:
         shape = workload.extents("shape")
@@ -89,11 +100,11 @@ class LayerNorm(Template):
     def reference(self, workload: Workload, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         x = inputs["x"]
         over = tuple(range(x.ndim - workload.integer("axes"), x.ndim))
-        centred = x if workload["rms"] else x - x.mean(axis=over, keepdims=True)
+        centred = x - x.mean(axis=over, keepdims=True) if self.centred else x
         variance = (centred**2).mean(axis=over, keepdims=True)
         y = centred / np.sqrt(variance + float(workload.text("epsilon")))
-        y = y * inputs["scale"] if workload["scale"] else y
-        return np.asarray(y + inputs["bias"] if workload["bias"] else y)
+        y = y * inputs["scale"] if "scale" in inputs else y
+        return np.asarray(y + inputs["bias"] if "bias" in inputs else y)
 
     def _rows(self, workload: Workload) -> tuple[ExprLike, ExprLike]:
         """(rows, elements of a row)."""
@@ -102,7 +113,7 @@ class LayerNorm(Template):
         return product(shape[:cut]), product(shape[cut:])
 
     def compute(self, workload: Workload, late: bool = False) -> ComputeDefinition:
-        """Stages total and mean (without rms), squares, deviation (its reciprocal), and y.
+        """Stages total and mean (where it is taken away), squares, inverse (of the deviation), y.
 
         Args:
             late: multiply by the reciprocal after the scale: what needs no variance comes first.
@@ -112,7 +123,7 @@ class LayerNorm(Template):
         centred: Scalar = load("x", r.var, k.var)
         share = share_of(length)
         stages = []
-        if not workload["rms"]:
+        if self.centred:
             stages.append(Stage("total", (r,), centred, (k,), "sum"))
             mean = call("multiply", load("total", r.var), share)
             stages.append(Stage("mean", (r,), mean))
@@ -123,12 +134,12 @@ class LayerNorm(Template):
         deviation = call("sqrt", call("add", variance, float(workload.text("epsilon"))))
         stages.append(Stage("inverse", (r,), call("reciprocal", deviation)))
         factors: list[Scalar] = [load("inverse", r.var)]
-        if workload["scale"]:
+        if self._has(workload, "scale"):
             factors.insert(0 if late else 1, load("scale", k.var))
         value = centred
         for factor in factors:
             value = call("multiply", value, factor)
-        if workload["bias"]:
+        if self._has(workload, "bias"):
             value = call("add", value, load("bias", k.var))
         channel = mod(k.var, workload.extents("shape")[-1], {"k": k.extent - 1})
         value = epilogue_value(self, workload, (r.var, k.var), value, channel)
@@ -138,4 +149,4 @@ class LayerNorm(Template):
             constant = workload.is_constant(operand.name)
             tensors.append(Tensor(operand.name, (length,), operand.dtype, constant))
         tensors += epilogue_tensors(self, workload, (rows, length))
-        return ComputeDefinition("layer_norm", tuple(tensors), tuple(stages))
+        return ComputeDefinition(self.operator, tuple(tensors), tuple(stages))

@@ -49,8 +49,8 @@ RUN = [text for text in EXAMPLES if not computes_on_integers(text) and has_sched
 
 SCHEDULED = {
     "attention", "concat", "conv2d", "depthwise_conv2d", "elementwise", "gather", "layer_norm",
-    "layout_transform", "matmul", "pad", "pool2d", "reduce", "resize", "slice", "softmax",
-    "transpose",
+    "layout_transform", "matmul", "pad", "pool2d", "reduce", "resize", "rms_norm", "slice",
+    "softmax", "transpose",
 }  # fmt: skip
 """Operators that run there."""
 

@@ -26,6 +26,7 @@ EXAMPLES = {
     "conv": "conv2d c=3 h=4 w=4 oc=5 kh=3 kw=3 pad=1 const=weight",
     "softmax": "softmax shape=3x7",
     "layer_norm": "layer_norm shape=3x8",
+    "rms_norm": "rms_norm shape=3x8",
     "attention": "attention m=4 n=6 k=8",
     "transpose": "transpose shape=5x7 perm=1x0",
     "gather": "gather shape=9x4 indices=3",

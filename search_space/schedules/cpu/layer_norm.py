@@ -1,4 +1,4 @@
-"""Layer normalisation on CPUs: a row at a time.
+"""Layer and RMS normalisation on CPUs: a row at a time.
 
 Everything of one row happens while it is in the first-level cache; sums have several accumulators.
 Rows that are short are unrolled, in registers.
@@ -29,8 +29,8 @@ def _rows(workload: Workload) -> tuple[int, int]:
     return rows, length
 
 
-@schedules("layer_norm", on="cpu")
-class CpuLayerNorm(CpuScheduler):
+@schedules("layer_norm", "rms_norm", on="cpu")
+class CpuNorm(CpuScheduler):
     """See the module's docstring."""
 
     def space(self, workload: Workload, target: Target) -> SearchSpace:

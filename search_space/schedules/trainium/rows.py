@@ -26,7 +26,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import Constraint, divisors, tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import compute_of
+from tilesmith.search_space.template import compute_of, template_of
 from tilesmith.search_space.workload import Workload
 
 LONGEST = 8192
@@ -223,9 +223,11 @@ class RowsOnCore(CoreScheduler):
         return RowsSpace(compute_of(workload), workload.dtype, target)
 
 
-@schedules("layer_norm", on="trainium")
-class LayerNormOnCore(RowsOnCore):
+@schedules("layer_norm", "rms_norm", on="trainium")
+class NormOnCore(RowsOnCore):
     """What needs no variance comes first: the scale, while sums are reduced."""
 
     def prepare(self, workload: Workload, target: Target) -> RowsSpace:
-        return RowsSpace(LayerNorm().compute(workload, late=True), workload.dtype, target)
+        template = template_of(workload.operator)
+        assert isinstance(template, LayerNorm)
+        return RowsSpace(template.compute(workload, late=True), workload.dtype, target)

@@ -150,6 +150,7 @@ OTHERS = [
         "elementwise",
         "softmax",
         "layer_norm",
+        "rms_norm",
         "reduce",
         "conv2d",
         "depthwise_conv2d",
