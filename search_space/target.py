@@ -234,8 +234,12 @@ def parse_target(name: str, text: str) -> Target:
     family, doc = table.pop("family", None), table.pop("doc", "")
     if not isinstance(family, str):
         raise TargetError(f"target '{name}' names no family; write family = \"cpu\" at its top")
-    facts = dict(_fact(name, key, entry) for key, entry in _flatten(table))
-    return Target.of(name, family, facts, str(doc))
+    return Target.of(name, family, parse_facts(name, table), str(doc))
+
+
+def parse_facts(name: str, table: Mapping[str, Any]) -> dict[str, Fact]:
+    """The facts of a parsed TOML table by dotted name; `name` is whose they are, for errors."""
+    return dict(_fact(name, key, entry) for key, entry in _flatten(table))
 
 
 target_files: Registry[Traversable] = Registry(

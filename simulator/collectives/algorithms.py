@@ -1,0 +1,228 @@
+"""The steps of collectives: who sends which share of the tensor to whom, step after step.
+
+Names and steps are those of the Neuron runtime's description of collectives within and between
+nodes: `ring` (p - 1 steps, on as many cycles without a common link as there are), `mesh` (one
+step, everybody to everybody, routed), `rdh` (recursive doubling and halving, log2 p steps along
+the axes), `single-step mesh` (all-reduce in one step, each sending all it has to all), `kangaring`
+(a ring of chips: one core of a chip adds for all of them, or sends to all). A group over several
+levels takes them one after another: sums from the inside out, gathers from the outside in.
+
+A lane is an ordered group whose members differ in one level only; all lanes of a stage go at the
+same time. `share`s are fractions of the whole tensor of the collective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tilesmith.search_space.mesh import Level
+from tilesmith.simulator.collectives.network import ravel, unravel
+
+Transfer = tuple[int, int, float]
+"""Sending core, receiving core, share of the tensor."""
+
+Lane = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Transfers that begin together when the step before is done, `times` over.
+
+    Args:
+        level: name of the level whose links they take.
+        inputs: tensors that are added into what is sent on; 1 if it is only copied.
+        at_source, at_target: memory accesses for a byte at the chip that sends and that receives.
+    """
+
+    level: str
+    transfers: tuple[Transfer, ...]
+    times: int = 1
+    inputs: int = 1
+    at_source: int = 1
+    at_target: int = 1
+
+    @property
+    def reduces(self) -> bool:
+        return self.inputs > 1
+
+
+def step(level: Level, transfers: Sequence[Transfer], times: int, reduces: bool) -> Step:
+    """A step that copies, or that adds what arrives to what is there: one more read."""
+    if reduces:
+        return Step(level.name, tuple(transfers), times, inputs=2, at_target=2)
+    return Step(level.name, tuple(transfers), times)
+
+
+Steps = tuple[Step, ...]
+Algorithm = Callable[[Level, Sequence[Lane], float, bool], Steps]
+"""Steps of a gather (or with True, a sum that is scattered) of a share over lanes of a level."""
+
+
+def ring(level: Level, lanes: Sequence[Lane], share: float, reduces: bool) -> Steps:
+    """p - 1 steps, each member sending one p-th to the next, split over the cycles there are."""
+    transfers = []
+    for lane in lanes:
+        cycles = cycles_of(level, lane)
+        part = share / len(lane) / len(cycles)
+        for cycle in cycles:
+            transfers += [(core, cycle[(i + 1) % len(cycle)], part) for i, core in enumerate(cycle)]
+    return (step(level, transfers, len(lanes[0]) - 1, reduces),)
+
+
+def mesh(level: Level, lanes: Sequence[Lane], share: float, reduces: bool) -> Steps:
+    """One step: everybody sends one p-th to everybody else."""
+    transfers = [(one, other, share / len(lane)) for lane in lanes for one, other in _pairs(lane)]
+    return (step(level, transfers, 1, reduces),)
+
+
+def recursive(level: Level, lanes: Sequence[Lane], share: float, reduces: bool) -> Steps:
+    """log2 p steps along the axes: halves, quarters, ... when it sums, and back when it gathers.
+
+    Lanes begin with different axes, so that the cores of a chip do not all take the same link.
+    """
+    found = []
+    bits = len(lanes[0]).bit_length() - 1
+    orders = [axes_of(level, lane) for lane in lanes]
+    for number_of_step in range(bits):
+        part = share / 2 ** (number_of_step + 1)
+        transfers = []
+        for number, (lane, order) in enumerate(zip(lanes, orders, strict=True)):
+            place = {member: i for i, member in enumerate(order)}
+            flip = 1 << (number_of_step + _turn(number, len(lanes), bits)) % bits
+            transfers += [(core, lane[order[place[i] ^ flip]], part) for i, core in enumerate(lane)]
+        found.append(step(level, transfers, 1, reduces))
+    return tuple(found if reduces else reversed(found))
+
+
+def _turn(lane: int, lanes: int, bits: int) -> int:
+    """Where a lane begins among the axes: lanes spread evenly over them."""
+    return lane * max(1, bits // lanes)
+
+
+def single_step(level: Level, lanes: Sequence[Lane], share: float) -> Steps:
+    """An all-reduce in one step: everybody sends all it has to everybody else, and adds."""
+    transfers = [(one, other, share) for lane in lanes for one, other in _pairs(lane)]
+    return (step(level, transfers, 1, True),)
+
+
+def kangaring(level: Level, lanes: Sequence[Lane], share: float, reduces: bool) -> Steps:
+    """A ring of chips all of whose cores take part: no steps inside a chip.
+
+    Sums: a core reads what came and the parts of all cores of its chip, and sends their sum on.
+    Gathers: it reads what came once, and writes it to the other cores and on. The cores of a chip
+    take turns from cycle to cycle.
+
+    Args:
+        lanes: one a core of a chip, each over all chips; or several such sets beside each other.
+    """
+    cells: dict[int, list[Lane]] = {}
+    for lane in lanes:
+        cells.setdefault(lane[0] // level.inside, []).append(lane)
+    transfers = []
+    for cell in cells.values():
+        cycles = cycles_of(level, cell[0])
+        place = {core: i for i, core in enumerate(cell[0])}
+        part = share / len(cell[0]) / len(cycles) / len(cell)
+        for cycle in cycles:
+            for i, core in enumerate(cycle):
+                here, there = place[core], place[cycle[(i + 1) % len(cycle)]]
+                transfers += [(lane[here], lane[there], part) for lane in cell]
+    times, cores = len(lanes[0]) - 1, level.inside
+    if reduces:
+        return (Step(level.name, tuple(transfers), times, inputs=cores + 1, at_source=cores + 1),)
+    return (Step(level.name, tuple(transfers), times, at_source=cores),)
+
+
+def _pairs(lane: Lane) -> Iterator[tuple[int, int]]:
+    return ((one, other) for one in lane for other in lane if one != other)
+
+
+ALGORITHMS: dict[str, Algorithm] = {"mesh": mesh, "rdh": recursive, "ring": ring}
+SINGLE_STEP, KANGARING = "single-step mesh", "kangaring"
+
+
+def applies(name: str, members: int) -> bool:
+    """Whether an algorithm can run over so many members."""
+    return name != "rdh" or members & (members - 1) == 0
+
+
+def cycles_of(level: Level, lane: Lane) -> tuple[Lane, ...]:
+    """Directed cycles over a lane that share no link, as far as the topology has them."""
+    if len(lane) == 2 or level.topology == "switch":
+        return (lane,)
+    members = [level.member_of(core) for core in lane]
+    place = dict(zip(members, lane, strict=True))
+    found = [tuple(place[m] for m in snake(level.extents, members))]
+    if len(level.extents) == 2 and len(lane) == level.members:
+        pair = hamiltonian_pair(*level.extents)
+        found = [tuple(place[m] for m in cycle) for cycle in pair] or found
+    return tuple(one for cycle in found for one in (cycle, (cycle[0], *reversed(cycle[1:]))))
+
+
+def snake(extents: tuple[int, ...], members: Sequence[int]) -> list[int]:
+    """Members in an order in which neighbours are near each other: rows to and fro."""
+    if len(extents) == 1:
+        return sorted(members)
+
+    def key(member: int) -> tuple[int, ...]:
+        at = unravel(extents, member)
+        turned = [at[0]]
+        for axis in range(1, len(extents)):
+            turned.append(at[axis] if sum(at[:axis]) % 2 == 0 else -at[axis])
+        return tuple(turned)
+
+    return sorted(members, key=key)
+
+
+def hamiltonian_pair(rows: int, columns: int) -> list[Lane]:
+    """Two cycles over all of a torus without a common link, as far as shifted rows make them.
+
+    The first takes every row but its last link, each beginning where the one before ended, and the
+    second takes the links that are left.
+    """
+    first = [
+        ravel((rows, columns), (row, (column - row) % columns))
+        for row in range(rows)
+        for column in range(columns)
+    ]
+    if rows < 3 or columns < 3 or rows % columns:
+        return []
+    used = {frozenset(pair) for pair in zip(first, [*first[1:], first[0]], strict=True)}
+    second, at, seen = [0], 0, {0}
+    while True:
+        row, column = unravel((rows, columns), at)
+        near = [
+            ravel((rows, columns), ((row + dy) % rows, (column + dx) % columns))
+            for dy, dx in ((0, 1), (1, 0), (0, -1), (-1, 0))
+        ]
+        ahead = [m for m in near if frozenset((at, m)) not in used and m not in seen]
+        if not ahead:
+            break
+        at = ahead[0]
+        second.append(at)
+        seen.add(at)
+    return [tuple(first), tuple(second)] if len(second) == rows * columns else []
+
+
+def axes_of(level: Level, lane: Lane) -> list[int]:
+    """Places in a lane ordered so that flipping one bit goes to a neighbour: Gray codes.
+
+    A ring of 2^b is a cube of b dimensions whose corners are its members in the order of their
+    Gray codes; of a torus the extents' bits stand beside each other.
+    """
+    return sorted(range(len(lane)), key=lambda i: _gray_key(level, lane[i]))
+
+
+def _gray_key(level: Level, core: int) -> int:
+    key = 0
+    for extent, index in zip(
+        level.extents, unravel(level.extents, level.member_of(core)), strict=True
+    ):
+        key = key << (extent - 1).bit_length() | _gray_rank(index)
+    return key
+
+
+def _gray_rank(index: int) -> int:
+    """The Gray code of an index: neighbours on a ring differ in one bit."""
+    return index ^ index >> 1

@@ -1,0 +1,171 @@
+"""The analytical cost of a collective: for each algorithm a latency, and seconds a byte.
+
+Every step costs its level's hop, and as long as its busiest resource is occupied: links, ports and
+DMA engines move while memories are read and written, and where what arrives is added, the last of
+the slices of a chunk is added after it has arrived. So an algorithm is a line in the number of
+bytes (alpha-beta), and the cheapest for a size is taken, stage by stage. Lines are kept for each
+mesh, kind and group; a look-up is a minimum over a few of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.mesh import COLLECTIVE_KINDS, CollectiveKind, Mesh
+from tilesmith.simulator.collectives.algorithms import Step, Steps
+from tilesmith.simulator.collectives.network import MEMORY, Network, Resource
+from tilesmith.simulator.collectives.stages import plans_of
+
+
+@dataclass(frozen=True)
+class CollectiveCost:
+    """What one collective costs.
+
+    Args:
+        algorithm: its name, or where levels differ those of all, as in `chip mesh, torus rdh`.
+        latency_s: the part that does not depend on the size.
+        bound: what the largest stage waits for: "latency", "links", "engines" or "memory".
+    """
+
+    kind: CollectiveKind
+    bytes: int
+    members: int
+    seconds: float
+    algorithm: str
+    latency_s: float
+    bound: str
+
+    @property
+    def gbps(self) -> float:
+        """Bytes of the tensor a second, in GB/s: `algbw` of nccl-tests."""
+        return self.bytes / self.seconds / 1e9
+
+    @property
+    def bus_gbps(self) -> float:
+        """`busbw` of nccl-tests: what links would have to carry, whatever the number of members."""
+        p = self.members
+        factor = {"all_reduce": 2 * (p - 1) / p, "send": 1.0}.get(self.kind, (p - 1) / p)
+        return self.gbps * factor
+
+
+@dataclass(frozen=True)
+class Line:
+    """One algorithm of one stage: seconds = alpha + beta x bytes of the whole tensor."""
+
+    level: str
+    algorithm: str
+    alpha: float
+    beta: float
+    bound: str
+    steps: Steps
+
+    def seconds(self, size: float) -> float:
+        return self.alpha + self.beta * size
+
+
+def collective_cost(
+    mesh: Mesh, kind: CollectiveKind, bytes: float, group: tuple[int, ...]
+) -> CollectiveCost:
+    """The cost of a collective over some cores of a mesh, by the algorithm that is cheapest.
+
+    Args:
+        bytes: the whole tensor on one core: before the collective, or after an all_gather.
+        group: core numbers; for `send` the one that sends and the one that receives.
+
+    Raises:
+        TargetError: an unknown kind, or a group that is no group of this mesh.
+    """
+    group = mesh.check_group(group)
+    if kind not in COLLECTIVE_KINDS:
+        raise TargetError(
+            f"unknown collective '{kind}'; one of {', '.join(COLLECTIVE_KINDS)} is expected"
+        )
+    if kind == "send" and len(group) != 2:
+        raise TargetError(
+            f"a send has {len(group)} cores in its group; two are expected, from and to"
+        )
+    if len(group) == 1:
+        return CollectiveCost(kind, int(bytes), 1, 0.0, "none", 0.0, "latency")
+    chosen = cheapest(mesh, kind, group, bytes)
+    start = mesh.number("collective.start_us") * 1e-6
+    latency = start + sum(line.alpha for line in chosen)
+    seconds = start + sum(line.seconds(bytes) for line in chosen)
+    widest = max(chosen, key=lambda line: line.beta)
+    bound = "latency" if latency >= seconds / 2 else widest.bound
+    return CollectiveCost(kind, int(bytes), len(group), seconds, named(chosen), latency, bound)
+
+
+def cheapest(mesh: Mesh, kind: CollectiveKind, group: tuple[int, ...], size: float) -> list[Line]:
+    """The algorithms of the stages of the plan that is cheapest for so many bytes."""
+    plans = [
+        [min(stage, key=lambda line: line.seconds(size)) for stage in plan]
+        for plan in lines_of(mesh, kind, group)
+    ]
+    return min(plans, key=lambda plan: sum(line.seconds(size) for line in plan))
+
+
+def named(lines: list[Line]) -> str:
+    """`mesh`, or `chip mesh, torus rdh` from the inside out."""
+    by_level: dict[str, list[str]] = {}
+    for line in lines:
+        names = by_level.setdefault(line.level, [])
+        if line.algorithm not in names:
+            names.append(line.algorithm)
+    if len({tuple(names) for names in by_level.values()}) == 1:
+        return " and ".join(next(iter(by_level.values())))
+    return ", ".join(f"{level} {' and '.join(names)}" for level, names in by_level.items())
+
+
+Plan = tuple[tuple[Line, ...], ...]
+"""For each stage the algorithms it may take."""
+
+
+@lru_cache(maxsize=4096)
+def lines_of(mesh: Mesh, kind: CollectiveKind, group: tuple[int, ...]) -> tuple[Plan, ...]:
+    """The plans of a collective."""
+    network = Network(mesh)
+    hops = {level.name: level.hop_us * 1e-6 for level in mesh.levels}
+    return tuple(
+        tuple(
+            tuple(
+                _line(network, hops, stage.level, name, steps)
+                for name, steps in stage.alternatives.items()
+            )
+            for stage in plan
+        )
+        for plan in plans_of(mesh, kind, group)
+    )
+
+
+def _line(network: Network, hops: dict[str, float], level: str, name: str, steps: Steps) -> Line:
+    alpha = sum(step.times * hops[step.level] for step in steps)
+    rates = [(step.times, *step_rate(network, step)) for step in steps]
+    beta = sum(times * rate for times, rate, _ in rates)
+    return Line(level, name, alpha, beta, max(rates, key=lambda rate: rate[0] * rate[1])[2], steps)
+
+
+def step_rate(network: Network, step: Step) -> tuple[float, str]:
+    """Seconds a byte of the tensor that a step takes, and what binds it."""
+    mesh = network.mesh
+    links: defaultdict[Resource, float] = defaultdict(float)
+    memories: defaultdict[Resource, float] = defaultdict(float)
+    passes = mesh.number("collective.reduce_passes") * step.inputs / 2 if step.reduces else 1.0
+    for source, destination, share in step.transfers:
+        for resource, rate in network.route(source, destination):
+            own = passes if _is_engine(resource) else 1.0
+            links[resource] += own * share / rate
+        memories[network.memory_of(source)] += step.at_source * share / network.memory_rate
+        memories[network.memory_of(destination)] += step.at_target * share / network.memory_rate
+    busiest = max(links, key=lambda resource: links[resource])
+    wire, memory = links[busiest], max(memories.values())
+    slices = mesh.number("collective.slices")
+    left = min(wire, memory) / slices if step.reduces else 0.0
+    bound = MEMORY if memory > wire else "engines" if _is_engine(busiest) else "links"
+    return max(wire, memory) + left, bound
+
+
+def _is_engine(resource: Resource) -> bool:
+    return len(resource) == 3 and resource[2] == "out"
