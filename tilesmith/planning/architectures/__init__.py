@@ -1,0 +1,1 @@
+"""Families of architectures, one a file: public configurations become layers of operators."""

@@ -1,0 +1,88 @@
+"""Encoders of text: BERT, RoBERTa, DistilBERT. One pass over a whole sequence.
+
+Source: modeling_*.py of transformers. The pooler is counted, heads of tasks are not.
+"""
+
+from __future__ import annotations
+
+from tilesmith.planning.architecture import (
+    Architecture,
+    Attention,
+    Layer,
+    Operator,
+    Pointwise,
+    Product,
+)
+from tilesmith.planning.architectures.parts import embedding, norm, plain
+from tilesmith.planning.configuration import Configuration
+from tilesmith.planning.registry import families
+
+
+@families.register("bert")
+def bert(c: Configuration) -> Architecture:
+    """BERT, base and large."""
+    types = c.integer("type_vocab_size", 2)
+    return _encoder(c, types, c.integer("max_position_embeddings", 512))
+
+
+@families.register("roberta")
+def roberta(c: Configuration) -> Architecture:
+    """RoBERTa: BERT with one token type, and two positions to spare in its configuration."""
+    types = c.integer("type_vocab_size", 1)
+    return _encoder(c, types, c.integer("max_position_embeddings", 514))
+
+
+@families.register("distilbert")
+def distilbert(c: Configuration) -> Architecture:
+    """DistilBERT: half of BERT's layers, neither token types nor a pooler."""
+    names = {
+        "hidden_size": c.integer("dim"),
+        "num_hidden_layers": c.integer("n_layers"),
+        "num_attention_heads": c.integer("n_heads"),
+        "intermediate_size": c.integer("hidden_dim"),
+    }
+    renamed = Configuration(c.source, c.family, {**c.fields, **names})
+    return _encoder(renamed, 0, c.integer("max_position_embeddings", 512), pooled=False)
+
+
+def _encoder(c: Configuration, types: int, positions: int, *, pooled: bool = True) -> Architecture:
+    width = c.integer("hidden_size")
+    layer = Layer("encoder", encoder_layer(c, width), c.integer("num_hidden_layers"))
+    tables: tuple[Operator, ...] = (
+        embedding(c.integer("vocab_size"), width),
+        embedding(positions, width, "positions"),
+        *([embedding(types, width, "types")] if types else []),
+        norm(width, bias=True),
+    )
+    layers = [Layer("embedding", tables), layer]
+    if pooled:
+        layers.append(Layer("pooler", (Product("pooler", width, width, bias=True),), last=True))
+    return Architecture(
+        name=str(c.fields.get("_name_or_path") or c.family),
+        family=c.family,
+        kind="pass",
+        layers=tuple(layers),
+        width=width,
+        positions=positions,
+    )
+
+
+def encoder_layer(
+    c: Configuration, width: int, *, bias: bool = True, causal: bool = False
+) -> tuple[Operator, ...]:
+    """Attention of all to all and a plain feed-forward, a normalisation with each.
+
+    Args:
+        bias: whether query, key and value have biases.
+    """
+    heads, inner = c.integer("num_attention_heads"), c.integer("intermediate_size")
+    size = c.divided("hidden_size", "num_attention_heads")
+    return (
+        norm(width, "norm 0", bias=True),
+        norm(width, "norm 1", bias=True),
+        Product("query, key, value", width, width, "columns", unit=size, times=3, bias=bias),
+        Attention("attention", heads, heads, size, size, causal=causal),
+        Product("output", width, width, "rows", unit=size, bias=True),
+        Pointwise("residual", width),
+        *plain(width, inner),
+    )

@@ -1,0 +1,103 @@
+"""Public configurations of models: `config.json` of transformers and diffusers, field by field.
+
+Fields keep the names and the defaults their configuration classes have. Those that say how large a
+model is must be there: a forgotten `hidden_size` shall not become somebody else's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilesmith.search_space.errors import ModelError
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One configuration: where it is from, what family it names, its fields.
+
+    Errors are `ModelError`s that name file and field.
+    """
+
+    source: str
+    family: str
+    fields: Mapping[str, Any]
+
+    def __contains__(self, name: str) -> bool:
+        return self.fields.get(name) is not None
+
+    def value(self, name: str, *others: str) -> Any:
+        """A field that must be there, under its name or an older one."""
+        for known in (name, *others):
+            if known in self:
+                return self.fields[known]
+        raise ModelError(
+            f"'{self.source}' lacks the field '{name}', which the architecture '{self.family}' "
+            "needs"
+        )
+
+    def integer(self, name: str, default: int | None = None, least: int = 1) -> int:
+        """A whole number of at least `least`; without a default it must be there."""
+        value = default if default is not None and name not in self else self.value(name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ModelError(
+                f"'{self.source}': {name} = {value!r}; a whole number of at least {least} is "
+                "expected"
+            )
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        """true or false."""
+        value = self.fields.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise ModelError(f"'{self.source}': {name} = {value!r}; true or false is expected")
+        return value
+
+    def integers(self, name: str, length: int, default: Any = None) -> tuple[int, ...]:
+        """As many whole numbers as there are blocks; one number stands for all."""
+        value = default if default is not None and name not in self else self.value(name)
+        found = tuple(value) if isinstance(value, list | tuple) else (value,) * length
+        if len(found) != length or any(not isinstance(one, int) or one < 1 for one in found):
+            raise ModelError(
+                f"'{self.source}': {name} = {value!r}; {length} whole numbers of at least 1 are "
+                "expected"
+            )
+        return found
+
+    def texts(self, name: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
+        """A list of names."""
+        value = list(default) if default is not None and name not in self else self.value(name)
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise ModelError(f"'{self.source}': {name} = {value!r}; a list of names is expected")
+        return tuple(value)
+
+    def divided(self, name: str, by: str) -> int:
+        """One field over another, which must divide it."""
+        whole, parts = self.integer(name), self.integer(by)
+        if whole % parts:
+            raise ModelError(
+                f"'{self.source}': {name} = {whole} is not divisible by {by} = {parts}"
+            )
+        return whole // parts
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file.
+
+    Raises:
+        ModelError: it cannot be read, or is no JSON object.
+    """
+    try:
+        found = json.loads(path.read_text())
+    except OSError as error:
+        raise ModelError(f"'{path}' cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, ValueError) as error:
+        raise ModelError(f"'{path}' is no valid JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ModelError(f"'{path}' holds no JSON object; a model's config.json is expected")
+    return found

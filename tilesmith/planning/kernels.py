@@ -1,0 +1,103 @@
+"""Rates of one core's kernels, played by the house's simulator: what estimates are made of.
+
+A few kernels of each target are simulated once in a process: a product of one row (weights stream
+from memory), products of many rows (the arithmetic's pace), a block of attention, softmax and
+normalisation of one row and of many. Between and beyond them costs are taken to be proportional,
+which is what they are on machines that work tile by tile; the start of a kernel is not in them, as
+a step's kernels prefetch.
+Nothing here knows a family: whatever has a simulator has rates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tilesmith.search_space.errors import InputError, TargetError
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator import simulate
+
+_DTYPES = ("bfloat16", "float16", "float32")
+_MANY, _WIDE = 1024, 4096
+
+
+@dataclass(frozen=True)
+class RowRate:
+    """Work row by row: `one` second(s) for a row of 4096 numbers alone, `many` for 1024 of them."""
+
+    one: float
+    many: float
+
+    def seconds(self, rows: float, width: float) -> float:
+        """Of `rows` rows; few are as slow as one, as they lie side by side."""
+        return max(self.one, self.many * rows / _MANY) * width / _WIDE
+
+
+@dataclass(frozen=True)
+class Rates:
+    """One core's rates.
+
+    Attributes:
+        stream: bytes a second of weights that few rows are multiplied by.
+        multiply: additions and multiplications a second of products of many rows.
+        attend: those of fused attention, many queries by many keys.
+        softmax, norm: rows of numbers.
+    """
+
+    stream: float
+    multiply: float
+    attend: float
+    softmax: RowRate
+    norm: RowRate
+
+
+@lru_cache(maxsize=64)
+def rates_of(target: Target) -> Rates:
+    """The rates of a target; some tenths of a second when asked for first.
+
+    Raises:
+        TargetError: the target cannot run the kernels they are made of.
+    """
+    dtype = _dtype(target)
+
+    def between(less: str, more: str) -> float:
+        """Seconds the larger takes longer: what a start costs cancels."""
+        times = [_seconds(f"{text} dtype={dtype}", target) for text in (less, more)]
+        return max(times[1] - times[0], times[1] / 100)
+
+    width = 4 if dtype == "float32" else 2
+    streamed = between("matmul m=1 k=4096 n=448 const=b", "matmul m=1 k=4096 n=896 const=b")
+    product = "matmul m={} k=2048 n=1024 const=b"
+    multiplied = between(product.format(512), product.format(1024))
+    block = "attention m=1024 n=1024 k=128 heads={}"
+    attended = between(block.format(1), block.format(2))
+    return Rates(
+        stream=448 * 4096 * width / streamed,
+        multiply=2 * 512 * 2048 * 1024 / multiplied,
+        attend=4 * 1024 * 1024 * 128 / attended,
+        softmax=_rows("softmax", target, dtype),
+        norm=_rows("rms_norm", target, dtype),
+    )
+
+
+def _rows(operator: str, target: Target, dtype: str) -> RowRate:
+    one, many = (
+        _seconds(f"{operator} shape={rows}x{_WIDE} dtype={dtype}", target) for rows in (1, _MANY)
+    )
+    return RowRate(one, many)
+
+
+def _dtype(target: Target) -> str:
+    """The first of 16 bits that the target multiplies, else float32."""
+    for dtype in _DTYPES:
+        try:
+            _seconds(f"matmul m=1 k=128 n=128 dtype={dtype}", target)
+        except InputError:
+            continue
+        return dtype
+    raise TargetError(f"target '{target.name}' multiplies none of {', '.join(_DTYPES)}")
+
+
+def _seconds(text: str, target: Target) -> float:
+    return simulate(Workload.parse(text), target, None, "timeline").latency_us * 1e-6

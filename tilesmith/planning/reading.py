@@ -1,0 +1,56 @@
+"""From what a user names to an `Architecture`: a `config.json` or its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilesmith.planning.architecture import Architecture
+from tilesmith.planning.configuration import Configuration, read_json
+from tilesmith.planning.registry import families
+from tilesmith.search_space.errors import ModelError
+
+CONFIGURATIONS = ("model_index.json", "config.json")
+"""What a folder's model is described by: a pipeline of several models, or one."""
+
+
+def read_architecture(model: str | Path) -> Architecture:
+    """The architecture of a configuration, or of the folder it lies in.
+
+    Raises:
+        ModelError: unreadable, of an unknown family, or a field is missing or impossible.
+    """
+    path = Path(model)
+    if path.is_dir():
+        path = next((path / name for name in CONFIGURATIONS if (path / name).exists()), path)
+    return architecture_of(read_configuration(path))
+
+
+def read_configuration(path: Path) -> Configuration:
+    """A configuration file, with the family it names.
+
+    Raises:
+        ModelError: it cannot be read, or names no family.
+    """
+    fields = read_json(path)
+    family = fields.get("model_type") or fields.get("_class_name")
+    if not isinstance(family, str):
+        raise ModelError(
+            f"'{path}' names neither a model_type nor a _class_name; one of {', '.join(families)} "
+            "is expected"
+        )
+    return Configuration(str(path), family, fields)
+
+
+def architecture_of(configuration: Configuration) -> Architecture:
+    """What a configuration describes.
+
+    Raises:
+        ModelError: of an unknown family, or a field is missing or impossible.
+    """
+    reader = families.find(configuration.family)
+    if reader is None:
+        raise ModelError(
+            f"'{configuration.source}' is of the unknown architecture '{configuration.family}'; "
+            f"one of {', '.join(families)} is expected"
+        )
+    return reader(configuration)
