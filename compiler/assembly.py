@@ -21,6 +21,7 @@ from tilesmith.compiler.control import control_steps, scratch_bytes
 from tilesmith.compiler.graph import Body, Graph, Node, TensorInfo
 from tilesmith.compiler.host.nodes import REFERENCE, node_proto
 from tilesmith.compiler.indices import index_fault
+from tilesmith.compiler.memory import Arrange, plan_arena, side_by_side
 from tilesmith.compiler.placement import Placement, device_tensors, place
 from tilesmith.compiler.precision import precision_of
 from tilesmith.compiler.program import (
@@ -57,16 +58,19 @@ def assemble(
     kernels: Kernels,
     target: Target,
     threads: int,
+    arrange: Arrange = plan_arena,
 ) -> Recipe:
     """Put everything in its place.
 
     Args:
         kernels: compiled code of every (workload, configuration) that the graph runs.
+        arrange: places what lies in arenas.
     """
     backend = backend_of(target)
     constants = Constants(backend.lends_weights)
     updated = written_over(settled.graph, settled.layouts) if backend.updates_in_place else {}
-    assembler = _Assembler(settled, kernels, backend.reuses_memory, constants, updated=updated)
+    placing = arrange if backend.reuses_memory else side_by_side
+    assembler = _Assembler(settled, kernels, placing, constants, updated=updated)
     return assembler.recipe(target, threads)
 
 
@@ -84,7 +88,7 @@ class _Assembler:
         self,
         settled: Settled,
         kernels: Kernels,
-        reuse: bool,
+        arrange: Arrange,
         constants: Constants,
         around: _Assembler | None = None,
         body: Body | None = None,
@@ -101,7 +105,7 @@ class _Assembler:
         self._node: Node | None = None
         self._inside = {
             node: tuple(
-                _Assembler(inner, kernels, reuse, constants, self, own)
+                _Assembler(inner, kernels, arrange, constants, self, own)
                 for inner, own in zip(found, node.bodies, strict=True)
             )
             for node, found in settled.bodies.items()
@@ -113,7 +117,7 @@ class _Assembler:
         updated = updated or {}
         shared = [name for _, name in body.shared] if body else [*updated]
         sizes, ties = self._sizes(), updated.values()
-        self.placement: Placement = place(self.graph, sizes, reuse, scratch, shared, ties)
+        self.placement: Placement = place(self.graph, sizes, arrange, scratch, shared, ties)
         away = {source for source, _ in self.placement.elsewhere.values()}
         here = [name for name in updated if name in away]
         starts = starts_of([sizes[name] for name in here])

@@ -16,6 +16,7 @@ from tilesmith.compiler.backend import Compiled, backend_of
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import apply
+from tilesmith.compiler.memory import Arrange, plan_arena
 from tilesmith.compiler.passes.fallback import FallBack
 from tilesmith.compiler.pipeline import passes_for, simplify, to_kernels
 from tilesmith.compiler.placement import device_tensors
@@ -50,6 +51,7 @@ class BuildOptions:
             measured layouts only.
         source: what to remember of the model's file.
         updates: by input the output that its array is to hold after a run.
+        arrange: places activations in their arena.
     """
 
     threads: int = 1
@@ -57,6 +59,7 @@ class BuildOptions:
     require_tuned: bool = False
     source: str = ""
     updates: Mapping[str, str] = field(default_factory=dict)
+    arrange: Arrange = plan_arena
 
 
 DEFAULTS = BuildOptions()
@@ -112,16 +115,18 @@ def build(
     )
     if options.require_tuned:
         require_tuned(lowered, chooser)
-    return Executable(replace(fastest_recipe(lowered, chooser), source=options.source))
+    return Executable(
+        replace(fastest_recipe(lowered, chooser, options.arrange), source=options.source)
+    )
 
 
-def fastest_recipe(lowered: Graph, chooser: Chooser) -> Recipe:
+def fastest_recipe(lowered: Graph, chooser: Chooser, arrange: Arrange = plan_arena) -> Recipe:
     """The recipe of a model as kernels; of several assignments of schedules the fastest."""
     target, backend = chooser.target, backend_of(chooser.target)
 
     def assembled(changed: Mapping[Workload, Config]) -> Recipe:
         settled, kernels = _settled(lowered, chooser.preferring(changed))
-        return assemble(settled, kernels, target, chooser.threads)
+        return assemble(settled, kernels, target, chooser.threads, arrange)
 
     others: list[Choices] = []
     if backend.falls_back and not chooser.measured_only:

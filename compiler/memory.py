@@ -1,16 +1,18 @@
 """Memory planning: which activations may share bytes, and where each lies in one arena.
 
 Tensors that are views of each other form a *group*, which lives from its first write to its last
-read. Groups whose lives don't meet may overlap in memory; offsets are chosen first fit, largest
-group first (the greedy-by-size rule of Pisarchyk and Lee, "Efficient Memory Management for Deep
-Neural Net Inference", 2020). Invariants: two groups alive at the same step never overlap; offsets
-are multiples of a cache line; the arena is never smaller than the most bytes alive at once.
+read. Groups whose lives don't meet may overlap in memory; offsets are chosen first fit, in several
+orders until one needs no more than what is alive at once: largest group first (the greedy-by-size
+rule of Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020), then
+by bytes times steps, then longest life first. Where that is not enough, `optimal_memory` can search
+further. Invariants: two groups alive at the same step never overlap; offsets are multiples of a
+cache line; the arena is never smaller than the most bytes alive at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 ALIGNMENT = 64
 """Bytes; a cache line, so that no vector access of an aligned tile crosses two."""
@@ -38,33 +40,67 @@ class Arena:
     nbytes: int
 
 
+Arrange = Callable[[Sequence[Interval]], Arena]
+"""What places intervals in an arena."""
+
+ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
+    lambda i: (-i.nbytes, i.first),
+    lambda i: (-i.nbytes * (i.last - i.first + 1), i.first),
+    lambda i: (i.first - i.last, -i.nbytes, i.first),
+)
+
+
 def plan_arena(intervals: Iterable[Interval]) -> Arena:
-    """Place intervals, largest first, each at the lowest offset that is free all its life."""
+    """The smallest of the arenas that first fit finds in `ORDERS`; the first one of equals."""
+    known = sorted(intervals, key=lambda i: i.name)
+    least = peak_alive(known)
+    best: Arena | None = None
+    for order in ORDERS:
+        found = first_fit(sorted(known, key=order))
+        if best is None or found.nbytes < best.nbytes:
+            best = found
+        if best.nbytes == least:
+            break
+    assert best is not None
+    return best
+
+
+def side_by_side(intervals: Iterable[Interval]) -> Arena:
+    """Every interval in bytes of its own, largest first."""
+    return first_fit(
+        replace(i, first=0, last=0) for i in sorted(intervals, key=lambda i: (-i.nbytes, i.name))
+    )
+
+
+def first_fit(intervals: Iterable[Interval]) -> Arena:
+    """Place intervals in their order, each at the lowest offset that is free all its life."""
     placed: list[tuple[int, int, Interval]] = []
     offsets: dict[str, int] = {}
-    for interval in sorted(intervals, key=lambda i: (-i.nbytes, i.first, i.name)):
+    for interval in intervals:
         offset = 0
         for start, stop, _ in sorted(
             (entry for entry in placed if entry[2].meets(interval)), key=lambda entry: entry[0]
         ):
             if offset + interval.nbytes <= start:
                 break
-            offset = max(offset, _aligned(stop))
+            offset = max(offset, aligned(stop))
         offsets[interval.name] = offset
         placed.append((offset, offset + interval.nbytes, interval))
-    return Arena(offsets, _aligned(max((stop for _, stop, _ in placed), default=0)))
+    return Arena(offsets, aligned(max((stop for _, stop, _ in placed), default=0)))
 
 
 def peak_alive(intervals: Iterable[Interval]) -> int:
-    """The most bytes alive at one step: what no plan can go below."""
+    """The most bytes alive at one step, each interval in whole cache lines: what no plan can go
+    below."""
     known = list(intervals)
     return max(
-        (sum(i.nbytes for i in known if i.first <= step <= i.last) for step in
+        (sum(aligned(i.nbytes) for i in known if i.first <= step <= i.last) for step in
          {i.first for i in known}), default=0,
     )  # fmt: skip
 
 
-def _aligned(offset: int) -> int:
+def aligned(offset: int) -> int:
+    """Bytes up to the end of a cache line."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 

@@ -10,10 +10,17 @@ and graph outputs).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tilesmith.compiler.graph import Graph, Node
-from tilesmith.compiler.memory import Arena, Groups, Interval, peak_alive, plan_arena
+from tilesmith.compiler.memory import (
+    Arena,
+    Arrange,
+    Groups,
+    Interval,
+    peak_alive,
+    plan_arena,
+)
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import VerificationError
 
@@ -51,7 +58,7 @@ class Touch:
 def place(
     graph: Graph,
     nbytes: Mapping[str, int],
-    reuse: bool = True,
+    arrange: Arrange = plan_arena,
     scratch: Mapping[Node, int] | None = None,
     outside: Collection[str] = (),
     ties: Iterable[tuple[str, str]] = (),
@@ -61,7 +68,7 @@ def place(
     Args:
         graph: lowered; view and join nodes tie tensors together.
         nbytes: physical size of each tensor that lies in the arena (layout padding included).
-        reuse: whether tensors that are not alive together may share bytes.
+        arrange: chooses the offsets.
         scratch: bytes that control nodes need while they run.
         outside: inputs that have a place outside the arena, used if nothing larger is tied to them.
         ties: tensors that are to share bytes, each to lie where the other does.
@@ -90,8 +97,7 @@ def place(
     own = {node: f"\0scratch of {numbers[node]}" for node in scratch or {}}
     for node, size in (scratch or {}).items():
         intervals.append(Interval(own[node], size, numbers[node], numbers[node]))
-    lives = intervals if reuse else [replace(i, first=0, last=0) for i in intervals]
-    arena: Arena = plan_arena(lives)
+    arena: Arena = arrange(intervals)
     offsets: dict[str, int] = {}
     elsewhere: dict[str, tuple[str, int]] = {}
     for name in groups.names():
@@ -102,7 +108,7 @@ def place(
             offsets[name] = arena.offsets[root] - groups.span(name)[0]
     inside = {node: arena.offsets[name] for node, name in own.items()}
     ends = [info.name for info in (*graph.inputs, *graph.outputs)]
-    private = _private(ends, groups, nbytes, lives, arena)
+    private = _private(ends, groups, nbytes, intervals, arena)
     return Placement(offsets, arena.nbytes, peak_alive(intervals), elsewhere, inside, private)
 
 

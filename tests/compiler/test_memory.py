@@ -7,7 +7,15 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilesmith.compiler.memory import ALIGNMENT, Groups, Interval, peak_alive, plan_arena
+from tilesmith.compiler.memory import (
+    ALIGNMENT,
+    Groups,
+    Interval,
+    first_fit,
+    peak_alive,
+    plan_arena,
+    side_by_side,
+)
 
 
 @st.composite
@@ -55,3 +63,15 @@ def test_groups_keep_distances() -> None:
     assert groups.span("a") == (0, 180)
     assert groups.span("e") == (-150, 30)
     assert not groups.tie("d", "a", 143)
+
+
+@given(interval_lists())
+def test_several_orders_are_never_worse_than_the_first(intervals: list[Interval]) -> None:
+    greedy = first_fit(sorted(intervals, key=lambda i: (-i.nbytes, i.first, i.name)))
+    assert plan_arena(intervals).nbytes <= greedy.nbytes
+
+
+def test_side_by_side_shares_nothing() -> None:
+    arena = side_by_side([Interval("a", 10, 0, 0), Interval("b", 100, 5, 5)])
+    assert arena.nbytes == 64 + 128
+    assert arena.offsets == {"b": 0, "a": 128}

@@ -42,6 +42,11 @@ if TYPE_CHECKING:
 @click.option(
     "--require-tuned", is_flag=True, help="Fail if an operator has no tuned schedule of its own."
 )
+@click.option(
+    "--optimal-memory",
+    is_flag=True,
+    help="Search for the smallest memory of activations (OR-tools), and say how small it can be.",
+)
 @click.option("--print-passes", is_flag=True, help="List the compiler's passes, and stop.")
 @click.option(
     "--dump-passes",
@@ -59,6 +64,7 @@ def compile_model(
     model: str | None,
     artifact: Path | None,
     require_tuned: bool,
+    optimal_memory: bool,
     print_passes: bool,
     dump_passes: Path | None,
     verify_passes: bool,
@@ -83,7 +89,7 @@ def compile_model(
     if artifact is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
     with watched_passes(verify_passes, dump_passes):
-        report = compile_to(resolved, artifact, require_tuned)
+        report = compile_to(resolved, artifact, require_tuned, optimal_memory)
     if as_json:
         print_json(report.to_json())
     else:
@@ -98,6 +104,17 @@ def _print(passes: list[ListedPass], as_json: bool) -> None:
         options = "".join(f" {name}={value}" for name, value in step.options.items())
         click.echo(f"{number:2} {step.name}{options}: {step.summary}")
         click.echo(textwrap.fill(step.contract, 96, initial_indent="   ", subsequent_indent="   "))
+
+
+def _memory(report: CompileReport) -> list[str]:
+    found = report.memory
+    if found is None:
+        return []
+    bound = "proven least" if found.proven else f"at least {found.least / 1e6:.2f} MB are needed"
+    return [
+        f"  activations take {found.nbytes / 1e6:.2f} MB, {bound}; by first fit "
+        f"{found.heuristic / 1e6:.2f} MB"
+    ]
 
 
 def _summary(report: CompileReport) -> str:
@@ -117,6 +134,7 @@ def _summary(report: CompileReport) -> str:
             f"  {ends}: {variant.tuned} tuned, {variant.nearest + variant.default} by nearest "
             f"shape or default, {variant.host} on the host"
         )
+    lines += _memory(report)
     reasons = Counter((name.split()[0], reason) for name, reason in report.unfolded.items())
     lines += [
         f"  in float32 though quantised: {count} {operator}, {reason}"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.jobs.extras import required
 from tilesmith.jobs.graphs import graph_of, updates_of
 from tilesmith.jobs.in_model import Choices, pinned
 from tilesmith.jobs.reports import CompileReport, VariantReport
@@ -25,6 +26,7 @@ from tilesmith.search_space.workload import Workload
 if TYPE_CHECKING:
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.graph import Graph, Node
+    from tilesmith.compiler.memory import Arrange
     from tilesmith.compiler.recorded import Records
     from tilesmith.compiler.varying.executable import VaryingExecutable
     from tilesmith.compiler.varying.kernels import Pinned
@@ -100,9 +102,13 @@ def host_operator(node: Node) -> str:
 
 
 def build_executable(
-    asked: Resolved, require_tuned: bool = False
+    asked: Resolved, require_tuned: bool = False, arrange: Arrange | None = None
 ) -> Executable | VaryingExecutable:
-    """Compile a model with a database's schedules (without one: with defaults only)."""
+    """Compile a model with a database's schedules (without one: with defaults only).
+
+    Args:
+        arrange: places activations; None: by first fit.
+    """
     from tilesmith.compiler.build import BuildOptions, build
     from tilesmith.compiler.varying.kernels import Schedules
     from tilesmith.jobs.varying import build_varying_executable, varying_of
@@ -117,7 +123,8 @@ def build_executable(
     def options() -> BuildOptions:  # once the model is read: it may not be there
         source = source_text(Path(asked.model)) if isinstance(asked.model, str | Path) else ""
         updates = {**updates_of(asked.model), **asked.updates}
-        return BuildOptions(asked.threads, asked.precision, require_tuned, source, updates)
+        found = BuildOptions(asked.threads, asked.precision, require_tuned, source, updates)
+        return found if arrange is None else replace(found, arrange=arrange)
 
     def built(database: Records | None, pins: Pinned | None) -> Executable | VaryingExecutable:
         if varying is not None and varying.declared.sizes:
@@ -215,18 +222,31 @@ def at_one_size(executable: Executable | VaryingExecutable, shapes: Shapes) -> E
     return executable.at(sizes_for(executable, fixed if shapes == fixed else {}))
 
 
-def compile_to(asked: Resolved, artifact: Path, require_tuned: bool = False) -> CompileReport:
-    """Compile a model file and write the artifact; says what became of each operator."""
+def compile_to(
+    asked: Resolved, artifact: Path, require_tuned: bool = False, optimal_memory: bool = False
+) -> CompileReport:
+    """Compile a model file and write the artifact; says what became of each operator.
+
+    Args:
+        optimal_memory: search for the smallest arena, and report how small one can be.
+
+    Raises:
+        DependencyError: OR-tools is asked for, and not installed.
+    """
     from tilesmith.compiler.backend import backend_of, measures_models
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.graph_pass import observed
+    from tilesmith.compiler.optimal_memory import OptimalMemory
     from tilesmith.compiler.passes.integer_products import noting_unfolded
 
+    if optimal_memory:
+        required("ortools", extra="ortools")
+    memory = OptimalMemory() if optimal_memory else None
     check_output(artifact, str(asked.model), *filter(None, [asked.database]))
     start = time.perf_counter()
     unfolded: dict[str, str] = {}
     with observed(noting_unfolded(unfolded)):
-        executable = build_executable(asked, require_tuned)
+        executable = build_executable(asked, require_tuned, memory)
     executable.save(artifact)
     sizes, variants = _ranges_of(executable)
     report = executable.report
@@ -249,6 +269,7 @@ def compile_to(asked: Resolved, artifact: Path, require_tuned: bool = False) -> 
         sizes=sizes,
         variants=variants,
         unfolded=unfolded,
+        memory=memory.largest if memory and memory.found else None,
     )
 
 

@@ -6,7 +6,7 @@ Times are microseconds where a name ends in `_us`, milliseconds in `_ms`, second
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tilesmith.jobs.timing import Timing
@@ -14,6 +14,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workload import Workload
 
 if TYPE_CHECKING:
+    from tilesmith.compiler.optimal_memory import ArenaFound
     from tilesmith.compiler.program import Report
     from tilesmith.compiler.quantisation.errors import Accuracy
     from tilesmith.search_space.ir.sizes import Size
@@ -207,6 +208,7 @@ class CompileReport:
         precision: of the kernels, "fp32", "bf16" or "fp16".
         simulated: on an accelerator, what the compiled model costs.
         unfolded: why products of quantised tensors are not of whole numbers, by operator.
+        memory: what a search for the smallest arena came to, where one was asked for.
     """
 
     tuned: int
@@ -224,6 +226,7 @@ class CompileReport:
     sizes: tuple[Size, ...] = ()
     variants: tuple[VariantReport, ...] = ()
     unfolded: Mapping[str, str] = field(default_factory=dict)
+    memory: ArenaFound | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -243,6 +246,7 @@ class CompileReport:
             "sizes": {size.name: [size.low, size.high] for size in self.sizes},
             "variants": [variant.to_json() for variant in self.variants],
             "unfolded": dict(self.unfolded),
+            **({"memory": asdict(self.memory)} if self.memory else {}),
             **self._device_json(),
         }
 
