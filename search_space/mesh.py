@@ -64,6 +64,7 @@ class Level:
         hop_us: microseconds one step takes, whatever it moves.
         inside: cores in one member.
         owner: cores that share one owner's links: all of a member, or fewer.
+        shared: whether its members share the memory of one chip.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Level:
     hop_us: float
     inside: int
     owner: int
+    shared: bool = False
 
     @property
     def members(self) -> int:
@@ -149,7 +151,8 @@ class Mesh:
             )
         hop = data.number(f"{name}.hop_us")
         extents = self._extents(name, known)
-        return Level(name, known, extents, gbps, hop, sizes[inside], sizes[owner])
+        shared = name in self.order[: self.order.index(CHIP) + 1] if CHIP in self.order else False
+        return Level(name, known, extents, gbps, hop, sizes[inside], sizes[owner], shared)
 
     def _extents(self, name: str, topology: Topology) -> tuple[int, ...]:
         text = self.data.text(f"{name}.members")

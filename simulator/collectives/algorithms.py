@@ -31,26 +31,24 @@ class Step:
 
     Args:
         level: name of the level whose links they take.
-        inputs: tensors that are added into what is sent on; 1 if it is only copied.
-        at_source, at_target: memory accesses for a byte at the chip that sends and that receives.
+        reduces: what is received is added to what is there.
+        passes: bytes that DMA engines move for each byte that is sent.
+        at_source, at_target: memory accesses for each byte that is sent, at either chip.
     """
 
     level: str
     transfers: tuple[Transfer, ...]
     times: int = 1
-    inputs: int = 1
-    at_source: int = 1
-    at_target: int = 1
-
-    @property
-    def reduces(self) -> bool:
-        return self.inputs > 1
+    reduces: bool = False
+    passes: float = 1.0
+    at_source: float = 1.0
+    at_target: float = 1.0
 
 
 def step(level: Level, transfers: Sequence[Transfer], times: int, reduces: bool) -> Step:
-    """A step that copies, or that adds what arrives to what is there: one more read."""
+    """A step that copies; or adds what arrives to what is there, reading both and writing once."""
     if reduces:
-        return Step(level.name, tuple(transfers), times, inputs=2, at_target=2)
+        return Step(level.name, tuple(transfers), times, True, passes=2.0, at_target=2.0)
     return Step(level.name, tuple(transfers), times)
 
 
@@ -71,9 +69,19 @@ def ring(level: Level, lanes: Sequence[Lane], share: float, reduces: bool) -> St
 
 
 def mesh(level: Level, lanes: Sequence[Lane], share: float, reduces: bool) -> Steps:
-    """One step: everybody sends one p-th to everybody else."""
-    transfers = [(one, other, share / len(lane)) for lane in lanes for one, other in _pairs(lane)]
-    return (step(level, transfers, 1, reduces),)
+    """One step: everybody sends one p-th to everybody else.
+
+    What is summed is written where it is read p-fold, with the receiver's own part; in a chip the
+    receiver reads it where it is.
+    """
+    p = len(lanes[0])
+    transfers = tuple((one, other, share / p) for lane in lanes for one, other in _pairs(lane))
+    if not reduces:
+        return (Step(level.name, transfers),)
+    reads, writes = p / (p - 1), 1 / (p - 1)
+    if level.shared:
+        return (Step(level.name, transfers, 1, True, reads, reads, writes),)
+    return (Step(level.name, transfers, 1, True, 1 + reads, 1, 1 + reads + writes),)
 
 
 def recursive(level: Level, lanes: Sequence[Lane], share: float, reduces: bool) -> Steps:
@@ -102,8 +110,8 @@ def _turn(lane: int, lanes: int, bits: int) -> int:
 
 def single_step(level: Level, lanes: Sequence[Lane], share: float) -> Steps:
     """An all-reduce in one step: everybody sends all it has to everybody else, and adds."""
-    transfers = [(one, other, share) for lane in lanes for one, other in _pairs(lane)]
-    return (step(level, transfers, 1, True),)
+    (parts,) = mesh(level, lanes, share * len(lanes[0]), True)
+    return (parts,)
 
 
 def kangaring(level: Level, lanes: Sequence[Lane], share: float, reduces: bool) -> Steps:
@@ -130,8 +138,9 @@ def kangaring(level: Level, lanes: Sequence[Lane], share: float, reduces: bool) 
                 transfers += [(lane[here], lane[there], part) for lane in cell]
     times, cores = len(lanes[0]) - 1, level.inside
     if reduces:
-        return (Step(level.name, tuple(transfers), times, inputs=cores + 1, at_source=cores + 1),)
-    return (Step(level.name, tuple(transfers), times, at_source=cores),)
+        inputs = cores + 1.0  # what came, and the part of each core
+        return (Step(level.name, tuple(transfers), times, True, inputs, inputs),)
+    return (Step(level.name, tuple(transfers), times, at_source=float(cores)),)
 
 
 def _pairs(lane: Lane) -> Iterator[tuple[int, int]]:

@@ -152,7 +152,9 @@ def step_rate(network: Network, step: Step) -> tuple[float, str]:
     mesh = network.mesh
     links: defaultdict[Resource, float] = defaultdict(float)
     memories: defaultdict[Resource, float] = defaultdict(float)
-    passes = mesh.number("collective.reduce_passes") * step.inputs / 2 if step.reduces else 1.0
+    passes = step.passes
+    if step.reduces:  # a pass for each input, if adding two takes two
+        passes *= mesh.number("collective.reduce_passes") / 2
     for source, destination, share in step.transfers:
         for resource, rate in network.route(source, destination):
             own = passes if _is_engine(resource) else 1.0
