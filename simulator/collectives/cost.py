@@ -152,12 +152,10 @@ def step_rate(network: Network, step: Step) -> tuple[float, str]:
     mesh = network.mesh
     links: defaultdict[Resource, float] = defaultdict(float)
     memories: defaultdict[Resource, float] = defaultdict(float)
-    passes = step.passes
-    if step.reduces:  # a pass for each input, if adding two takes two
-        passes *= mesh.number("collective.reduce_passes") / 2
+    passes = passes_of(mesh, step)
     for source, destination, share in step.transfers:
         for resource, rate in network.route(source, destination):
-            own = passes if _is_engine(resource) else 1.0
+            own = passes if is_engine(resource) else 1.0
             links[resource] += own * share / rate
         memories[network.memory_of(source)] += step.at_source * share / network.memory_rate
         memories[network.memory_of(destination)] += step.at_target * share / network.memory_rate
@@ -165,9 +163,17 @@ def step_rate(network: Network, step: Step) -> tuple[float, str]:
     wire, memory = links[busiest], max(memories.values())
     slices = mesh.number("collective.slices")
     left = min(wire, memory) / slices if step.reduces else 0.0
-    bound = MEMORY if memory > wire else "engines" if _is_engine(busiest) else "links"
+    bound = MEMORY if memory > wire else "engines" if is_engine(busiest) else "links"
     return max(wire, memory) + left, bound
 
 
-def _is_engine(resource: Resource) -> bool:
+def passes_of(mesh: Mesh, step: Step) -> float:
+    """Bytes that DMA engines move for each that a step sends: adding two takes one or two."""
+    return (
+        step.passes * mesh.number("collective.reduce_passes") / 2 if step.reduces else step.passes
+    )
+
+
+def is_engine(resource: Resource) -> bool:
+    """Whether it is what a core itself sends with, rather than a link."""
     return len(resource) == 3 and resource[2] == "out"
