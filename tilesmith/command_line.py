@@ -30,6 +30,7 @@ _COMMANDS = {
     "report": "tilesmith.commands.report:report",
     "dashboard": "tilesmith.commands.dashboard:dashboard",
     "targets": "tilesmith.commands.targets:targets",
+    "collectives": "tilesmith.commands.collectives:collectives",
     "operators": "tilesmith.commands.operators:operators",
 }
 """Where each command lives, in the order `--help` lists them."""

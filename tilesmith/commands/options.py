@@ -111,6 +111,28 @@ class Quantity(click.FloatRange):
         return found
 
 
+class Size(click.ParamType["int"]):
+    """`4096`, `64KiB`, `1.5MB`; becomes bytes."""
+
+    name = "BYTES"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = _SIZE.fullmatch(str(value))
+        size = float(found[1]) * _UNITS[found[2].upper()] if found else 0.0
+        if not 1 <= size <= 2**60:
+            self.fail(f"'{value}' is no size in bytes such as 4096, 64KiB or 1GiB", param, ctx)
+        return int(size)
+
+
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?((?:[KMGT]i?)?B?)", re.ASCII | re.IGNORECASE)
+_UNITS = {
+    **{f"{prefix}{end}": 1000**i for i, prefix in enumerate(("", *"KMGT")) for end in ("", "B")},
+    **{f"{prefix}I{end}": 1024**i for i, prefix in enumerate("KMGT", 1) for end in ("", "B")},
+}
+
+
 class NamedFile(Setting):
     """`NAME=FILE.npy`; becomes (name, path)."""
 

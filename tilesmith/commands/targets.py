@@ -1,4 +1,4 @@
-"""`tilesmith targets`: the hardware Tilesmith knows, every number with its source."""
+"""`tilesmith targets`: the known hardware, cores and meshes, each number with its source."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tilesmith.commands.options import json_option, set_option
 from tilesmith.display.output import print_json, table
 
 if TYPE_CHECKING:
+    from tilesmith.search_space.mesh import Mesh
     from tilesmith.search_space.target import Fact, Target
 
 
@@ -18,19 +19,30 @@ if TYPE_CHECKING:
 @set_option
 @json_option
 def targets(name: str | None, settings: tuple[tuple[str, str], ...], as_json: bool) -> None:
-    """List the targets, or explain the one called NAME (a name or a .toml file)."""
+    """List the targets and meshes, or explain the one called NAME (a name or a .toml file)."""
+    from tilesmith.jobs.meshes import all_meshes, is_mesh, resolve_mesh
     from tilesmith.jobs.targets import all_targets, resolve_target
 
     if name is None and settings:
         raise click.UsageError("--set changes a number of one target; name the target")
-    found = [resolve_target(name, dict(settings))] if name else all_targets()
+    found: list[Target] = []
+    meshes: list[Mesh] = []
+    if name is None:
+        found, meshes = all_targets(), all_meshes()
+    elif is_mesh(name):
+        meshes = [resolve_mesh(name, dict(settings))]
+    else:
+        found = [resolve_target(name, dict(settings))]
     if as_json:
-        print_json({"targets": [describe(target) for target in found]})
+        described = [describe(target) for target in found]
+        print_json({"targets": described, "meshes": [describe_mesh(mesh) for mesh in meshes]})
     elif name:
-        click.echo(_explanation(found[0]))
+        click.echo(_explanation(found[0]) if found else _explained_mesh(meshes[0]))
     else:
         rows = [(t.name, t.family, t.doc) for t in found]
         click.echo(table(("target", "family", "description"), rows))
+        columns = [(m.name, m.target.name, m.chips, m.cores, m.doc) for m in meshes]
+        click.echo("\n" + table(("mesh", "core", "chips", "cores", "description"), columns))
 
 
 def describe(target: Target) -> dict[str, Any]:
@@ -42,6 +54,48 @@ def describe(target: Target) -> dict[str, Any]:
         "identity": target.identity,
         "facts": {name: _fact(fact) for name, fact in target.facts},
     }
+
+
+def describe_mesh(mesh: Mesh) -> dict[str, Any]:
+    """A mesh as plain data, levels from the inside out."""
+    return {
+        "name": mesh.name,
+        "core": mesh.target.name,
+        "doc": mesh.doc,
+        "cores": mesh.cores,
+        "chips": mesh.chips,
+        "cores_per_chip": mesh.cores_per_chip,
+        "memory_gib": mesh.chip_gib * mesh.chips,
+        "levels": [
+            {
+                "name": level.name,
+                "topology": level.topology,
+                "extents": list(level.extents),
+                "gbps_each_way": level.gbps,
+                "cores_a_port": level.owner,
+                "hop_us": level.hop_us,
+            }
+            for level in mesh.levels
+        ],
+        "facts": {name: _fact(fact) for name, fact in mesh.data.facts},
+    }
+
+
+def _explained_mesh(mesh: Mesh) -> str:
+    heading = (
+        f"{mesh.name}: {mesh.doc}\n{mesh.chips} chips of {mesh.cores_per_chip} cores "
+        f"({mesh.target.name}), {mesh.chip_gib * mesh.chips:,.0f} GiB at "
+        f"{mesh.chip_gbps * mesh.chips:,.0f} GB/s\n\n"
+    )
+    levels = [
+        (
+            level.name, level.topology, "x".join(map(str, level.extents)),
+            f"{level.gbps:g}", level.owner, f"{level.hop_us:g}",
+        )
+        for level in mesh.levels
+    ]  # fmt: skip
+    header = ("level", "topology", "members", "GB/s each way", "cores a port", "us a hop")
+    return heading + table(header, levels) + "\n\n" + _facts(mesh.data)
 
 
 def _fact(fact: Fact) -> dict[str, Any]:
@@ -57,12 +111,16 @@ def _fact(fact: Fact) -> dict[str, Any]:
 
 
 def _explanation(target: Target) -> str:
+    heading = f"{target.name}: {target.doc or target.family} (family {target.family})\n"
+    return heading + _facts(target)
+
+
+def _facts(target: Target) -> str:
     rows = [
         (name, _value(fact), fact.unit, fact.source, fact.trust, _range(fact))
         for name, fact in target.facts
     ]
-    heading = f"{target.name}: {target.doc or target.family} (family {target.family})\n"
-    return heading + table(("fact", "value", "unit", "source", "trust", "allowed"), rows)
+    return table(("fact", "value", "unit", "source", "trust", "allowed"), rows)
 
 
 def _value(fact: Fact) -> str:

@@ -1,0 +1,82 @@
+"""Which mesh a user means, and what collectives over its cores cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.mesh import CollectiveKind, Mesh, load_mesh, mesh_names
+from tilesmith.search_space.target import HOST, FactValue, target_names
+from tilesmith.simulator.collectives import (
+    Call,
+    CollectiveCost,
+    collective_cost,
+    collective_timeline,
+)
+
+
+def resolve_mesh(name: str, settings: Mapping[str, str | FactValue] | None = None) -> Mesh:
+    """A mesh by name or file, with facts changed.
+
+    Raises:
+        TargetError: unknown name, bad file, unknown setting, or a value out of range.
+    """
+    mesh = load_mesh(name)
+    return mesh.with_settings(settings) if settings else mesh
+
+
+def is_mesh(name: str) -> bool:
+    """Whether a name or file means a mesh, rather than a target.
+
+    Raises:
+        TargetError: it is neither's name.
+    """
+    if name.endswith(".toml"):
+        path = Path(name)
+        return path.is_file() and any(
+            line.replace(" ", "").startswith("levels=")
+            for line in path.read_text(errors="replace").splitlines()
+        )
+    if name in mesh_names():
+        return True
+    if name in target_names() or name.partition(":")[0] == HOST:
+        return False
+    raise TargetError(
+        f"unknown target '{name}'; one of {HOST}, {', '.join(target_names())}, a mesh "
+        f"({', '.join(mesh_names())}) or a .toml file is expected"
+    )
+
+
+def all_meshes() -> list[Mesh]:
+    """Every shipped mesh."""
+    return [load_mesh(name) for name in mesh_names()]
+
+
+@dataclass(frozen=True)
+class CollectiveRow:
+    """A collective of one size: its analytical cost, and seconds on the timeline if played."""
+
+    cost: CollectiveCost
+    timeline: float | None
+
+
+def collective_table(
+    mesh: Mesh,
+    kind: CollectiveKind,
+    sizes: Sequence[int],
+    group: tuple[int, ...],
+    timeline: bool = False,
+) -> list[CollectiveRow]:
+    """A collective over a group by size.
+
+    Raises:
+        TargetError: a group that is no group of the mesh.
+    """
+    rows = []
+    for size in sizes:
+        cost = collective_cost(mesh, kind, size, group)
+        played = collective_timeline(mesh, [Call(kind, size, group)])[0] if timeline else None
+        rows.append(CollectiveRow(cost, played))
+    return rows
