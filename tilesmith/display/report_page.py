@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 
 from tilesmith.display.charts import Axis, Tick, number, path, staircase
 from tilesmith.display.job_report import JobReport, TaskCurve
-from tilesmith.display.output import duration
+from tilesmith.display.pages import rendered
 
 _CURVES = 24
 """Convergence charts drawn; the rest are in the table only."""
@@ -51,19 +50,9 @@ class RoofChart:
 
 def page(report: JobReport) -> str:
     """The report as HTML."""
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"duration": duration, "number": number}
-    text = (
-        files("tilesmith.display")
-        .joinpath("templates", "job_report.html")
-        .read_text(encoding="utf-8")
-    )
     curves = [chart for task in report.tasks[:_CURVES] if (chart := _curve(task)) is not None]
-    return environment.from_string(text).render(
+    return rendered(
+        "job_report.html",
         report=report,
         curves=curves,
         roof=_roof(report.tasks),

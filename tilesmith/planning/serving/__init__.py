@@ -1,0 +1,2 @@
+"""Serving: sweeps over deployments, requests over time, how many chips a load needs, and its
+cost."""

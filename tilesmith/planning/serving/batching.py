@@ -1,0 +1,344 @@
+"""Continuous batching by discrete events: requests arrive, wait, are admitted, decode, leave.
+
+One replica of a model serves one queue. Time moves in steps, as engines do: a step works on
+prompts, gives every running sequence a token, or both. Steps of pure decoding between two events
+(an arrival that may be admitted, an end, a full cache) are taken as one run, so the cost is a few
+microseconds a request, however long the answers are.
+
+What engines do, and is done here (vLLM's first scheduler and Sarathi's, Kwon et al. 2023, Agrawal
+et al. 2024):
+
+- the cache is paged: a sequence holds whole blocks for the tokens it has in the cache;
+- the end of a prompt gives the first token; every further step writes the token before into the
+  cache;
+- a request is admitted, in order of arrival, if there is a place and blocks for its prompt, and
+  one block in a hundred stays free for those that run;
+- when a step needs more blocks than are free, who came last is sent away and waits at the head of
+  the queue; its prompt and the tokens it had are worked on again (recomputation).
+
+Policies: `prefill_first` stops decoding whenever a request can be admitted; `chunked` puts pieces
+of prompts into steps of decoding, up to a budget of tokens a step; `static` starts a batch when
+the one before is over, and keeps its size until the longest answer ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from tilesmith.planning.serving.running import Running
+from tilesmith.planning.serving.served import Journal, Served
+from tilesmith.planning.serving.step_times import StepTimes
+from tilesmith.planning.serving.traffic import Traffic
+from tilesmith.search_space.errors import InputError
+
+Policy = Literal["prefill_first", "chunked", "static"]
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+
+_WATERMARK = 0.01
+"""The share of blocks kept free at admission; vLLM's default."""
+
+
+@dataclass(frozen=True, eq=False)
+class Engine:
+    """One replica: its steps' times, what it holds, how it schedules.
+
+    Attributes:
+        times: seconds of its steps.
+        cache_tokens: tokens of all sequences that its cache holds.
+        batch: most sequences at once.
+        policy: who works when.
+        budget: most tokens of prompts in a step; for `chunked`, of prompts and decoding together.
+        block: tokens of a block of the cache.
+    """
+
+    times: StepTimes
+    cache_tokens: int
+    batch: int
+    policy: Policy = "prefill_first"
+    budget: int = 2048
+    block: int = 16
+
+    def __post_init__(self) -> None:
+        if self.policy == "chunked" and self.budget <= self.batch:
+            raise InputError(
+                f"a budget of {self.budget} tokens a step leaves nothing for prompts beside "
+                f"{self.batch} sequences that decode; give more tokens than sequences"
+            )
+
+
+def simulate(engine: Engine, traffic: Traffic) -> Served:
+    """Serve all requests.
+
+    Raises:
+        InputError: a request is longer than the cache.
+    """
+    longest = int((traffic.inputs + traffic.outputs - 1).max())
+    blocks = engine.cache_tokens // engine.block
+    if -(-longest // engine.block) > blocks:
+        raise InputError(
+            f"a request of {longest + 1} tokens needs more than the cache of "
+            f"{blocks * engine.block} tokens that is left beside the weights; use more cores for a "
+            "replica, narrower numbers for weights or cache, or shorter requests"
+        )
+    return _KINDS[engine.policy](engine, traffic).serve()
+
+
+class _Replica:
+    """The state that all policies share."""
+
+    def __init__(self, engine: Engine, traffic: Traffic) -> None:
+        self.engine, self.times, self.traffic = engine, engine.times, traffic
+        self.arrivals: list[float] = traffic.arrivals.tolist()
+        self.inputs: list[int] = traffic.inputs.tolist()
+        self.outputs: list[int] = traffic.outputs.tolist()
+        self.running = Running(engine.cache_tokens // engine.block, engine.block)
+        self.watermark = math.ceil(_WATERMARK * self.running.blocks)
+        self.waiting: deque[int] = deque()
+        self.emitted = [0] * len(traffic)
+        self.arrived = 0
+        self.clock = 0.0
+        self.journal = Journal(len(traffic))
+
+    def serve(self) -> Served:
+        while self.step():
+            self.journal.sample(self.clock, len(self.running), len(self.waiting), self.running.used)
+        return self.journal.served(self.traffic, self.running.blocks)
+
+    def step(self) -> bool:
+        """Do what comes next; false when all is done."""
+        raise NotImplementedError
+
+    def arrive(self) -> None:
+        """Those who are there by now wait."""
+        while self.arrived < len(self.arrivals) and self.arrivals[self.arrived] <= self.clock:
+            self.waiting.append(self.arrived)
+            self.arrived += 1
+
+    def idle(self) -> bool:
+        """Nobody is there: wait for the next request; false when there is none."""
+        if self.arrived == len(self.arrivals):
+            return False
+        self.clock = self.arrivals[self.arrived]
+        return True
+
+    def prompt(self, request: int) -> int:
+        """Tokens to work on before a request's next token."""
+        return self.inputs[request] + self.emitted[request]
+
+    def admits(self, request: int, others: int) -> bool:
+        """Whether there is a place and cache for a request beside `others`."""
+        if others >= self.engine.batch:
+            return False
+        kept = self.watermark if others else 0
+        return self.running.blocks_of(self.prompt(request)) + kept <= self.running.free
+
+    def start(self, request: int) -> None:
+        """A prompt is done: its next token is there, and it decodes on or ends."""
+        tokens = self.prompt(request)
+        self.emitted[request] += 1
+        self.journal.first(request, self.clock)
+        remaining = self.outputs[request] - self.emitted[request]
+        if remaining:
+            self.running.join(request, tokens, remaining)
+        else:
+            self.running.release(tokens)
+            self.journal.last(request, self.clock)
+
+    def decode(self) -> None:
+        """Run the decoding steps until the next event."""
+        while not (steps := self.running.lasting(self.running.until_end)):
+            self.preempt()
+        within = math.inf
+        if (
+            not self.waiting
+            and len(self.running) < self.engine.batch
+            and self.arrived < len(self.arrivals)
+        ):
+            within = self.arrivals[self.arrived] - self.clock
+        count, context = len(self.running), self.running.context
+        first = self.times.decode(count, context)
+        steps, seconds = self.times.decode_run(count, context, steps, within)
+        self.journal.decoded(count, steps, first, seconds)
+        self.advance(steps, seconds)
+
+    def advance(self, steps: int, seconds: float) -> None:
+        """Time goes on; who has its last token leaves."""
+        self.clock += seconds
+        self.journal.held(self.running.advance(steps), seconds)
+        for request in self.running.ended():
+            self.journal.last(request, self.clock)
+
+    def preempt(self) -> None:
+        """Send away who came last, to begin again at the head of the queue."""
+        request, remaining = self.running.preempt()
+        self.emitted[request] = self.outputs[request] - remaining
+        self.waiting.appendleft(request)
+        self.journal.preempted(request)
+
+
+class _PrefillFirst(_Replica):
+    def step(self) -> bool:
+        self.arrive()
+        if self.waiting and (admitted := self.admitted()):
+            self.prefill(admitted)
+        elif len(self.running):
+            self.decode()
+        else:
+            return self.idle()
+        return True
+
+    def admitted(self) -> list[int]:
+        """Those at the head of the queue that fit, up to the budget of tokens, at least one."""
+        found: list[int] = []
+        tokens = 0
+        while self.waiting and self.admits(self.waiting[0], len(self.running) + len(found)):
+            tokens += self.prompt(self.waiting[0])
+            if found and tokens > self.engine.budget:
+                break
+            found.append(self.waiting.popleft())
+            self.running.reserve(self.prompt(found[-1]))
+        return found
+
+    def prefill(self, requests: list[int]) -> None:
+        """Work on whole prompts in one step."""
+        tokens = sum(map(self.prompt, requests))
+        seconds = self.times.prefill(len(requests), -(-tokens // len(requests)), 0)
+        self.clock += seconds
+        self.journal.paused(len(self.running), seconds)
+        self.journal.held(self.running.used, seconds)
+        for request in requests:
+            self.start(request)
+
+
+class _Static(_PrefillFirst):
+    """A batch at a time; places stay taken until all of it is done."""
+
+    def step(self) -> bool:
+        self.arrive()
+        if not self.waiting:
+            return self.idle()
+        batch: list[int] = []
+        while self.waiting and self.admits_whole(self.waiting[0], len(batch)):
+            batch.append(self.waiting.popleft())
+            self.running.reserve(self.whole(batch[-1]))
+        seconds = self.times.prefill(len(batch), -(-sum(map(self.prompt, batch)) // len(batch)), 0)
+        self.clock += seconds
+        self.journal.held(self.running.used, seconds)
+        context = sum(map(self.prompt, batch)) / len(batch)
+        for request in batch:
+            self.journal.first(request, self.clock)
+        self.answers(batch, context)
+        for request in batch:
+            self.running.release(self.whole(request))
+        return True
+
+    def answers(self, batch: list[int], context: float) -> None:
+        """Decode until the longest answer ends; every step is a step of the whole batch."""
+        done = 1
+        for request in sorted(batch, key=lambda number: self.outputs[number]):
+            while done < self.outputs[request]:
+                first = self.times.decode(len(batch), context)
+                steps, seconds = self.times.decode_run(
+                    len(batch), context, self.outputs[request] - done, math.inf
+                )
+                self.journal.decoded(len(batch), steps, first, seconds)
+                self.journal.held(self.running.used, seconds)
+                self.clock, done, context = self.clock + seconds, done + steps, context + steps
+            self.journal.last(request, self.clock)
+
+    def whole(self, request: int) -> int:
+        """Tokens in the cache at the end."""
+        return self.inputs[request] + self.outputs[request] - 1
+
+    def admits_whole(self, request: int, others: int) -> bool:
+        fits = self.running.blocks_of(self.whole(request)) <= self.running.free
+        return others < self.engine.batch and fits
+
+
+class _Chunked(_Replica):
+    """Steps of decoding carry pieces of prompts."""
+
+    def __init__(self, engine: Engine, traffic: Traffic) -> None:
+        super().__init__(engine, traffic)
+        self.filling: deque[tuple[int, int]] = deque()
+        """Requests in the order of admission, and how many tokens of the prompt are done."""
+
+    def step(self) -> bool:
+        self.arrive()
+        while self.waiting and self.admits(self.waiting[0], len(self.running) + len(self.filling)):
+            request = self.waiting.popleft()
+            self.running.reserve(self.prompt(request))
+            self.filling.append((request, 0))
+        if self.filling:
+            self.mixed()
+        elif len(self.running):
+            self.decode()
+        else:
+            return self.idle()
+        return True
+
+    def mixed(self) -> None:
+        """One token for all that run, and as much of the prompts as the budget leaves."""
+        while len(self.running) and not self.running.lasting(1):
+            self.give_way()
+        count = len(self.running)
+        chunks, budget = [], self.engine.budget - count
+        for request, done in self.filling:
+            chunks.append((request, done, min(budget, self.prompt(request) - done)))
+            budget -= chunks[-1][2]
+            if not budget:
+                break
+        seconds = self.seconds(count, chunks)
+        if count:
+            self.journal.decoded(count, 1, seconds, seconds)
+            self.advance(1, seconds)
+        else:
+            self.clock += seconds
+            self.journal.held(self.running.used, seconds)
+        for request, done, tokens in chunks:
+            self.filling.popleft()
+            if done + tokens == self.prompt(request):
+                self.start(request)
+            else:
+                self.filling.appendleft((request, done + tokens))
+
+    def seconds(self, count: int, chunks: list[tuple[int, int, int]]) -> float:
+        """How long a step of `count` decoding sequences and these pieces takes."""
+        decoding = self.times.decode(count, self.running.context) if count else 0.0
+        if not chunks:
+            return decoding
+        tokens = -(-sum(new for _, _, new in chunks) // len(chunks))
+        before = sum(done for _, done, _ in chunks) // len(chunks)
+        prefilling = self.times.prefill(len(chunks), tokens, before)
+        return self.times.mixed(decoding, prefilling) if count else prefilling
+
+    def give_way(self) -> None:
+        """Free blocks for those that run: prompts that came last go first."""
+        if not self.filling:
+            self.preempt()
+            return
+        request, _ = self.filling.pop()
+        self.running.release(self.prompt(request))
+        self.waiting.appendleft(request)
+        self.journal.preempted(request)
+
+
+_KINDS: dict[Policy, type[_Replica]] = {
+    "prefill_first": _PrefillFirst,
+    "chunked": _Chunked,
+    "static": _Static,
+}
+
+
+def serve(engine: Engine, traffic: Traffic, replicas: int, simulated: int | None = None) -> Served:
+    """Serve with several replicas, to which requests are dealt in turns.
+
+    Args:
+        simulated: how many of them to look at, where all see the like; all unless given.
+    """
+    shares = [traffic.share(number, replicas) for number in range(simulated or replicas)]
+    found = [simulate(engine, share) for share in shares if len(share)]
+    return Served.together(found) if len(found) > 1 else found[0]

@@ -1,0 +1,88 @@
+"""What has to be served, and how well: a rate or a trace, and bounds on times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+
+import numpy as np
+
+from tilesmith.planning.serving.served import Served
+from tilesmith.planning.serving.traffic import Lengths, Traffic, poisson
+
+LOOKED_AT = 4
+"""Replicas looked at where requests are drawn: dealt in turns, all see the like."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Milliseconds that must not be exceeded; None where anything goes."""
+
+    ttft_p50: float | None = None
+    ttft_p99: float | None = None
+    tpot_p50: float | None = None
+    tpot_p99: float | None = None
+
+    def given(self) -> Mapping[str, float]:
+        """Those that there are, by name."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def tightest(self, what: str) -> float | None:
+        """The smallest bound of `ttft` or `tpot`."""
+        return min((v for name, v in self.given().items() if name.startswith(what)), default=None)
+
+    def missed(self, found: Served) -> Mapping[str, float]:
+        """Milliseconds of what is exceeded, by the bound's name."""
+        seconds = {"ttft": found.ttft_s, "tpot": found.tpot_s}
+        reached = {}
+        for name, bound in self.given().items():
+            what, _, percentile = name.partition("_p")
+            if len(seconds[what]):
+                value = float(np.percentile(seconds[what], int(percentile))) * 1e3
+                if value > bound:
+                    reached[name] = value
+        return reached
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Requests to be served: drawn at a rate, or those of a trace.
+
+    Attributes:
+        rate: requests a second.
+        lengths: of prompts and answers; of a trace, their means.
+        requests: how many each simulated replica gets, where they are drawn.
+        seed: of the generator they are drawn with.
+        trace: requests to serve as they come.
+    """
+
+    rate: float
+    lengths: Lengths
+    requests: int = 2000
+    seed: int = 0
+    trace: Traffic | None = None
+
+    @classmethod
+    def of_trace(cls, trace: Traffic, seed: int = 0) -> Demand:
+        """The demand of a trace."""
+        means = (max(1, round(float(tokens.mean()))) for tokens in (trace.inputs, trace.outputs))
+        return cls(trace.rate, Lengths(*means), len(trace), seed, trace)
+
+    def traffic(self, replicas: int) -> tuple[Traffic, int]:
+        """Requests for so many replicas, and how many of these to look at."""
+        if self.trace is not None:
+            return self.trace, replicas
+        return _drawn(self, replicas), min(replicas, LOOKED_AT)
+
+    def sample(self) -> Traffic:
+        """Requests as they come, if all waited from the beginning."""
+        one = self.trace or _drawn(self, 1)
+        return Traffic(np.zeros(len(one)), one.inputs, one.outputs)
+
+
+@cache
+def _drawn(demand: Demand, replicas: int) -> Traffic:
+    count = demand.requests * replicas
+    return poisson(demand.rate, count, demand.lengths, np.random.default_rng(demand.seed))

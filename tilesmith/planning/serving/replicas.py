@@ -1,0 +1,86 @@
+"""A deployment as a candidate for serving: how long its steps take, how many tokens its cache
+holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from tilesmith.planning.architecture import Architecture
+from tilesmith.planning.deployment import Deployment, Load
+from tilesmith.planning.estimate import step_seconds
+from tilesmith.planning.memory import check_fits, memory_of
+from tilesmith.planning.serving.prices import Price
+from tilesmith.planning.serving.sizing import Candidate
+from tilesmith.planning.serving.step_times import StepTimes
+from tilesmith.planning.serving.sweep import fleet_of
+from tilesmith.search_space.errors import InputError
+
+
+def candidates(
+    architecture: Architecture,
+    deployments: Iterable[Deployment],
+    longest: int,
+    budget: int,
+    prices: Mapping[str, Price],
+) -> list[Candidate]:
+    """The deployments that a model can be cut for, and that hold at least one request.
+
+    Args:
+        longest: tokens of the longest request.
+        budget: tokens of prompts that a step works on.
+
+    Raises:
+        InputError: the model makes no tokens, or no deployment is left; the sentence is the last's.
+    """
+    if architecture.kind != "decoder":
+        raise InputError(
+            f"'{architecture.name}' makes no tokens one after the other, so that there is no "
+            "answer to batch; leave out the load, and sweep over batches"
+        )
+    found: list[Candidate] = []
+    last: InputError | None = None
+    for deployment in deployments:
+        try:
+            found.append(_candidate(architecture, deployment, longest, budget, prices))
+        except InputError as error:
+            last = error
+    if not found:
+        raise last or InputError("there is no deployment to serve with; name other degrees")
+    return found
+
+
+def _candidate(
+    architecture: Architecture,
+    deployment: Deployment,
+    longest: int,
+    budget: int,
+    prices: Mapping[str, Price],
+) -> Candidate:
+    load = Load(1, max(1, min(budget, longest - 1)), 1, max(longest, 2))
+    memory = memory_of(architecture, deployment, load)
+    check_fits(architecture, deployment, load, memory)
+    fleet = fleet_of(deployment, prices)
+    share = memory.available * fleet.cores / deployment.mesh.cores_per_chip
+    tokens = int((share - memory.weights - memory.workspace) / (memory.cache / load.limit))
+    if tokens < longest:
+        raise InputError(
+            f"'{architecture.name}' leaves a cache of {max(0, tokens)} tokens on "
+            f"{label(deployment)}, less than one request of {longest}; use more cores"
+        )
+    estimated = partial(_seconds, architecture, deployment)
+    estimated(1, 1, 0)
+    return Candidate(label(deployment), fleet, StepTimes(estimated), tokens, deployment)
+
+
+def label(deployment: Deployment) -> str:
+    """What is special about a deployment."""
+    degrees = {"tp": deployment.tensor, "pp": deployment.pipeline, "ep": deployment.expert}
+    named = [f"{name}={n}" for name, n in degrees.items() if n > 1 or name == "tp"]
+    return " ".join([deployment.mesh.name, *named, deployment.weights])
+
+
+def _seconds(
+    architecture: Architecture, deployment: Deployment, sequences: int, tokens: int, before: int
+) -> float:
+    return step_seconds(architecture, deployment, sequences, tokens, before + tokens)

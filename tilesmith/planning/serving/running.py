@@ -1,0 +1,136 @@
+"""Sequences that decode together, and the blocks of cache they hold.
+
+All of them get one token a step, so nothing is kept for each and every step: a counter of steps
+stands for all. A sequence is the step at which it ends and an offset: its tokens in the cache are
+the offset plus the counter. Which sequences need a further block in a step depends on the offset's
+remainder by the block's size alone, so a count for each remainder tells how far the free blocks
+last. A run of any number of steps costs a few operations.
+
+Invariants: `used` is the sum of the blocks of all sequences, those of `reserve` included, and never
+above `blocks`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class _Sequence:
+    offset: int
+    """Tokens in the cache, less the counter."""
+    end: int
+    """The counter at its last token."""
+
+
+class Running:
+    """See the module's docstring.
+
+    Args:
+        blocks: how many the cache has.
+        size: tokens of a block.
+    """
+
+    def __init__(self, blocks: int, size: int) -> None:
+        self.blocks, self.size = blocks, size
+        self.used = 0
+        self._step = 0
+        self._offsets = 0
+        self._phases = [0] * size
+        self._sequences: dict[int, _Sequence] = {}
+        self._ends: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    @property
+    def free(self) -> int:
+        """Blocks that nobody holds."""
+        return self.blocks - self.used
+
+    @property
+    def context(self) -> float:
+        """Tokens that a sequence has in the cache, on average."""
+        return self._offsets / len(self._sequences) + self._step
+
+    @property
+    def until_end(self) -> int:
+        """Steps until the next sequence ends."""
+        while self._sequences.get(self._ends[0][1], _GONE).end != self._ends[0][0]:
+            heapq.heappop(self._ends)
+        return self._ends[0][0] - self._step
+
+    def blocks_of(self, tokens: int) -> int:
+        """Blocks that hold so many tokens."""
+        return -(-tokens // self.size)
+
+    def reserve(self, tokens: int) -> None:
+        """Take the blocks of a prompt that is about to be worked on."""
+        self.used += self.blocks_of(tokens)
+
+    def release(self, tokens: int) -> None:
+        """Give them back."""
+        self.used -= self.blocks_of(tokens)
+
+    def join(self, request: int, tokens: int, remaining: int) -> None:
+        """A sequence with reserved blocks decodes from now on.
+
+        Args:
+            request: its number.
+            tokens: what it has in the cache, as it was reserved.
+            remaining: steps until its last token, at least 1.
+        """
+        found = _Sequence(tokens - self._step, self._step + remaining)
+        self._sequences[request] = found
+        self._offsets += found.offset
+        self._phases[found.offset % self.size] += 1
+        heapq.heappush(self._ends, (found.end, request))
+
+    def lasting(self, most: int) -> int:
+        """Steps that the free blocks last, at most `most`."""
+        count, free = len(self._sequences), self.free
+        rounds = free // count
+        if rounds * self.size >= most:
+            return most
+        free -= rounds * count
+        for taken in range(rounds * self.size, most):
+            free -= self._needed(taken)
+            if free < 0:
+                return taken
+        return most
+
+    def advance(self, steps: int) -> int:
+        """Decode; returns the blocks held in the last of these steps."""
+        rounds, rest = divmod(steps, self.size)
+        self.used += rounds * len(self._sequences) + sum(map(self._needed, range(rest)))
+        self._step += steps
+        return self.used
+
+    def ended(self) -> list[int]:
+        """Let those go that have their last token, in their order."""
+        ended = []
+        while self._sequences and self.until_end == 0:
+            ended.append(heapq.heappop(self._ends)[1])
+            self._leave(ended[-1])
+        return ended
+
+    def preempt(self) -> tuple[int, int]:
+        """Send away who came last: its number, and the tokens it still had to get."""
+        request = next(reversed(self._sequences))
+        remaining = self._sequences[request].end - self._step
+        self._leave(request)
+        return request, remaining
+
+    def _needed(self, ahead: int) -> int:
+        """Blocks that the step needs that is so many ahead."""
+        return self._phases[-(self._step + ahead) % self.size]
+
+    def _leave(self, request: int) -> None:
+        found = self._sequences.pop(request)
+        self._offsets -= found.offset
+        self._phases[found.offset % self.size] -= 1
+        self.release(found.offset + self._step)
+
+
+_GONE = _Sequence(0, -1)

@@ -1,0 +1,295 @@
+"""The fewest chips that serve a demand within bounds, and how they are used.
+
+A candidate is one way to build a replica. Its saturated throughput says how many replicas the
+demand needs at least; from there on replicas are added until the simulated times keep the bounds,
+by galloping and bisection (more replicas never make times longer, but for noise). Candidates are
+looked at in the order of the chips they need at least, and left when that is no fewer than what
+is known to do; how many sequences may run at once, and the policy, are tried for each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilesmith.planning.serving.batching import Engine, Policy, serve, simulate
+from tilesmith.planning.serving.demand import Bounds, Demand
+from tilesmith.planning.serving.fleet import Fleet
+from tilesmith.planning.serving.served import Served
+from tilesmith.planning.serving.step_times import StepTimes
+from tilesmith.search_space.errors import InputError
+
+Told = Callable[[str], None]
+"""Is told what is being looked at."""
+
+_SATURATING = 6
+"""Batches that wait when saturated throughput is measured; the first and the last are left out."""
+_MOST_REPLICAS = 1 << 14
+_CAPS = (1, 2, 4)
+"""Shares of the largest batch that are tried: a smaller one stalls less for prompts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One way to build a replica.
+
+    Attributes:
+        label: how it is called, such as "tp=8 bf16".
+        fleet: where replicas stand, and what they cost.
+        times: seconds of its steps.
+        cache_tokens: tokens of all sequences that its cache holds.
+        deployment: what it was made from, for whoever shows it.
+    """
+
+    label: str
+    fleet: Fleet
+    times: StepTimes
+    cache_tokens: int
+    deployment: Any = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """How replicas may schedule.
+
+    Attributes:
+        policies: those to try.
+        batch: most sequences at once.
+        budget: tokens of prompts in a step.
+        block: tokens of a block of the cache.
+        chips: most chips there may be; 0: any number.
+        by_cost: the cheapest in place of the fewest chips.
+    """
+
+    policies: Sequence[Policy] = ("prefill_first", "chunked")
+    batch: int = 256
+    budget: int = 2048
+    block: int = 16
+    chips: int = 0
+    by_cost: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What serves the demand."""
+
+    candidate: Candidate
+    engine: Engine
+    replicas: int
+    served: Served
+    capacity: float
+    """Requests a second that one replica does at most."""
+
+    @property
+    def chips(self) -> int:
+        return self.candidate.fleet.chips(self.replicas)
+
+    def size(self, options: Options) -> tuple[float, ...]:
+        """What is to be small, the most important first."""
+        fleet, size = self.candidate.fleet, self.replicas
+        chips, usd = float(fleet.chips(size)), fleet.usd_per_hour(size)
+        cost = math.inf if usd is None else usd
+        first = (cost, chips) if options.by_cost else (chips, cost)
+        return (*first, float(np.percentile(self.served.ttft_s, 99)))
+
+
+@dataclass(frozen=True)
+class Miss:
+    """Why a candidate does not do: the bound it missed, and by how much."""
+
+    label: str
+    bound: str
+    reached: float
+    allowed: float
+    alone: bool = False
+    """Even a request that is alone takes so long."""
+
+    def sentence(self) -> str:
+        """What it missed."""
+        what, _, percentile = self.bound.partition("_p")
+        name = {"ttft": "time to first token", "tpot": "time per output token"}[what]
+        how = "even alone" if self.alone else f"at the {percentile}th percentile"
+        return f"{self.label} has a {name} of {self.reached:.4g} ms {how}, not {self.allowed:g} ms"
+
+
+def smallest(
+    candidates: Sequence[Candidate],
+    demand: Demand,
+    bounds: Bounds,
+    options: Options | None = None,
+    told: Told = lambda _: None,
+) -> Answer:
+    """The smallest fleet that serves a demand.
+
+    Raises:
+        InputError: no candidate keeps the bounds, or all need more chips than there may be.
+    """
+    return _Search(demand, bounds, options or Options(), told).smallest(candidates)
+
+
+@dataclass(frozen=True, eq=False)
+class _Start:
+    """A candidate with an engine, and the replicas it needs at least."""
+
+    candidate: Candidate
+    engine: Engine
+    capacity: float
+    replicas: int
+
+
+class _Search:
+    def __init__(self, demand: Demand, bounds: Bounds, options: Options, told: Told) -> None:
+        self.demand, self.bounds, self.options, self.told = demand, bounds, options, told
+        self.misses: list[Miss] = []
+        self.too_many: list[tuple[int, str]] = []
+
+    def smallest(self, candidates: Sequence[Candidate]) -> Answer:
+        starts = [start for candidate in candidates for start in self.starts(candidate)]
+        starts.sort(key=lambda start: self.least(start, start.replicas))
+        best: Answer | None = None
+        for number, start in enumerate(starts):
+            if best is not None and self.least(start, start.replicas) >= best.size(self.options)[0]:
+                break
+            self.told(f"{number + 1} of {len(starts)}: {describe(start.candidate, start.engine)}")
+            found = self.found(start, best)
+            if found is not None and (
+                best is None or found.size(self.options) < best.size(self.options)
+            ):
+                best = found
+        if best is None:
+            raise InputError(self.why_none())
+        return best
+
+    def least(self, start: _Start, replicas: int) -> float:
+        """Chips, or dollars, of so many replicas."""
+        if self.options.by_cost:
+            usd = start.candidate.fleet.usd_per_hour(replicas)
+            return math.inf if usd is None else usd
+        return start.candidate.fleet.chips(replicas)
+
+    def starts(self, candidate: Candidate) -> Iterator[_Start]:
+        """Engines of a candidate that keep the bounds at least where a request is alone."""
+        sample = self.demand.sample()
+        missed = self.alone(candidate, sample.inputs, sample.outputs)
+        if missed is not None:
+            self.misses.append(missed)
+            return
+        for policy in self.options.policies:
+            for batch in self.batches(candidate):
+                budget = max(self.options.budget, 2 * batch)
+                engine = Engine(
+                    candidate.times,
+                    candidate.cache_tokens,
+                    batch,
+                    policy,
+                    budget,
+                    self.options.block,
+                )
+                capacity = self.capacity(engine)
+                replicas = math.floor(self.demand.rate / capacity) + 1
+                yield _Start(candidate, engine, capacity, min(replicas, _MOST_REPLICAS))
+
+    def alone(self, candidate: Candidate, inputs: Any, outputs: Any) -> Miss | None:
+        """The bound that is missed even by a request that is alone."""
+        times = candidate.times
+        for name, allowed in self.bounds.given().items():
+            what, _, percentile = name.partition("_p")
+            tokens = int(np.percentile(inputs, int(percentile)))
+            if what == "ttft":
+                reached = times.prefill(1, tokens, 0) * 1e3
+            else:
+                reached = times.decode(1, float(inputs.mean() + outputs.mean() / 2)) * 1e3
+            if reached > allowed:
+                return Miss(candidate.label, name, reached, allowed, alone=True)
+        return None
+
+    def batches(self, candidate: Candidate) -> list[int]:
+        """Numbers of sequences at once to try: all that cache and bound allow, and fewer."""
+        lengths = self.demand.lengths
+        context = lengths.inputs + lengths.outputs / 2
+        most = min(self.options.batch, max(1, int(candidate.cache_tokens / context)))
+        bound = self.bounds.tightest("tpot")
+        if bound is not None:
+            low, high = 1, most
+            while low < high:
+                middle = (low + high + 1) // 2
+                fits = candidate.times.decode(middle, context) * 1e3 <= bound
+                low, high = (middle, high) if fits else (low, middle - 1)
+            most = low
+        return sorted({max(1, most // share) for share in _CAPS}, reverse=True)
+
+    def capacity(self, engine: Engine) -> float:
+        """Requests a second that one replica does where many wait."""
+        sample = self.demand.sample()
+        count = min(len(sample), max(100, _SATURATING * engine.batch))
+        taken = type(sample)(sample.arrivals[:count], sample.inputs[:count], sample.outputs[:count])
+        done = np.sort(simulate(engine, taken).last)
+        first, last = count // 4, count - 1 - count // 4
+        if last <= first or done[last] <= done[first]:
+            return float(count / done[-1])
+        return float((last - first) / (done[last] - done[first]))
+
+    def found(self, start: _Start, best: Answer | None) -> Answer | None:
+        """The fewest replicas of a start that keep the bounds, if that may beat the best."""
+        low, high = start.replicas - 1, start.replicas
+        while (good := self.tried(start, high, best)) is None:
+            if high >= self.ceiling(start, best):
+                return None
+            low, high = high, min(high + max(1, high - start.replicas + 1), _MOST_REPLICAS)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if (fewer := self.tried(start, middle, best)) is not None:
+                good, high = fewer, middle
+            else:
+                low = middle
+        return good
+
+    def ceiling(self, start: _Start, best: Answer | None) -> int:
+        """Replicas beyond which nothing is gained any more."""
+        most = min(_MOST_REPLICAS, 64 * start.replicas)
+        if best is not None:
+            while most > 1 and self.least(start, most // 2) >= best.size(self.options)[0]:
+                most //= 2
+        return most
+
+    def tried(self, start: _Start, replicas: int, best: Answer | None) -> Answer | None:
+        """The answer with so many replicas, if it keeps the bounds and the number of chips."""
+        if self.options.chips and start.candidate.fleet.chips(replicas) > self.options.chips:
+            self.too_many.append((start.candidate.fleet.chips(replicas), start.candidate.label))
+            return None
+        traffic, looked_at = self.demand.traffic(replicas)
+        found = serve(start.engine, traffic, replicas, looked_at)
+        if self.demand.trace is None:
+            found = found.from_second(float(np.mean(found.whole_s)))
+        missed = self.bounds.missed(found)
+        for name, reached in missed.items():
+            self.misses.append(
+                Miss(start.candidate.label, name, reached, self.bounds.given()[name])
+            )
+        if missed:
+            return None
+        return Answer(start.candidate, start.engine, replicas, found, start.capacity)
+
+    def why_none(self) -> str:
+        """One sentence: what misses, and what would do."""
+        asked = f"{self.demand.rate:.4g} requests a second"
+        if self.too_many:
+            chips, label = min(self.too_many)
+            return (
+                f"{asked} need at least {chips} chips ({label}), more than the "
+                f"{self.options.chips} allowed; allow more chips or longer times"
+            )
+        nearest = min(self.misses, key=lambda miss: miss.reached / miss.allowed)
+        return (
+            f"nothing serves {asked} within the bounds: the nearest, {nearest.sentence()}; allow "
+            f"{nearest.reached:.4g} ms, shorten the requests or take another mesh"
+        )
+
+
+def describe(candidate: Candidate, engine: Engine) -> str:
+    """A candidate and its engine in a few words."""
+    return f"{candidate.label}, {engine.policy}, batch {engine.batch}"
