@@ -25,6 +25,7 @@ _COMMANDS = {
     "run": "tilesmith.commands.run:run",
     "bench": "tilesmith.commands.bench:bench",
     "simulate": "tilesmith.commands.simulate:simulate",
+    "plan": "tilesmith.commands.plan:plan",
     "db": "tilesmith.commands.db.commands:database_group",
     "models": "tilesmith.commands.models:models",
     "report": "tilesmith.commands.report:report",

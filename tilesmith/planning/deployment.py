@@ -3,8 +3,9 @@
 A replica is `pipeline` stages of `tensor` cores; there are `data` replicas, and a batch is dealt
 over them. Experts of a mixture are dealt over `expert` groups within a stage's `tensor` cores.
 
-Cores are physical ones. Where a mesh joins several physical cores into a logical one
-(Trainium2's LNC = 2), degrees may be counted in either: `cores_each` says what was meant.
+Degrees count *logical* cores. Where a mesh joins physical cores into logical ones (Trainium2's
+LNC = 2, the mesh's `serving.logical_cores`), degrees that ask for more than there are count
+physical ones.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 BYTES: dict[str, float] = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int4": 0.5}
 """Bytes of one number of each precision."""
 
+_LOGICAL = "serving.logical_cores"
+
 
 @dataclass(frozen=True)
 class Deployment:
@@ -31,11 +34,11 @@ class Deployment:
         tensor, pipeline, expert, data: degrees; see the module's docstring.
         weights, cache: precision of weights, and of keys and values kept; sums and activations are
             16 or 32 bits wide, as the cores have it.
-        logical: physical cores that work as one of the degrees' cores; 0: as the mesh has it.
+        logical: physical cores that work as one; 0: as the mesh has it.
 
     Raises:
-        InputError: a degree below one, an unknown precision, or `expert` that does not divide
-            `tensor`.
+        InputError: a degree below one, an unknown precision, more cores than the mesh has, or a
+            tensor degree that neither divides it nor is a power of two (other cores stay idle).
     """
 
     mesh: Mesh
@@ -58,19 +61,56 @@ class Deployment:
                 )
         if self.tensor % self.expert:
             raise InputError(
-                f"experts cannot be dealt over {self.expert} groups of {self.tensor} cores; the "
-                "expert degree must divide the tensor degree"
+                f"experts cannot be dealt over {self.expert} groups of {self.tensor} cores; "
+                f"{_listed(_divisors(self.tensor))} groups can be made of them"
             )
+        cores = self.mesh.cores // (self.logical or 1)
+        if self.degrees > cores:
+            raise InputError(
+                f"tensor x pipeline x data = {self.tensor} x {self.pipeline} x {self.data} = "
+                f"{self.degrees} cores are more than mesh '{self.mesh.name}' has: {cores}"
+            )
+        if cores % self.tensor and self.tensor & (self.tensor - 1):
+            raise InputError(
+                f"mesh '{self.mesh.name}' has {cores} cores, which groups of {self.tensor} do not "
+                f"divide; {_listed(_divisors(cores))} and powers of two below are allowed"
+            )
+
+    @property
+    def degrees(self) -> int:
+        """Cores that the degrees ask for."""
+        return self.tensor * self.pipeline * self.data
 
     @property
     def cores_each(self) -> int:
         """Physical cores of one of the degrees' cores."""
-        return self.logical or 1
+        if self.logical:
+            return self.logical
+        joined = logical_cores(self.mesh)
+        return joined if self.degrees * joined <= self.mesh.cores else 1
 
     @property
-    def degrees(self) -> int:
-        """Cores, physical or logical, that the degrees ask for."""
-        return self.tensor * self.pipeline * self.data
+    def cores(self) -> int:
+        """Physical cores in use."""
+        return self.degrees * self.cores_each
+
+    @property
+    def chips(self) -> int:
+        """Chips in use."""
+        return -(-self.cores // self.mesh.cores_per_chip)
+
+
+def logical_cores(mesh: Mesh) -> int:
+    """Physical cores that work as one, as the mesh has it."""
+    return mesh.data.integer(_LOGICAL) if _LOGICAL in mesh.data else 1
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 @dataclass(frozen=True)
@@ -94,8 +134,9 @@ class Load:
                 raise InputError(f"{name} = {getattr(self, name)}; it is at least 1")
         if self.max_sequence and self.max_sequence < self.tokens:
             raise InputError(
-                f"{self.input_tokens} tokens in and {self.output_tokens} out are longer than "
-                f"the longest sequence, {self.max_sequence}; allow {self.tokens}"
+                f"{self.input_tokens} tokens in and {self.output_tokens} out are longer than the "
+                f"longest sequence allowed, {self.max_sequence}; allow {self.tokens} or ask "
+                "for less"
             )
 
     @property

@@ -1,0 +1,55 @@
+"""`tilesmith plan` for one point: what scripts read, what people read, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.planning.test_architectures import PUBLISHED
+from tilesmith.command_line import command_line
+
+POINT = (
+    "--mesh trn1.32xlarge --tp 32 --batch 1 --input 128 --output 8064 --max-sequence 8192 "
+    "--weights int8"
+)
+
+
+def plan(folder: Path, fields: dict[str, Any], words: str) -> Result:
+    path = folder / "config.json"
+    path.write_text(json.dumps(fields))
+    return CliRunner().invoke(command_line, ["plan", str(path), *words.split()])
+
+
+def test_a_point_for_scripts(tmp_path: Path) -> None:
+    result = plan(tmp_path, PUBLISHED["Llama 3 8B"][0], f"{POINT} --json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert {"ttft_ms", "tpot_ms", "tokens_per_s", "memory_gib", "bound"} <= set(found)
+    answer = found["ttft_ms"] + 8063 * found["tpot_ms"]
+    assert found["tokens_per_s"] >= 8064 / answer * 1e3, "shorter sequences are served faster"
+
+
+def test_a_point_for_people(tmp_path: Path) -> None:
+    result = plan(tmp_path, PUBLISHED["Llama 3 8B"][0], POINT)
+    assert "8.03 B parameters" in result.output and "collectives" in result.output
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "sentence"),
+    [
+        ("Llama 3 8B", "--mesh trn1.32xlarge --tp 12", "has 32 cores, which groups of 12"),
+        ("Llama 3 8B", "--mesh trn1.32xlarge --tp 64", "are more than mesh 'trn1.32xlarge' has"),
+        ("Llama 3 8B", "--mesh trn9", "unknown mesh 'trn9'"),
+        ("Llama 3 8B", "--mesh trn1.32xlarge --input 100 --max-sequence 64", "allow 228"),
+        ("Llama 3.1 405B", "--mesh trn1.32xlarge", "GiB are missing"),
+        ("Mixtral 8x7B", "--mesh trn1.32xlarge --ep 3", "cannot be dealt over 3 groups"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, model: str, words: str, sentence: str) -> None:
+    result = plan(tmp_path, PUBLISHED[model][0], words)
+    assert result.exit_code == 2
+    assert sentence in result.stderr and result.stderr.count("\n") == 1
