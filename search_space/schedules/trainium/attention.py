@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from tilesmith.search_space.ir.expression import Expr, const, var
 from tilesmith.search_space.operators.attention import Attention
 from tilesmith.search_space.scheduler import schedules
-from tilesmith.search_space.schedules.trainium.attention_schedule import TURNED, AttentionSchedule
+from tilesmith.search_space.schedules.trainium.attention_blocks import (
+    COPIERS,
+    PLACES,
+    AttentionBlocks,
+)
+from tilesmith.search_space.schedules.trainium.attention_schedule import TURNED
 from tilesmith.search_space.schedules.trainium.common import PARTITIONS_APART, CoreScheduler
 from tilesmith.search_space.schedules.trainium.machine import FLOATS
 from tilesmith.search_space.spaces.config import Config
@@ -21,24 +26,14 @@ from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 
-COPIERS = ("scalar|vector", "scalar", "vector")
-"""Engines that may copy turned tiles out of PSUM (gpsimd does not reach it)."""
-
-REDUCERS = ("vector", "gpsimd", "vector|gpsimd")
-"""Engines that may find the greatest of scores in SBUF."""
-
 COPIES = (1, 2, 3, 4, 6, 8)
 """Of each tile in SBUF: groups of heads, or blocks of queries, that are under way at once."""
-
-PLACES = (1, 2, 3, 4)
-"""Of tiles in PSUM: of scores and results (`places`), of what becomes powers (`turning`), and of
-turned queries and keys (`strips`)."""
 
 GROUPS = (1, 2, 3, 4, 6, 8)
 """Heads whose scores are reduced at once."""
 
 
-class AttentionSpace(AttentionSchedule):
+class AttentionSpace(AttentionBlocks):
     """Space of one attention."""
 
     def ways(self) -> tuple[tuple[str, str], ...]:
@@ -54,28 +49,20 @@ class AttentionSpace(AttentionSchedule):
         reduced beside it by the other.
         """
         powers = (("powers", "psum"), ("powers", "sbuf"))
-        if self.mask != "none":
-            return powers if self.mask == "row" else powers[1:]
-        if self.workload.integer("guard"):  # the diagonal spreads what is not a number
-            return powers
-        whole = self.m <= self.cols or self.m % self.cols == 0
+        if self.mask not in ("none", "row"):
+            return powers[1:]
         many = self.n > 2 * self.cols
+        if many and (self.size == 2 or not self.shared):
+            powers = powers[::-1]
+        if self.mask == "row" or self.workload.integer("guard"):
+            return powers  # the diagonal would spread what is not a number
+        whole = self.m <= self.cols or self.m % self.cols == 0
         first, other = ("sbuf", "psum") if self.shared and many else ("psum", "sbuf")
         again = (("scores", first), ("scores", other)) if whole else ()
         if many and not self.shared:
-            return (*powers[::-1], *again)
-        return (*again, *powers) if self.size == 2 else (*powers, *again)
-
-    @property
-    def shared(self) -> bool:
-        """Whether vector and scalar engine cannot use PSUM at once."""
-        return bool(self.target.fact("exclusive.vector_scalar_psum").value)
-
-    @property
-    def reducers(self) -> tuple[str, ...]:
-        """`REDUCERS`, the best first: gpsimd helps where it does not keep vector from SBUF."""
-        together = bool(self.target.fact("exclusive.vector_gpsimd_sbuf").value)
-        return REDUCERS if together else REDUCERS[::-1]
+            return (*powers, *again)
+        cheap = self.size == 2 and self.k <= self.rows
+        return (*again, *powers) if cheap else (*powers, *again)
 
     def space(self) -> SearchSpace:
         """What is turned, where scores stand, heads together, places of tiles, engines."""
@@ -85,6 +72,8 @@ class AttentionSpace(AttentionSchedule):
             for group in self.groups(turn, scores)
             for pair in self.pairs(group)
         ]
+        for turn, scores in self.ways():
+            spaces += self.blocks(turn, scores)
         kept = tuple(s for s in spaces if s.size)
         return SearchSpace(kept or (spaces[-1],))
 
@@ -145,11 +134,6 @@ class AttentionSpace(AttentionSchedule):
         each = strips + turned + values + powers + kept + 4 * 64
         return var("copies") * each + spread + self.cols * 4
 
-    def _aligned(self, elements: int) -> int:
-        """Elements of a row of values whose bytes no other row's transfer touches."""
-        step = max(1, 64 // self.size)
-        return -(-elements // step) * step
-
     def _psum(self, turn: str, scores: str, group: int) -> Expr:
         """Bytes a partition."""
         tiles = [min(TURNED, -(-extent // self.cols)) for extent in (self.n, self.m)]
@@ -160,14 +144,8 @@ class AttentionSpace(AttentionSchedule):
         kept = [group * wide * 4, group * (self.width + 1) * 4]
         total = const(0)
         for name, sizes in (("strips", strips), ("turning", turned), ("places", kept)):
-            total = total + var(name) * sum(map(self._place, sizes))
+            total = total + var(name) * sum(map(self._space_of, sizes))
         return total
-
-    def _place(self, size: int) -> int:
-        """Bytes of PSUM so that no tile straddles banks: a power of two, or whole banks."""
-        if size > self.bank:
-            return -(-size // self.bank) * self.bank
-        return max(64, 1 << (size - 1).bit_length())
 
     def default(self) -> Config:
         """Many chains under way, two heads at once, copies by whichever engine is free."""
@@ -194,12 +172,15 @@ class AttentionSpace(AttentionSchedule):
             return np.array(subspace.knobs[at[name]].values)[rows[:, at[name]]].astype(np.int64)
 
         places, turning, strips, copies = map(number, ("places", "turning", "strips", "copies"))
-        away = self.ways().index((first.text("turn"), first.text("scores")))
-        least = np.minimum(places, turning)
+        away = 2 * self.ways().index((first.text("turn"), first.text("scores")))
+        least, block = np.minimum(places, turning), self.block(first)
+        if block:
+            away, copies = away + 1, np.minimum(copies, number("ahead"))
         ranks = np.stack(
             [
                 -np.minimum(np.minimum(least, copies), 2), np.full(len(rows), away),
                 -np.minimum(least, 3), -number("pair"), abs(number("group") - 2),
+                np.full(len(rows), -block),
                 -places - turning - strips, -strips, -copies,
             ]
         )  # fmt: skip

@@ -31,8 +31,8 @@ from functools import lru_cache
 
 from tilesmith.search_space.attention_masks import MASKS
 from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.ir.expression import const, minimum
-from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, call
+from tilesmith.search_space.ir.expression import Expr, const, minimum
+from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, call, rewrite
 from tilesmith.search_space.operators.attention import guarded
 from tilesmith.search_space.schedules.trainium.machine import memories
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
@@ -45,6 +45,11 @@ EIGHTH = 8.0
 power is exp(score - rounded), so it is wrong by the same factor in every key, which the division
 takes out; it overflows, or all of a query's vanish, only if rounding moves a score by 80: from
 327,000 on. In bf16, which reaches further than fp16, scores stand in PSUM as eighths."""
+
+
+MOST = 3e38
+"""Of negated scores the greatest that counts: keys left out are infinitely far from it, so a block
+that a mask leaves out whole has powers of 0, not of infinity less infinity."""
 
 
 class AttentionStages:
@@ -78,12 +83,18 @@ class AttentionStages:
     def compute(self, structure: Config) -> ComputeDefinition:
         """The stages, each over sequence b and head h first; the same object for all structures
         that compute the same."""
-        text = structure.text
-        return _computed(self, structure.integer("pair"), text("turn"), text("scores"))
+        text, block = structure.text, self.block(structure)
+        return _computed(self, structure.integer("pair"), text("turn"), text("scores"), block)
 
-    def computed(self, pair: int, turn: str, scores: str) -> ComputeDefinition:
-        """As `compute`, for `pair` heads at a time, `turn` turned, `scores` standing there."""
-        stages = _Stages(self.batch, self.heads, self.workload.dtype)
+    @staticmethod
+    def block(structure: Config) -> int:
+        """Keys of a block; 0: all of them are one."""
+        return structure.integer("block") if structure.text("algorithm") == "blocks" else 0
+
+    def computed(self, pair: int, turn: str, scores: str, block: int) -> ComputeDefinition:
+        """As `compute`, for `pair` heads at a time, `turn` turned, `scores` standing there, and
+        blocks of `block` keys (0: all of them)."""
+        stages = _Stages(self.batch, self.heads, self.workload.dtype, self.n, block)
         m, n, k, e = (
             axis(name, extent)
             for name, extent in (("m", self.m), ("n", self.n), ("k", self.k), ("e", self.width))
@@ -113,18 +124,51 @@ class AttentionStages:
             self._scores_turned(stages, scores, again_turned, m, n, k)
         else:
             self._powers_turned(stages, scores, m, n)
-        mixed = call("multiply", at("pt", h, m, n), at("v.ones", h, n, one))
-        stages.total("o", (m, one), mixed, n, "sum")
-        sums = Load("o", (b.var, h.var, m.var, const(self.width)))
-        result = guarded(self.workload, sums, call("divide", at("o", h, m, e), sums))
+        powers = Load("pt", (b.var, h.var, m.var, stages.key))
+        mixed = call("multiply", powers, Load("v.ones", (b.var, h.var, stages.key, one.var)))
+        stages.total("o", (*stages.lead, m, one), mixed, stages.keys, "sum")
+        if block:
+            self._merged(stages, m, one, again)
+        total = "whole" if block else "o"
+        sums = Load(total, (b.var, h.var, m.var, const(self.width)))
+        result: Scalar = call("divide", at(total, h, m, e), sums)
+        if not block:
+            result = guarded(self.workload, sums, result)
+        elif self.workload.integer("guard"):
+            result = call("where", call("greater", sums, 0.0), result, 0.0)
         stages.map("row", (h, m, e), result)
         stages.map("y", (h, m, e), at("row", h, m, e))
         return ComputeDefinition("attention", self._tensors(), tuple(stages.found))
+
+    def bounded(self, block: int) -> bool:
+        """Whether a block of keys may be left out whole by a mask: see `MOST`."""
+        return bool(block) and (self.mask != "none" or bool(self.workload.integer("guard")))
 
     @property
     def eighth(self) -> float:
         """What scores are divided by in PSUM (see `EIGHTH`)."""
         return EIGHTH if self.workload.dtype == "bfloat16" else 1.0
+
+    def _merged(self, stages: _Stages, m: Axis, one: Axis, again: bool) -> None:
+        """Blocks of keys become one: each is faded by how far its greatest score is below that of
+        all. `part` is what a block leaves: sums of values, of powers, and its greatest score."""
+        b, h, g = stages.b, stages.h, stages.lead[0]
+        state = axis("e2", self.width + 2)
+        inside = (const(self.width) - state.var,)
+        most: Scalar = stages.at("bound" if self.bounded(stages.block) else "top", h, g, m)
+        part = Select(inside, stages.at("o", h, g, m, state), most)
+        stages.map("part", (h, g, m, state), part, "float32")
+        last = const(self.width + 1)
+        most = Load("part", (b.var, h.var, g.var, m.var, last))
+        stages.total("most", (m,), most, g, "max" if again else "min")
+        less = call("subtract", most, stages.at("most", h, m))
+        if not again:
+            less = call("subtract", stages.at("most", h, m), most)
+        elif self.eighth != 1.0:
+            less = call("multiply", less, self.eighth)
+        stages.map("fade", (h, g, m), call("exp", less), "float32")
+        faded = call("multiply", stages.at("fade", h, g, m), stages.at("part", h, g, m, one))
+        stages.total("whole", (m, one), faded, g, "sum")
 
     def _scores_turned(
         self, stages: _Stages, where: str, product: Scalar, m: Axis, n: Axis, k: Axis
@@ -141,10 +185,12 @@ class AttentionStages:
         if where == "sbuf":
             stages.map("t", (h, m, n), scores, kind)
             scores = at("t", h, m, n)
-        stages.total("top", (m,), scores, n, "max", kind)
+        stages.total("top", (*stages.lead, m), stages.in_block(scores), stages.keys, "max", kind)
         stages.total("product", (m, n), product, k, "sum")
-        first, place = (m.var // size * size, m.var % size) if self.m > size else (const(0), m.var)
-        top = Load("top", (b.var, h.var, first + row.var))
+        first, place = const(0), m.var
+        if self.m > size or stages.block:
+            first, place = m.var // size * size, m.var % size
+        top = Load("top", (b.var, h.var, *stages.block_of(n), first + row.var))
         less = call("multiply", top, Load("unit", (row.var, place)))
         stages.total("st", (m, n), less, row, "sum", onto="product")
         shifted: Scalar = at("st", h, m, n)
@@ -171,8 +217,14 @@ class AttentionStages:
                 value = call("subtract", scores, Load("mask", index))
             stages.map("t", (h, m, n), value, "float32")
             scores = at("t", h, m, n)
-        stages.total("top", (m,), scores, n, "min")
-        stages.map("p", (h, m, n), call("exp", call("subtract", at("top", h, m), scores)))
+        stages.total("top", (*stages.lead, m), stages.in_block(scores), stages.keys, "min")
+        if self.bounded(stages.block):
+            lead = (h, *stages.lead, m)
+            least = call("minimum", at("top", *lead), MOST)
+            stages.map("bound", lead, least, "float32")
+        name = "bound" if self.bounded(stages.block) else "top"
+        top = Load(name, (b.var, h.var, *stages.block_of(n), m.var))
+        stages.map("p", (h, m, n), call("exp", call("subtract", top, scores)))
         stages.map("p.turned", (h, m, n), at("p", h, m, n))
         stages.map("pt", (h, m, n), at("p.turned", h, m, n))
 
@@ -199,11 +251,33 @@ class AttentionStages:
 
 
 class _Stages:
-    """Stages of one attention as they are written down, each over sequences (and heads) first."""
+    """Stages of one attention as they are written down, each over sequences (and heads) first.
 
-    def __init__(self, batch: int, heads: int, dtype: str) -> None:
+    Attributes:
+        lead: the axis of blocks of keys, if there are any; keys: that of the keys of one.
+        key: number of the key that these say.
+    """
+
+    def __init__(self, batch: int, heads: int, dtype: str, keys: int, block: int) -> None:
         self.b, self.h, self.dtype = axis("b", batch), axis("h", heads), dtype
         self.found: list[Stage] = []
+        self.block = block
+        self.lead: tuple[Axis, ...] = ()
+        self.keys = axis("n", keys)
+        self.key = self.keys.var
+        if block:
+            g = axis("gn", -(-keys // block))
+            self.lead = (g,)
+            self.keys = axis("n", minimum(block, keys - g.var * block))
+            self.key = g.var * block + self.keys.var
+
+    def in_block(self, value: Scalar) -> Scalar:
+        """What is said of all keys, said of one block's."""
+        return rewrite(value, lambda e: e.substitute({"n": self.key})) if self.block else value
+
+    def block_of(self, n: Axis) -> tuple[Expr, ...]:
+        """The block in which a key of all is."""
+        return (n.var // self.block,) if self.block else ()
 
     def at(self, name: str, *axes: Axis) -> Load:
         return Load(name, (self.b.var, *(a.var for a in axes)))
@@ -220,5 +294,7 @@ class _Stages:
 
 
 @lru_cache(maxsize=64)
-def _computed(stages: AttentionStages, pair: int, turn: str, scores: str) -> ComputeDefinition:
-    return stages.computed(pair, turn, scores)
+def _computed(
+    stages: AttentionStages, pair: int, turn: str, scores: str, block: int
+) -> ComputeDefinition:
+    return stages.computed(pair, turn, scores, block)
