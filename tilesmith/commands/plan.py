@@ -6,74 +6,94 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.options import Setting, json_option
+from tilesmith.commands.options import NameList, Setting, json_option
+from tilesmith.commands.serving_options import Numbers, is_point, planned, serving_options
 from tilesmith.display.output import print_json, table
 
 if TYPE_CHECKING:
     from tilesmith.planning.architecture import Architecture
     from tilesmith.planning.deployment import Deployment, Load
     from tilesmith.planning.estimate import Estimate
+    from tilesmith.search_space.mesh import Mesh
 
-_DEGREE = click.IntRange(min=1)
-_PRECISION = click.Choice(["fp32", "bf16", "fp16", "fp8", "int8", "int4"])
+_DEGREES = Numbers(open_ended=True)
+_PRECISIONS = NameList(("fp32", "bf16", "fp16", "fp8", "int8", "int4"))
 
 
 @click.command()
 @click.argument("model", metavar="MODEL.onnx|config.json|FOLDER")
-@click.option("--mesh", "mesh_name", required=True, help="A mesh by name, or a .toml file.")
-@click.option(
-    "--tp", "tensor", type=_DEGREE, help="Cores that share each product; all, if not given."
-)
-@click.option("--pp", "pipeline", type=_DEGREE, default=1, show_default=True, help="Stages.")
-@click.option("--ep", "expert", type=_DEGREE, default=1, show_default=True,
-              help="Groups of a stage's cores that experts are dealt over.")  # fmt: skip
-@click.option("--dp", "data", type=_DEGREE, default=1, show_default=True, help="Replicas.")
-@click.option("--batch", type=_DEGREE, default=1, show_default=True, help="Sequences at a time.")
-@click.option("--input", "input_tokens", type=_DEGREE, default=128, show_default=True,
-              help="Tokens of a prompt.")  # fmt: skip
-@click.option("--output", "output_tokens", type=_DEGREE, default=128, show_default=True,
-              help="Tokens of an answer.")  # fmt: skip
-@click.option("--max-sequence", type=_DEGREE, help="What caches are made for; input and output.")
-@click.option("--weights", type=_PRECISION, default="bf16", show_default=True)
-@click.option("--cache", type=_PRECISION, default="bf16", show_default=True,
-              help="Precision of kept keys and values.")  # fmt: skip
+@click.option("--mesh", "mesh_names", required=True, multiple=True,
+              help="A mesh by name, or a .toml file; repeatable.")  # fmt: skip
+@click.option("--tp", "tensor", type=_DEGREES,
+              help="Cores that share each product; all that divide, if not given.")  # fmt: skip
+@click.option("--pp", "pipeline", type=_DEGREES,
+              help="Stages; 1, or all that divide where --tp is not given.")  # fmt: skip
+@click.option("--ep", "expert", type=_DEGREES,
+              help="Groups of a stage's cores that experts are dealt over; as --pp.")  # fmt: skip
+@click.option("--dp", "data", type=_DEGREES, help="Replicas; 1 unless given.")
+@click.option("--batch", type=Numbers(),
+              help="Sequences at a time; 1 at a point, powers of two in a sweep, at most 256 for a "
+              "load.")  # fmt: skip
+@click.option("--input", "input", type=Numbers(), help="Tokens of a prompt; 128.")
+@click.option("--output", "output", type=Numbers(), help="Tokens of an answer; 128.")
+@click.option("--max-sequence", type=click.IntRange(min=1),
+              help="What caches are made for; input and output.")  # fmt: skip
+@click.option("--weights", type=_PRECISIONS, help="Their precision; bf16.")
+@click.option("--cache", type=_PRECISIONS, help="Precision of kept keys and values; bf16.")
 @click.option("--set", "settings", type=Setting(), multiple=True,
               help="Change a number of the mesh, or (core.KEY) of its cores.")  # fmt: skip
+@serving_options
 @json_option
-def plan(model: str, mesh_name: str, as_json: bool, **asked: Any) -> None:
-    """Estimate time to the first token, time a token, tokens a second and memory of one deployment.
+def plan(model: str, mesh_names: tuple[str, ...], as_json: bool, **asked: Any) -> None:
+    """Estimate time to the first token, time a token, tokens a second and memory of a deployment.
 
     MODEL is the public configuration of a model (of transformers or diffusers), the folder it lies
     in, or an ONNX file; weights are not needed.
+
+    Several values (1,2,4 or all) make a sweep, of which the Pareto fronts are shown. With
+    --requests-per-second or --trace, the fewest chips are found that serve that load.
     """
-    from tilesmith.planning.estimate import estimate
     from tilesmith.planning.reading import read_architecture
+    from tilesmith.search_space.mesh import load_mesh
 
     architecture = read_architecture(model)
-    deployment, load = _deployment(mesh_name, asked), _load(asked)
+    settings = dict(asked["settings"])
+    meshes = [load_mesh(name).with_settings(settings) for name in dict.fromkeys(mesh_names)]
+    if is_point(asked, len(meshes)):
+        _point(architecture, meshes[0], asked, as_json)
+        return
+    found = planned(architecture, meshes, asked)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        click.echo(found.text())
+
+
+def _point(architecture: Architecture, mesh: Mesh, asked: dict[str, Any], as_json: bool) -> None:
+    """One deployment under one load."""
+    from tilesmith.planning.estimate import estimate
+
+    deployment, load = _deployment(mesh, asked), _load(asked)
     found = estimate(architecture, deployment, load)
     if as_json:
         print_json({**_asked(architecture, deployment, load), **found.to_json()})
-        return
-    click.echo(_report(architecture, deployment, found))
+    else:
+        click.echo(_report(architecture, deployment, found))
 
 
-def _deployment(mesh_name: str, asked: dict[str, Any]) -> Deployment:
-    from tilesmith.planning.deployment import Deployment, logical_cores
-    from tilesmith.search_space.mesh import load_mesh
+def _deployment(mesh: Mesh, asked: dict[str, Any]) -> Deployment:
+    from tilesmith.planning.deployment import Deployment
 
-    mesh = load_mesh(mesh_name).with_settings(dict(asked["settings"]))
-    beside = asked["pipeline"] * asked["data"]
-    tensor = asked["tensor"] or max(1, mesh.cores // logical_cores(mesh) // beside)
-    names = ("pipeline", "expert", "data", "weights", "cache")
-    return Deployment(mesh, tensor, **{name: asked[name] for name in names})
+    names = ("tensor", "pipeline", "expert", "data", "weights", "cache")
+    return Deployment(mesh, **{name: asked[name][0] for name in names if asked[name]})
 
 
 def _load(asked: dict[str, Any]) -> Load:
     from tilesmith.planning.deployment import Load
 
-    names = ("batch", "input_tokens", "output_tokens", "max_sequence")
-    return Load(**{name: asked[name] or 0 for name in names})
+    names = {"batch": "batch", "input": "input_tokens", "output": "output_tokens"}
+    given = {to: asked[name][0] for name, to in names.items() if asked[name]}
+    return Load(**given, max_sequence=asked["max_sequence"] or 0)
 
 
 def _asked(architecture: Architecture, deployment: Deployment, load: Load) -> dict[str, Any]:

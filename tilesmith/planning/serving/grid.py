@@ -41,27 +41,30 @@ class Grid:
     inputs: tuple[int, ...] = (128,)
     outputs: tuple[int, ...] = (128,)
     max_sequence: int = 0
-    logical: int = 0
     _known: dict[int, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     def deployments(self) -> Iterator[Deployment]:
-        """All ways to deploy; those that ask for more cores than there are are left out, unless
-        nothing else was asked for.
+        """All ways to deploy; combinations that a mesh cannot be cut into are left out.
 
         Raises:
-            InputError: no combination of degrees has room on a mesh.
+            InputError: no combination can be; the sentence is of the last of them.
         """
-        found = False
+        found, refused = False, None
         for mesh in self.meshes:
-            for deployment in self._on(mesh):
+            for degrees in self._degrees_on(mesh):
+                try:
+                    deployments = [
+                        Deployment(mesh, *degrees, weights, cache)
+                        for weights, cache in product(self.weights, self.caches)
+                    ]
+                except InputError as error:
+                    refused = error
+                    continue
                 found = True
-                yield deployment
+                yield from deployments
         if not found:
-            names = ", ".join(mesh.name for mesh in self.meshes)
-            raise InputError(
-                f"no combination of the degrees asked for has room on {names}; the product of "
-                "tensor, pipeline and data degrees is at most the cores of the mesh"
-            )
+            assert refused is not None, "every mesh has at least one combination of degrees"
+            raise refused
 
     def loads(self) -> Iterator[Load]:
         """All loads.
@@ -72,18 +75,15 @@ class Grid:
         for batch, inputs, outputs in product(self.batches, self.inputs, self.outputs):
             yield Load(batch, inputs, outputs, self.max_sequence)
 
-    def _on(self, mesh: Mesh) -> Iterator[Deployment]:
+    def _degrees_on(self, mesh: Mesh) -> Iterator[tuple[int, int, int, int]]:
+        """Tensor, pipeline, expert and data degrees to try."""
         for tensor in self._degrees(self.tensor, mesh.cores):
-            for pipeline in self._degrees(self.pipeline, mesh.cores):
-                for data, expert in product(
-                    self._degrees(self.data, mesh.cores), self._degrees(self.expert, tensor)
-                ):
-                    if tensor * pipeline * data > mesh.cores or tensor % expert:
-                        continue
-                    for weights, cache in product(self.weights, self.caches):
-                        yield Deployment(
-                            mesh, tensor, pipeline, expert, data, weights, cache, self.logical
-                        )
+            yield from product(
+                (tensor,),
+                self._degrees(self.pipeline, mesh.cores),
+                self._degrees(self.expert, tensor),
+                self._degrees(self.data, mesh.cores),
+            )
 
     def _degrees(self, given: tuple[int, ...], cores: int) -> tuple[int, ...]:
         if given:

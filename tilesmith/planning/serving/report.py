@@ -159,12 +159,12 @@ def answer_rows(answer: Answer) -> list[tuple[str, str]]:
          f"{answer.engine.budget} tokens of prompts a step"),
         ("a replica serves at most", f"{answer.capacity:.4g} requests/s"),
         *((f"{what}, p50 p90 p99", _three(served[key])) for what, key in _TIMES),
-        ("tokens of answers", f"{tokens_per_s(answer):.4g} a second"),
+        ("tokens of answers", f"{answer.tokens_per_s:.4g} a second"),
         ("cache in use", "{mean:.1%} on average, {peak:.1%} at most".format(**served["cache"])),
         ("requests sent away", f"{served['preemptions']} times, of {served['requests']} requests"),
     ]  # fmt: skip
     if usd is not None:
-        million = usd_per_million_tokens(answer)
+        million = answer.usd_per_million_tokens
         rows.append(("cost", f"${usd:.4g} an hour, ${million:.4g} per million tokens of answers"))
     return rows
 
@@ -187,22 +187,9 @@ def answer_json(answer: Answer) -> dict[str, Any]:
         "budget": answer.engine.budget,
         "replica_requests_per_s": answer.capacity,
         "usd_per_hour": fleet.usd_per_hour(answer.replicas),
-        "usd_per_million_tokens": usd_per_million_tokens(answer),
+        "usd_per_million_tokens": answer.usd_per_million_tokens,
         "served": answer.served.to_json(),
     }
-
-
-def tokens_per_s(answer: Answer) -> float:
-    """Tokens of answers a second, of all replicas, looked at or not."""
-    return answer.served.tokens_per_s * answer.replicas / answer.served.replicas
-
-
-def usd_per_million_tokens(answer: Answer) -> float | None:
-    """Dollars for a million tokens of answers, at the load's rate."""
-    from tilesmith.planning.serving.prices import usd_per_million
-
-    usd = answer.candidate.fleet.usd_per_hour(answer.replicas)
-    return None if usd is None else usd_per_million(usd, tokens_per_s(answer))
 
 
 _TIMES = (

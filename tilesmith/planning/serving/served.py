@@ -38,6 +38,7 @@ class Served:
         inputs, outputs: its tokens.
         preemptions: how often it was sent away.
         gaps: seconds between tokens of one sequence, and how many there were of each: (2, gaps).
+        machine_s: seconds from the first arrival to the last token, summed over replicas.
         busy_s: seconds in which steps ran, of all replicas.
         block_s: blocks held times seconds, of all replicas.
         peak: most blocks held at once, by one replica.
@@ -53,6 +54,7 @@ class Served:
     outputs: NDArray[np.int64]
     preemptions: NDArray[np.int64]
     gaps: Floats
+    machine_s: float
     busy_s: float
     block_s: float
     peak: int
@@ -70,6 +72,7 @@ class Served:
         return cls(
             **joined,
             gaps=np.concatenate([part.gaps for part in parts], axis=1),
+            machine_s=sum(part.machine_s for part in parts),
             busy_s=sum(part.busy_s for part in parts),
             block_s=sum(part.block_s for part in parts),
             peak=max(part.peak for part in parts),
@@ -137,9 +140,9 @@ class Served:
             "tpot_ms": percentiles(self.tpot_s),
             "end_to_end_ms": percentiles(self.whole_s),
             "between_tokens_ms": gaps,
-            "busy": self.busy_s / (self.span_s * self.replicas),
+            "busy": self.busy_s / self.machine_s,
             "cache": {
-                "mean": self.block_s / (self.blocks * self.span_s * self.replicas),
+                "mean": self.block_s / (self.blocks * self.machine_s),
                 "peak": self.peak / self.blocks,
             },
             "preemptions": int(self.preemptions.sum()),
@@ -228,6 +231,7 @@ class Journal:
             traffic.outputs,
             np.array(self._preemptions, np.int64),
             np.array(self._gaps).reshape(-1, 2).T,
+            max(self._last) - float(traffic.arrivals[0]),
             self._busy,
             self._block_s,
             self._peak,

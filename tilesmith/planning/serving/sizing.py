@@ -19,6 +19,7 @@ import numpy as np
 from tilesmith.planning.serving.batching import Engine, Policy, serve, simulate
 from tilesmith.planning.serving.demand import Bounds, Demand
 from tilesmith.planning.serving.fleet import Fleet
+from tilesmith.planning.serving.prices import usd_per_million
 from tilesmith.planning.serving.served import Served
 from tilesmith.planning.serving.step_times import StepTimes
 from tilesmith.search_space.errors import InputError
@@ -83,6 +84,21 @@ class Answer:
     served: Served
     capacity: float
     """Requests a second that one replica does at most."""
+    rate: float
+    """Requests a second that there are."""
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens of answers a second, of all replicas: what comes in must go out."""
+        if math.isfinite(self.rate):
+            return self.rate * float(self.served.outputs.mean())
+        return self.served.tokens_per_s
+
+    @property
+    def usd_per_million_tokens(self) -> float | None:
+        """Dollars for a million tokens of answers at this load; none without a price."""
+        usd = self.candidate.fleet.usd_per_hour(self.replicas)
+        return None if usd is None else usd_per_million(usd, self.tokens_per_s)
 
     @property
     def chips(self) -> int:
@@ -272,7 +288,9 @@ class _Search:
             )
         if missed:
             return None
-        return Answer(start.candidate, start.engine, replicas, found, start.capacity)
+        return Answer(
+            start.candidate, start.engine, replicas, found, start.capacity, self.demand.rate
+        )
 
     def why_none(self) -> str:
         """One sentence: what misses, and what would do."""

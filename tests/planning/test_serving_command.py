@@ -1,0 +1,120 @@
+"""`tilesmith plan` beyond one point: sweeps, loads, and what does not go together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.planning.test_architectures import PUBLISHED
+from tilesmith.command_line import command_line
+
+LOAD = "--mesh trn1.32xlarge --tp 8,32 --input 200 --output 50 --requests 200"
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The configuration of Llama 3 8B."""
+    path = tmp_path_factory.mktemp("model") / "config.json"
+    path.write_text(json.dumps(PUBLISHED["Llama 3 8B"][0]))
+    return path
+
+
+def plan(config: Path, words: str) -> Result:
+    return CliRunner().invoke(command_line, ["plan", str(config), *words.split()])
+
+
+def test_nothing_given_is_all_that_divides_and_fits(config: Path) -> None:
+    found = json.loads(plan(config, "--mesh trn1.32xlarge --json").stdout)
+    seen = {(p["tp"], p["pp"]) for p in found["points"]}
+    assert {(1, 1), (32, 1), (4, 8), (1, 32)} <= seen
+    assert {p["batch"] for p in found["points"]} == {1, 2, 4, 8, 16, 32, 64}
+    assert {p["ep"] for p in found["points"]} == {1}, "no experts, nothing to vary"
+    best = min(found["points"], key=lambda p: p["tpot_ms"])
+    assert best["tpot_ms"] == min(found["points"][n]["tpot_ms"] for n in found["fronts"]["tpot"])
+
+
+def test_a_sweep_for_people_and_files(config: Path, tmp_path: Path) -> None:
+    files = f"--csv {tmp_path / 'a.csv'} --page {tmp_path / 'a.html'}"
+    words = (
+        f"--mesh trn1.32xlarge --mesh inf2.48xlarge --tp 8 --batch 1,4 --weights bf16,int8 {files}"
+    )
+    result = plan(config, words)
+    assert result.exit_code == 0, result.output
+    assert "of 8 points are on a front" in result.stdout and "inf2.48xlarge" in result.stdout
+    assert len((tmp_path / "a.csv").read_text().splitlines()) == 9
+    assert "tilesmith plan" in (tmp_path / "a.html").read_text()
+
+
+def test_a_load_names_the_fewest_chips(config: Path) -> None:
+    words = f"{LOAD} --requests-per-second 30 --ttft-p99 500 --tpot-p99 30 --json"
+    found = json.loads(plan(config, words).stdout)
+    assert found["served"]["ttft_ms"]["p99"] <= 500 and found["served"]["tpot_ms"]["p99"] <= 30
+    assert found["chips"] == found["replicas"] * found["tp"] // 2
+    assert found["usd_per_hour"] == 21.5 * found["instances"]
+    tokens = 30 * 50
+    assert found["usd_per_million_tokens"] == pytest.approx(
+        found["usd_per_hour"] / tokens / 3600 * 1e6
+    )
+    assert plan(config, words).stdout == plan(config, words).stdout, (
+        "the same seed, the same answer"
+    )
+
+
+def test_a_trace_is_a_load(config: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    lines = [f"{n / 4},{100 + n},{20 + n % 7}" for n in range(60)]
+    trace.write_text("\n".join(["arrival,input,output", *lines]))
+    words = f"--mesh trn1.32xlarge --tp 8 --trace {trace} --ttft-p99 900"
+    assert "deployment: trn1.32xlarge tp=8 bf16" in plan(config, words).stdout
+    found = json.loads(plan(config, f"{words} --json").stdout)
+    assert found["served"]["requests"] == 60 and found["replicas"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--mesh trn1.32xlarge --ttft-p99 5", "--ttft-p99 bounds a load"),
+        ("--mesh trn1.32xlarge --max-chips 5", "--max-chips bounds a load"),
+        ("--mesh trn1.32xlarge --cheapest", "--cheapest is of a load"),
+        ("--mesh trn1.32xlarge --tp 0", "no number from 1 on, nor several with commas, or 'all'"),
+        ("--mesh trn1.32xlarge --batch 1,x", "no number from 1 on"),
+        ("--mesh trn1.32xlarge --weights int9", "'int9' is not one of"),
+        ("--mesh trn1.32xlarge --csv /no/where.csv", "its folder does not exist"),
+        ("--mesh trn1.32xlarge --tp 8 --prices /no.toml --page a.html", "cannot be read"),
+        (f"{LOAD} --requests-per-second 0", "more than no requests"),
+        (f"{LOAD} --requests-per-second 1 --trace t.csv", "are two loads"),
+        (f"{LOAD} --trace t.csv", "--input and its spread are the trace's to say"),
+        (f"{LOAD} --requests-per-second 1 --batch 1,2", "--batch has several values"),
+        (f"{LOAD} --requests-per-second 1 --dp 2", "--dp is what a load's answer says"),
+        (f"{LOAD} --requests-per-second 1 --csv a.csv", "--csv writes the points of a sweep"),
+        (f"{LOAD} --requests-per-second 1 --max-sequence 100", "allow 250"),
+        (f"{LOAD} --requests-per-second 9 --tpot-p99 1", "nothing serves 9 requests a second"),
+        (f"{LOAD} --requests-per-second 900 --max-chips 4", "more than the 4 allowed"),
+        ("--mesh trn1.32xlarge --tp 8 --trace no.csv", "trace 'no.csv' cannot be read"),
+    ],
+)
+def test_what_does_not_go_together_is_one_sentence(config: Path, words: str, sentence: str) -> None:
+    result = plan(config, words)
+    assert result.exit_code == 2, result.output
+    assert sentence in result.stderr and result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("arrival,input\n0,1\n", "has no column 'output'"),
+        ("arrival,input,output\n", "holds no request"),
+        ("arrival,input,output\n0,1,1\n1,x,2\n", "line 3 of trace"),
+        ("arrival,input,output\n-1,1,1\n", "line 2 of trace"),
+        ("arrival,input,output\n0,1,0\n", "line 2 of trace"),
+        ("arrival,input,output\n0,1\n", "line 2 of trace"),
+    ],
+)
+def test_what_is_no_trace_is_named(config: Path, tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "trace.csv").write_text(text)
+    result = plan(config, f"--mesh trn1.32xlarge --tp 8 --trace {tmp_path / 'trace.csv'}")
+    assert result.exit_code == 2
+    assert sentence in result.stderr and result.stderr.count("\n") == 1
