@@ -26,6 +26,7 @@ _COMMANDS = {
     "bench": "tilesmith.commands.bench:bench",
     "simulate": "tilesmith.commands.simulate:simulate",
     "plan": "tilesmith.commands.plan:plan",
+    "shard": "tilesmith.commands.shard:shard",
     "db": "tilesmith.commands.db.commands:database_group",
     "models": "tilesmith.commands.models:models",
     "report": "tilesmith.commands.report:report",

@@ -1,0 +1,273 @@
+"""The choice of a sharding as a problem: one option for each item, costs of options and of moves.
+
+Items are the nodes (an option is a strategy), what the model is given in more than one place (an
+option is a spec), and tensors whose spec is given. What writes a tensor offers specs, what reads
+it wants specs; a move from one to the other is paid once for each spec that readers want.
+That is Alpa's formulation (Zheng et al., OSDI 2022, section 4) but for moves that readers share.
+Invariants: costs are whole nanoseconds; options of an item differ in what they read or write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tilesmith.compiler.graph import Graph, Node, TensorInfo
+from tilesmith.compiler.sharding.costs import Costs
+from tilesmith.compiler.sharding.dimension_maps import DimensionMap, dimension_map
+from tilesmith.compiler.sharding.localise import elements, stays_constant
+from tilesmith.compiler.sharding.mesh import LogicalMesh
+from tilesmith.compiler.sharding.partition import Sharding
+from tilesmith.compiler.sharding.specs import Spec, local_shape
+from tilesmith.compiler.sharding.strategies import Strategy, blocks_of, strategies_of
+from tilesmith.search_space.dtypes import size_of
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way for an item.
+
+    Attributes:
+        cost: ns of computing.
+        reads: the spec of each tensor it reads, in the item's order.
+        writes: likewise of those it writes.
+        held: bytes of weights on one core that only this item reads.
+        strategy: of a node.
+    """
+
+    cost: int
+    reads: tuple[Spec, ...]
+    writes: tuple[Spec, ...]
+    held: int = 0
+    strategy: Strategy | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """Something to be chosen for.
+
+    Attributes:
+        name: for messages.
+        reads, writes: tensors, as versions: (name, 0), or (name, 1) of one whose spec is given.
+        node: the node whose strategies these are.
+    """
+
+    name: str
+    reads: tuple[Version, ...]
+    writes: tuple[Version, ...]
+    options: tuple[Option, ...]
+    node: Node | None = None
+
+
+Version = tuple[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Items in an order in which each reads what came before, and what they cost.
+
+    Attributes:
+        limit: bytes of one core's memory; None: no limit.
+    """
+
+    graph: Graph
+    mesh: LogicalMesh
+    items: tuple[Item, ...]
+    costs: Costs
+    limit: int | None = None
+    given: Mapping[str, Spec] = field(default_factory=dict)
+
+    def tensor(self, version: Version) -> TensorInfo:
+        return self.graph.info(version[0])
+
+    def move(self, version: Version, source: Spec, wanted: Spec) -> int:
+        """ns from one spec to another; of what is given or kept whole from the beginning, none."""
+        info = self.tensor(version)
+        return self.costs.move(source, wanted, info.dims, info.dtype)
+
+    def bytes_of(self, version: Version, spec: Spec) -> int:
+        """Bytes of a tensor on one core."""
+        info = self.tensor(version)
+        return elements(local_shape(spec, info.dims, self.mesh.sizes)) * size_of(info.dtype)
+
+    def writers(self) -> dict[Version, tuple[int, int]]:
+        """(item, place among its writes) of each tensor that is chosen for."""
+        return {
+            version: (number, place)
+            for number, item in enumerate(self.items)
+            for place, version in enumerate(item.writes)
+        }
+
+    def cost(self, chosen: Sequence[int]) -> int:
+        """ns of a choice of options: computing, and each move once."""
+        total = sum(item.options[c].cost for item, c in zip(self.items, chosen, strict=True))
+        return total + sum(self.move(*key) for key in self.moves(chosen))
+
+    def moves(self, chosen: Sequence[int]) -> set[tuple[Version, Spec, Spec]]:
+        """The moves a choice makes necessary."""
+        writers = self.writers()
+        found = set()
+        for item, choice in zip(self.items, chosen, strict=True):
+            for version, wanted in zip(item.reads, item.options[choice].reads, strict=True):
+                writer, place = writers[version]
+                source = self.items[writer].options[chosen[writer]].writes[place]
+                if source != wanted:
+                    found.add((version, source, wanted))
+        return found
+
+    def sharding(self, chosen: Sequence[int]) -> Sharding:
+        """What a choice of options says, as the partitioner takes it."""
+        strategies: dict[Node, Strategy] = {}
+        specs: dict[str, Spec] = dict(self.given)
+        outputs: dict[str, Spec] = {}
+        for item, choice in zip(self.items, chosen, strict=True):
+            option = item.options[choice]
+            if item.node is not None and option.strategy is not None:
+                strategies[item.node] = option.strategy
+                for name, spec in zip(item.node.inputs, option.strategy.inputs, strict=True):
+                    if name and spec is not None and (name, 0) not in item.reads:
+                        specs.setdefault(name, spec)
+            elif item.writes:
+                specs[item.writes[0][0]] = option.writes[0]
+            else:  # an output
+                outputs[item.reads[0][0]] = option.reads[0]
+        return Sharding(self.graph, self.mesh, strategies, specs, outputs)
+
+
+def problem_of(
+    graph: Graph,
+    costs: Costs,
+    given: Mapping[str, Spec] | None = None,
+    limit: int | None = None,
+) -> Problem:
+    """The problem of a model's sharding.
+
+    Args:
+        given: specs of tensors that are to be so.
+        limit: bytes of one core's memory.
+    """
+    return _Maker(graph, costs, dict(given or {}), limit).problem()
+
+
+class _Maker:
+    def __init__(
+        self, graph: Graph, costs: Costs, given: dict[str, Spec], limit: int | None
+    ) -> None:
+        self.graph, self.costs, self.given, self.limit = graph, costs, given, limit
+        self.mesh = costs.mesh
+        self.items: list[Item] = []
+        self.versions: dict[str, Version] = {}
+
+    def problem(self) -> Problem:
+        maps = {node: dimension_map(self.graph, node) for node in self.graph.nodes}
+        blocks = blocks_of(maps, self.mesh)
+        ways = {
+            node: self._useful(node, strategies_of(found, self.mesh, blocks[node]))
+            for node, found in maps.items()
+        }
+        outputs = self.graph.output_names
+        for name in (*(i.name for i in self.graph.inputs), *self.graph.constants):
+            readers = self.graph.consumers.get(name, ())
+            uses = sum(node.inputs.count(name) for node in readers)
+            if name in self.given or uses > 1 or name in outputs:
+                self._source(name, readers, ways)
+        for node in self.graph.nodes:
+            self._node(node, maps[node], ways[node])
+            for name in node.writes:
+                if name in self.given:
+                    self._pin(name)
+        for info in self.graph.outputs:
+            self._output(info.name)
+        return Problem(self.graph, self.mesh, tuple(self.items), self.costs, self.limit, self.given)
+
+    def _useful(self, node: Node, ways: Sequence[Strategy]) -> tuple[Strategy, ...]:
+        """Strategies but those that hand on partial sums nobody can have made."""
+        found = []
+        for way in ways:
+            handed = {axis for axis, _ in way.passed}
+            reads = zip(node.inputs, way.inputs, strict=True)
+            made = all(
+                name in self.graph.producers
+                for name, spec in reads
+                if spec is not None and spec.partial & handed
+            )
+            if made:
+                found.append(way)
+        return tuple(found)
+
+    def _source(
+        self, name: str, readers: Sequence[Node], ways: Mapping[Node, Sequence[Strategy]]
+    ) -> None:
+        """What the model is given, or a weight that several nodes read, or whose spec is given."""
+        whole = Spec.whole(len(self.graph.info(name).dims))
+        wanted = {whole: None}
+        for node in readers:
+            for way in ways[node]:
+                for own, spec in zip(node.inputs, way.inputs, strict=True):
+                    if own == name and spec is not None and not spec.partial:
+                        wanted[spec] = None
+        if stays_constant(self.graph, name):
+            wanted = {whole: None}
+        if name in self.given:
+            wanted = {self.given[name]: None}
+        version = self.versions[name] = (name, 0)
+        held = name in self.graph.constants and not stays_constant(self.graph, name)
+        options = tuple(
+            Option(0, (), (spec,), self._bytes(name, spec) if held else 0) for spec in wanted
+        )
+        self.items.append(Item(name, (), (version,), options))
+
+    def _bytes(self, name: str, spec: Spec) -> int:
+        info = self.graph.info(name)
+        return elements(local_shape(spec, info.dims, self.mesh.sizes)) * size_of(info.dtype)
+
+    def _node(self, node: Node, found: DimensionMap, ways: Sequence[Strategy]) -> None:
+        places = [n for n, name in enumerate(node.inputs) if name in self.versions]
+        written = [n for n, name in enumerate(node.outputs) if name]
+        best: dict[object, Option] = {}
+        for way in ways:
+            reads, writes = (_chosen(way.inputs, places), _chosen(way.outputs, written))
+            held = sum(
+                self._bytes(name, spec)
+                for name, spec in zip(node.inputs, way.inputs, strict=True)
+                if spec is not None and name in self.graph.constants and name not in self.versions
+            )
+            cost = self.costs.node(self.graph, node, found, way)
+            option = Option(cost, reads, writes, held, way)
+            known = best.get((reads, writes, held))
+            if known is None or option.cost < known.cost:
+                best[reads, writes, held] = option
+        reads_of = tuple(self.versions[node.inputs[n]] for n in places)
+        writes_of = tuple((node.outputs[n], 0) for n in written)
+        self.versions.update((node.outputs[n], (node.outputs[n], 0)) for n in written)
+        self.items.append(Item(node.describe(), reads_of, writes_of, tuple(best.values()), node))
+
+    def _pin(self, name: str) -> None:
+        """A tensor whose spec is given: whatever writes it, readers find it so."""
+        spec = self.given[name]
+        before, after = self.versions[name], (name, 1)
+        self.versions[name] = after
+        self.items.append(Item(name, (before,), (after,), (Option(0, (spec,), (spec,)),)))
+
+    def _output(self, name: str) -> None:
+        """What the caller gets: whole or cut, but summed up."""
+        version = self.versions[name]
+        writer = next(item for item in self.items if version in item.writes)
+        place = writer.writes.index(version)
+        wanted = {Spec(o.writes[place].dims): None for o in writer.options}
+        if name in self.given:
+            wanted = {Spec(self.given[name].dims): None}
+        options = tuple(Option(0, (spec,), ()) for spec in wanted)
+        self.items.append(Item(f"output {name}", (version,), (), options))
+
+
+def _chosen(specs: Sequence[Spec | None], places: Sequence[int]) -> tuple[Spec, ...]:
+    found = [specs[place] for place in places]
+    return tuple(spec for spec in found if spec is not None)
+
+
+def every_choice(problem: Problem) -> Iterator[tuple[int, ...]]:
+    """Every choice of options, for small problems."""
+    import itertools
+
+    yield from itertools.product(*(range(len(item.options)) for item in problem.items))

@@ -1,0 +1,1 @@
+"""How operators may be cut, by what they mean: a file for each kind of operator."""

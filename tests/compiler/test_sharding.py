@@ -1,0 +1,204 @@
+"""Sharded models compute what the model computes, however they are cut; the optimum is the best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tests.compiler.model_builder import inputs_of
+from tests.compiler.sharded_models import convolutions, experts, graph_of, mlp, transformer
+from tilesmith.compiler.graph import Graph, Node
+from tilesmith.compiler.host.reference import run_reference
+from tilesmith.compiler.sharding.costs import Costs
+from tilesmith.compiler.sharding.dimension_maps import dimension_map
+from tilesmith.compiler.sharding.execution import compiled_for, execute
+from tilesmith.compiler.sharding.mesh import LogicalMesh
+from tilesmith.compiler.sharding.optimum import optimum
+from tilesmith.compiler.sharding.partition import Sharding, partition
+from tilesmith.compiler.sharding.prepare import shardable
+from tilesmith.compiler.sharding.problem import Problem, every_choice, problem_of
+from tilesmith.compiler.sharding.propagation import propagate
+from tilesmith.compiler.sharding.specs import Spec, parse
+from tilesmith.compiler.sharding.strategies import Strategy, blocks_of, strategies_of
+from tilesmith.search_space.mesh import load_mesh
+
+MODELS = {
+    "mlp": graph_of(mlp(8, 16, 32)),
+    "transformer": graph_of(transformer()),
+    "fused": graph_of(transformer(fused=True, vocabulary=32)),
+    "convolutions": graph_of(convolutions()),
+    "experts": graph_of(experts()),
+}
+MACHINE = load_mesh("trn1.32xlarge")
+
+
+def given_inputs(graph: Graph) -> dict[str, NDArray[Any]]:
+    """Random inputs; whole numbers are indices, some of them from the end."""
+    found = inputs_of(graph)
+    generator = np.random.default_rng(5)
+    for info in graph.inputs:
+        if info.dtype == "int64":
+            found[info.name] = generator.integers(-32, 32, info.dims)
+    return found
+
+
+INPUTS = {name: given_inputs(graph) for name, graph in MODELS.items()}
+WANTED = {name: run_reference(graph, INPUTS[name]) for name, graph in MODELS.items()}
+WAYS: dict[tuple[str, str], Mapping[Node, tuple[Strategy, ...]]] = {}
+
+
+def assert_same(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Equal to 1e-5 of the largest value."""
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        scale = float(np.abs(value).max())
+        assert float(np.abs(found[name] - value).max()) <= 1e-5 * scale, name
+
+
+def ways(name: str, mesh: LogicalMesh) -> Mapping[Node, tuple[Strategy, ...]]:
+    if (name, str(mesh)) not in WAYS:
+        graph = MODELS[name]
+        maps = {node: dimension_map(graph, node) for node in graph.nodes}
+        blocks = blocks_of(maps, mesh)
+        WAYS[name, str(mesh)] = {
+            node: strategies_of(found, mesh, blocks[node]) for node, found in maps.items()
+        }
+    return WAYS[name, str(mesh)]
+
+
+def at_random(name: str, mesh: LogicalMesh, seed: int) -> Sharding:
+    """A random strategy for each node, what is given as one of its readers wants it."""
+    graph, generator = MODELS[name], np.random.default_rng(seed)
+
+    def pick(options: Any) -> Any:
+        return options[int(generator.integers(len(options)))]
+
+    chosen = {node: pick(options) for node, options in ways(name, mesh).items()}
+    specs = {}
+    for tensor in (*(info.name for info in graph.inputs), *graph.constants):
+        wanted = [
+            spec
+            for node in graph.consumers.get(tensor, ())
+            for own, spec in zip(node.inputs, chosen[node].inputs, strict=True)
+            if own == tensor
+        ]
+        specs[tensor] = pick(wanted)
+    return Sharding(graph, mesh, chosen, specs)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(sorted(MODELS)),
+    st.sampled_from([{"a": 2}, {"a": 4}, {"a": 2, "b": 2}]),
+    st.integers(0, 1 << 20),
+)
+def test_any_legal_sharding_computes_the_model(name: str, axes: dict[str, int], seed: int) -> None:
+    sharding = at_random(name, LogicalMesh.of(axes), seed)
+    assert_same(execute(partition(sharding), INPUTS[name]), WANTED[name])
+
+
+def specs_of(graph: Graph, mesh: LogicalMesh, **texts: str) -> dict[str, Spec]:
+    names = {name.replace(".", "_"): name for name in graph.tensors}
+    return {
+        names[key]: parse(text, graph.info(names[key]).dims, mesh.sizes, key)
+        for key, text in texts.items()
+    }
+
+
+def propagated(graph: Graph, axes: dict[str, int], **texts: str) -> Sharding:
+    mesh = LogicalMesh.of(axes)
+    return propagate(graph, Costs(MACHINE, mesh), specs_of(graph, mesh, **texts))
+
+
+def collectives(sharding: Sharding) -> list[str]:
+    return [move.step.kind for move in partition(sharding).moves]
+
+
+def test_one_cut_weight_cuts_an_mlp_as_megatron_does() -> None:
+    sharding = propagated(MODELS["mlp"], {"tensor": 4}, w0_up="-,tensor")
+    assert collectives(sharding) == ["all_reduce"]
+    assert str(sharding.specs["w0.down"]) == "tensor,-"
+    assert str(sharding.specs["b0.up"]) == "tensor"
+    assert_same(execute(partition(sharding), INPUTS["mlp"]), WANTED["mlp"])
+
+
+def test_heads_are_cut_through_reshapes_and_softmax() -> None:
+    graph = MODELS["transformer"]
+    sharding = propagated(graph, {"tensor": 4}, l0_attention_q="-,tensor", l0_mlp_up="-,tensor")
+    softmax = next(node for node in graph.nodes if node.operator == "Softmax")
+    assert str(sharding.produced(softmax.outputs[0])) == "-,tensor,-,-"
+    assert collectives(sharding) == ["all_reduce", "all_reduce"]
+    assert_same(execute(partition(sharding), INPUTS["transformer"]), WANTED["transformer"])
+
+
+def test_fused_projections_are_cut_by_heads_within_each_third() -> None:
+    sharding = propagated(
+        MODELS["fused"], {"tensor": 4}, l0_attention_qkv="-,tensor/3", embedding="tensor,-"
+    )
+    assert str(sharding.specs["l0.attention.qkv.bias"]) == "tensor/3"
+    assert collectives(sharding)[:2] == ["all_reduce", "all_reduce"]
+    assert_same(execute(partition(sharding), INPUTS["fused"]), WANTED["fused"])
+
+
+def test_norms_of_a_cut_sequence_are_gathered_and_scattered() -> None:
+    graph = graph_of(transformer(width=32))
+    sharding = propagated(
+        graph, {"tensor": 4}, x="-,tensor,-", l0_attention_residual="-,tensor,-",
+        l0_mlp_residual="-,tensor,-", l0_attention_q="-,tensor", l0_attention_k="-,tensor",
+        l0_attention_v="-,tensor", l0_mlp_up="-,tensor", l0_mlp_norm_out="-,tensor,-",
+        l0_attention_norm_out="-,tensor,-",
+    )  # fmt: skip
+    assert collectives(sharding) == ["all_gather", "reduce_scatter"] * 2
+    inputs = given_inputs(graph)
+    assert_same(execute(partition(sharding), inputs), run_reference(graph, inputs))
+
+
+def test_images_cut_over_a_batch_need_no_collective() -> None:
+    sharding = propagated(MODELS["convolutions"], {"data": 4}, x="data")
+    assert collectives(sharding) == []
+    assert_same(execute(partition(sharding), INPUTS["convolutions"]), WANTED["convolutions"])
+
+
+def test_experts_are_a_batch_of_products_that_ends_in_a_sum() -> None:
+    sharding = propagated(MODELS["experts"], {"expert": 4}, up="expert")
+    assert str(sharding.specs["down"]) == "expert,-,-"
+    assert "all_reduce" in collectives(sharding)
+    program = partition(sharding)
+    assert program.weight_bytes < sum(v.nbytes for v in program.values.values()) / 3
+    assert_same(execute(program, INPUTS["experts"]), WANTED["experts"])
+
+
+def test_a_sharded_model_runs_on_the_cores_of_the_machine() -> None:
+    graph = MODELS["mlp"]
+    sharding = propagated(graph, {"data": 2, "tensor": 2}, x="data", w0_up="-,tensor")
+    found = execute(partition(sharding), INPUTS["mlp"], compiled_for(MACHINE.target))
+    assert_same(found, WANTED["mlp"])
+
+
+# -- the optimum --------------------------------------------------------------------------------
+def problem(graph: Graph, axes: dict[str, int], limit: int | None = None) -> Problem:
+    return problem_of(graph, Costs(MACHINE, LogicalMesh.of(axes)), None, limit)
+
+
+def test_the_optimum_is_that_of_exhaustive_search() -> None:
+    pytest.importorskip("ortools")
+    for graph in (graph_of(mlp(256, 64, 512)), graph_of(mlp(8, 512, 64))):
+        asked = problem(graph, {"a": 4})
+        best = min(asked.cost(choice) for choice in every_choice(asked))
+        found = optimum(asked)
+        assert found.proved and found.objective == found.bound == best
+
+
+@pytest.mark.parametrize("name", ["transformer", "experts"])
+def test_the_optimum_computes_the_model(name: str) -> None:
+    pytest.importorskip("ortools")
+    asked = problem(shardable(MODELS[name]), {"a": 4})
+    found = optimum(asked)
+    program = partition(asked.sharding(found.chosen))
+    assert_same(execute(program, INPUTS[name]), WANTED[name])

@@ -1,0 +1,66 @@
+"""`tilesmith shard`: tables and JSON, and one sentence for each thing that cannot be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.compiler.sharded_models import mlp
+from tests.end_to_end.command import invoke, refuse, succeed
+
+MESH = ("--mesh", "trn1.32xlarge")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "mlp.onnx"
+    onnx.save(mlp(64, 48, 96), path)
+    return path
+
+
+def test_specs_are_propagated_and_collectives_named(model: Path) -> None:
+    found = succeed("shard", model, *MESH, "--data", 2, "--tensor", 4,
+                    "--spec", "x=data", "--spec", "w0.up=-,tensor")  # fmt: skip
+    specs = {row["name"]: row["spec"] for row in found["tensors"] if row["role"] != "output"}
+    assert specs["w0.down"] == "tensor,-" and specs["y"] == "data,-"
+    assert [(row["kind"], row["axes"]) for row in found["collectives"]] == [
+        ("all_reduce", ["tensor"])
+    ]
+    assert found["cores"] == 8 and found["gap"] is None
+    whole = 4 * (48 * 96 * 2 + 96)
+    assert found["weight_bytes"] == whole / 4
+    assert found["communication_us"] == found["collectives"][0]["us"] > 0
+
+
+def test_the_best_sharding_says_how_far_it_may_be_from_the_best(model: Path) -> None:
+    pytest.importorskip("ortools")
+    found = succeed("shard", model, *MESH, "--tensor", 4)
+    assert found["bound_us"] == found["objective_us"] and found["gap"] == 0
+    text = invoke("shard", model, *MESH, "--tensor", 4)
+    assert text.exit_code == 0 and "no sharding takes less than" in text.stdout
+
+
+def test_annotations_may_be_a_file(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "specs.json"
+    path.write_text(json.dumps({"w0.up": "-,tensor"}))
+    found = succeed("shard", model, *MESH, "--tensor", 8, "--annotations", path)
+    assert [row["kind"] for row in found["collectives"]] == ["all_reduce"]
+
+
+def test_bad_input_is_refused_in_a_sentence(model: Path, tmp_path: Path) -> None:
+    assert "1, 2, 4, 8, 16, 32" in refuse("shard", str(model), *MESH, "--tensor", "5")
+    assert "unknown mesh 'trn9'" in refuse("shard", str(model), "--mesh", "trn9")
+    cut = ("shard", str(model), *MESH, "--tensor", "32")
+    assert "do not divide; 1, 2, 3, 4, 6, 8, 12, 16, 24, 48 do" in refuse(
+        *cut, "--spec", "w0.up=tensor"
+    )
+    assert "no tensor 'z'" in refuse(*cut, "--spec", "z=tensor")
+    assert "no axis 'data'" in refuse(*cut, "--spec", "x=data")
+    assert "no output" not in refuse("shard", str(tmp_path / "no.onnx"), *MESH)
+    broken = tmp_path / "broken.json"
+    broken.write_text("[1")
+    assert "are not JSON" in refuse(*cut, "--annotations", str(broken))
+    assert "24 cores do not divide the 32" in refuse("shard", str(model), *MESH, "--cores", "24")

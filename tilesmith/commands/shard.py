@@ -1,0 +1,117 @@
+"""`tilesmith shard`: a model over the cores of a mesh: specs, collectives, costs, memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tilesmith.commands.options import Setting, json_option, set_option, shape_option
+from tilesmith.display.output import print_json, table
+
+if TYPE_CHECKING:
+    from tilesmith.jobs.sharding import Sharded
+
+
+class NamedSpec(Setting):
+    """`TENSOR=axis,-`; becomes (tensor, spec)."""
+
+    name = "TENSOR=AXIS,AXIS"
+
+
+_DEGREE = click.IntRange(min=1, max=1 << 20)
+
+
+@click.command()
+@click.argument("model", metavar="MODEL.onnx|MODEL.mlir")
+@click.option(
+    "--mesh", required=True, metavar="NAME", help="The machine: a mesh by name, or a .toml file."
+)
+@click.option("--cores", type=_DEGREE, help="Use so many cores of the mesh; else all.")
+@click.option("--data", type=_DEGREE, help="Cores along the axis 'data', the outermost.")
+@click.option("--expert", type=_DEGREE, help="Cores along the axis 'expert'.")
+@click.option("--tensor", type=_DEGREE, help="Cores along the axis 'tensor': neighbours.")
+@click.option(
+    "--spec",
+    "specs",
+    type=NamedSpec(),
+    multiple=True,
+    help="Cut a tensor: an axis for each dimension, '-' for none, as in x=data,-,tensor; "
+    "what is not named follows; repeatable.",
+)
+@click.option(
+    "--annotations",
+    type=click.Path(path_type=Path),
+    help='The same from a JSON file: {"x": "data,-,tensor"}.',
+)
+@click.option(
+    "--optimise", is_flag=True, help="Choose what the specs leave open, instead of propagating."
+)
+@shape_option
+@set_option
+@json_option
+def shard(
+    model: str,
+    mesh: str,
+    specs: tuple[tuple[str, str], ...],
+    annotations: Path | None,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Cut MODEL over the cores of a mesh, and say what that costs.
+
+    Without --spec the cheapest sharding is looked for, and the report says how far from the best
+    it may be. With it, specs are propagated from the tensors named to all others; collectives
+    are inserted where they differ.
+    """
+    from tilesmith.jobs.sharding import AXES, ShardRequest, read_annotations, sharded
+
+    degrees = {name: asked[name] for name in AXES if asked[name] is not None}
+    texts = {**(read_annotations(annotations) if annotations else {}), **dict(specs)}
+    shapes, settings = dict(asked["shapes"]), dict(asked["settings"])
+    found = sharded(
+        ShardRequest(
+            model, mesh, degrees, asked["cores"], texts, asked["optimise"], shapes, settings
+        )
+    )
+    if as_json:
+        print_json(found.to_json())
+    else:
+        click.echo(_summary(found))
+
+
+def _summary(found: Sharded) -> str:
+    account = found.account
+    rows = [
+        (row.name, row.role, "x".join(map(str, row.shape)) or "scalar", row.spec, row.bytes)
+        for row in account.tensors
+    ]
+    lines = [table(("tensor", "is", "shape", "spec", "bytes a core"), rows), ""]
+    if account.collectives:
+        header = ("collective", "tensor", "axes", "from", "to", "bytes", "us")
+        moves = [
+            (r.kind, r.tensor, "+".join(r.axes), r.before, r.after, r.bytes, r.us)
+            for r in account.collectives
+        ]
+        lines += [table(header, moves), ""]
+    total = account.compute_us + account.communication_us
+    lines.append(
+        f"{total:.1f} us a run on {found.program.mesh} cores of {found.machine}: computing "
+        f"{account.compute_us:.1f}, {len(account.collectives)} collectives "
+        f"{account.communication_us:.1f}"
+    )
+    lines.append(
+        f"memory of a core: weights {_mib(account.weight_bytes)}, activations "
+        f"{_mib(account.activation_bytes)}, of {_mib(found.limit_bytes)}"
+    )
+    if found.objective_us is not None and found.bound_us is not None:
+        lines.append(
+            f"optimised: {found.objective_us:.1f} us with every node alone, no sharding takes less "
+            f"than {found.bound_us:.1f} (gap {found.gap:.2%})"
+        )
+    return "\n".join(lines)
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"

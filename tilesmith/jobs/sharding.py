@@ -1,0 +1,219 @@
+"""Shard a model over a mesh: by annotations, or as well as it can be done.
+
+axes      what the caller says: {"data": 4, "tensor": 8}, or all cores as one axis
+specs     of some tensors: the others follow (propagation), or are chosen around them
+program   one for all cores; its collectives, costs and memory are the report
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilesmith.jobs.extras import required
+from tilesmith.search_space.errors import InputError
+
+if TYPE_CHECKING:
+    from tilesmith.compiler.graph import Graph
+    from tilesmith.compiler.sharding.partition import Sharding
+    from tilesmith.compiler.sharding.program import Program
+    from tilesmith.compiler.sharding.report import Account
+    from tilesmith.compiler.sharding.specs import Spec
+    from tilesmith.jobs.request import Settings, Shapes
+    from tilesmith.jobs.subjects import Model
+    from tilesmith.search_space.mesh import Mesh
+
+AXES = ("data", "expert", "tensor")
+"""Axes of cores that one program runs on, outermost first."""
+
+
+@dataclass(frozen=True)
+class ShardRequest:
+    """A sharding as its caller named it.
+
+    Attributes:
+        mesh: name or path of the machine, or the machine.
+        degrees: cores along axes by name; others are one core long. None at all: all of `cores`
+            along "tensor".
+        cores: how many cores of the machine; None: as many as the degrees make, or all.
+        specs: by tensor, in the form of `compiler.sharding.specs`.
+        optimise: choose what the specs leave open, instead of propagating them; without specs that
+            is done in any case.
+        effort: limit of the solver, in its own deterministic time.
+    """
+
+    model: Model
+    mesh: str | Mesh
+    degrees: Mapping[str, int] = field(default_factory=dict)
+    cores: int | None = None
+    specs: Mapping[str, str] = field(default_factory=dict)
+    optimise: bool = False
+    shapes: Shapes = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
+    effort: float = 60.0
+
+
+@dataclass(frozen=True, eq=False)
+class Sharded:
+    """A sharded model and what it costs.
+
+    Attributes:
+        objective_us, bound_us: of the optimisation: what was found and what nothing is below; None
+            where specs were propagated. Its computing counts every node alone, unfused.
+    """
+
+    program: Program
+    account: Account
+    machine: str
+    axes: Mapping[str, int]
+    limit_bytes: int
+    objective_us: float | None = None
+    bound_us: float | None = None
+
+    @property
+    def gap(self) -> float | None:
+        """How far from the best, as a share of what was found."""
+        if self.objective_us is None or self.bound_us is None:
+            return None
+        return 0.0 if self.objective_us <= self.bound_us else 1 - self.bound_us / self.objective_us
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "model": self.program.name,
+            "mesh": self.machine,
+            "axes": dict(self.axes),
+            "cores": self.program.mesh.size,
+            "objective_us": self.objective_us,
+            "bound_us": self.bound_us,
+            "gap": self.gap,
+            "memory_limit_bytes": self.limit_bytes,
+            **self.account.to_json(),
+        }
+
+
+def sharded(request: ShardRequest) -> Sharded:
+    """Shard a model.
+
+    Raises:
+        TargetError, ModelError, InputError: the machine, the model, or what is asked of them.
+        DependencyError: OR-tools is needed and not installed.
+    """
+    from tilesmith.compiler.sharding.costs import Costs
+    from tilesmith.compiler.sharding.mesh import LogicalMesh
+    from tilesmith.compiler.sharding.partition import partition
+    from tilesmith.compiler.sharding.prepare import shardable
+    from tilesmith.compiler.sharding.report import account
+    from tilesmith.jobs.graphs import graph_of
+
+    machine = machine_of(request.mesh, request.settings)
+    axes = axes_of(machine, request.degrees, request.cores)
+    graph = shardable(graph_of(request.model, request.shapes))
+    costs = Costs(machine, LogicalMesh.of(axes))
+    given = given_specs(graph, costs.mesh.sizes, request.specs)
+    objective = bound = None
+    if request.optimise or not given:
+        required("ortools", extra="ortools")
+        from tilesmith.compiler.sharding.best import best_sharding
+
+        found = best_sharding(graph, costs, given, request.effort)
+        sharding, objective, bound = found.sharding, found.objective / 1e3, found.bound / 1e3
+    else:
+        sharding = _propagated(graph, costs, given)
+    program = partition(sharding)
+    return Sharded(
+        program, account(program, costs), machine.name, axes, costs.core_bytes, objective, bound
+    )
+
+
+def _propagated(graph: Graph, costs: Any, given: Mapping[str, Spec]) -> Sharding:
+    from tilesmith.compiler.sharding.propagation import propagate
+
+    return propagate(graph, costs, given)
+
+
+def machine_of(mesh: str | Mesh, settings: Settings) -> Mesh:
+    """The machine of a request; `TargetError` where there is none."""
+    from tilesmith.search_space.mesh import load_mesh
+
+    found = load_mesh(mesh) if isinstance(mesh, str) else mesh
+    return found.with_settings(settings) if settings else found
+
+
+def axes_of(machine: Mesh, degrees: Mapping[str, int], cores: int | None) -> dict[str, int]:
+    """Cores along each axis.
+
+    Raises:
+        InputError: degrees that do not divide the cores.
+    """
+    if cores is not None and (cores < 1 or machine.cores % cores):
+        raise InputError(
+            f"{cores} cores do not divide the {machine.cores} of mesh '{machine.name}'; "
+            f"{divisors(machine.cores)} do"
+        )
+    asked = {name: size for name, size in degrees.items() if size is not None}
+    there = machine.cores if cores is None else cores
+    wanted = math.prod(asked.values())
+    if not asked:
+        return {"tensor": there}
+    if wanted > there or there % wanted:
+        text = " x ".join(f"{name} {size}" for name, size in asked.items())
+        raise InputError(
+            f"{text} = {wanted} does not divide the {there} cores of mesh '{machine.name}'; "
+            f"products that do: {divisors(there)}"
+        )
+    if cores is not None and wanted != cores:
+        raise InputError(
+            f"--cores is {cores} and the degrees make {wanted}; leave one of them out, or make "
+            "them equal"
+        )
+    return {name: asked[name] for name in AXES if asked.get(name, 1) > 1} or {"tensor": 1}
+
+
+def divisors(number: int) -> str:
+    """The numbers that divide one, as text."""
+    return ", ".join(str(n) for n in range(1, number + 1) if number % n == 0)
+
+
+def given_specs(
+    graph: Graph, sizes: Mapping[str, int], texts: Mapping[str, str]
+) -> dict[str, Spec]:
+    """Specs of tensors from their texts.
+
+    Raises:
+        InputError: a tensor the model does not have, an unknown axis, what does not divide.
+    """
+    from tilesmith.compiler.sharding.specs import parse
+
+    given = {}
+    for name, text in texts.items():
+        info = graph.tensors.get(name)
+        if info is None:
+            near = ", ".join(list(graph.tensors)[:6])
+            raise InputError(
+                f"the model has no tensor '{name}' to give a spec; it has {near}, ... "
+                "('tilesmith shard' lists all)"
+            )
+        given[name] = parse(text, info.dims, sizes, name)
+    return given
+
+
+def read_annotations(path: Path) -> dict[str, str]:
+    """Specs from a JSON file: {"tensor": "axis,-,axis", ...}.
+
+    Raises:
+        InputError: no such file, or it is not that.
+    """
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"annotations '{path}' cannot be read: {error}") from error
+    except json.JSONDecodeError as error:
+        raise InputError(f"annotations '{path}' are not JSON: {error}") from error
+    known = isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
+    if not known:
+        raise InputError(f'annotations \'{path}\' are no object of texts; write {{"x": "data,-"}}')
+    return dict(found)
