@@ -92,6 +92,12 @@ def spans_of(mesh: Mesh, group: tuple[int, ...]) -> list[Span]:
     return found if math.prod(span.members for span in found) == len(group) else flat
 
 
+def plan_spans(mesh: Mesh, group: tuple[int, ...], together: bool) -> list[Span]:
+    """The spans of the hierarchical plan, or of that whose chips stand in a ring `together`."""
+    spans = spans_of(mesh, group)
+    return _with_kangaring(mesh, spans) if together else spans
+
+
 def _levels(mesh: Mesh) -> list[Level]:
     """The levels, those inside a chip as one if they are switches."""
     inner = [level for level in mesh.levels if level.cores <= mesh.cores_per_chip]

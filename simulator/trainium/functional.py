@@ -10,12 +10,13 @@ ml_dtypes).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.codegen.trainium.isa.footprints import extents
 from tilesmith.codegen.trainium.isa.instructions import (
     ACTIVATIONS,
     OPERATIONS,
@@ -95,13 +96,9 @@ class _Machine:
     """The memories of one core, and one method for each instruction."""
 
     def __init__(self, stream: InstructionStream, hbm: Sequence[Array]) -> None:
-        core = stream.core
         self.stream = stream
         self.hbm = hbm
-        self.chip = {
-            Space.SBUF: np.full((core.sbuf_partitions, core.sbuf_bytes), 0xFF, dtype=np.uint8),
-            Space.PSUM: np.full((core.psum_partitions, core.psum_bytes), 0xFF, dtype=np.uint8),
-        }
+        self.chip = {space: _memory(stream, space) for space in (Space.SBUF, Space.PSUM)}
 
     def view(self, access: Access) -> Array:
         """A numpy view of an operand, shape (partitions, free...)."""
@@ -285,6 +282,14 @@ class _Machine:
         )
 
 
+def _memory(stream: InstructionStream, space: Space) -> Array:
+    """A memory on chip as it starts, as far as the stream reaches into it."""
+    table = stream.accesses
+    mine = table["space"] == space
+    rows = (table["partition"] + table["count"][:, 0])[mine].max(initial=1)
+    return np.full((rows, extents(stream)[1][mine].max(initial=1)), 0xFF, dtype=np.uint8)
+
+
 def execute(stream: InstructionStream, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Run a stream.
 
@@ -299,13 +304,9 @@ def execute(stream: InstructionStream, inputs: Mapping[str, Array]) -> dict[str,
         VerificationError: the stream reads, or sums into, what nothing wrote.
     """
     verify_dataflow(stream, wanted=())
-    hbm = [_tensor(stream, tensor, inputs) for tensor in stream.tensors]
-    _run(stream, hbm)
-    return {
-        t.name: hbm[n].view(to_numpy(t.dtype)).reshape(t.shape)
-        for n, t in enumerate(stream.tensors)
-        if t.role == "output"
-    }
+    hbm = placed(stream, inputs)
+    _alone(stream, hbm)
+    return outputs(stream, hbm)
 
 
 def execute_in(stream: InstructionStream, hbm: Sequence[Array]) -> None:
@@ -318,15 +319,57 @@ def execute_in(stream: InstructionStream, hbm: Sequence[Array]) -> None:
         VerificationError: the stream reads, or sums into, memory on chip that nothing wrote.
     """
     verify_dataflow(stream, [Span(n, 0, tensor.nbytes) for n, tensor in enumerate(hbm)], ())
-    _run(stream, hbm)
+    _alone(stream, hbm)
 
 
-def _run(stream: InstructionStream, hbm: Sequence[Array]) -> None:
+def _alone(stream: InstructionStream, hbm: Sequence[Array]) -> None:
+    for instruction in run(stream, hbm):
+        raise InputError(
+            f"kernel '{stream.name}' has collectives (instruction {instruction.index}), for which "
+            "streams of all their cores are run together"
+        )
+
+
+def run(stream: InstructionStream, hbm: Sequence[Array]) -> Iterator[Instruction]:
+    """Run a stream; it stops at each collective, which the caller takes part in for it."""
     machine = _Machine(stream, hbm)
-    methods = {op: getattr(machine, op.name.lower()) for op in Op}
-    with np.errstate(all="ignore"):
-        for instruction in stream:
-            methods[instruction.op](instruction)
+    methods = {op: getattr(machine, op.name.lower()) for op in Op if op != Op.COLLECTIVE}
+    for instruction in stream:
+        if instruction.op == Op.COLLECTIVE:
+            yield instruction
+        else:
+            with np.errstate(all="ignore"):
+                methods[instruction.op](instruction)
+
+
+def view_in(hbm: Sequence[Array], access: Access) -> Array:
+    """A numpy view of an operand in HBM, one axis a dimension of the access."""
+    size = size_of(access.dtype)
+    return np.ndarray(
+        access.shape,
+        to_numpy(access.dtype),
+        buffer=hbm[access.tensor],
+        offset=access.offset,
+        strides=tuple(step * size for _, step in access.dims),
+    )
+
+
+def placed(stream: InstructionStream, inputs: Mapping[str, Array]) -> list[Array]:
+    """The bytes of each tensor of a stream in HBM before it runs.
+
+    Raises:
+        InputError: an input is missing or of another shape.
+    """
+    return [_tensor(stream, tensor, inputs) for tensor in stream.tensors]
+
+
+def outputs(stream: InstructionStream, hbm: Sequence[Array]) -> dict[str, Array]:
+    """The output tensors by name, in their dtypes."""
+    return {
+        t.name: hbm[n].view(to_numpy(t.dtype)).reshape(t.shape)
+        for n, t in enumerate(stream.tensors)
+        if t.role == "output"
+    }
 
 
 def _tensor(stream: InstructionStream, tensor: HbmTensor, inputs: Mapping[str, Array]) -> Array:

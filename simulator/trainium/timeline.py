@@ -113,8 +113,14 @@ def _run(
             finish = machine.free[q] + costs.latency[i]
         else:
             machine.free[q] = max(machine.free[q], _ready(i, 0.0, issue, machine))
+            if costs.dma_engines[i] == 0:  # a collective: one after the other
+                machine.free[q] = max(machine.free[q], machine.shown[q])
             time = machine.free[q] + costs.latency[i]
-            finish = _transfer(i, time, engines, costs, machine)
+            finish = time
+            if costs.dma_engines[i] > 0:
+                finish = _transfer(i, time, engines, costs, machine)
+            else:
+                time = machine.free[q]
         finish = max(finish, machine.shown[q])
         machine.busy[q] += max(0.0, finish - max(time, machine.shown[q]))
         machine.shown[q] = finish

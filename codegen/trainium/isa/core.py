@@ -20,8 +20,12 @@ DMA_QUEUES = 32
 """In-order DMA queues a program may use, numbered after the engines. (16 engines have 16 each; more
 than one for every tensor and direction buys nothing.)"""
 
-QUEUES = len(ENGINES) + DMA_QUEUES
 FIRST_DMA_QUEUE = len(ENGINES)
+COLLECTIVE_QUEUE = FIRST_DMA_QUEUE + DMA_QUEUES
+"""The queue of the core's part in collectives, after those of DMA, whose data it moves as they do:
+between tensors in HBM, beside what engines do (A1: CC-cores)."""
+
+QUEUES = COLLECTIVE_QUEUE + 1
 
 ROW_MINIMUM_BYTES = 512
 """A contiguous run is not split over DMA engines into pieces smaller than this."""
@@ -166,4 +170,6 @@ def _share(target: Target, name: str, unit: int, parts: int) -> int:
 
 def queue_name(queue: int) -> str:
     """The name of an engine or DMA queue by number."""
+    if queue == COLLECTIVE_QUEUE:
+        return "cc"
     return ENGINES[queue] if queue < len(ENGINES) else f"dma{queue - FIRST_DMA_QUEUE}"

@@ -25,6 +25,7 @@
     FIND_INDEX8             out[P, 8]: where each of eight values stands first       vector
     MATCH_REPLACE8          out = in, the first place of each of eight values = fill vector
     SHUFFLE                 out[32 q + i] = in[32 q + mask[i]] in every quarter q    vector
+    COLLECTIVE              between cores, HBM to HBM: an all-reduce, a send, ...    cc
 
 A scalar operand is a number or a [P, 1] tile. Every operand is an access: memory, address and up to
 four strided dimensions (partition first). The program is a structure of arrays, so that a hundred
@@ -82,6 +83,7 @@ class Op(IntEnum):
     FIND_INDEX8 = 24
     MATCH_REPLACE8 = 25
     SHUFFLE = 26
+    COLLECTIVE = 27
 
 
 class Space(IntEnum):
@@ -101,6 +103,11 @@ OPERATIONS = (
     "bypass", "add", "subtract", "multiply", "divide", "max", "min", "pow", "reverse_subtract",
     "reverse_divide", "is_ge", "is_gt", "is_le", "is_lt", "is_equal",
 )  # fmt: skip
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "receive")
+"""What a COLLECTIVE does, by its `function`; `function2` is its group of cores, a row of the
+stream's `groups`, `accumulate` the operation that sums (`OPERATIONS`), and the first immediate the
+ns it takes once all of its cores have come to it. A send and a receive name (from, to)."""
 
 DTYPES = machine.DTYPES
 FP8 = (DTYPES.index("float8_e4m3"), DTYPES.index("float8_e5m2"))
@@ -135,6 +142,7 @@ ENGINES_OF: dict[Op, tuple[str, ...]] = {
     Op.FIND_INDEX8: ("vector",),
     Op.MATCH_REPLACE8: ("vector",),
     Op.SHUFFLE: ("vector",),
+    Op.COLLECTIVE: ("cc",),
 }
 
 OPERANDS = ("out", "in0", "in1", "in2", "out2")
@@ -257,6 +265,7 @@ class InstructionStream:
         accesses: access columns by name (`ACCESS_COLUMNS`), plus "allocation" (row of `allocations`
             or -1), each int64 of shape (a,); "count" and "stride" are of shape (a, 5).
         wait_start, waits: row i waits for rows waits[wait_start[i]:wait_start[i + 1]].
+        groups: cores of the mesh that take part in a collective together, in their order.
     """
 
     name: str
@@ -269,6 +278,7 @@ class InstructionStream:
     wait_start: Ints
     waits: Ints
     notes: tuple[str, ...] = field(default=())
+    groups: tuple[tuple[int, ...], ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows["op"])

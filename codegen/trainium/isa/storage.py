@@ -17,10 +17,12 @@ from tilesmith.codegen.trainium.isa.core import QUEUES, Core
 from tilesmith.codegen.trainium.isa.instructions import (
     ACCESS_COLUMNS,
     ACTIVATIONS,
+    COLLECTIVES,
     DIMENSIONS,
     DTYPES,
     INSTRUCTION_COLUMNS,
     OPERANDS,
+    OPERATIONS,
     Allocation,
     HbmTensor,
     InstructionStream,
@@ -39,6 +41,7 @@ def to_bytes(stream: InstructionStream) -> bytes:
         "rows": len(stream),
         "accesses": len(stream.accesses["space"]),
         "tensors": [[t.name, list(t.shape), t.dtype, t.role] for t in stream.tensors],
+        **({"groups": [list(group) for group in stream.groups]} if stream.groups else {}),
         "allocations": [
             [a.name, int(a.space), a.partition, a.partitions, a.offset, a.bytes]
             for a in stream.allocations
@@ -94,6 +97,7 @@ def _read(head: Any, binary: bytes, core: Core) -> InstructionStream:
         accesses={**accesses, "count": wide[0], "stride": wide[1]},
         wait_start=np.zeros(n + 1, dtype=np.int64),
         waits=np.zeros(0, dtype=np.int64),
+        groups=tuple(tuple(int(core) for core in group) for group in head.get("groups", ())),
     )
 
 
@@ -107,6 +111,7 @@ def _check(stream: InstructionStream) -> None:
     """Numbers that are used as indices are in range."""
     rows, table = stream.rows, stream.accesses
     n = len(table["space"])
+    collective = rows["op"] == Op.COLLECTIVE
     ranges = {
         "an operation code": (rows["op"], 0, len(Op)),
         "a queue": (rows["queue"], 0, QUEUES),
@@ -119,6 +124,9 @@ def _check(stream: InstructionStream) -> None:
         "a count": (table["count"], 1, 1 << 40),
         **{f"operand {name}": (rows[name], -1, n) for name in OPERANDS},
         "an activation": (rows["function"][rows["op"] == Op.ACTIVATION], 0, len(ACTIVATIONS)),
+        "a collective": (rows["function"][collective], 0, len(COLLECTIVES)),
+        "a group": (rows["function2"][collective], 0, len(stream.groups)),
+        "a sum": (rows["accumulate"][collective], 0, len(OPERATIONS)),
     }
     for what, (column, low, high) in ranges.items():
         if len(column) and (column.min() < low or column.max() >= high):

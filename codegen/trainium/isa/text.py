@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from tilesmith.codegen.trainium.isa.core import queue_name
 from tilesmith.codegen.trainium.isa.instructions import (
     ACTIVATIONS,
+    COLLECTIVES,
     OPERATIONS,
     Access,
     Instruction,
@@ -52,8 +53,18 @@ def access_text(stream: InstructionStream, access: Access) -> str:
     return f"{memory}[{rows}, {access.offset}, {dims} {kind}]"
 
 
-def _function_text(instruction: Instruction) -> str:
+def _collective_text(stream: InstructionStream, instruction: Instruction) -> str:
+    """` all_reduce add over 0 1 2 3`"""
+    kind = COLLECTIVES[instruction.function]
+    sums = kind in ("all_reduce", "reduce_scatter")
+    operation = f" {OPERATIONS[instruction.accumulate]}" if sums else ""
+    return f" {kind}{operation} over {' '.join(map(str, stream.groups[instruction.function2]))}"
+
+
+def _function_text(stream: InstructionStream, instruction: Instruction) -> str:
     op = instruction.op
+    if op == Op.COLLECTIVE:
+        return _collective_text(stream, instruction)
     if op == Op.ACTIVATION:
         return f" {ACTIVATIONS[instruction.function]}"
     if op in (Op.TENSOR_TENSOR, Op.REDUCE):
@@ -103,9 +114,10 @@ def instruction_text(stream: InstructionStream, row: int) -> str:
     ins = ", ".join(
         access_text(stream, operands[name]) for name in ("in0", "in1", "in2") if name in operands
     )
-    name = f"{instruction.op.name.lower()}{_function_text(instruction)}"
+    name = f"{instruction.op.name.lower()}{_function_text(stream, instruction)}"
     arrow = f" <- {ins}" if ins else ""
-    return f"{queue_name(instruction.queue)} {name} {outs}{arrow}{_scalars_text(instruction)}"
+    outs = f" {outs}" if outs else ""
+    return f"{queue_name(instruction.queue)} {name}{outs}{arrow}{_scalars_text(instruction)}"
 
 
 def lines(stream: InstructionStream) -> Iterator[str]:

@@ -28,6 +28,7 @@ from typing import Any
 from tilesmith.codegen.trainium.isa.core import DMA_QUEUES, FIRST_DMA_QUEUE
 from tilesmith.codegen.trainium.isa.instructions import ACTIVATIONS, Op
 from tilesmith.codegen.trainium.isa.memory import HbmView, Tile
+from tilesmith.codegen.trainium.kernel.collectives import CollectiveInstructions
 from tilesmith.codegen.trainium.kernel.emitter import (
     Scalar,
     immediate,
@@ -44,7 +45,7 @@ __all__ = ["Buffers", "Kernel", "pipelined"]
 _ACTIVATION = {name: number for number, name in enumerate(ACTIVATIONS)}
 
 
-class Kernel(SpecialInstructions):
+class Kernel(SpecialInstructions, CollectiveInstructions):
     """See the module's docstring. Wrong uses raise `CodegenError`."""
 
     # -- data movement ------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilesmith.codegen.trainium.isa.core import ENGINES, Core
+from tilesmith.codegen.trainium.isa.fabric import Fabric
 from tilesmith.codegen.trainium.isa.instructions import (
     ACCESS_COLUMNS,
     DIMENSIONS,
@@ -51,8 +52,10 @@ _OPERATION = {name: number for number, name in enumerate(OPERATIONS)}
 class Emitter(KernelMemory):
     """Rows of a stream that is being written. Wrong uses raise `CodegenError`."""
 
-    def __init__(self, name: str, core: Core) -> None:
+    def __init__(self, name: str, core: Core, fabric: Fabric | None = None) -> None:
         super().__init__(name, core)
+        self._fabric = fabric
+        self._groups: dict[tuple[int, ...], int] = {}
         self._rows: list[tuple[int, ...]] = []
         self._immediates: list[tuple[float, float, float]] = []
         self._choices: list[tuple[tuple[int, int], ...]] = []
@@ -186,6 +189,7 @@ class Emitter(KernelMemory):
             accesses=accesses,
             wait_start=np.zeros(len(rows) + 1, dtype=np.int64),
             waits=np.zeros(0, dtype=np.int64),
+            groups=tuple(self._groups),
         )
 
     def finish(self, promised: Promised | None = None, schedule: bool = False) -> InstructionStream:

@@ -30,6 +30,7 @@ from tilesmith.codegen.trainium.isa.instructions import (
     Space,
 )
 from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.errors import CodegenError
 
 QUEUE_SETS = 4
 """Kernels after one another use different sets of DMA queues, so that the next one's weights do
@@ -174,6 +175,11 @@ def concatenate(name: str, parts: Sequence[Part], core: Core) -> Draft:
     base = 0
     for number, part in enumerate(parts):
         stream = part.stream
+        if stream.groups:
+            raise CodegenError(
+                f"kernel '{part.name}' has collectives, which are not linked with other kernels; "
+                "run it by itself"
+            )
         order = np.argsort(stream.rows["position"], kind="stable")
         table = {key: column.copy() for key, column in stream.accesses.items()}
         local_homes = homes(part, ranges)

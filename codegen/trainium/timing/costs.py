@@ -10,6 +10,7 @@ guides.
   each a little longer (fitted). A new stationary tile loads in the background, 4 times as fast as
   it would move; it shows only where it takes longer than what it hides behind.
 - vector, scalar, gpsimd: `engine_costs`.
+- collectives: what their mesh says (the first immediate), beside DMA.
 - DMA: `max(floor, bytes + overhead) / bandwidth` for each contiguous run in HBM, runs spread evenly
   over the engines (long ones cut), plus a start time that overlaps with earlier transfers.
 """
@@ -70,16 +71,19 @@ def costs(stream: InstructionStream, core: Core | None = None) -> Costs:
     core = core or stream.core
     rows = stream.rows
     n = len(stream)
-    is_dma = rows["queue"] >= FIRST_DMA_QUEUE
+    collective = rows["op"] == Op.COLLECTIVE
+    is_dma = (rows["queue"] >= FIRST_DMA_QUEUE) & ~collective
     engines, work, moved = _dma(stream, core, is_dma)
     clocks = np.array([*core.clocks, 1.0])
     lanes = np.minimum(rows["queue"], len(ENGINES))
-    cycles = np.where(is_dma, 0.0, _cycles(stream, core))
+    cycles = np.where(is_dma | collective, 0.0, _cycles(stream, core))
     latency = np.array([*core.latencies, 0.0])[lanes] / clocks[lanes]
     stationary, flops = _tensor(stream, core)
     return Costs(
         issue=cycles / clocks[lanes],
-        latency=np.where(is_dma, core.dma_start_ns, latency),
+        latency=np.where(
+            collective, stream.immediates[:, 0], np.where(is_dma, core.dma_start_ns, latency)
+        ),
         stationary=stationary,
         dma_engines=engines,
         dma_work=work,

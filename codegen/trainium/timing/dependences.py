@@ -38,10 +38,12 @@ the other touches; to read what the other writes."""
 
 class Rows(NamedTuple):
     """Accesses that rows touch (n * TOUCHED), -1: none; whether each HBM tensor is `stored`; the
-    tile of each access, and a number for the place it shares with others, -1 where none counts."""
+    tile of each access, and a number for the place it shares with others, -1 where none counts;
+    whether a row keeps its order among all such (collectives, which cores meet in one order)."""
 
     touched: Ints
     stored: Ints
+    ordered: Ints
     tile: Ints
     place: Ints
 
@@ -199,8 +201,13 @@ def _meet_in_place(i: int, access: int, slot: int, rows: Rows, m: Memory, found:
 @compiled
 def _find(n: int, rows: Rows, feet: Footprints, m: Memory, found: Found) -> int:
     """Fill `found`; how many pairs there are."""
+    before = -1
     for i in range(n):
         found.start[i] = found.total[0]
+        if rows.ordered[i] == 1:
+            if before >= 0:
+                _pair(i, before, OVERWRITES, found)
+            before = i
         for slot in range(TOUCHED):
             access = rows.touched[i * TOUCHED + slot]
             if access >= 0 and feet.tensor[access] >= 0:
@@ -276,12 +283,17 @@ def dependences(stream: InstructionStream, tiles: bool = False) -> Dependences:
     reads, writes = operand_tables(stream)
     touched = np.concatenate([reads, writes], axis=1).reshape(-1)
     stored = np.zeros(max(len(stream.tensors), 1), dtype=np.int64)
-    stored[stream.accesses["tensor"][stream.rows["out"][stream.rows["op"] == Op.STORE]]] = 1
+    ordered = stream.rows["op"] == Op.COLLECTIVE
+    writes = (stream.rows["op"] == Op.STORE) | (ordered & (stream.rows["out"] >= 0))
+    stored[stream.accesses["tensor"][stream.rows["out"][writes]]] = 1
     spans = np.where(feet.tensor >= 0, 0, (feet.stop - feet.first) * (feet.group_stop - feet.group))
     entries = int(spans[reads[reads >= 0]].sum()) + 2 * n * TOUCHED
     owner = stream.accesses["allocation"]
     place = _places(stream, touched) if tiles else _filled(len(owner), -1)
-    rows, places = Rows(touched, stored, owner, place), int(place.max(initial=-1)) + 1
+    rows, places = (
+        Rows(touched, stored, ordered.astype(np.int64), owner, place),
+        int(place.max(initial=-1)) + 1,
+    )
     capacity = 16 * n + 64
     while True:
         found = Found(

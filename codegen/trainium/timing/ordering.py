@@ -98,7 +98,9 @@ def _on_dma(
 ) -> int:
     """Grant row `i` the next DMA engines from `time` on; whose turn it is then."""
     grants.free[issue.queue[i]] = time
-    last = 0.0
+    last = time + costs.latency[i]
+    if costs.dma_engines[i] == 0:  # a collective: one after the other
+        grants.free[issue.queue[i]] = last
     for k in range(costs.dma_engines[i]):
         g = (turn + k) % engines
         begun = max(time + costs.latency[i], grants.dma_free[g])

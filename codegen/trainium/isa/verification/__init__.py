@@ -3,11 +3,20 @@ instruction and limit.
 
     verify_operands           places, shapes, products, tiles: what each instruction may name
     verify_dataflow           nothing is read, summed into or left behind that nothing wrote
+    verify_together           the collectives of several cores' streams meet
     verify_synchronisation    semaphores and ports: the same result on any timing of the machine
 """
 
+from tilesmith.codegen.trainium.isa.verification.collectives import verify_together
 from tilesmith.codegen.trainium.isa.verification.dataflow import Promised, Span, verify_dataflow
 from tilesmith.codegen.trainium.isa.verification.operands import verify_operands
 from tilesmith.codegen.trainium.isa.verification.synchronisation import verify_synchronisation
 
-__all__ = ["Promised", "Span", "verify_dataflow", "verify_operands", "verify_synchronisation"]
+__all__ = [
+    "Promised",
+    "Span",
+    "verify_dataflow",
+    "verify_operands",
+    "verify_synchronisation",
+    "verify_together",
+]

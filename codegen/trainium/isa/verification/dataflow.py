@@ -115,9 +115,16 @@ def verify_dataflow(
         _stored(stream, span, stored, size, promised)
 
 
+def writes_hbm(stream: InstructionStream) -> Mask:
+    """Rows whose result is in HBM."""
+    op = stream.rows["op"]
+    written: Mask = (op == Op.STORE) | ((op == Op.COLLECTIVE) & (stream.rows["out"] >= 0))
+    return written
+
+
 def _inputs(stream: InstructionStream) -> None:
     """No input is written."""
-    stores = np.flatnonzero(stream.rows["op"] == Op.STORE)
+    stores = np.flatnonzero(writes_hbm(stream))
     tensors = stream.accesses["tensor"][stream.rows["out"][stores]]
     inputs = np.array([tensor.role == "input" for tensor in stream.tensors], dtype=bool)
     wrong = np.zeros(len(stream), dtype=bool)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream
+from tilesmith.codegen.trainium.isa.verification.collectives import verify_collectives
 from tilesmith.codegen.trainium.isa.verification.places import verify_places
 from tilesmith.codegen.trainium.isa.verification.products import verify_products
 from tilesmith.codegen.trainium.isa.verification.shapes import verify_shapes
@@ -18,4 +19,5 @@ def verify_operands(stream: InstructionStream) -> None:
     verify_products(stream)
     verify_places(stream)
     verify_shapes(stream)
+    verify_collectives(stream)
     verify_tiles(stream)

@@ -56,14 +56,15 @@ def verify_shapes(stream: InstructionStream) -> None:
 def _elementwise(stream: InstructionStream) -> None:
     rows = stream.rows
     op = rows["op"]
-    simple = (op >= Op.ACTIVATION) & ~np.isin(op, _OWN_SHAPES)
+    lanes = (op >= Op.ACTIVATION) & (op != Op.COLLECTIVE)
+    simple = lanes & ~np.isin(op, _OWN_SHAPES)
     out_p, out_f = partitions(stream, "out"), elements(stream, "out")
     for operand in ("in0", "in1", "in2", "out2"):
         p, f = partitions(stream, operand), elements(stream, operand)
         present = rows[operand] >= 0
         fail(
             stream,
-            (op >= Op.ACTIVATION) & present & (p != out_p),
+            lanes & present & (p != out_p),
             lambda r, o=operand, q=p: (  # type: ignore[misc]
                 f"{o} has {q[r]} partitions and out {out_p[r]}; they must be equal"
             ),
@@ -89,7 +90,7 @@ def _elementwise(stream: InstructionStream) -> None:
         (op == Op.REDUCE) & (size % np.maximum(out_f, 1) != 0),
         lambda r: f"{size[r]} elements a partition do not reduce to {out_f[r]}",
     )
-    dma = rows["queue"] >= FIRST_DMA_QUEUE
+    dma = (rows["queue"] >= FIRST_DMA_QUEUE) & (op != Op.COLLECTIVE)
     other_p = partitions(stream, "in0")
     fail(
         stream,

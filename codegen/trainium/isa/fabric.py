@@ -1,0 +1,29 @@
+"""`Fabric`: what code generation needs to know of the mesh a core belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilesmith.search_space.mesh import CollectiveKind, Mesh
+
+Cost = Callable[[Mesh, CollectiveKind, int, tuple[int, ...]], float]
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """A core's place in a mesh, and what collectives cost there.
+
+    Args:
+        core: its number in the mesh.
+        cost: seconds of a collective, by mesh, kind, bytes and group; what a simulator of the mesh
+            offers (`tilesmith.simulator.trainium.many_cores.fabric`).
+    """
+
+    mesh: Mesh
+    core: int
+    cost: Cost
+
+    def nanoseconds(self, kind: CollectiveKind, size: int, group: tuple[int, ...]) -> float:
+        """ns of a collective of `size` bytes (`tilesmith.search_space.mesh.CollectiveKind`)."""
+        return self.cost(self.mesh, kind, size, group) * 1e9
