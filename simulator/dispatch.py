@@ -27,6 +27,7 @@ from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import FactValue, Target
 from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.hardware_cost import HardwareCost
 
 Fidelity = Literal["roofline", "analytical", "timeline"]
 
@@ -149,6 +150,17 @@ class FamilySimulator(ABC):
             TargetError: an unknown fact, or a value out of range.
         """
         return target.with_settings(settings)
+
+    def hardware_cost(self, target: Target) -> HardwareCost:
+        """Area and power of a target, by a documented model.
+
+        Raises:
+            TargetError: the family has no such model.
+        """
+        raise TargetError(
+            f"target '{target.name}' is of family '{target.family}', of which no model of area and "
+            "power is known"
+        )
 
     def covers(self, workload: Workload) -> bool:
         """Whether an operator is simulated whether or not the family has a schedule of it."""

@@ -10,7 +10,7 @@ configurations are judged together, and kept for the latest workloads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -29,6 +29,7 @@ from tilesmith.search_space.errors import (
     VerificationError,
     WorkloadError,
 )
+from tilesmith.search_space.ir.program import Program
 from tilesmith.search_space.ir.settings import Settings
 from tilesmith.search_space.ir.verifier import verify
 from tilesmith.search_space.measure import MeasureResult
@@ -38,7 +39,7 @@ from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.scheduling.skeleton import marked, parted, settled
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
-from tilesmith.search_space.target import Target
+from tilesmith.search_space.target import FactValue, Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.dispatch import (
     FamilySimulator,
@@ -48,9 +49,11 @@ from tilesmith.simulator.dispatch import (
     SimulationResult,
     simulators,
 )
+from tilesmith.simulator.hardware_cost import HardwareCost
 from tilesmith.simulator.trainium.analytical import Analysis
 from tilesmith.simulator.trainium.estimate import RESOURCES, Array, Estimate
 from tilesmith.simulator.trainium.features import COLUMNS, VERDICT, features
+from tilesmith.simulator.trainium.hardware_cost import array_settings, hardware_cost
 from tilesmith.simulator.trainium.picture import write_picture
 from tilesmith.simulator.trainium.roofline import compulsory_bytes, roofline
 from tilesmith.simulator.trainium.timeline import SYNCHRONISATION_SHARE, Timeline, timeline
@@ -58,6 +61,15 @@ from tilesmith.simulator.trainium.trace import write_trace
 
 KEPT = 256
 """Skeletons kept lowered."""
+
+LOWERED_KEPT = 1024
+"""Skeletons whose programs are kept, for targets that differ in rates."""
+
+SHAPE = (
+    "cores_per_chip", "hbm.gib_chip", "psum.", "sbuf.",
+    "tensor.cols", "tensor.fp8_k_max", "tensor.moving_free", "tensor.rows",
+)  # fmt: skip
+"""Facts, or beginnings of their names, that are sizes; all others are rates."""
 
 STRUCTURES_KEPT = 8192
 """Structures whose skeleton is known."""
@@ -76,10 +88,27 @@ def _parted(
 @lru_cache(maxsize=STRUCTURES_KEPT)
 def _skeleton(workload: Workload, target: Target, structure: Config) -> tuple[Analysis, Settings]:
     """The skeleton of a structure, knobs that are settings marked, and its settings."""
-    skeleton, settings = parted(
-        scheduler_of(workload, target).schedule(workload, target, structure)
-    )
+    skeleton, settings = _parts(workload, _alike(target), structure)
     return _analysis(workload, target, skeleton), settings
+
+
+@lru_cache(maxsize=STRUCTURES_KEPT)
+def _parts(workload: Workload, alike: Target, structure: Config) -> tuple[Schedule, Settings]:
+    return parted(scheduler_of(workload, alike).schedule(workload, alike, structure))
+
+
+@lru_cache(maxsize=KEPT)
+def _alike(target: Target) -> Target:
+    """The first target met that has the same sizes. Programs depend on nothing else (rates only
+    order a space's parts), so targets that differ in rates, as many design points do, share them.
+    """
+    facts = tuple((name, fact.value) for name, fact in target.facts if name.startswith(SHAPE))
+    return _first(target.name, facts).setdefault("met", target)
+
+
+@lru_cache(maxsize=KEPT)
+def _first(name: str, sizes: tuple[tuple[str, FactValue], ...]) -> dict[str, Target]:
+    return {}
 
 
 @lru_cache(maxsize=KEPT)
@@ -91,7 +120,7 @@ def _space(workload: Workload, target: Target) -> SearchSpace:
             f"workload '{workload}' needs {needed / 2**30:.1f} GiB; a core of target "
             f"'{target.name}' has {core.hbm_bytes / 2**30:.1f} GiB (hbm.gib_chip)"
         )
-    return space_of(workload, target)
+    return space_of(workload, _alike(target))
 
 
 def _default(workload: Workload, target: Target) -> Config:
@@ -110,9 +139,29 @@ def _default(workload: Workload, target: Target) -> Config:
 
 @lru_cache(maxsize=KEPT)
 def _analysis(workload: Workload, target: Target, skeleton: Schedule) -> Analysis:
+    return _lowered(workload, _alike(target), skeleton).on(Core.of(target))
+
+
+@dataclass(eq=False)
+class _Lowered:
+    """A skeleton, lowered and verified once, and its first analysis."""
+
+    workload: Workload
+    program: Program
+    known: Analysis | None = None
+
+    def on(self, core: Core) -> Analysis:
+        """The analysis on a core of the same sizes."""
+        if self.known is None:
+            self.known = Analysis(self.program, core, constants_of(self.program, self.workload))
+        return self.known.on(core)
+
+
+@lru_cache(maxsize=LOWERED_KEPT)
+def _lowered(workload: Workload, alike: Target, skeleton: Schedule) -> _Lowered:
     program = lower(skeleton)
-    verify(program, target)
-    return Analysis(program, Core.of(target), constants_of(program, workload))
+    verify(program, alike)
+    return _Lowered(workload, program)
 
 
 @lru_cache(maxsize=KEPT)
@@ -196,6 +245,13 @@ class TrainiumSimulator(FamilySimulator):
     def check(self, target: Target) -> None:
         """Raise `TargetError` unless the target has all that is read of it."""
         Core.of(target)
+
+    def with_settings(self, target: Target, settings: Mapping[str, str | FactValue]) -> Target:
+        """The target with facts changed; an array's sides, and what they stand on, go together."""
+        return target.with_settings(array_settings(target, settings))
+
+    def hardware_cost(self, target: Target) -> HardwareCost:
+        return hardware_cost(target)
 
     def judge(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         """Analytical estimates of many configurations (which must be of the workload's space)."""

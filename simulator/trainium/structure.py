@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -73,6 +73,11 @@ class Structure:
         self.places = list(_places(self.program.body, 1))
         self.begun = frozenset(_begun(self.program.body))
         self.around = dict(_around(self.program.body, ()))
+
+    def on(self, core: Core) -> Self:
+        """The same program on a core that differs in how fast it is alone; what was found out of
+        the program is shared, costs are not."""
+        return replace(self, core=core, costs={}, settings=())
 
     def variables(self, body: Statement) -> frozenset[str]:
         """Variables that extents inside a statement depend on."""
