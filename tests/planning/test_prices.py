@@ -63,4 +63,5 @@ def test_a_front_is_what_nobody_dominates(points: list[tuple[float, float]]) -> 
         return any(b != a and all(x <= y for x, y in zip(b, a, strict=True)) for b in points)
 
     finite = [n for n, p in enumerate(points) if max(p) < float("inf")]
-    assert front(points) == [n for n in finite if not dominated(points[n])]
+    best = [n for n in finite if not dominated(points[n])]
+    assert front(points) == [n for n in best if points[n] not in points[:n]]

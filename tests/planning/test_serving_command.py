@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -71,6 +72,13 @@ def test_a_trace_is_a_load(config: Path, tmp_path: Path) -> None:
     assert "deployment: trn1.32xlarge tp=8 bf16" in plan(config, words).stdout
     found = json.loads(plan(config, f"{words} --json").stdout)
     assert found["served"]["requests"] == 60 and found["replicas"] == 1
+    plan(config, f"{words} --csv {tmp_path / 'served.csv'}")
+    rows = list(csv.DictReader((tmp_path / "served.csv").open()))
+    assert [(float(r["arrival_s"]), r["input"], r["output"]) for r in rows[:2]] == [
+        (0.0, "100", "20"), (0.25, "101", "21"),
+    ]  # fmt: skip
+    mean = sum(float(row["ttft_ms"]) for row in rows) / 60
+    assert mean == pytest.approx(found["served"]["ttft_ms"]["mean"])
 
 
 @pytest.mark.parametrize(
@@ -89,7 +97,6 @@ def test_a_trace_is_a_load(config: Path, tmp_path: Path) -> None:
         (f"{LOAD} --trace t.csv", "--input and its spread are the trace's to say"),
         (f"{LOAD} --requests-per-second 1 --batch 1,2", "--batch has several values"),
         (f"{LOAD} --requests-per-second 1 --dp 2", "--dp is what a load's answer says"),
-        (f"{LOAD} --requests-per-second 1 --csv a.csv", "--csv writes the points of a sweep"),
         (f"{LOAD} --requests-per-second 1 --max-sequence 100", "allow 250"),
         (f"{LOAD} --requests-per-second 9 --tpot-p99 1", "nothing serves 9 requests a second"),
         (f"{LOAD} --requests-per-second 900 --max-chips 4", "more than the 4 allowed"),

@@ -93,7 +93,7 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
     click.option("--prices", type=click.Path(path_type=Path), metavar="FILE.toml",
                  help="Dollars an hour for instances, in place of those shipped."),
     click.option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE.csv",
-                 help="Write all points of a sweep here."),
+                 help="Write all points of a sweep, or all requests of a load, here."),
     click.option("--page", type=click.Path(path_type=Path), metavar="FILE.html",
                  help="Write a page with fronts, or with a load's times, here."),
 )  # fmt: skip

@@ -10,17 +10,17 @@ import numpy as np
 def front(values: Sequence[Sequence[float]]) -> list[int]:
     """Numbers of the points that no other dominates, in their order; all values are better small.
 
-    A point dominates another if it is nowhere worse and somewhere better, so equal points are all
-    kept. Points with a value that is not a number or infinite are never in it.
+    A point dominates another if it is nowhere worse and somewhere better; of equal points the first
+    is kept. Points with a value that is not a number or infinite are never in it.
     """
     if not values:
         return []
     table = np.asarray(values, np.float64)
     known = np.isfinite(table).all(axis=1)
-    found = []
+    found: list[int] = []
     for number in np.flatnonzero(known):
         rows = table[known]
         better = (rows <= table[number]).all(axis=1) & (rows < table[number]).any(axis=1)
-        if not better.any():
+        if not better.any() and not (table[found] == table[number]).all(axis=1).any():
             found.append(int(number))
     return found

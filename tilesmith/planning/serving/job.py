@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +15,14 @@ from tilesmith.planning.serving.demand import Bounds, Demand
 from tilesmith.planning.serving.grid import ALL, Grid
 from tilesmith.planning.serving.prices import Price, load_prices
 from tilesmith.planning.serving.replicas import candidates
-from tilesmith.planning.serving.report import About, answer_json, answer_rows, csv_text, page
+from tilesmith.planning.serving.report import (
+    About,
+    answer_json,
+    answer_rows,
+    csv_text,
+    page,
+    requests_csv,
+)
 from tilesmith.planning.serving.sizing import Answer, Options, smallest
 from tilesmith.planning.serving.sweep import COLUMNS, FRONTS, Sweep, sweep
 from tilesmith.planning.serving.traffic import Lengths, read_trace
@@ -159,8 +167,6 @@ def plan_load(
         InputError: nothing serves the load, or a file cannot be written.
     """
     outputs.check()
-    if outputs.csv is not None:
-        raise InputError("--csv writes the points of a sweep; leave out the load, or use --json")
     prices = load_prices(outputs.prices)
     demand = load.demand(grid.inputs[0], grid.outputs[0], grid.max_sequence)
     sample = demand.sample()
@@ -170,6 +176,9 @@ def plan_load(
     with telling() as told:
         answer = smallest(found, demand, load.bounds, load.options, told)
     planned = Planned(architecture, None, answer, _asked(demand, load))
+    if outputs.csv is not None:
+        with written(outputs.csv) as stream:
+            stream.write(requests_csv(answer.served).encode())
     _write_page(planned, grid, outputs, prices)
     return planned
 
@@ -192,9 +201,12 @@ def _write_page(
 
 
 def _without_idle_experts(architecture: Architecture, grid: Grid) -> Grid:
-    """Groups of experts are nothing to vary where there are none."""
-    routed = any(isinstance(op, Experts) for layer in architecture.layers for op in layer.operators)
-    return grid if routed or grid.expert != ALL else replace(grid, expert=(1,))
+    """Groups that experts can be dealt over, where the degree is open: divisors of their number."""
+    operators = [op for layer in architecture.layers for op in layer.operators]
+    count = math.gcd(*(op.count for op in operators if isinstance(op, Experts)))
+    if grid.expert != ALL:
+        return grid
+    return replace(grid, expert=tuple(n for n in range(1, count + 1) if count % n == 0) or (1,))
 
 
 def _longest(inputs: int, outputs: int, load: ServingLoad) -> int:

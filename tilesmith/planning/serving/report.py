@@ -18,6 +18,7 @@ import numpy as np
 from tilesmith.display.charts import Axis, Tick, path
 from tilesmith.display.pages import rendered
 from tilesmith.planning.serving.prices import Price
+from tilesmith.planning.serving.served import Served
 from tilesmith.planning.serving.sizing import Answer
 from tilesmith.planning.serving.sweep import COLUMNS, Point, Sweep
 
@@ -102,6 +103,22 @@ def csv_text(sweep: Sweep) -> str:
     writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(point.row() for point in sweep.points)
+    return stream.getvalue()
+
+
+def requests_csv(served: Served) -> str:
+    """All requests that were simulated, a line each."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(
+        ("arrival_s", "input", "output", "ttft_ms", "tpot_ms", "end_to_end_ms", "preemptions")
+    )
+    steps = np.maximum(served.outputs - 1, 1)
+    columns = (
+        served.arrivals, served.inputs, served.outputs, served.ttft_s * 1e3,
+        (served.last - served.first) / steps * 1e3, served.whole_s * 1e3, served.preemptions,
+    )  # fmt: skip
+    writer.writerows(zip(*(column.tolist() for column in columns), strict=True))
     return stream.getvalue()
 
 

@@ -1,10 +1,11 @@
 """The fewest chips that serve a demand within bounds, and how they are used.
 
-A candidate is one way to build a replica. Its saturated throughput says how many replicas the
-demand needs at least; from there on replicas are added until the simulated times keep the bounds,
-by galloping and bisection (more replicas never make times longer, but for noise). Candidates are
-looked at in the order of the chips they need at least, and left when that is no fewer than what
-is known to do; how many sequences may run at once, and the policy, are tried for each.
+A candidate is one way to build a replica. What a request costs it at best says how many replicas
+the demand needs at least; its saturated throughput, simulated, says it better. From there on
+replicas are added until the simulated times keep the bounds, by galloping and bisection (more
+replicas never make times longer, but for noise). Candidates are looked at in the order of the chips
+they need at least, and left when that is no fewer than what is known to do; how many sequences may
+run at once, and the policy, are tried for each.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ Told = Callable[[str], None]
 _SATURATING = 6
 """Batches that wait when saturated throughput is measured; the first and the last are left out."""
 _MOST_REPLICAS = 1 << 14
+_OPTIMISM = 0.85
+"""Of a request's cost at best, so that lengths that vary do not make it more than it is."""
+_HOPELESS = 1.15
+"""How far one replica must exceed a bound for the others not to be looked at."""
 _CAPS = (1, 2, 4)
 """Shares of the largest batch that are tried: a smaller one stalls less for prompts."""
 
@@ -149,12 +154,19 @@ def smallest(
 
 @dataclass(frozen=True, eq=False)
 class _Start:
-    """A candidate with an engine, and the replicas it needs at least."""
+    """A candidate with an engine, requests a second it does at most, and the replicas needed."""
 
     candidate: Candidate
     engine: Engine
     capacity: float
     replicas: int
+
+    @classmethod
+    def at(cls, candidate: Candidate, engine: Engine, capacity: float, rate: float) -> _Start:
+        """With the replicas that a rate needs at least."""
+        needed = rate / capacity
+        replicas = _MOST_REPLICAS if needed >= _MOST_REPLICAS else math.floor(needed) + 1
+        return cls(candidate, engine, capacity, replicas)
 
 
 class _Search:
@@ -168,10 +180,12 @@ class _Search:
         starts.sort(key=lambda start: self.least(start, start.replicas))
         best: Answer | None = None
         for number, start in enumerate(starts):
-            if best is not None and self.least(start, start.replicas) >= best.size(self.options)[0]:
+            if not self.may_beat(start, best):
                 break
             self.told(f"{number + 1} of {len(starts)}: {describe(start.candidate, start.engine)}")
-            found = self.found(start, best)
+            capacity = self.capacity(start.engine)
+            start = _Start.at(start.candidate, start.engine, capacity, self.demand.rate)
+            found = self.found(start, best) if self.may_beat(start, best) else None
             if found is not None and (
                 best is None or found.size(self.options) < best.size(self.options)
             ):
@@ -179,6 +193,10 @@ class _Search:
         if best is None:
             raise InputError(self.why_none())
         return best
+
+    def may_beat(self, start: _Start, best: Answer | None) -> bool:
+        """Whether the fewest replicas of a start are less than the best there is."""
+        return best is None or self.least(start, start.replicas) < best.size(self.options)[0]
 
     def least(self, start: _Start, replicas: int) -> float:
         """Chips, or dollars, of so many replicas."""
@@ -205,9 +223,7 @@ class _Search:
                     budget,
                     self.options.block,
                 )
-                capacity = self.capacity(engine)
-                replicas = math.floor(self.demand.rate / capacity) + 1
-                yield _Start(candidate, engine, capacity, min(replicas, _MOST_REPLICAS))
+                yield _Start.at(candidate, engine, self.at_best(engine), self.demand.rate)
 
     def alone(self, candidate: Candidate, inputs: Any, outputs: Any) -> Miss | None:
         """The bound that is missed even by a request that is alone."""
@@ -237,6 +253,13 @@ class _Search:
                 low, high = (middle, high) if fits else (low, middle - 1)
             most = low
         return sorted({max(1, most // share) for share in _CAPS}, reverse=True)
+
+    def at_best(self, engine: Engine) -> float:
+        """Requests a second that a replica could do if every batch were full and nothing waited."""
+        times, lengths = engine.times, self.demand.lengths
+        decoding = times.decode(engine.batch, lengths.inputs + lengths.outputs / 2) / engine.batch
+        prompt = max(0.0, times.prefill(1, lengths.inputs, 0) - times.shared)
+        return 1 / (_OPTIMISM * (prompt + (lengths.outputs - 1) * decoding) + 1e-9)
 
     def capacity(self, engine: Engine) -> float:
         """Requests a second that one replica does where many wait."""
@@ -278,19 +301,26 @@ class _Search:
             self.too_many.append((start.candidate.fleet.chips(replicas), start.candidate.label))
             return None
         traffic, looked_at = self.demand.traffic(replicas)
-        found = serve(start.engine, traffic, replicas, looked_at)
-        if self.demand.trace is None:
-            found = found.from_second(float(np.mean(found.whole_s)))
+        found = self.settled(serve(start.engine, traffic, replicas, 1))
         missed = self.bounds.missed(found)
+        given = self.bounds.given()
+        hopeless = any(value > _HOPELESS * given[name] for name, value in missed.items())
+        if looked_at > 1 and (not hopeless or self.demand.trace is not None):
+            found = self.settled(serve(start.engine, traffic, replicas, looked_at))
+            missed = self.bounds.missed(found)
         for name, reached in missed.items():
-            self.misses.append(
-                Miss(start.candidate.label, name, reached, self.bounds.given()[name])
-            )
+            self.misses.append(Miss(start.candidate.label, name, reached, given[name]))
         if missed:
             return None
         return Answer(
             start.candidate, start.engine, replicas, found, start.capacity, self.demand.rate
         )
+
+    def settled(self, found: Served) -> Served:
+        """Without those who came when the machine was still filling up."""
+        if self.demand.trace is not None:
+            return found
+        return found.from_second(float(np.mean(found.whole_s)))
 
     def why_none(self) -> str:
         """One sentence: what misses, and what would do."""
