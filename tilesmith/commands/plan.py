@@ -53,12 +53,13 @@ def plan(model: str, mesh_names: tuple[str, ...], as_json: bool, **asked: Any) -
     Several values (1,2,4 or all) make a sweep, of which the Pareto fronts are shown. With
     --requests-per-second or --trace, the fewest chips are found that serve that load.
     """
+    from tilesmith.planning.constants import with_serving_settings
     from tilesmith.planning.reading import read_architecture
     from tilesmith.search_space.mesh import load_mesh
 
     architecture = read_architecture(model)
     settings = dict(asked["settings"])
-    meshes = [load_mesh(name).with_settings(settings) for name in dict.fromkeys(mesh_names)]
+    meshes = [with_serving_settings(load_mesh(n), settings) for n in dict.fromkeys(mesh_names)]
     if is_point(asked, len(meshes)):
         _point(architecture, meshes[0], asked, as_json)
         return

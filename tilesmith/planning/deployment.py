@@ -15,6 +15,7 @@ from typing import Literal, get_args
 
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.mesh import Mesh
+from tilesmith.search_space.target import Target
 
 Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 
@@ -35,6 +36,7 @@ class Deployment:
         weights, cache: precision of weights, and of keys and values kept; sums and activations are
             16 or 32 bits wide, as the cores have it.
         logical: physical cores that work as one; 0: as the mesh has it.
+        constants: in place of `constants.toml`, to calibrate.
 
     Raises:
         InputError: a degree below one, an unknown precision, more cores than the mesh has, or a
@@ -49,6 +51,7 @@ class Deployment:
     weights: Precision = "bf16"
     cache: Precision = "bf16"
     logical: int = 0
+    constants: Target | None = None
 
     def __post_init__(self) -> None:
         for name in ("tensor", "pipeline", "expert", "data"):

@@ -70,9 +70,8 @@ def estimate(architecture: Architecture, deployment: Deployment, load: Load) -> 
     if architecture.kind == "pass":
         return _pass(architecture, deployment, load, memory)
     sequences = -(-load.batch // deployment.data)
-    prompt = step_parts(
-        architecture, deployment, sequences, prompt_bucket(load), load.limit, prompt=True
-    )
+    rows = prompt_bucket(load)
+    prompt = step_parts(architecture, deployment, sequences, rows, rows, cache=load.limit)
     counts = _buckets(load)
     steps = {size: step_parts(architecture, deployment, sequences, 1, size) for size in counts}
     median = steps[_median(counts)]
@@ -102,11 +101,9 @@ def step_seconds(
         new_tokens: rows of each: 1 when decoding, a prompt's (or its chunk's) length else.
         context: tokens in the cache that are attended to, the new ones included.
     """
-    found = step_parts(
-        architecture, deployment, sequences, new_tokens, max(context, new_tokens),
-        prompt=new_tokens > 1,
-    )  # fmt: skip
-    return found.seconds
+    whole = max(context, new_tokens)
+    cache = whole if new_tokens > 1 else 0
+    return step_parts(architecture, deployment, sequences, new_tokens, whole, cache).seconds
 
 
 def prompt_bucket(load: Load) -> int:

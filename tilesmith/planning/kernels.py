@@ -31,7 +31,11 @@ class RowRate:
 
     def seconds(self, rows: float, width: float) -> float:
         """Of `rows` rows; few are as slow as one, as they lie side by side."""
-        return max(self.one, self.many * rows / _MANY) * width / _WIDE
+        return max(self.one * width / _WIDE, self.spread(rows, width))
+
+    def spread(self, rows: float, width: float) -> float:
+        """The same where a row's numbers may lie side by side, too."""
+        return self.many * rows / _MANY * width / _WIDE
 
 
 @dataclass(frozen=True)
@@ -42,12 +46,14 @@ class Rates:
         stream: bytes a second of weights that few rows are multiplied by.
         multiply: additions and multiplications a second of products of many rows.
         attend: those of fused attention, many queries by many keys.
+        convert: seconds a number that changes its precision on the way to the multiplier.
         softmax, norm: rows of numbers.
     """
 
     stream: float
     multiply: float
     attend: float
+    convert: float
     softmax: RowRate
     norm: RowRate
 
@@ -72,13 +78,24 @@ def rates_of(target: Target) -> Rates:
     multiplied = between(product.format(512), product.format(1024))
     block = "attention m=1024 n=1024 k=128 heads={}"
     attended = between(block.format(1), block.format(2))
+    passes = [f"elementwise shape={_MANY}x{_WIDE} expression={_chain(n)}" for n in (4, 8)]
+    converted = between(*passes)
     return Rates(
         stream=448 * 4096 * width / streamed,
         multiply=2 * 512 * 2048 * 1024 / multiplied,
         attend=4 * 1024 * 1024 * 128 / attended,
+        convert=converted / (4 * _MANY * _WIDE),
         softmax=_rows("softmax", target, dtype),
         norm=_rows("rms_norm", target, dtype),
     )
+
+
+def _chain(links: int) -> str:
+    """An expression of so many passes over its operand, two constants in each."""
+    text = "x0"
+    for _ in range(links):
+        text = f"maximum(multiply({text},3),1)"
+    return text
 
 
 def _rows(operator: str, target: Target, dtype: str) -> RowRate:

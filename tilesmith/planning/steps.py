@@ -1,8 +1,8 @@
 """One step of an engine on one replica, part by part.
 
-The cores of a tensor group share products as Megatron does (Shoeybi et al., 2019): outputs of the
-first, inputs of the second, a sum over the group behind it; heads and vocabularies that do not
-divide are padded. Stages of a pipeline follow each other; a step passes all of them.
+Every part is a rate of the house's simulator (`kernels.py`), a collective's cost on the mesh, or
+one of the fitted constants (`constants.toml`); which is said where it is added. Stages of a
+pipeline work on parts of the batch, one behind the other.
 """
 
 from __future__ import annotations
@@ -16,22 +16,36 @@ from tilesmith.planning.architecture import (
     Attention,
     Experts,
     Layer,
-    Lookup,
     Pointwise,
     Product,
 )
 from tilesmith.planning.constants import constant
 from tilesmith.planning.deployment import BYTES, Deployment
 from tilesmith.planning.kernels import rates_of
+from tilesmith.planning.shares import (
+    cached_share,
+    heads_share,
+    kept,
+    product_share,
+    width_share,
+)
 from tilesmith.simulator.collectives import collective_cost
 
 ACTIVATION_BYTES = 2
+_LIVE_BYTES = 24
+"""Of a score where attention is not fused: itself and its exponential in float32, mask and weight
+in 16 bits, of two heads at a time."""
+_INTEGERS = ("int8", "int4")
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Seconds of a step by what they go to: weights, arithmetic, attention, norms, collectives,
-    layers, step."""
+    """Seconds of a step by what they go to.
+
+    `weights`: streams of weights; `products`: their arithmetic; `attention`: scores, softmax and
+    the cache; `norms`; `collectives`; `cache`: what a prompt writes; `layers`, `step`: fixed for
+    each layer and step.
+    """
 
     parts: Mapping[str, float]
 
@@ -55,30 +69,50 @@ def step_parts(
     sequences: int,
     new_tokens: int,
     context: int,
-    prompt: bool = False,
+    cache: int = 0,
 ) -> Parts:
-    """One step; arguments as `estimate.step_seconds` has them."""
-    step = _Step(architecture, deployment, sequences, new_tokens, context, prompt)
+    """One step.
+
+    Args:
+        sequences: of this replica.
+        new_tokens: rows of each.
+        context: tokens attended to, the new ones included.
+        cache: tokens that the caches have room for, where a prompt fills them; else 0.
+    """
+    stages = min(deployment.pipeline, sequences)
+    step = _Step(architecture, deployment, -(-sequences // stages), new_tokens, context, cache)
     for layer in architecture.layers:
         step.add(layer)
-    step.parts["step"] += constant(deployment.mesh, "step.fixed_us") * 1e-6
-    return Parts(dict(step.parts))
+    step.hand_over()
+    parts = step.parts
+    if cache:  # the last part of the batch leaves when all have passed the first stage
+        behind = 1 + (stages - 1) / deployment.pipeline
+        parts = defaultdict(float, {name: value * behind for name, value in parts.items()})
+        parts["step"] += step.constant("prompt.fixed_us") * 1e-6
+    parts["step"] += step.constant("step.fixed_us") * 1e-6
+    return Parts(dict(parts))
 
 
 class _Step:
-    """A step as it is added up."""
+    """A step as it is added up, for one part of the batch."""
 
     def __init__(
         self, architecture: Architecture, deployment: Deployment, sequences: int,
-        new_tokens: int, context: int, prompt: bool,
+        new_tokens: int, context: int, cache: int,
     ) -> None:  # fmt: skip
         self.architecture, self.deployment = architecture, deployment
         self.sequences, self.new_tokens, self.context = sequences, new_tokens, context
-        self.prompt = prompt
+        self.cache = cache
+        self.decodes = architecture.kind == "decoder" and new_tokens == 1
+        self.tensor, self.each = deployment.tensor, deployment.cores_each
         self.rates = rates_of(deployment.mesh.target)
-        self.each = deployment.cores_each
-        self.group = tuple(range(deployment.tensor * self.each))
+        self.stream = self.rates.stream * self.constant("weights.efficiency")
+        self.group = tuple(range(self.tensor * self.each))
         self.parts: defaultdict[str, float] = defaultdict(float)
+
+    def constant(self, name: str) -> float:
+        """A fitted constant."""
+        return constant(self.deployment, name)
 
     def add(self, layer: Layer) -> None:
         """All repetitions of a layer."""
@@ -91,65 +125,115 @@ class _Step:
                 case Experts():
                     self._experts(operator, rows)
                 case Attention():
-                    self._attention(operator, rows)
-                    self.parts["layers"] += constant(self.deployment.mesh, "layer.fixed_us") * 1e-6
+                    self._attention(operator, layer, rows)
+                    self.parts["layers"] += self.constant("layer.fixed_us") * 1e-6
                 case Pointwise():
                     self._pointwise(operator, rows)
-                case Lookup():
-                    pass
         for name, value in self.parts.items():
-            self.parts[name] = (
-                before.get(name, 0.0) + (value - before.get(name, 0.0)) * layer.repeats
-            )
+            once = value - before.get(name, 0.0)
+            self.parts[name] = before.get(name, 0.0) + once * layer.repeats
+
+    def hand_over(self) -> None:
+        """What a stage of the pipeline sends to the next."""
+        rows = self.sequences * self.new_tokens
+        for stage in range(1, self.deployment.pipeline):
+            ends = (stage * len(self.group) - 1, stage * len(self.group))
+            size = rows * self.architecture.width * ACTIVATION_BYTES / len(self.group)
+            cost = collective_cost(self.deployment.mesh, "send", size, ends)
+            self.parts["collectives"] += cost.seconds + self.constant("collective.wait_us") * 1e-6
 
     def _product(self, product: Product, rows: float) -> None:
-        tensor = self.deployment.tensor
-        share = product.times * product.k * product.n / (1 if product.split == "none" else tensor)
-        quantised = product.name != "head" and product.split != "none"
-        width = BYTES[self.deployment.weights if quantised else "bf16"]
-        efficiency = constant(self.deployment.mesh, "weights.efficiency")
-        self.parts["weights"] += share * width / self.each / (self.rates.stream * efficiency)
+        share = product_share(product, self.tensor)
+        narrow = product.split != "none" and product.name != "head"
+        self._weights(share, self.deployment.weights if narrow else "bf16")
         self.parts["products"] += 2 * rows * share / self.each / self.rates.multiply
         if product.split == "rows":
             self._all_reduce(rows * product.n * ACTIVATION_BYTES)
 
+    def _weights(self, numbers: float, precision: str) -> None:
+        """Stream weights; integers are converted on the way, which goes on beside the stream."""
+        streamed = numbers * BYTES[precision] / self.stream
+        converted = numbers * self.rates.convert if precision in _INTEGERS else 0.0
+        self.parts["weights"] += max(streamed, converted) / self.each
+
     def _experts(self, experts: Experts, rows: float) -> None:
-        visited = experts.count * (1 - (1 - experts.active / experts.count) ** rows)
-        tensor = self.deployment.tensor
+        """Weights of all experts that a row visits; the fullest of the groups they are dealt over
+        is waited for."""
+        groups = self.deployment.expert
+        missed = (1 - experts.active / experts.count) ** rows
+        visited = max(1.0, experts.count * (1 - missed) / groups)
+        busiest = max(1.0, rows * experts.active / groups)
         for product in experts.products:
-            share = product.times * product.k * product.n / tensor
-            width = BYTES[self.deployment.weights]
-            self.parts["weights"] += visited * share * width / self.each / self.rates.stream
-            self.parts["products"] += (
-                2 * rows * experts.active * share / self.rates.multiply / self.each
-            )
+            share = product_share(product, self.tensor // groups)
+            self._weights(visited * share, self.deployment.weights)
+            self.parts["products"] += 2 * busiest * share / self.each / self.rates.multiply
         self._all_reduce(rows * self.architecture.width * ACTIVATION_BYTES)
 
-    def _attention(self, attention: Attention, rows: float) -> None:
-        heads = -(-attention.heads // self.deployment.tensor)
-        groups = max(1, -(-attention.key_heads // self.deployment.tensor))
-        keys = min(self.context, attention.window or self.context)
-        if attention.keys:
-            keys = attention.keys
-        if self.new_tokens == 1 and self.architecture.kind == "decoder":
-            cached = attention.latent or groups * (attention.width + attention.value_width)
-            data = self.sequences * keys * cached * BYTES[self.deployment.cache]
-            passes = constant(self.deployment.mesh, "attention.passes")
-            self.parts["attention"] += (
-                data / self.rates.stream + passes * self.rates.softmax.seconds(rows * heads, keys)
-            ) / self.each
+    def _attention(self, attention: Attention, layer: Layer, rows: float) -> None:
+        heads = heads_share(attention, self.tensor)
+        length = layer.rows or self.context
+        keys = attention.keys or kept(attention, length)
+        if self.decodes:
+            self._cached(attention, heads, keys)
+        else:
+            self._prompted(attention, heads * rows, keys)
+        if self.cache and not attention.keys:
+            room = (
+                kept(attention, self.cache) * self.sequences * cached_share(attention, self.tensor)
+            )
+            written = 2 * room * BYTES[self.deployment.cache]  # scattered into a copy
+            self.parts["cache"] += written / self.stream / self.each
+
+    def _cached(self, attention: Attention, heads: int, keys: int) -> None:
+        """One query a sequence: the cache is read, and softmax goes over rows of scores."""
+        numbers = self.sequences * keys * cached_share(attention, self.tensor)
+        rate = self.rates.stream * self.constant("cache.efficiency")
+        read = numbers * BYTES[self.deployment.cache] / rate
+        width = 2 * attention.latent or attention.width + attention.value_width
+        work = 2 * self.sequences * heads * keys * width / self.rates.multiply
+        scores = self.rates.softmax.seconds(self.sequences * heads, keys)
+        scores *= self.constant("attention.passes")
+        self.parts["attention"] += (max(read, work) + scores) / self.each
+
+    def _prompted(self, attention: Attention, queries: float, keys: int) -> None:
+        """Many queries: fused, or with scores that go through memory as far as they do not fit."""
+        scores = queries * keys
+        work = 2 * scores * (attention.width + attention.value_width) / self.each
+        if self._fused(attention):
+            share = 0.5 if attention.causal else 1.0
+            self.parts["attention"] += share * work / self.rates.attend
             return
-        scores = rows * heads * keys * (0.5 if attention.causal else 1)
-        self.parts["attention"] += (
-            2 * scores * (attention.width + attention.value_width) / self.rates.attend / self.each
-        )
+        spilled = scores * self._spilled(keys) * self.constant("attention.spilled_bytes")
+        self.parts["attention"] += work / self.rates.attend + spilled / self.stream / self.each
+
+    def _fused(self, attention: Attention) -> bool:
+        """Whether an engine has one kernel for the attention of such a prompt.
+
+        transformers-neuronx calls one from its Llama graph alone, for long prompts; published
+        times of Llama 2, whose heads are not grouped, are older than that. NxD Inference has it for
+        all (`serving.fused` of a mesh).
+        """
+        data, own = self.deployment.mesh.data, "serving.fused"
+        if self.architecture.kind != "decoder" or (own in data and data.fact(own).value is True):
+            return True
+        grouped = attention.key_heads < attention.heads and self.architecture.family == "llama"
+        return grouped and self.new_tokens >= self.constant("attention.fused_from")
+
+    def _spilled(self, keys: int) -> float:
+        """The share of one head's scores that is too much for the core's memory."""
+        target, name = self.deployment.mesh.target, "sbuf.mib"
+        room = target.number(name) * 2**20 if name in target else 0.0
+        return max(0.0, 1 - room / (_LIVE_BYTES * self.new_tokens * keys))
 
     def _pointwise(self, operator: Pointwise, rows: float) -> None:
         if "norm" in operator.name:
-            self.parts["norms"] += self.rates.norm.seconds(rows / self.each, operator.width)
+            width = width_share(operator, self.tensor)
+            self.parts["norms"] += self.rates.norm.spread(rows, width) / self.each
 
     def _all_reduce(self, size: float) -> None:
+        """A sum over the group: what does not depend on its size, and what does."""
         if len(self.group) > 1:
-            mesh = self.deployment.mesh
-            cost = collective_cost(mesh, "all_reduce", size, self.group)
-            self.parts["collectives"] += cost.seconds + constant(mesh, "collective.wait_us") * 1e-6
+            cost = collective_cost(self.deployment.mesh, "all_reduce", size, self.group)
+            moving = (cost.seconds - cost.latency_s) / self.constant("collective.bandwidth")
+            waiting = cost.latency_s + self.constant("collective.wait_us") * 1e-6
+            self.parts["collectives"] += waiting + moving
