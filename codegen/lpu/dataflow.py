@@ -11,6 +11,10 @@ element type one of `DTYPES`; an element of b bytes lies in b slices (byte plane
 it takes b streams. How a logical tensor is cut into rows is for whoever makes the chains: lanes
 beyond the used ones hold zeros by agreement, not by law.
 
+Slices. One slice gives one word and takes one word a cycle, of different banks. So what one chain
+reads and writes lies on slices of its own (tensors are placed so), and partial sums are written to
+another tensor than they are read from: two in turn, or a new one each time (memory is used again).
+
 Order. Chains are given in program order. One that reads rows (as operand, weights, index or table)
 sees what the last chain before it wrote there; chains with no rows in common may run in any
 order or at once. Within a chain, vector i of a written row may not be read by the same chain.
@@ -45,7 +49,7 @@ DTYPES = {
 }  # fmt: skip
 """Element types in MEM and on streams, with their bytes: the streams a value takes."""
 
-PRODUCTS = {"int8": "int32", "float16": "float32"}
+PRODUCTS = {"int8": "int32", "uint8": "int32", "float16": "float32"}
 """Element types that MXM multiplies, and those of their sums."""
 
 MOST_OPERATIONS = 16
@@ -67,6 +71,9 @@ class Tensor:
             "state" (there at the start, changed in place, such as a cache).
         block: rows that are placed together: a block lies on slices of its own, so that blocks are
             read and written at once. A block of no more than a bank's words. 0: all rows.
+        stripes: rows of a block lie on so many (groups of) slices in turn, so that as many rows
+            side by side are read at once by several reads of one chain (the 16 of a transpose).
+            Weights are striped by themselves, for MXM loads many rows a cycle.
         copies: 2 keeps the rows in both hemispheres, so that both read them at once.
         zeros: rows that nothing writes hold zeros from the start (padding of a "temporary").
     """
@@ -77,6 +84,7 @@ class Tensor:
     role: Role = "temporary"
     block: int = 0
     copies: int = 1
+    stripes: int = 1
     zeros: bool = False
 
     @property
@@ -117,9 +125,15 @@ class Value:
 
 @dataclass(frozen=True)
 class Read:
-    """Rows of a tensor as a stream of vectors. One output, of the tensor's type."""
+    """Rows of a tensor as a stream of vectors. One output, of the tensor's type.
+
+    Attributes:
+        frame: a tensor of one row and the same type: what a row number below zero reads (the border
+            of an image). Empty: such a number reads zeros.
+    """
 
     rows: Rows
+    frame: str = ""
 
 
 @dataclass(frozen=True)
@@ -146,8 +160,7 @@ class Product:
     Attributes:
         moving: of type "int8" or "float16".
         weights: row n of these (at most 320) holds column n of the matrix over lanes k: as a linear
-            layer's [out, in]. The same type as `moving`. Result lanes beyond them are zero. A row
-            number below zero is a row of zeros.
+            layer's [out, in]. The same type as `moving`. Result lanes beyond them are zero.
         k: lanes that count, at most 320; others of either operand are not looked at. In float16
             more than `mxm.k_float16` = 160 take two cycles a vector.
         add: a value of the result's type, added to each sum (ACC); the partial sums of earlier k.
@@ -294,8 +307,8 @@ class ChainBuilder:
         self.steps.append(step)
         return Value(len(self.steps) - 1)
 
-    def read(self, rows: Rows) -> Value:
-        return self.add(Read(rows))
+    def read(self, rows: Rows, frame: str = "") -> Value:
+        return self.add(Read(rows, frame))
 
     def gather(self, table: str, index: Value, rows: int, first: int = 0) -> Value:
         return self.add(Gather(table, index, rows, first))

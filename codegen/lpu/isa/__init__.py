@@ -1,0 +1,1 @@
+"""Instructions of LPU-like chips: bursts, text, bytes."""

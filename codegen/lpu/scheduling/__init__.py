@@ -1,0 +1,1 @@
+"""Chains placed in space and time."""

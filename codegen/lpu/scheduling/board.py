@@ -1,0 +1,219 @@
+"""The board: everything that is taken so far, and what the whole program says about its tensors.
+
+Invariants: only `settling.commit` takes things; blocks once placed stay where they are until their
+last reader has been scheduled.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilesmith.codegen.lpu.chip import SXM_KINDS, Chip
+from tilesmith.codegen.lpu.dataflow import (
+    Chain,
+    Dataflow,
+    Gather,
+    Ints,
+    Product,
+    Read,
+    Rows,
+    Tensor,
+    Write,
+)
+from tilesmith.codegen.lpu.scheduling.calendars import Line, Streams
+from tilesmith.codegen.lpu.scheduling.memory import Memory, Words
+from tilesmith.search_space.errors import CodegenError
+
+Block = tuple[str, int]
+"""A block of a tensor, by number."""
+
+Homes = tuple[tuple[Words, ...], ...]
+"""Where a copy of a block lies: by stripe and byte plane."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor is cut.
+
+    Attributes:
+        multiplied: only products use it, so that each block may lie in either hemisphere.
+        outer: rather near MXM than near VXM: partial sums, and row numbers of gathers.
+        east: gathers and their row numbers lie in the east.
+    """
+
+    tensor: Tensor
+    block: int
+    stripes: int
+    multiplied: bool
+    outer: bool
+    inner: bool
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.tensor.rows // self.block)
+
+    def rows_of(self, block: int) -> int:
+        """Rows of a block; the last may have fewer."""
+        return min(self.block, self.tensor.rows - block * self.block)
+
+
+@dataclass
+class Plane:
+    """An MXM plane: when its array and its load buffer are free again, and what is installed."""
+
+    free: int = 0
+    buffer_free: int = 0
+    installed: tuple[object, ...] = ()
+
+
+@dataclass
+class Board:
+    """See the module's docstring."""
+
+    chip: Chip
+    layouts: dict[str, Layout]
+    memory: Memory
+    streams: Streams
+    partners: dict[Block, set[Block]]
+    planes: list[Plane] = field(default_factory=lambda: [Plane() for _ in range(4)])
+    alus: list[Line] = field(default_factory=list)
+    sxm: dict[tuple[bool, str], list[Line]] = field(default_factory=dict)
+    links: dict[tuple[int, bool], Line] = field(default_factory=lambda: defaultdict(Line))
+    homes: dict[tuple[str, int, bool], Homes] = field(default_factory=dict)
+    sides: dict[Block, bool] = field(default_factory=dict)
+    ready: dict[str, Ints] = field(default_factory=dict)
+    read_until: dict[str, Ints] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, flow: Dataflow, chip: Chip) -> Board:
+        """An empty board for a program.
+
+        Raises:
+            CodegenError: a block is larger than a bank.
+        """
+        layouts = layouts_of(flow, chip)
+        board = cls(chip, layouts, Memory(chip), Streams(chip.streams, chip.mxm_place), {})
+        board.alus = [Line() for _ in range(chip.alus)]
+        for east in (False, True):
+            for kind, count in zip(SXM_KINDS, chip.sxm, strict=True):
+                board.sxm[east, kind] = [Line() for _ in range(count)]
+        board.partners = _partners(flow, layouts)
+        for name in _written(flow):
+            board.ready[name] = np.zeros(layouts[name].tensor.rows, np.int64)
+            board.read_until[name] = np.zeros(layouts[name].tensor.rows, np.int64)
+        return board
+
+    def side_key(self, tensor: str, row: int) -> Block:
+        """What the side of a tensor's row is known by: its block, or the whole tensor."""
+        layout = self.layouts[tensor]
+        return (tensor, row // layout.block if layout.multiplied else -1)
+
+    def side(self, tensor: str, row: int, wanted: bool | None) -> tuple[bool, ...]:
+        """The hemispheres that hold a row, or are to hold it (`rigid.Sides`)."""
+        layout = self.layouts[tensor]
+        if layout.tensor.copies == 2:
+            return (False, True)
+        if layout.inner or (layout.outer and wanted is None):
+            return (True,)
+        known = self.sides.get(self.side_key(tensor, row))
+        if known is not None:
+            return (known,)
+        if wanted is not None:
+            return (wanted,)
+        words, half = self.memory.words, self.chip.half
+        return (sum(words[:half]) > sum(words[half:]),)
+
+
+def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
+    """How every tensor of a program is cut."""
+    weights, sums, indices, tables, others, written = _uses(flow)
+    found = {}
+    for name, tensor in flow.tensors.items():
+        stripes = tensor.stripes
+        if name in weights and stripes == 1:
+            stripes = max(1, chip.load_streams // tensor.bytes_an_element)
+        most = chip.bank_words * stripes
+        block = tensor.block or min(tensor.rows, most)
+        if block > most:
+            raise CodegenError(
+                f"tensor '{name}': a block of {block} rows does not fit a bank of "
+                f"{chip.bank_words} words; cut it into smaller blocks"
+            )
+        multiplied = name not in others | indices | tables | written
+        found[name] = Layout(
+            tensor, block, stripes, multiplied, name in sums | indices, name in tables
+        )
+    return found
+
+
+def _uses(flow: Dataflow) -> tuple[set[str], ...]:
+    """Names of tensors: weights, added sums, row numbers, tables, used otherwise, written."""
+    weights, sums, indices, tables, others, written = (set[str]() for _ in range(6))
+    for chain in flow.chains:
+        readers: dict[int, set[str]] = defaultdict(set)
+        for step in chain.steps:
+            match step:
+                case Product(moving=moving, weights=rows, add=add):
+                    weights.add(rows.tensor)
+                    readers[moving.step].add("moving")
+                    if add is not None:
+                        readers[add.step].add("add")
+                case Gather(table=table, index=index):
+                    tables.add(table)
+                    readers[index.step].add("index")
+                case Write(rows=rows):
+                    written.add(rows.tensor)
+                case _:
+                    from_steps = getattr(step, "inputs", ()) or (getattr(step, "value", None),)
+                    for value in from_steps:
+                        if value is not None:
+                            readers[value.step].add("other")
+        for number, step in enumerate(chain.steps):
+            if isinstance(step, Read):
+                ways = readers[number]
+                if "add" in ways:
+                    sums.add(step.rows.tensor)
+                if "index" in ways:
+                    indices.add(step.rows.tensor)
+                if "other" in ways:
+                    others.add(step.rows.tensor)
+    return weights, sums, indices, tables, others, written
+
+
+def _written(flow: Dataflow) -> set[str]:
+    return {s.rows.tensor for c in flow.chains for s in c.steps if isinstance(s, Write)}
+
+
+def accessed(chain: Chain) -> list[tuple[str, Ints, bool]]:
+    """(tensor, rows, written) of all that a chain touches at its own pace: not its weights."""
+    found = []
+    for step in chain.steps:
+        match step:
+            case Read(rows):
+                found.append((rows.tensor, rows.numbers, False))
+            case Write(rows=rows):
+                found.append((rows.tensor, rows.numbers, True))
+            case Gather(table=table, first=first, rows=count):
+                found.append((table, Rows.of(table, first, (count, 1)).numbers, False))
+            case _:
+                pass
+    return found
+
+
+def _partners(flow: Dataflow, layouts: dict[str, Layout]) -> dict[Block, set[Block]]:
+    """Blocks that one chain reads or writes at once: they want slices of their own."""
+    partners: dict[Block, set[Block]] = defaultdict(set)
+    for chain in flow.chains:
+        blocks: set[Block] = set()
+        for tensor, rows, _ in accessed(chain):
+            size = layouts[tensor].block
+            if int(rows[0]) // size == int(rows[-1]) // size and layouts[tensor].blocks == 1:
+                blocks.add((tensor, 0))
+            else:
+                blocks |= {(tensor, int(b)) for b in np.unique(rows // size)}
+        for block in blocks:
+            partners[block] |= blocks
+    return partners

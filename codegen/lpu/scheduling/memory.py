@@ -1,0 +1,152 @@
+"""MEM while a schedule grows: words that are free and since when, and the ports of every slice.
+
+A slice reads one word and writes one word a cycle, of different banks: an access takes the slice's
+port of its kind and the bank. Blocks of tensors are placed when the first chain that touches them
+is (`Memory.choose`), on slices whose ports are free at that time; words of a temporary that was
+read for the last time are used again by writes after that.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from tilesmith.codegen.lpu.chip import Chip
+from tilesmith.codegen.lpu.scheduling.calendars import Line
+
+NEVER = 1 << 60
+
+
+@dataclass(frozen=True)
+class Words:
+    """So many words of one bank of a slice."""
+
+    slice: int
+    bank: int
+    address: int
+    words: int
+
+
+@dataclass
+class _Bank:
+    """Free stretches of a bank: (address, words, cycle from which they may be written)."""
+
+    free: list[tuple[int, int, int]]
+    line: Line = field(default_factory=Line)
+
+    def fits(self, words: int, cycle: int) -> int:
+        """Which stretch takes so many words at a cycle, rather one used before; -1 for none."""
+        best = -1
+        for number, (_, length, since) in enumerate(self.free):
+            if length >= words and since <= cycle:
+                if since:
+                    return number
+                best = number if best < 0 else best
+        return best
+
+    def take(self, number: int, words: int) -> int:
+        """Take the first words of a stretch; gives their address."""
+        address, length, since = self.free.pop(number)
+        if length > words:
+            self.free.insert(number, (address + words, length - words, since))
+        return address
+
+    def give(self, address: int, words: int, cycle: int) -> None:
+        """Give words back from a cycle on, joined with neighbours."""
+        merged = []
+        for first, length, since in self.free:
+            if first + length == address or address + words == first:
+                address, words, cycle = min(address, first), words + length, max(cycle, since)
+            else:
+                merged.append((first, length, since))
+        insort(merged, (address, words, cycle))
+        self.free = merged
+
+
+class Memory:
+    """See the module's docstring."""
+
+    def __init__(self, chip: Chip) -> None:
+        self.chip = chip
+        self.ports = [[Line() for _ in range(chip.slices)] for _ in range(2)]
+        self.banks = [
+            [_Bank([(0, chip.bank_words, 0)]) for _ in range(2)] for _ in range(chip.slices)
+        ]
+        self.words = [0] * chip.slices
+        self.turn = 0
+
+    def next_free(self, words: Words, write: bool, start: int, length: int) -> int:
+        """When an access may begin, `start` at the earliest."""
+        port, bank = self.ports[write][words.slice], self.banks[words.slice][words.bank].line
+        while True:
+            free = bank.next_free(port.next_free(start, length), length)
+            if free == start:
+                return start
+            start = free
+
+    def access(self, words: Words, write: bool, start: int, length: int) -> None:
+        """Take a port and its bank."""
+        self.ports[write][words.slice].add(start, start + length)
+        self.banks[words.slice][words.bank].line.add(start, start + length)
+
+    def choose(
+        self,
+        slices: Iterable[int],
+        count: int,
+        words: int,
+        write: bool,
+        when: Callable[[int, int], tuple[int, int]],
+        used: Callable[[int], int],
+        virgin: bool = False,
+    ) -> tuple[list[Words], int]:
+        """Place `count` groups of words on different slices.
+
+        Args:
+            slices: candidates, best first.
+            when: cycles at which group n would be accessed on a slice: start and length.
+            used: bits of banks of a slice that the same chain has taken (3: leave it alone).
+            virgin: words that nothing was written to before.
+
+        Returns:
+            The places, and how many cycles later to try if there are none (0: no room at all).
+        """
+        found: list[Words] = []
+        later = NEVER
+        for number in slices:
+            start, length = when(len(found), number)
+            taken = used(number)
+            if taken == 3:
+                continue
+            for bank, room in enumerate(self.banks[number]):
+                if taken >> bank & 1:
+                    continue
+                hole = room.fits(words, 0 if virgin else start)
+                if hole < 0:
+                    if any(length >= words for _, length, _ in room.free):
+                        later = min(later, 16)
+                    continue
+                place = Words(number, bank, room.free[hole][0], words)
+                free = self.next_free(place, write, start, length)
+                if free != start:
+                    later = min(later, free - start)
+                    continue
+                found.append(place)
+                break
+            if len(found) == count:
+                return found, 0
+        return [], 0 if later == NEVER else later
+
+    def take(self, places: Iterable[Words]) -> None:
+        """Take words that were chosen."""
+        for place in places:
+            room = self.banks[place.slice][place.bank]
+            number = next(n for n, (a, _, _) in enumerate(room.free) if a == place.address)
+            room.take(number, place.words)
+            self.words[place.slice] += place.words
+
+    def give(self, places: Iterable[Words], cycle: int) -> None:
+        """Give words back, to be written from a cycle on."""
+        for place in places:
+            self.banks[place.slice][place.bank].give(place.address, place.words, cycle)
+            self.words[place.slice] -= place.words

@@ -1,0 +1,306 @@
+"""Chains of a program placed in space and time: a list scheduler.
+
+Chains are taken one by one, of those whose predecessors are placed the one with the longest way to
+the end; each is given units, slices, streams and the earliest start at which no law is broken. What
+a chain needs of MXM's planes is appended to them; all else may go into gaps.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from tilesmith.codegen.lpu.chip import Chip
+from tilesmith.codegen.lpu.dataflow import (
+    SUPERLANE,
+    Chain,
+    Compute,
+    Dataflow,
+    Gather,
+    Operation,
+    Product,
+    Read,
+    Send,
+    Shuffle,
+    Step,
+    Transpose,
+    Value,
+    Write,
+    inputs_of,
+    types_of,
+)
+from tilesmith.codegen.lpu.isa.bursts import BURST, Place, Region, Schedule
+from tilesmith.codegen.lpu.scheduling.board import Board, Homes, Plane
+from tilesmith.codegen.lpu.scheduling.dependences import heights, predecessors, reads_of, writes_of
+from tilesmith.codegen.lpu.scheduling.emission import Emitter
+from tilesmith.codegen.lpu.scheduling.requests import LoadRequest, chain_request, load_request
+from tilesmith.codegen.lpu.scheduling.rigid import Choice, Rigid, UnfitError, interval_of, rigid
+from tilesmith.codegen.lpu.scheduling.settling import commit, earliest, settle
+
+Order = Literal["critical", "program"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the scheduler goes about it.
+
+    Attributes:
+        order: by the longest way to the end, or as given.
+    """
+
+    order: Order = "critical"
+
+
+def schedule(flow: Dataflow, chip: Chip, options: Options = Options()) -> Schedule:
+    """Place a program on a chip.
+
+    Raises:
+        CodegenError: a chain fits no unit, tensors do not fit into MEM.
+    """
+    return _Scheduler(flow, chip, options).run()
+
+
+class _Scheduler:
+    def __init__(self, flow: Dataflow, chip: Chip, options: Options) -> None:
+        chains = tuple(normalised(c, types_of(c, flow.tensors)) for c in flow.chains)
+        self.flow, self.chip, self.options = (
+            Dataflow(flow.name, flow.tensors, chains),
+            chip,
+            options,
+        )
+        self.board = Board.of(self.flow, chip)
+        self.emitter = Emitter(self.board)
+        self.users = dict.fromkeys(flow.tensors, 0)
+        for chain in chains:
+            for name in _touched(chain):
+                self.users[name] += 1
+
+    def run(self) -> Schedule:
+        chains = self.flow.chains
+        before = predecessors(self.flow)
+        durations = [
+            chain.count * interval_of(chain, types_of(chain, self.flow.tensors), self.chip)
+            for chain in chains
+        ]
+        height = heights(self.flow, before, durations)
+        after: list[list[int]] = [[] for _ in chains]
+        for number, earlier in enumerate(before):
+            for other in earlier:
+                after[other].append(number)
+        missing = [len(earlier) for earlier in before]
+        critical = self.options.order == "critical"
+        waiting = [(-height[n] if critical else 0, n) for n, m in enumerate(missing) if not m]
+        heapq.heapify(waiting)
+        while waiting:
+            _, number = heapq.heappop(waiting)
+            self.place(number)
+            for other in after[number]:
+                missing[other] -= 1
+                if not missing[other]:
+                    heapq.heappush(waiting, (-height[other] if critical else 0, other))
+        return self.finished()
+
+    def place(self, number: int) -> None:
+        """Give one chain its place."""
+        chain, emitter = self.flow.chains[number], self.emitter
+        emitter.chain = number
+        types = types_of(chain, self.flow.tensors)
+        plan = self.best(chain, types)
+        request = chain_request(self.board, plan)
+        start = earliest(self.board, request)
+        for step_number, step in enumerate(chain.steps):
+            if isinstance(step, Product):
+                ready = self.install(plan, step_number, step, types[step.moving])
+                start = max(start, ready - (plan.times[step_number] or 0))
+        settled = settle(self.board, request, start)
+        commit(self.board, request, settled)
+        emitter.emit(plan, request, settled)
+        for step_number, step in enumerate(chain.steps):
+            if isinstance(step, Product):
+                end = settled.start + (plan.times[step_number] or 0) + plan.span
+                for plane in self.planes(plan.choice.planes[step_number], types[step.moving]):
+                    plane.free = end
+        for name in _touched(chain):
+            self.users[name] -= 1
+            if not self.users[name]:
+                self.release(name)
+
+    def best(self, chain: Chain, types: dict[Value, str]) -> Rigid:
+        """The choice of units under which a chain may start first."""
+        found: list[tuple[int, int, Rigid]] = []
+        reason: UnfitError | None = None
+        for turn, choice in enumerate(choices(chain, types)):
+            try:
+                plan = rigid(chain, types, self.chip, choice, self.board.side)
+            except UnfitError as error:
+                reason = error
+                continue
+            found.append((self.estimate(plan, types), turn, plan))
+        if not found:
+            raise reason or UnfitError(
+                f"chain '{chain.name}' has more products than there are planes"
+            )
+        return min(found, key=lambda entry: entry[:2])[2]
+
+    def estimate(self, plan: Rigid, types: dict[Value, str]) -> int:
+        """About when a chain would be done."""
+        start = 0
+        for number, step in enumerate(plan.chain.steps):
+            if not isinstance(step, Product):
+                continue
+            key = weights_key(step)
+            for plane in self.planes(plan.choice.planes[number], types[step.moving]):
+                if plane.installed and plane.installed[0] == key:
+                    start = max(start, plane.free)
+                else:
+                    loaded = plane.buffer_free + 24
+                    start = max(start, max(loaded, plane.free) + self.chip.install)
+        reach = sum(abs(flow.cell(0) - flow.tau) for flow in plan.flows)
+        return max(start, earliest(self.board, chain_request(self.board, plan))) + reach
+
+    def planes(self, first: int, dtype: str) -> list[Plane]:
+        """Planes of a product: both of a hemisphere in float16."""
+        return self.board.planes[first : first + (2 if dtype == "float16" else 1)]
+
+    def install(self, plan: Rigid, number: int, step: Product, dtype: str) -> int:
+        """Have a product's weights in its planes; gives the cycle from which it may begin."""
+        planes = self.planes(plan.choice.planes[number], dtype)
+        key = (weights_key(step), dtype, self.version(step))
+        if all(plane.installed == key for plane in planes):
+            return max(plane.free for plane in planes)
+        request: LoadRequest = load_request(self.board, plan, number, dtype)
+        start = max(earliest(self.board, request), *(plane.buffer_free for plane in planes))
+        settled = settle(self.board, request, start)
+        commit(self.board, request, settled)
+        install = max(settled.start + request.count, *(plane.free for plane in planes))
+        self.emitter.load(request, settled.start, step.k, install)
+        for plane in planes:
+            plane.free = plane.buffer_free = install + self.chip.install
+            plane.installed = key
+        return install + self.chip.install
+
+    def version(self, step: Product) -> int:
+        """Weights that were written anew are others."""
+        ready = self.board.ready.get(step.weights.tensor)
+        return 0 if ready is None else int(ready[step.weights.numbers].max())
+
+    def release(self, name: str) -> None:
+        """Words of a temporary that no chain will touch any more."""
+        if self.flow.tensors[name].role != "temporary" or name not in self.board.ready:
+            return
+        until = max(int(self.board.ready[name].max()), int(self.board.read_until[name].max()))
+        for key in [key for key in self.board.homes if key[0] == name]:
+            homes = self.board.homes.pop(key)
+            self.board.memory.give((words for stripe in homes for words in stripe), until + 1)
+
+    def finished(self) -> Schedule:
+        """The program as placed."""
+        flow, board = self.flow, self.board
+        table = np.array(self.emitter.rows, BURST)
+        regions = tuple(
+            _region(board, name, block, homes)
+            for (name, block, _), homes in sorted(board.homes.items(), key=lambda item: item[0])
+        )
+        places = tuple(Place(t.name, t.rows, t.dtype, t.role) for t in flow.tensors.values())
+        return Schedule(
+            flow.name, self.chip, table, tuple(self.emitter.units), places, regions,
+            tuple(chain.name for chain in flow.chains),
+        )  # fmt: skip
+
+
+def _region(board: Board, name: str, block: int, homes: Homes) -> Region:
+    layout = board.layouts[name]
+    return Region(
+        name, block * layout.block, layout.rows_of(block),
+        tuple(tuple((w.slice, w.bank, w.address) for w in stripe) for stripe in homes),
+        layout.tensor.zeros,
+    )  # fmt: skip
+
+
+def weights_key(step: Product) -> object:
+    """What tells installed weights apart."""
+    return (step.weights.tensor, step.weights.numbers.tobytes(), step.k)
+
+
+def _touched(chain: Chain) -> set[str]:
+    return {name for name, _ in reads_of(chain)} | {name for name, _ in writes_of(chain)}
+
+
+def choices(chain: Chain, types: dict[Value, str]) -> list[Choice]:
+    """Units a chain may take: planes of its products, side of its SXM steps."""
+    products = [n for n, step in enumerate(chain.steps) if isinstance(step, Product)]
+    if not products:
+        return [Choice({}, east) for east in (True, False)]
+    firsts: tuple[int, ...] = (0, 1, 2, 3)
+    step = chain.steps[products[0]]
+    assert isinstance(step, Product), "it was one"
+    if types[step.moving] == "float16":
+        firsts = (0, 2)
+    found = []
+    for shift in range(len(firsts)):
+        planes = [firsts[(turn + shift) % len(firsts)] for turn in range(len(products))]
+        if len(set(planes)) == len(planes):
+            chosen = dict(zip(products, planes, strict=True))
+            found += [Choice(chosen, planes[0] >= 2), Choice(chosen, planes[0] < 2)]
+    if not any(isinstance(s, Shuffle | Transpose) for s in chain.steps):
+        found = found[::2]
+    return found
+
+
+def normalised(chain: Chain, types: dict[Value, str]) -> Chain:
+    """Rows that are only copied go through VXM, and so does an operand that it gives back."""
+    steps: list[Step] = []
+    moved: dict[Value, Value] = {}
+    for number, step in enumerate(chain.steps):
+        step = renamed(step, moved)
+        if isinstance(step, Write) and isinstance(steps[step.value.step], Read | Gather):
+            copy = Operation("copy", (0,), types[step_value(chain, number)])
+            steps.append(Compute((step.value,), (copy,), (1,)))
+            step = Write(Value(len(steps) - 1), step.rows)
+        elif isinstance(step, Compute):
+            step = _given_back(step, [types[value] for value in inputs_of(chain.steps[number])])
+        steps.append(step)
+        if len(steps) - 1 != number:
+            moved |= {Value(number, o): Value(len(steps) - 1, o) for o in range(SUPERLANE)}
+    return Chain(chain.name, chain.count, tuple(steps), chain.not_before)
+
+
+def step_value(chain: Chain, number: int) -> Value:
+    """What a step with one operand takes."""
+    return inputs_of(chain.steps[number])[0]
+
+
+def _given_back(step: Compute, types: list[str]) -> Compute:
+    operations, outputs = list(step.operations), []
+    for output in step.outputs:
+        if output < len(step.inputs):
+            operations.append(Operation("copy", (output,), types[output]))
+            output = len(step.inputs) + len(operations) - 1
+        outputs.append(output)
+    if len(operations) == len(step.operations):
+        return step
+    return Compute(step.inputs, tuple(operations), tuple(outputs))
+
+
+def renamed(step: Step, moved: dict[Value, Value]) -> Step:
+    """A step whose operands stand elsewhere now."""
+    if not any(value in moved for value in inputs_of(step)):
+        return step
+
+    def new(value: Value) -> Value:
+        return moved.get(value, value)
+
+    match step:
+        case Product(moving=moving, add=add):
+            return replace(step, moving=new(moving), add=None if add is None else new(add))
+        case Gather(index=index):
+            return replace(step, index=new(index))
+        case Compute(inputs=inputs) | Transpose(inputs=inputs):
+            return replace(step, inputs=tuple(map(new, inputs)))
+        case Shuffle(value=value) | Write(value=value) | Send(value=value):
+            return replace(step, value=new(value))
+        case _:
+            return step

@@ -1,0 +1,390 @@
+"""The earliest start of a chain at which nothing is taken twice.
+
+Everything about a chain but its start is known (`rigid.Rigid`): a candidate start is tried against
+every unit, port and stream; whatever is taken says when it is free, and the search goes on from
+there. Blocks that no chain has touched before are given slices whose ports are free then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from tilesmith.codegen.lpu.dataflow import Ints
+from tilesmith.codegen.lpu.scheduling.board import Board, Homes
+from tilesmith.codegen.lpu.scheduling.calendars import STRETCHES, Line, any_of
+from tilesmith.codegen.lpu.scheduling.memory import Words
+from tilesmith.codegen.lpu.scheduling.pieces import Piece, pieces
+from tilesmith.codegen.lpu.scheduling.rigid import Access, Flow
+from tilesmith.search_space.errors import CodegenError
+
+RESIDENT = ("input", "constant", "state")
+"""Roles of tensors that lie in MEM before the first cycle."""
+
+MOST_TRIES = 100_000
+
+
+class Taken(NamedTuple):
+    """A port and bank of a slice, for an interval."""
+
+    words: Words
+    write: bool
+    start: int
+    length: int
+
+
+@dataclass(eq=False)
+class Request:
+    """What has to fit together, relative to a start.
+
+    Attributes:
+        count: vectors.
+        units: lines that are given, with start and length.
+        pools: lines of which any one will do, with start and length; no two the same.
+        floor: the cycle before which nothing may begin.
+    """
+
+    name: str
+    count: int
+    interval: int
+    flows: list[Flow]
+    accesses: list[Access]
+    units: list[tuple[Line, int, int]] = field(default_factory=list)
+    pools: list[tuple[Sequence[Line], int, int]] = field(default_factory=list)
+    floor: int = 0
+    cut: dict[Access, list[Piece]] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Settled:
+    """A start, and what was chosen for it.
+
+    Attributes:
+        chosen: number of the line taken of each pool.
+        placed: homes of blocks that had none.
+    """
+
+    start: int
+    chosen: list[int]
+    taken: list[Taken]
+    placed: dict[tuple[str, int, bool], Homes]
+
+
+def settle(board: Board, request: Request, start: int) -> Settled:
+    """Find the earliest start from a cycle on. Streams of flows are filled in.
+
+    Raises:
+        CodegenError: words, or slices that can be used at once, do not suffice at any time.
+    """
+    for access in request.accesses:
+        layout = board.layouts[access.tensor]
+        request.cut[access] = pieces(access.rows, layout.block, layout.stripes, access.vectors)
+    for _ in range(MOST_TRIES):
+        later = _units(request, start)
+        if later == start:
+            chosen, later = _pools(request, start)
+        if later == start:
+            attempt = _Attempt(board, request, start)
+            later = attempt.access()
+            if later == start:
+                later = _streams(board, request, start, attempt)
+                if later == start:
+                    return Settled(start, chosen, attempt.taken, attempt.placed)
+        start = later
+    raise CodegenError(f"chain '{request.name}' found no time at which everything it takes is free")
+
+
+def _units(request: Request, start: int) -> int:
+    for line, begin, length in request.units:
+        start += line.next_free(start + begin, length) - (start + begin)
+    return start
+
+
+def _pools(request: Request, start: int) -> tuple[list[int], int]:
+    chosen: list[int] = []
+    taken: dict[int, set[int]] = {}
+    for lines, begin, length in request.pools:
+        without = taken.setdefault(id(lines), set())
+        if len(without) == len(lines):
+            raise CodegenError(
+                f"chain '{request.name}' takes more units of one kind than the {len(lines)} there "
+                "are; cut it in two"
+            )
+        found, free = any_of(lines, start + begin, length, 1, without)
+        if not found:
+            return [], start + free - (start + begin)
+        without.add(found[0])
+        chosen.append(found[0])
+    return chosen, start
+
+
+class _Attempt:
+    """Ports of all accesses for one start."""
+
+    def __init__(self, board: Board, request: Request, start: int) -> None:
+        self.board, self.request, self.start = board, request, start
+        self.taken: list[Taken] = []
+        self.placed: dict[tuple[str, int, bool], Homes] = {}
+        self.origins: dict[Flow, list[int]] = {}
+
+    def access(self) -> int:
+        """Take ports of everything; the start, or a later one to try."""
+        waiting = []
+        for access in self.request.accesses:
+            for block, spans in self.spans(access):
+                homes = self.homes(access, block)
+                if homes is None:
+                    waiting.append((access, block, spans))
+                    continue
+                later = self.use(access, homes, spans)
+                if later:
+                    return self.start + later
+        for access, block, spans in waiting:
+            homes = self.homes(access, block)
+            if homes is None:
+                homes, later = self.place(access, block, spans)
+                if homes is None:
+                    return self.start + later
+                self.placed[access.tensor, block, access.side] = homes
+            later = self.use(access, homes, spans)
+            if later:
+                return self.start + later
+        return self.start
+
+    def spans(self, access: Access) -> Iterator[tuple[int, dict[int, tuple[int, int]]]]:
+        """Blocks of an access, with first and last vector of each stripe."""
+        if access.index is not None:  # any row, all the time
+            block = self.request.cut[access][0].block
+            yield block, {0: (0, self.request.count)}
+            return
+        blocks: dict[int, dict[int, tuple[int, int]]] = {}
+        for piece in self.request.cut[access]:
+            stripes = blocks.setdefault(piece.block, {})
+            begin, end = piece.first, piece.first + piece.span
+            if piece.stripe in stripes:
+                begin = min(begin, stripes[piece.stripe][0])
+                end = max(end, stripes[piece.stripe][1])
+            stripes[piece.stripe] = (begin, end)
+        yield from blocks.items()
+
+    def homes(self, access: Access, block: int) -> Homes | None:
+        key = (access.tensor, block, access.side)
+        return self.board.homes.get(key) or self.placed.get(key)
+
+    def interval(self, access: Access, number: int, span: tuple[int, int]) -> tuple[int, int]:
+        """Cycle and cycles of an access on a slice."""
+        begin = issue(self.board, access, number) + self.start
+        step = self.request.interval
+        return begin + span[0] * step, (span[1] - span[0]) * step
+
+    def use(self, access: Access, homes: Homes, spans: dict[int, tuple[int, int]]) -> int:
+        """Take the ports of a block; 0, or how much later to try."""
+        memory = self.board.memory
+        for stripe, span in spans.items():
+            for words in homes[stripe]:
+                begin, length = self.interval(access, words.slice, span)
+                if begin < self.request.floor:
+                    return self.request.floor - begin
+                free = memory.next_free(words, access.write, begin, length)
+                if free != begin:
+                    return free - begin
+                if self.clash(words, access.write, begin, length) & (1 << words.bank):
+                    raise CodegenError(
+                        f"chain '{self.request.name}': tensor '{access.tensor}' lies on a slice "
+                        "that the chain needs for another one in the same cycles"
+                    )
+                self.taken.append(Taken(words, access.write, begin, length))
+        return 0
+
+    def clash(self, words: Words, write: bool, begin: int, length: int) -> int:
+        """Bits of banks of a slice that this chain has taken in an interval."""
+        bits = 0
+        for other, wrote, start, cycles in self.taken:
+            if other.slice == words.slice and start < begin + length and begin < start + cycles:
+                bits |= 3 if wrote == write else 1 << other.bank
+        return bits
+
+    def place(
+        self, access: Access, block: int, spans: dict[int, tuple[int, int]]
+    ) -> tuple[Homes | None, int]:
+        """Choose slices for a block."""
+        layout = self.board.layouts[access.tensor]
+        width, words = layout.tensor.bytes_an_element, -(-layout.rows_of(block) // layout.stripes)
+        whole = (min(b for b, _ in spans.values()), max(e for _, e in spans.values()))
+        mine = {w.slice for homes in self.placed.values() for ws in homes for w in ws}
+        others = self.partners(access.tensor, block)
+
+        def when(group: int, number: int) -> tuple[int, int]:
+            return self.interval(access, number, spans.get(group // width, whole))
+
+        def used(number: int) -> int:
+            if number in mine:
+                return 3
+            begin, length = self.interval(access, number, whole)
+            if begin < self.request.floor:
+                return 3
+            return self.clash(Words(number, 0, 0, 0), access.write, begin, length)
+
+        later = 0
+        for avoided in (others, set[int]()) if others else (set[int](),):
+            candidates = [n for n in self.order(access) if n not in avoided]
+            chosen, wait = self.board.memory.choose(
+                candidates, layout.stripes * width, words, access.write, when, used,
+                layout.tensor.zeros or layout.tensor.role in RESIDENT,
+            )  # fmt: skip
+            if chosen:
+                groups = range(0, len(chosen), width)
+                return tuple(tuple(chosen[g : g + width]) for g in groups), 0
+            later = later or wait
+            if wait and wait < 64:
+                break
+        if self.start < self.request.floor + 64:
+            later = later or 16
+        if not later:
+            raise CodegenError(
+                f"MEM is full: no {layout.stripes * width} slices have {words} words for a block "
+                f"of tensor '{access.tensor}' (chain '{self.request.name}')"
+            )
+        return None, later
+
+    def partners(self, tensor: str, block: int) -> set[int]:
+        """Slices of blocks that some chain uses together with this one."""
+        homes = self.board.homes
+        found = set()
+        for other, number in self.board.partners.get((tensor, block), ()):
+            for side in (False, True):
+                for stripe in homes.get((other, number, side), ()):
+                    found |= {words.slice for words in stripe}
+        return found
+
+    def order(self, access: Access) -> list[int]:
+        """Slices of a hemisphere, best first."""
+        half, layout = self.board.chip.half, self.board.layouts[access.tensor]
+        first = half * access.side
+        if layout.outer:
+            return list(range(first + half - 1, first - 1, -1))
+        if layout.inner:
+            return list(range(first, first + half))
+        turn = self.board.memory.turn % half
+        return [*range(first + turn, first + half), *range(first, first + turn)]
+
+
+def issue(board: Board, access: Access, number: int) -> int:
+    """The cycle a slice issues an access of vector 0 in, relative to the start."""
+    chip = board.chip
+    cell = access.flow.cell(chip.places[number])
+    if access.write:
+        return cell
+    return cell - chip.delay("gather" if access.index is not None else "read")
+
+
+def _streams(board: Board, request: Request, start: int, attempt: _Attempt) -> int:
+    """Find streams for every flow."""
+    places, edge = board.chip.places, board.chip.mxm_place
+    taken: tuple[set[int], set[int]] = (set(), set())
+    length = request.count * request.interval
+    ends: dict[Flow, list[int]] = {}
+    takers = {flow: len(flow.stops) for flow in request.flows}
+    for flow in request.flows:
+        ends[flow] = [*flow.stops] if flow.origin is None else [flow.origin, *flow.stops]
+    for access in request.accesses:
+        at = [places[w.slice] for w in _words(attempt, access)]
+        ends[access.flow] += at
+        takers[access.flow] += access.write
+        if access.index is not None:
+            ends[access.index] += at
+    for flow in request.flows:
+        reach = ends[flow]
+        if flow.origin is not None and takers[flow] != 1:  # some may have no last taker
+            reach.append(edge if flow.east else -edge)
+        way = board.streams.stretches(min(reach), max(reach))
+        found, tau = board.streams.find(
+            flow.east, way, start + flow.tau, length, flow.width, taken[flow.east]
+        )
+        if not found:
+            return start + tau - (start + flow.tau)
+        flow.streams = found
+        taken[flow.east].update(s * STRETCHES + stretch for s in found for stretch in way)
+        flow.way = way
+    return start
+
+
+def _words(attempt: _Attempt, access: Access) -> Iterator[Words]:
+    for block, spans in attempt.spans(access):
+        homes = attempt.homes(access, block)
+        assert homes is not None, "all blocks are placed by now"
+        for stripe in spans:
+            yield from homes[stripe]
+
+
+def earliest(board: Board, request: Request, reads: bool = True) -> int:
+    """The start before which rows are not written yet, or still to be read."""
+    start = 0
+    for access in request.accesses:
+        if access.tensor not in board.ready:
+            continue
+        turns = np.arange(len(access.rows)) if access.vectors is None else access.vectors
+        if access.index is not None:
+            turns = np.zeros(len(access.rows), np.int64)
+        wanted: Ints = board.ready[access.tensor][access.rows]
+        if access.write:
+            wanted = np.maximum(wanted, board.read_until[access.tensor][access.rows])
+        if not wanted.any():
+            continue
+        layout = board.layouts[access.tensor]
+        first = int((wanted - turns * request.interval).max())
+        numbers = {
+            words.slice
+            for block in np.unique(access.rows // layout.block).tolist()
+            for stripe in board.homes.get((access.tensor, block, access.side), ())
+            for words in stripe
+        }
+        start = max(start, first - min((issue(board, access, n) for n in numbers), default=0))
+    return start
+
+
+def commit(board: Board, request: Request, settled: Settled) -> None:
+    """Take everything a request was given."""
+    start, length = settled.start, request.count * request.interval
+    for line, begin, cycles in request.units:
+        line.add(start + begin, start + begin + cycles)
+    for (lines, begin, cycles), number in zip(request.pools, settled.chosen, strict=True):
+        lines[number].add(start + begin, start + begin + cycles)
+    for homes in settled.placed.values():
+        board.memory.take(words for stripe in homes for words in stripe)
+    for words, write, begin, cycles in settled.taken:
+        board.memory.access(words, write, begin, cycles)
+    board.homes.update(settled.placed)
+    for (tensor, block, side), homes in settled.placed.items():
+        board.sides[board.side_key(tensor, block * board.layouts[tensor].block)] = side
+        if not (board.layouts[tensor].outer or board.layouts[tensor].inner):
+            board.memory.turn += len(homes) * len(homes[0])
+    for flow in request.flows:
+        for stream in flow.streams:
+            board.streams.add(flow.east, stream, flow.way, start + flow.tau, length)
+    for access in request.accesses:
+        _mark(board, request, access, start)
+
+
+def _mark(board: Board, request: Request, access: Access, start: int) -> None:
+    """Note when rows are written, or read until."""
+    if access.tensor not in board.ready:
+        return
+    layout = board.layouts[access.tensor]
+    turns = np.arange(len(access.rows)) if access.vectors is None else access.vectors
+    if access.index is not None:
+        turns = np.full(len(access.rows), request.count)
+    numbers = {
+        words.slice
+        for block in np.unique(access.rows // layout.block).tolist()
+        for stripe in board.homes[access.tensor, block, access.side]
+        for words in stripe
+    }
+    last = start + max(issue(board, access, n) for n in numbers)
+    at = last + turns * request.interval
+    table = board.ready if access.write else board.read_until
+    after = board.chip.delay("write") if access.write else 1
+    np.maximum.at(table[access.tensor], access.rows, at + after)

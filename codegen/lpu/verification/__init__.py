@@ -1,0 +1,1 @@
+"""The laws that a schedule keeps, proved of every burst."""

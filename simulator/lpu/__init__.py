@@ -1,0 +1,1 @@
+"""LPU-like chips, simulated: what a schedule computes, and what it costs."""
