@@ -104,6 +104,14 @@ class Mesh:
     data: Target
     order: tuple[str, ...]
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.target, self.data, self.order))
+
+    def __hash__(self) -> int:
+        """Of all facts, made once: costs are kept by mesh."""
+        return self._hash
+
     @property
     def name(self) -> str:
         return self.data.name

@@ -10,14 +10,14 @@ mesh, kind and group; a look-up is a minimum over a few of them.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.mesh import COLLECTIVE_KINDS, CollectiveKind, Mesh
 from tilesmith.simulator.collectives.algorithms import Step, Steps
 from tilesmith.simulator.collectives.network import MEMORY, Network, Resource
-from tilesmith.simulator.collectives.stages import plans_of
+from tilesmith.simulator.collectives.stages import Stage, plans_of
 
 
 @dataclass(frozen=True)
@@ -67,18 +67,24 @@ class Line:
 
 
 def collective_cost(
-    mesh: Mesh, kind: CollectiveKind, bytes: float, group: tuple[int, ...]
+    mesh: Mesh,
+    kind: CollectiveKind,
+    bytes: float,
+    group: tuple[int, ...],
+    together: tuple[tuple[int, ...], ...] = (),
 ) -> CollectiveCost:
     """The cost of a collective over some cores of a mesh, by the algorithm that is cheapest.
 
     Args:
         bytes: the whole tensor on one core: before the collective, or after an all_gather.
         group: core numbers; for `send` the one that sends and the one that receives.
+        together: other groups that do the same at the same time, and load links that are shared.
 
     Raises:
         TargetError: an unknown kind, or a group that is no group of this mesh.
     """
     group = mesh.check_group(group)
+    together = tuple(mesh.check_group(one) for one in together if one != group)
     if kind not in COLLECTIVE_KINDS:
         raise TargetError(
             f"unknown collective '{kind}'; one of {', '.join(COLLECTIVE_KINDS)} is expected"
@@ -89,7 +95,7 @@ def collective_cost(
         )
     if len(group) == 1:
         return CollectiveCost(kind, int(bytes), 1, 0.0, "none", 0.0, "latency")
-    chosen = cheapest(mesh, kind, group, bytes)
+    chosen = cheapest(mesh, kind, group, bytes, together)
     start = mesh.number("collective.start_us") * 1e-6
     latency = start + sum(line.alpha for line in chosen)
     seconds = start + sum(line.seconds(bytes) for line in chosen)
@@ -98,11 +104,17 @@ def collective_cost(
     return CollectiveCost(kind, int(bytes), len(group), seconds, named(chosen), latency, bound)
 
 
-def cheapest(mesh: Mesh, kind: CollectiveKind, group: tuple[int, ...], size: float) -> list[Line]:
+def cheapest(
+    mesh: Mesh,
+    kind: CollectiveKind,
+    group: tuple[int, ...],
+    size: float,
+    together: tuple[tuple[int, ...], ...] = (),
+) -> list[Line]:
     """The algorithms of the stages of the plan that is cheapest for so many bytes."""
     plans = [
         [min(stage, key=lambda line: line.seconds(size)) for stage in plan]
-        for plan in lines_of(mesh, kind, group)
+        for plan in lines_of(mesh, kind, group, together)
     ]
     return min(plans, key=lambda plan: sum(line.seconds(size) for line in plan))
 
@@ -124,20 +136,38 @@ Plan = tuple[tuple[Line, ...], ...]
 
 
 @lru_cache(maxsize=4096)
-def lines_of(mesh: Mesh, kind: CollectiveKind, group: tuple[int, ...]) -> tuple[Plan, ...]:
-    """The plans of a collective."""
+def lines_of(
+    mesh: Mesh,
+    kind: CollectiveKind,
+    group: tuple[int, ...],
+    together: tuple[tuple[int, ...], ...] = (),
+) -> tuple[Plan, ...]:
+    """The plans of a collective, beside those that other groups do at the same time."""
     network = Network(mesh)
     hops = {level.name: level.hop_us * 1e-6 for level in mesh.levels}
+    others = [plans_of(mesh, kind, one) for one in together]
     return tuple(
         tuple(
             tuple(
-                _line(network, hops, stage.level, name, steps)
+                _line(network, hops, stage.level, name, _beside(steps, others, (i, j, name)))
                 for name, steps in stage.alternatives.items()
             )
-            for stage in plan
+            for j, stage in enumerate(plan)
         )
-        for plan in plans_of(mesh, kind, group)
+        for i, plan in enumerate(plans_of(mesh, kind, group))
     )
+
+
+def _beside(steps: Steps, others: list[list[list[Stage]]], where: tuple[int, int, str]) -> Steps:
+    """Steps with the transfers of other groups' same steps, as far as they have them."""
+    i, j, name = where
+    found = list(steps)
+    for plans in others:
+        stage = plans[i][j] if i < len(plans) and j < len(plans[i]) else None
+        same = () if stage is None else stage.alternatives.get(name, ())
+        for k, other in enumerate(same[: len(found)]):
+            found[k] = replace(found[k], transfers=found[k].transfers + other.transfers)
+    return tuple(found)
 
 
 def _line(network: Network, hops: dict[str, float], level: str, name: str, steps: Steps) -> Line:

@@ -31,6 +31,7 @@ COLOURS = {
     Op.LOAD: "#4c78a8", Op.STORE: "#72b7b2", Op.GATHER: "#9ecae9", Op.MATMUL: "#e45756",
     Op.TRANSPOSE: "#f58518", Op.ACTIVATION: "#54a24b", Op.COPY: "#bab0ac",
     Op.TENSOR_TENSOR: "#b279a2", Op.TENSOR_SCALAR: "#d6a5c9", Op.REDUCE: "#9d755d",
+    Op.COLLECTIVE: "#ff9da6",
 }  # fmt: skip
 OTHER = "#eeca3b"
 

@@ -22,7 +22,13 @@ from typing import NamedTuple
 import numpy as np
 
 from tilesmith.codegen.compiled import Floats, Ints, compiled
-from tilesmith.codegen.trainium.isa.core import ENGINES, FIRST_DMA_QUEUE, QUEUES, Core
+from tilesmith.codegen.trainium.isa.core import (
+    COLLECTIVE_QUEUE,
+    ENGINES,
+    FIRST_DMA_QUEUE,
+    QUEUES,
+    Core,
+)
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Issue
 from tilesmith.codegen.trainium.timing.costs import Costs, costs
 
@@ -161,10 +167,12 @@ class Timeline:
 
     @cached_property
     def engines(self) -> dict[str, float]:
-        """Share of the time each engine had an instruction in flight; "dma": moved data."""
+        """Share of the time each engine had an instruction in flight; "dma": moved data; "cc":
+        collectives, if there are any."""
         whole = max(self.makespan, 1e-9)
         shares = {name: float(self.active[i]) / whole for i, name in enumerate(ENGINES)}
-        return {**shares, "dma": self.dma_busy / whole}
+        between = float(self.active[COLLECTIVE_QUEUE]) / whole
+        return {**shares, "dma": self.dma_busy / whole, **({"cc": between} if between else {})}
 
     @cached_property
     def occupied(self) -> dict[str, float]:

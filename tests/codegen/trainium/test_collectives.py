@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +20,9 @@ from tilesmith.search_space.mesh import load_mesh
 from tilesmith.simulator.collectives import collective_cost
 from tilesmith.simulator.trainium.functional import execute
 from tilesmith.simulator.trainium.many_cores import execute_many, fabric, timeline_many
+from tilesmith.simulator.trainium.picture import write_picture
 from tilesmith.simulator.trainium.timeline import timeline
+from tilesmith.simulator.trainium.trace import write_trace
 
 MESH = load_mesh("trn1.32xlarge")
 FOUR = (0, 1, 2, 3)
@@ -281,3 +284,13 @@ def test_wrong_uses_are_refused() -> None:
         execute(stream, {"x": np.zeros((4, 4))})
     with pytest.raises(CodegenError, match="has collectives, which are not linked"):
         concatenate("whole", [Part("part", stream, (None, None))], stream.core)
+
+
+def test_traces_and_pictures_show_collectives(tmp_path: Path) -> None:
+    found = streams(FOUR, lambda kernel, core: mlp(kernel, core, 2))
+    played = timeline_many(found, MESH).cores[1]
+    write_trace(played, tmp_path / "trace.json")
+    write_picture(played, tmp_path / "trace.html")
+    assert '"cc"' in (tmp_path / "trace.json").read_text()
+    assert ">cc<" in (tmp_path / "trace.html").read_text()
+    assert played.engines["cc"] > 0.5

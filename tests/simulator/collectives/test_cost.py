@@ -97,6 +97,20 @@ def test_mesh_is_for_small_tensors_and_rings_for_large_ones() -> None:
         assert "ring" in collective_cost(mesh, "all_reduce", 2**28, group).algorithm
 
 
+def test_groups_at_the_same_time_share_links() -> None:
+    mesh, n = load_mesh("trn1.32xlarge"), 2**26
+    rows, columns = mesh.groups(8), mesh.groups(4, 8)
+
+    def seconds(groups: tuple[tuple[int, ...], ...]) -> tuple[float, float]:
+        alone = collective_cost(mesh, "all_gather", n, groups[0]).seconds
+        return alone, collective_cost(mesh, "all_gather", n, groups[0], groups).seconds
+
+    alone, all_rows = seconds(rows)
+    assert all_rows == pytest.approx(alone), "rows of a torus share no link"
+    alone, all_columns = seconds(columns)
+    assert all_columns == pytest.approx(2 * alone, rel=0.05), "two cores share their chip's"
+
+
 def test_more_bytes_never_take_less_time() -> None:
     mesh = load_mesh("trn1.32xlarge")
     for kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
