@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
-from tilesmith.planning.architecture import Architecture
+from tilesmith.planning.architecture import Architecture, Attention, Layer, Operator, Product
 from tilesmith.planning.configuration import Configuration
-from tilesmith.planning.reading import architecture_of
+from tilesmith.planning.reading import architecture_of, read_architecture
 from tilesmith.search_space.errors import ModelError
 
 
@@ -80,3 +83,76 @@ def test_a_missing_field_is_named() -> None:
 def test_an_unknown_family_is_answered_with_the_known_ones() -> None:
     with pytest.raises(ModelError, match=r"unknown architecture 'rwkv'.*deepseek_v3.*llama"):
         read({"model_type": "rwkv"})
+
+
+UNET = {
+    "_class_name": "UNet2DConditionModel", "block_out_channels": [320, 640, 1280, 1280],
+    "down_block_types": [*["CrossAttnDownBlock2D"] * 3, "DownBlock2D"],
+    "up_block_types": ["UpBlock2D", *["CrossAttnUpBlock2D"] * 3],
+    "cross_attention_dim": 768, "attention_head_dim": 8, "sample_size": 64,
+}  # fmt: skip
+UNET_XL = {
+    "_class_name": "UNet2DConditionModel", "block_out_channels": [320, 640, 1280],
+    "down_block_types": ["DownBlock2D", *["CrossAttnDownBlock2D"] * 2],
+    "up_block_types": [*["CrossAttnUpBlock2D"] * 2, "UpBlock2D"],
+    "cross_attention_dim": 2048, "attention_head_dim": [5, 10, 20], "sample_size": 128,
+    "transformer_layers_per_block": [1, 2, 10], "projection_class_embeddings_input_dim": 2816,
+}  # fmt: skip
+VAE = {
+    "_class_name": "AutoencoderKL", "block_out_channels": [128, 256, 512, 512],
+    "layers_per_block": 2, "sample_size": 512,
+}  # fmt: skip
+CLIP = sized("clip_text_model", 768, 3072, 12, 12, vocab_size=49408)
+
+
+def test_a_diffusion_pipeline_is_its_models(tmp_path: Path) -> None:
+    counts = {"unet": (UNET, 859_520_964), "vae": (VAE, 83_653_863),
+              "text_encoder": (CLIP, 123_060_480)}  # fmt: skip
+    for name, (fields, _) in counts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(fields))
+        assert read_architecture(tmp_path / name).parameters == counts[name][1]
+    index = {"_class_name": "StableDiffusionPipeline"}
+    (tmp_path / "model_index.json").write_text(json.dumps(index))
+    assert read_architecture(tmp_path).parameters == sum(n for _, n in counts.values())
+    assert architecture_of(Configuration("", "UNet2DConditionModel", UNET_XL)).parameters == (
+        2_567_463_684
+    )
+
+
+def test_an_onnx_file_is_read_without_its_weights(tmp_path: Path) -> None:
+    """Two products around an activation, and an attention of two heads."""
+
+    def weight(name: str, *dims: int) -> onnx.TensorProto:
+        found = onnx.TensorProto(name=name, data_type=1, dims=dims)
+        found.data_location = onnx.TensorProto.EXTERNAL
+        found.external_data.add(key="location", value="nowhere.bin")
+        return found
+
+    make = onnx.helper.make_node
+    nodes = [
+        make("MatMul", ["x", "up"], ["h"]), make("Relu", ["h"], ["r"]),
+        make("MatMul", ["r", "down"], ["y"]),
+        make("MatMul", ["q", "k"], ["s"]), make("Softmax", ["s"], ["p"]),
+        make("MatMul", ["p", "v"], ["a"]),
+    ]  # fmt: skip
+    shapes = {"x": ["n", 10, 64], "q": [1, 2, 10, 32], "k": [1, 2, 32, 10], "v": [1, 2, 10, 32]}
+    inputs = [onnx.helper.make_tensor_value_info(name, 1, s) for name, s in shapes.items()]
+    outputs = [onnx.helper.make_tensor_value_info(name, 1, None) for name in ("y", "a")]
+    weights = [weight("up", 64, 256), weight("down", 256, 64)]
+    graph = onnx.helper.make_graph(nodes, "g", inputs, outputs, weights)
+    opset = onnx.helper.make_opsetid("", 20)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset]), tmp_path / "m.onnx")
+    read = read_architecture(tmp_path / "m.onnx")
+    assert read.parameters == 2 * 64 * 256
+    products = [
+        (o.k, o.n, o.split, layer.rows) for layer, o in _all(read) if isinstance(o, Product)
+    ]
+    assert products == [(64, 256, "columns", 10), (256, 64, "rows", 10)]
+    attentions = [(o.heads, o.keys, o.width, o.value_width, layer.rows)
+                  for layer, o in _all(read) if isinstance(o, Attention)]  # fmt: skip
+    assert attentions == [(2, 10, 32, 0, 10), (2, 10, 0, 32, 10)]
+
+
+def _all(read: Architecture) -> list[tuple[Layer, Operator]]:
+    return [(layer, operator) for layer in read.layers for operator in layer.operators]

@@ -43,9 +43,9 @@ def test_a_point_for_people(tmp_path: Path) -> None:
     [
         ("Llama 3 8B", "--mesh trn1.32xlarge --tp 12", "has 32 cores, which groups of 12"),
         ("Llama 3 8B", "--mesh trn1.32xlarge --tp 64", "are more than mesh 'trn1.32xlarge' has"),
-        ("Llama 3 8B", "--mesh trn9", "unknown mesh 'trn9'"),
+        ("Llama 3 8B", "--mesh trn9 --tp 1", "unknown mesh 'trn9'"),
         ("Llama 3 8B", "--mesh trn1.32xlarge --input 100 --max-sequence 64", "allow 228"),
-        ("Llama 3.1 405B", "--mesh trn1.32xlarge", "GiB are missing"),
+        ("Llama 3.1 405B", "--mesh trn1.32xlarge --tp 32", "smallest mesh that would do is"),
         ("Mixtral 8x7B", "--mesh trn1.32xlarge --ep 3", "cannot be dealt over 3 groups"),
     ],
 )

@@ -121,10 +121,11 @@ def _asked(architecture: Architecture, deployment: Deployment, load: Load) -> di
 
 def _report(architecture: Architecture, deployment: Deployment, found: Estimate) -> str:
     """Times, memory, and the parts of a step, for people."""
-    memory, billions = found.memory, architecture.parameters / 1e9
+    memory, size = found.memory, architecture.parameters
+    count = f"{size / 1e9:.2f} B" if size >= 1e9 else f"{size / 1e6:.2f} M"
     chips = f"{deployment.chips} chip" + ("s" if deployment.chips > 1 else "")
     lines = [
-        f"{architecture.name}: {billions:.2f} B parameters, {deployment.weights} weights, on "
+        f"{architecture.name}: {count} parameters, {deployment.weights} weights, on "
         f"{chips} of {deployment.mesh.name}",
         f"memory: {memory.total:.1f} GiB = weights {memory.weights:.1f} + cache {memory.cache:.1f} "
         f"+ workspace {memory.workspace:.1f}; {memory.chip:.1f} of {memory.available:.0f} "

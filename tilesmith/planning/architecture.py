@@ -33,6 +33,7 @@ class Product:
         unit: the features that stay together when cores share it (a head's width).
         times: how often it stands in the layer (gate and up of a gated feed-forward: 2).
         tied: its weights are another operator's (an embedding's).
+        rows: of each sequence, where they are not the layer's.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Product:
     times: int = 1
     bias: bool = False
     tied: bool = False
+    rows: int = 0
 
     @property
     def weights(self) -> int:
@@ -138,6 +140,7 @@ class Layer:
     Attributes:
         rows: rows of each sequence it works on; 0: as many as the step has new tokens.
         last: only the last token's row of each sequence passes (the head of a decoder).
+        runs: how often a pass runs each of them (denoising steps).
     """
 
     name: str
@@ -145,6 +148,7 @@ class Layer:
     repeats: int = 1
     rows: int = 0
     last: bool = False
+    runs: int = 1
 
     @property
     def parameters(self) -> int:
@@ -160,7 +164,6 @@ class Architecture:
         width: features of the residual stream; what collectives carry for each row.
         vocabulary: entries of the output distribution (0: none).
         positions: the longest sequence it was made for (0: any).
-        steps: passes that make one result (denoising steps; 1 elsewhere).
     """
 
     name: str
@@ -170,7 +173,6 @@ class Architecture:
     width: int
     vocabulary: int = 0
     positions: int = 0
-    steps: int = 1
 
     @property
     def parameters(self) -> int:

@@ -139,7 +139,7 @@ def _pass(
     found: Parts = step_parts(
         architecture, deployment, sequences, load.input_tokens, load.input_tokens
     )
-    seconds = found.seconds * architecture.steps
+    seconds = found.seconds
     return Estimate(
         ttft_ms=0.0,
         tpot_ms=0.0,

@@ -1,15 +1,35 @@
-"""What a deployment's memories hold: weights, the cache of the longest sequences, and a
-workspace."""
+"""What a deployment's memories hold: weights, caches of the longest sequences, and a workspace.
+
+Weights are counted as cores hold them: padded where heads do not divide, copied where all cores
+need them (routers, latent projections) and for each replica. Tables of embeddings and heads stay
+in 16 bits and are shared like products. The workspace is what a prompt's rows need between layers.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tilesmith.planning.architecture import Architecture, Attention, Experts, Product
-from tilesmith.planning.deployment import BYTES, Deployment, Load
+from tilesmith.planning.architecture import (
+    Architecture,
+    Attention,
+    Experts,
+    Layer,
+    Lookup,
+    Operator,
+    Pointwise,
+    Product,
+)
+from tilesmith.planning.deployment import BYTES, Deployment, Load, logical_cores
+from tilesmith.planning.shares import cached_share, is_narrow, kept, product_share
 from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.mesh import Mesh, load_mesh, mesh_names
 
 GIB = 1024**3
+_WIDE = 2
+"""Bytes of what is not narrowed: embeddings, heads, normalisations, activations."""
+_LIVE_ROWS = 6
+"""Rows of the residual stream that are alive at once: residual, normalised, and those of a sum
+over the group, to and fro; the feed-forward's share of a core is smaller than these."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +37,8 @@ class Memory:
     """GiB over all cores of a deployment, copies counted as often as they are there.
 
     Attributes:
-        chip: what the fullest chip holds. available: what a chip has.
+        chip: what the fullest chip holds.
+        available: what a chip has.
     """
 
     weights: float
@@ -42,42 +63,124 @@ class Memory:
 
 def memory_of(architecture: Architecture, deployment: Deployment, load: Load) -> Memory:
     """What a load needs on a deployment."""
-    tensor, cores = deployment.tensor, deployment.degrees * deployment.cores_each
-    weights, cached = 0.0, 0.0
-    for layer in architecture.layers:
-        for op in layer.operators:
-            if isinstance(op, Product):
-                copies = tensor if op.split == "none" else 1
-                width = BYTES[deployment.weights] if op.name != "head" else 2
-                weights += layer.repeats * copies * op.parameters * width
-            elif isinstance(op, Experts):
-                weights += layer.repeats * op.parameters * BYTES[deployment.weights]
-            elif isinstance(op, Attention):
-                if architecture.kind == "decoder":
-                    groups = tensor * max(1, -(-op.key_heads // tensor))
-                    numbers = tensor * op.latent or groups * (op.width + op.value_width)
-                    length = min(load.limit, op.window or load.limit)
-                    cached += layer.repeats * numbers * length * BYTES[deployment.cache]
-            else:
-                weights += layer.repeats * op.parameters * 2
+    stages = _stages(architecture, deployment.pipeline)
+    weights = [sum(_weights(layer, deployment) * n for layer, n in stage) for stage in stages]
     sequences = -(-load.batch // deployment.data)
-    weights *= deployment.data
-    cached *= sequences * deployment.data
-    rows = sequences * max(load.input_tokens, 1)
-    workspace = 6.0 * rows * architecture.width * 2 * tensor * deployment.data
-    chips = cores / deployment.mesh.cores_per_chip
-    weights, cached, workspace = weights / GIB, cached / GIB, workspace / GIB
-    chip = (weights + cached + workspace) / max(chips, 1)
-    return Memory(weights, cached, workspace, chip, deployment.mesh.chip_gib)
+    length = load.limit if architecture.kind == "decoder" else 0
+    caches = [
+        sum(_cached(layer, deployment, length) * n for layer, n in stage) * sequences
+        for stage in stages
+    ]
+    rows = max(layer.rows or load.input_tokens for layer in architecture.layers) * sequences
+    workspace = _LIVE_ROWS * rows * architecture.width * _WIDE / min(len(stages), sequences)
+    copies = deployment.tensor * deployment.data / GIB
+    neighbours = min(deployment.mesh.cores_per_chip // deployment.cores_each, deployment.degrees)
+    fullest = max(w + c for w, c in zip(weights, caches, strict=True)) + workspace
+    return Memory(
+        sum(weights) * copies,
+        sum(caches) * copies,
+        workspace * len(stages) * copies,
+        fullest * max(1, neighbours) / GIB,
+        deployment.mesh.chip_gib,
+    )
+
+
+def _stages(architecture: Architecture, count: int) -> list[list[tuple[Layer, float]]]:
+    """Layers of each stage, and how many of them: as even as whole layers are, the last with
+    least."""
+    body = sum(layer.repeats for layer in architecture.layers if layer.repeats > 1)
+    each = -(-body // count) if body else 0
+    stages: list[list[tuple[Layer, float]]] = [[] for _ in range(count)]
+    at, room = 0, each
+    for layer in architecture.layers:
+        if layer.repeats == 1:
+            stages[at].append((layer, 1))
+            continue
+        left = layer.repeats
+        while left:
+            if not room:
+                at, room = at + 1, each
+            taken = min(left, room)
+            stages[at].append((layer, taken))
+            left, room = left - taken, room - taken
+    return stages
+
+
+def _weights(layer: Layer, deployment: Deployment) -> float:
+    """Bytes of one core for a layer's weights."""
+    return sum(_bytes(operator, deployment) for operator in layer.operators)
+
+
+def _bytes(operator: Operator, deployment: Deployment) -> float:
+    tensor, groups = deployment.tensor, deployment.expert
+    match operator:
+        case Product() if operator.tied:
+            return 0.0
+        case Product():
+            width = BYTES[deployment.weights] if is_narrow(operator) else _WIDE
+            bias = operator.times * operator.n * _WIDE / tensor if operator.bias else 0
+            return product_share(operator, tensor) * width + bias
+        case Experts():
+            held = -(-operator.count // groups)
+            each = sum(product_share(product, tensor // groups) for product in operator.products)
+            return held * each * BYTES[deployment.weights]
+        case Lookup():
+            return operator.parameters * _WIDE / tensor
+        case Pointwise():
+            return operator.parameters * _WIDE
+        case _:
+            return 0.0
+
+
+def _cached(layer: Layer, deployment: Deployment, length: int) -> float:
+    """Bytes of one core for one sequence's keys and values of a layer."""
+    return sum(
+        kept(op, length) * cached_share(op, deployment.tensor) * BYTES[deployment.cache]
+        for op in layer.operators
+        if isinstance(op, Attention) and not op.keys
+    )
 
 
 def check_fits(
     architecture: Architecture, deployment: Deployment, load: Load, memory: Memory
 ) -> None:
-    """Raise `InputError` if a chip would have to hold more than it has."""
-    if memory.chip > memory.available:
-        raise InputError(
-            f"'{architecture.name}' needs {memory.chip:.1f} GiB on each chip of mesh "
-            f"'{deployment.mesh.name}', which has {memory.available:.1f}: "
-            f"{memory.chip - memory.available:.1f} GiB are missing"
-        )
+    """Raise `InputError` if a chip would have to hold more than it has: how much is missing, and
+    what would do."""
+    if memory.chip <= memory.available:
+        return
+    missing = memory.chip - memory.available
+    raise InputError(
+        f"'{architecture.name}' does not fit mesh '{deployment.mesh.name}': a chip would hold "
+        f"{memory.chip:.1f} GiB and has {memory.available:g}, {missing:.1f} GiB are missing "
+        f"({memory.total:.0f} GiB in all); {_remedy(architecture, deployment, load)}"
+    )
+
+
+def _remedy(architecture: Architecture, deployment: Deployment, load: Load) -> str:
+    """What would do: more cores of this mesh, else the smallest that is known."""
+    here = _whole(deployment, deployment.mesh)
+    if here.tensor > deployment.tensor and _fits(architecture, here, load):
+        return f"with tensor degree {here.tensor} it would fit"
+    family, found = deployment.mesh.target.family, []
+    for name in mesh_names():
+        other = _whole(deployment, load_mesh(name))
+        if other.mesh.target.family == family and _fits(architecture, other, load):
+            found.append((other.mesh.chips * other.mesh.chip_gib, name))
+    if not found:
+        return "no mesh that is known would do; use narrower weights, or shorter or fewer sequences"
+    size, name = min(found)
+    return f"the smallest mesh that would do is '{name}' with {size:,.0f} GiB"
+
+
+def _whole(deployment: Deployment, mesh: Mesh) -> Deployment:
+    """One replica of one stage on all cores of a mesh."""
+    cores = mesh.cores // logical_cores(mesh)
+    expert = deployment.expert if cores % deployment.expert == 0 else 1
+    return replace(
+        deployment, mesh=mesh, tensor=cores, pipeline=1, data=1, expert=expert, logical=0
+    )
+
+
+def _fits(architecture: Architecture, deployment: Deployment, load: Load) -> bool:
+    memory = memory_of(architecture, deployment, load)
+    return memory.chip <= memory.available

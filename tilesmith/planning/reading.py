@@ -1,4 +1,4 @@
-"""From what a user names to an `Architecture`: a `config.json` or its folder."""
+"""From what a user names to an `Architecture`: a `config.json`, its folder, or an ONNX file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONFIGURATIONS = ("model_index.json", "config.json")
 
 
 def read_architecture(model: str | Path) -> Architecture:
-    """The architecture of a configuration, or of the folder it lies in.
+    """The architecture of a configuration, of the folder it lies in, or of an ONNX file.
 
     Raises:
         ModelError: unreadable, of an unknown family, or a field is missing or impossible.
@@ -22,6 +22,10 @@ def read_architecture(model: str | Path) -> Architecture:
     path = Path(model)
     if path.is_dir():
         path = next((path / name for name in CONFIGURATIONS if (path / name).exists()), path)
+    if path.suffix == ".onnx":
+        from tilesmith.planning.onnx_graph import architecture_of_graph
+
+        return architecture_of_graph(path)
     return architecture_of(read_configuration(path))
 
 

@@ -22,6 +22,11 @@ def product_share(product: Product, tensor: int) -> int:
     return product.times * k * n
 
 
+def is_narrow(product: Product) -> bool:
+    """Whether weights are kept as narrow as was asked for: not those of heads and routers."""
+    return product.split != "none" and product.name != "head"
+
+
 def part(features: int, unit: int, tensor: int) -> int:
     """One core's features of so many that stay together in units."""
     return -(-features // (unit * tensor)) * unit

@@ -25,6 +25,7 @@ from tilesmith.planning.kernels import rates_of
 from tilesmith.planning.shares import (
     cached_share,
     heads_share,
+    is_narrow,
     kept,
     product_share,
     width_share,
@@ -126,12 +127,13 @@ class _Step:
                     self._experts(operator, rows)
                 case Attention():
                     self._attention(operator, layer, rows)
-                    self.parts["layers"] += self.constant("layer.fixed_us") * 1e-6
+                    if operator.width:  # of one that was split up, scores alone
+                        self.parts["layers"] += self.constant("layer.fixed_us") * 1e-6
                 case Pointwise():
                     self._pointwise(operator, rows)
         for name, value in self.parts.items():
             once = value - before.get(name, 0.0)
-            self.parts[name] = before.get(name, 0.0) + once * layer.repeats
+            self.parts[name] = before.get(name, 0.0) + once * layer.repeats * layer.runs
 
     def hand_over(self) -> None:
         """What a stage of the pipeline sends to the next."""
@@ -144,8 +146,8 @@ class _Step:
 
     def _product(self, product: Product, rows: float) -> None:
         share = product_share(product, self.tensor)
-        narrow = product.split != "none" and product.name != "head"
-        self._weights(share, self.deployment.weights if narrow else "bf16")
+        rows = self.sequences * product.rows if product.rows else rows
+        self._weights(share, self.deployment.weights if is_narrow(product) else "bf16")
         self.parts["products"] += 2 * rows * share / self.each / self.rates.multiply
         if product.split == "rows":
             self._all_reduce(rows * product.n * ACTIVATION_BYTES)

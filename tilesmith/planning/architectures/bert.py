@@ -45,6 +45,29 @@ def distilbert(c: Configuration) -> Architecture:
     return _encoder(renamed, 0, c.integer("max_position_embeddings", 512), pooled=False)
 
 
+@families.register("clip_text_model")
+def clip_text(c: Configuration) -> Architecture:
+    """CLIP's text encoder, as Stable Diffusion has it: causal, as long as it has positions."""
+    width, positions = c.integer("hidden_size"), c.integer("max_position_embeddings", 77)
+    tables = (
+        embedding(c.integer("vocab_size", 49408), width),
+        embedding(positions, width, "positions"),
+    )
+    layer = encoder_layer(c, width, causal=True)
+    return Architecture(
+        name=str(c.fields.get("_name_or_path") or c.family),
+        family=c.family,
+        kind="pass",
+        layers=(
+            Layer("embedding", tables, rows=positions),
+            Layer("encoder", layer, c.integer("num_hidden_layers"), rows=positions),
+            Layer("norm", (norm(width, bias=True),), rows=positions),
+        ),
+        width=width,
+        positions=positions,
+    )
+
+
 def _encoder(c: Configuration, types: int, positions: int, *, pooled: bool = True) -> Architecture:
     width = c.integer("hidden_size")
     layer = Layer("encoder", encoder_layer(c, width), c.integer("num_hidden_layers"))

@@ -1,0 +1,164 @@
+"""An ONNX file as an architecture: its products, convolutions and attentions, with their sizes.
+
+Only shapes are read: weights kept in files of their own need not be there. A product with a
+constant has weights; one of two computed tensors is one of attention's. How cores share weights
+follows the
+tensors: a product of whole rows is split by outputs, one whose input is split sums over the cores
+(as Megatron pairs them); what works number by number hands on what it gets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilesmith.planning.architecture import (
+    Architecture,
+    Attention,
+    Layer,
+    Operator,
+    Pointwise,
+    Product,
+    Split,
+)
+from tilesmith.search_space.errors import ModelError
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+_PRODUCTS = ("MatMul", "Gemm", "Conv")
+_NORMS = (
+    "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization",
+    "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "GroupNormalization",
+    "InstanceNormalization", "BatchNormalization",
+)  # fmt: skip
+_FLOATS = (1, 10, 11, 16, 17, 18, 19, 20, 2, 3, 21, 22)
+"""TensorProto's element types that weights have: floats, bytes, and integers of 4 bits."""
+
+
+def architecture_of_graph(path: Path) -> Architecture:
+    """The architecture of an ONNX file; one pass is one run of its graph.
+
+    Raises:
+        ModelError: it cannot be read, sizes are unknown, or there is no product in it.
+    """
+    graph = _inferred(path).graph
+    read = _Reader(path, graph)
+    for node in graph.node:
+        read.add(node)
+    if not read.layers:
+        raise ModelError(f"'{path}' has no products with weights; there is nothing to plan")
+    counted = sum(layer.parameters for layer in read.layers)
+    others = Pointwise("other parameters", 1, max(0, read.parameters - counted))
+    layers = (*read.layers, Layer("others", (others,), rows=1))
+    width = max(op.n for layer in layers for op in layer.operators if isinstance(op, Product))
+    return Architecture(path.stem, "onnx", "pass", layers, width)
+
+
+def _inferred(path: Path) -> ModelProto:
+    """The file, checked, with the shapes of all its tensors."""
+    from onnx import shape_inference
+
+    from tilesmith.compiler.onnx.file import read_model
+
+    try:
+        return shape_inference.infer_shapes(read_model(path).proto)
+    except (shape_inference.InferenceError, ValueError) as error:
+        raise ModelError(f"the shapes of '{path}' cannot be inferred: {error}") from error
+
+
+class _Reader:
+    """A graph, read node by node."""
+
+    def __init__(self, path: Path, graph: GraphProto) -> None:
+        self.path = path
+        self.constants = {t.name: tuple(t.dims) for t in graph.initializer}
+        values = (*graph.input, *graph.output, *graph.value_info)
+        self.types = {value.name: value.type.tensor_type.shape.dim for value in values}
+        self.parameters = sum(
+            math.prod(t.dims) for t in graph.initializer if t.data_type in _FLOATS
+        )
+        self.split: set[str] = set()
+        self.weighed: set[str] = set()
+        self.layers: list[Layer] = []
+
+    def add(self, node: NodeProto) -> None:
+        """What a node costs, and whether its outputs are split."""
+        split = any(name in self.split for name in node.input)
+        if node.op_type == "Constant":
+            for attribute in node.attribute:
+                if attribute.name == "value":
+                    self.constants[node.output[0]] = tuple(attribute.t.dims)
+            return
+        if node.op_type in _PRODUCTS:
+            split = self._product(node, split)
+        elif node.op_type in _NORMS:
+            shape, split = self._shape(node.output[0]), False
+            norm = Pointwise("norm", shape[-1], operations=4)
+            self._layer(node, norm, math.prod(shape[:-1]))
+        if split:
+            self.split.update(node.output)
+        moved = any(name in self.weighed for name in node.input) and node.op_type != "MatMul"
+        if moved or node.op_type == "Softmax":
+            self.weighed.update(node.output)
+
+    def _product(self, node: NodeProto, split: bool) -> bool:
+        """A product or a convolution; whether its output is split."""
+        out = self._shape(node.output[0])
+        weight = self._weight(node)
+        if weight is None:
+            left, right = (self._shape(name) for name in node.input[:2])
+            heads = math.prod(out[:-2]) or 1
+            weighs = node.input[0] in self.weighed
+            keys, width, value = (left[-1], 0, right[-1]) if weighs else (right[-1], left[-1], 0)
+            product = Attention("product", heads, heads, width, value, causal=False, keys=keys)
+            self._layer(node, product, out[-2])
+            return split
+        if node.op_type == "Conv":
+            k, n, rows = math.prod(weight[1:]), weight[0], math.prod(out) // out[1]
+        else:
+            turned = node.op_type == "Gemm" and _integer(node, "transB")
+            k, n = (weight[-1], weight[-2]) if turned else (weight[-2], weight[-1])
+            rows = math.prod(out) // n
+        kind: Split = "rows" if split else "columns"
+        self._layer(node, Product(node.op_type, k, n, kind, bias=len(node.input) > 2), rows)
+        return not split
+
+    def _weight(self, node: NodeProto) -> tuple[int, ...] | None:
+        name = node.input[1]
+        return self.constants.get(name)
+
+    def _layer(self, node: NodeProto, operator: Operator, rows: int) -> None:
+        self.layers.append(Layer(node.name or node.op_type, (operator,), rows=rows))
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        """Sizes of a tensor; a symbolic first one (a batch) is 1.
+
+        Raises:
+            ModelError: another is not known.
+        """
+        if name in self.constants:
+            return self.constants[name]
+        dims = self.types.get(name)
+        if dims is None:
+            raise ModelError(
+                f"'{self.path}': the sizes of tensor '{name}' are unknown; infer the file's "
+                "shapes, or export it with fixed sizes"
+            )
+        sizes = [dim.dim_value for dim in dims]
+        if sizes and sizes[0] < 1:
+            sizes[0] = 1
+        if any(size < 1 for size in sizes):
+            symbol = next(dim.dim_param or "?" for dim in list(dims)[1:] if dim.dim_value < 1)
+            raise ModelError(
+                f"'{self.path}': tensor '{name}' has the symbolic size '{symbol}'; export the file "
+                "with fixed sizes (a symbolic batch is taken as 1)"
+            )
+        return tuple(sizes)
+
+
+def _integer(node: NodeProto, name: str) -> int:
+    found: Mapping[str, Any] = {a.name: a.i for a in node.attribute}
+    return int(found.get(name, 0))
