@@ -27,7 +27,8 @@ class Sharding:
 
     Attributes:
         strategies: of every node.
-        specs: of the model's inputs and weights, and of tensors that were given one.
+        specs: of tensors that were given one; other inputs and weights of the model are put on the
+            cores as each reader wants them.
         outputs: of the model's outputs where they are not given as they are kept.
     """
 
@@ -37,17 +38,17 @@ class Sharding:
     specs: Mapping[str, Spec]
     outputs: Mapping[str, Spec] = field(default_factory=dict)
 
-    def produced(self, name: str) -> Spec:
-        """The spec in which a tensor comes to be."""
+    def produced(self, name: str) -> Spec | None:
+        """The spec in which a tensor comes to be; None where readers decide."""
         node = self.graph.producers.get(name)
         if node is None:
-            return self.specs.get(name, Spec.whole(len(self.graph.info(name).dims)))
+            return self.specs.get(name)
         spec = self.strategies[node].outputs[node.outputs.index(name)]
         assert spec is not None
         return spec
 
-    def spec(self, name: str) -> Spec:
-        """The spec in which a tensor is kept for its readers."""
+    def spec(self, name: str) -> Spec | None:
+        """The spec in which a tensor is kept for its readers; None where they decide."""
         return self.specs.get(name) or self.produced(name)
 
 
@@ -63,16 +64,12 @@ class _Partitioner:
         self.order: list[tuple[Node, ...] | Move] = []
         self.known: dict[tuple[str, Spec], str] = {}
         self.made: dict[str, int] = {}
-        self.weights: dict[str, Placed] = {}
+        self.inputs: list[Placed] = []
+        self.weights: list[Placed] = []
         self.inside: list[Placed] = []
         self._cut = 0
 
     def run(self) -> Program:
-        inputs = []
-        for info in self.graph.inputs:
-            spec = self.sharding.spec(info.name)
-            self.known[info.name, spec] = self.local.declare(info.name, info, spec)
-            inputs.append(Placed(info, spec, info.name))
         for node in self.graph.nodes:
             self._add(node)
         outputs = tuple(self._output(info.name) for info in self.graph.outputs)
@@ -80,11 +77,11 @@ class _Partitioner:
         return Program(
             self.graph.name,
             self.sharding.mesh,
-            tuple(inputs),
+            tuple(self.inputs),
             outputs,
             tuple(self.inside),
-            tuple(self.weights.values()),
-            {name: self.graph.constants[name] for name in self.weights},
+            tuple(self.weights),
+            {p.info.name: self.graph.constants[p.info.name] for p in self.weights},
             self.local.starts,
             self._with_bounds(outputs),
             self.local.tensors,
@@ -105,7 +102,8 @@ class _Partitioner:
         self.local.add(replace(node, inputs=names), found, strategy)
 
     def _output(self, name: str) -> Placed:
-        spec = Spec((self.sharding.outputs.get(name) or self.sharding.spec(name)).dims)
+        spec = self.sharding.outputs.get(name) or self.sharding.spec(name)
+        spec = Spec.whole(len(self.graph.info(name).dims)) if spec is None else Spec(spec.dims)
         return Placed(self.graph.info(name), spec, self._under(name, spec))
 
     def _under(self, name: str, wanted: Spec) -> str:
@@ -114,9 +112,11 @@ class _Partitioner:
             return self.known[name, wanted]
         info = self.graph.info(name)
         produced, kept = self.sharding.produced(name), self.sharding.spec(name)
+        if produced is None or kept is None:
+            return self._declare(name, wanted)
         if (name, produced) not in self.known:
             self._declare(name, produced)
-        if kept not in (produced, wanted) and (name, kept) not in self.known:
+        if kept not in (produced, wanted):
             self._under(name, kept)
         base = kept if (name, kept) in self.known else produced
         for step in steps_between(base, wanted, info.dims, self.sharding.mesh):
@@ -130,15 +130,18 @@ class _Partitioner:
                 self.known[name, step.after] = result
         return self.known[name, wanted]
 
-    def _declare(self, name: str, spec: Spec) -> None:
-        """A constant of the model: part of the program, or given to it."""
+    def _declare(self, name: str, spec: Spec) -> str:
+        """An input of the model, or a constant: part of the program, or given to it."""
         info = self.graph.info(name)
         own = self.local.declare(self.local.fresh(name), info, spec)
         self.known[name, spec] = own
-        if stays_constant(self.graph, name) and not spec.axes and not spec.partial:
+        if name not in self.graph.constants:
+            self.inputs.append(Placed(info, spec, own))
+        elif stays_constant(self.graph, name) and not spec.axes and not spec.partial:
             self.local.constants[own] = self.graph.constants[name]
         else:
-            self.weights[name] = Placed(info, spec, own)
+            self.weights.append(Placed(info, spec, own))
+        return own
 
     def _close(self) -> None:
         """End the segment under way."""

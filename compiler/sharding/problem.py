@@ -1,8 +1,9 @@
 """The choice of a sharding as a problem: one option for each item, costs of options and of moves.
 
-Items are the nodes (an option is a strategy), what the model is given in more than one place (an
-option is a spec), and tensors whose spec is given. What writes a tensor offers specs, what reads
-it wants specs; a move from one to the other is paid once for each spec that readers want.
+Items are the nodes (an option is a strategy), the model's outputs and tensors whose spec is given.
+What writes a tensor offers specs, what reads it wants specs; a move from one to the other is paid
+once for each spec that readers want. Inputs and weights are put on the cores as each reader wants
+them, unless their spec is given: a weight that two nodes want differently lies there twice.
 That is Alpa's formulation (Zheng et al., OSDI 2022, section 4) but for moves that readers share.
 Invariants: costs are whole nanoseconds; options of an item differ in what they read or write.
 """
@@ -64,24 +65,19 @@ Version = tuple[str, int]
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Items in an order in which each reads what came before, and what they cost.
-
-    Attributes:
-        limit: bytes of one core's memory; None: no limit.
-    """
+    """Items in an order in which each reads what came before, and what they cost."""
 
     graph: Graph
     mesh: LogicalMesh
     items: tuple[Item, ...]
     costs: Costs
-    limit: int | None = None
     given: Mapping[str, Spec] = field(default_factory=dict)
 
     def tensor(self, version: Version) -> TensorInfo:
         return self.graph.info(version[0])
 
     def move(self, version: Version, source: Spec, wanted: Spec) -> int:
-        """ns from one spec to another; of what is given or kept whole from the beginning, none."""
+        """ns from one spec to another."""
         info = self.tensor(version)
         return self.costs.move(source, wanted, info.dims, info.dtype)
 
@@ -118,42 +114,32 @@ class Problem:
     def sharding(self, chosen: Sequence[int]) -> Sharding:
         """What a choice of options says, as the partitioner takes it."""
         strategies: dict[Node, Strategy] = {}
-        specs: dict[str, Spec] = dict(self.given)
         outputs: dict[str, Spec] = {}
         for item, choice in zip(self.items, chosen, strict=True):
             option = item.options[choice]
             if item.node is not None and option.strategy is not None:
                 strategies[item.node] = option.strategy
-                for name, spec in zip(item.node.inputs, option.strategy.inputs, strict=True):
-                    if name and spec is not None and (name, 0) not in item.reads:
-                        specs.setdefault(name, spec)
-            elif item.writes:
-                specs[item.writes[0][0]] = option.writes[0]
-            else:  # an output
+            elif not item.writes:  # an output
                 outputs[item.reads[0][0]] = option.reads[0]
-        return Sharding(self.graph, self.mesh, strategies, specs, outputs)
+        return Sharding(self.graph, self.mesh, strategies, self.given, outputs)
 
 
 def problem_of(
     graph: Graph,
     costs: Costs,
     given: Mapping[str, Spec] | None = None,
-    limit: int | None = None,
 ) -> Problem:
     """The problem of a model's sharding.
 
     Args:
         given: specs of tensors that are to be so.
-        limit: bytes of one core's memory.
     """
-    return _Maker(graph, costs, dict(given or {}), limit).problem()
+    return _Maker(graph, costs, dict(given or {})).problem()
 
 
 class _Maker:
-    def __init__(
-        self, graph: Graph, costs: Costs, given: dict[str, Spec], limit: int | None
-    ) -> None:
-        self.graph, self.costs, self.given, self.limit = graph, costs, given, limit
+    def __init__(self, graph: Graph, costs: Costs, given: dict[str, Spec]) -> None:
+        self.graph, self.costs, self.given = graph, costs, given
         self.mesh = costs.mesh
         self.items: list[Item] = []
         self.versions: dict[str, Version] = {}
@@ -165,12 +151,9 @@ class _Maker:
             node: self._useful(node, strategies_of(found, self.mesh, blocks[node]))
             for node, found in maps.items()
         }
-        outputs = self.graph.output_names
         for name in (*(i.name for i in self.graph.inputs), *self.graph.constants):
-            readers = self.graph.consumers.get(name, ())
-            uses = sum(node.inputs.count(name) for node in readers)
-            if name in self.given or uses > 1 or name in outputs:
-                self._source(name, readers, ways)
+            if name in self.given:
+                self._source(name)
         for node in self.graph.nodes:
             self._node(node, maps[node], ways[node])
             for name in node.writes:
@@ -178,7 +161,7 @@ class _Maker:
                     self._pin(name)
         for info in self.graph.outputs:
             self._output(info.name)
-        return Problem(self.graph, self.mesh, tuple(self.items), self.costs, self.limit, self.given)
+        return Problem(self.graph, self.mesh, tuple(self.items), self.costs, self.given)
 
     def _useful(self, node: Node, ways: Sequence[Strategy]) -> tuple[Strategy, ...]:
         """Strategies but those that hand on partial sums nobody can have made."""
@@ -195,27 +178,13 @@ class _Maker:
                 found.append(way)
         return tuple(found)
 
-    def _source(
-        self, name: str, readers: Sequence[Node], ways: Mapping[Node, Sequence[Strategy]]
-    ) -> None:
-        """What the model is given, or a weight that several nodes read, or whose spec is given."""
-        whole = Spec.whole(len(self.graph.info(name).dims))
-        wanted = {whole: None}
-        for node in readers:
-            for way in ways[node]:
-                for own, spec in zip(node.inputs, way.inputs, strict=True):
-                    if own == name and spec is not None and not spec.partial:
-                        wanted[spec] = None
-        if stays_constant(self.graph, name):
-            wanted = {whole: None}
-        if name in self.given:
-            wanted = {self.given[name]: None}
+    def _source(self, name: str) -> None:
+        """What the model is given and whose spec is given, too."""
+        spec = self.given[name]
         version = self.versions[name] = (name, 0)
         held = name in self.graph.constants and not stays_constant(self.graph, name)
-        options = tuple(
-            Option(0, (), (spec,), self._bytes(name, spec) if held else 0) for spec in wanted
-        )
-        self.items.append(Item(name, (), (version,), options))
+        option = Option(0, (), (spec,), self._bytes(name, spec) if held else 0)
+        self.items.append(Item(name, (), (version,), (option,)))
 
     def _bytes(self, name: str, spec: Spec) -> int:
         info = self.graph.info(name)
@@ -251,7 +220,9 @@ class _Maker:
 
     def _output(self, name: str) -> None:
         """What the caller gets: whole or cut, but summed up."""
-        version = self.versions[name]
+        version = self.versions.get(name)
+        if version is None:
+            return  # an input or a constant that is handed on
         writer = next(item for item in self.items if version in item.writes)
         place = writer.writes.index(version)
         wanted = {Spec(o.writes[place].dims): None for o in writer.options}

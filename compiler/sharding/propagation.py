@@ -46,12 +46,7 @@ class _Propagation:
             for node in itertools.chain(nodes, reversed(nodes)):
                 changed |= self._visit(node)
         strategies = {node: self._strategy(node, self.cuts[node]) for node in nodes}
-        specs = dict(self.given)
-        for node in nodes:
-            for name, spec in zip(node.inputs, strategies[node].inputs, strict=True):
-                if name and spec is not None and name not in self.graph.producers:
-                    specs.setdefault(name, spec)
-        return Sharding(self.graph, self.mesh, strategies, specs)
+        return Sharding(self.graph, self.mesh, strategies, self.given)
 
     def _visit(self, node: Node) -> bool:
         """Decide for axes that neighbours say something of; whether anything changed."""

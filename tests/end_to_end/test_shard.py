@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import onnx
 import pytest
 
+import tilesmith.search_space.meshes
 from tests.compiler.sharded_models import mlp
 from tests.end_to_end.command import invoke, refuse, succeed
 
+MESHES = Path(tilesmith.search_space.meshes.__path__[0])
 MESH = ("--mesh", "trn1.32xlarge")
 
 
@@ -64,3 +67,14 @@ def test_bad_input_is_refused_in_a_sentence(model: Path, tmp_path: Path) -> None
     broken.write_text("[1")
     assert "are not JSON" in refuse(*cut, "--annotations", str(broken))
     assert "24 cores do not divide the 32" in refuse("shard", str(model), *MESH, "--cores", "24")
+
+
+def test_a_model_that_does_not_fit_says_what_is_missing(model: Path, tmp_path: Path) -> None:
+    text = (MESHES / "trn1.2xlarge.toml").read_text()
+    small = tmp_path / "small.toml"
+    small.write_text(re.sub(r"\ngib = .*", "\ngib = 0.00002", text, count=1))
+    asked = ("shard", str(model), "--mesh", str(small), "--tensor", "2")
+    for more in (("--spec", "w0.up=-,tensor"), ()):
+        said = refuse(*asked, *more)
+        assert "more than the 10.49 KiB there are" in said
+        assert "the smallest mesh that would do is 'inf2.xlarge' with 2 cores" in said

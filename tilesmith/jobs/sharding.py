@@ -19,6 +19,7 @@ from tilesmith.search_space.errors import InputError
 
 if TYPE_CHECKING:
     from tilesmith.compiler.graph import Graph
+    from tilesmith.compiler.sharding.costs import Costs
     from tilesmith.compiler.sharding.partition import Sharding
     from tilesmith.compiler.sharding.program import Program
     from tilesmith.compiler.sharding.report import Account
@@ -120,16 +121,62 @@ def sharded(request: ShardRequest) -> Sharded:
         from tilesmith.compiler.sharding.best import best_sharding
 
         found = best_sharding(graph, costs, given, request.effort)
-        sharding, objective, bound = found.sharding, found.objective / 1e3, found.bound / 1e3
+        program, objective, bound = found.program, found.objective / 1e3, found.bound / 1e3
     else:
-        sharding = _propagated(graph, costs, given)
-    program = partition(sharding)
+        program = partition(_propagated(graph, costs, given))
+    _check_memory(program, costs)
     return Sharded(
         program, account(program, costs), machine.name, axes, costs.core_bytes, objective, bound
     )
 
 
-def _propagated(graph: Graph, costs: Any, given: Mapping[str, Spec]) -> Sharding:
+def _check_memory(program: Program, costs: Costs) -> None:
+    """Raise `InputError` where a core's memory is too small, naming a mesh that is not."""
+    needed = program.weight_bytes + program.activation_bytes
+    if needed <= costs.core_bytes:
+        return
+    weights = sum(value.nbytes for value in program.values.values())
+    other = smallest_mesh(weights, program.activation_bytes)
+    advice = (
+        f"the smallest mesh that would do is '{other.name}' with {other.cores} cores"
+        if other is not None
+        else "no mesh that is known has enough"
+    )
+    raise InputError(
+        f"'{program.name}' over {program.mesh} of mesh '{costs.machine.name}' needs "
+        f"{amount(needed)} a core (weights {amount(program.weight_bytes)}), "
+        f"{amount(needed - costs.core_bytes)} more than the {amount(costs.core_bytes)} there are; "
+        f"{advice}"
+    )
+
+
+def smallest_mesh(weights: int, activations: int) -> Mesh | None:
+    """The known mesh of least memory whose cores hold weights cut evenly over all of them.
+
+    Args:
+        weights: bytes of the whole model.
+        activations: bytes on one core.
+    """
+    from tilesmith.search_space.mesh import load_mesh, mesh_names
+
+    meshes = [load_mesh(name) for name in mesh_names()]
+    fitting = [
+        mesh
+        for mesh in meshes
+        if weights / mesh.cores + activations <= mesh.chip_gib * 2**30 / mesh.cores_per_chip
+    ]
+    return min(fitting, key=lambda m: (m.chip_gib * m.chips, len(m.name), m.name), default=None)
+
+
+def amount(size: float) -> str:
+    """Bytes in the unit that suits them."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= scale:
+            return f"{size / scale:.4g} {unit}"
+    return f"{size:.0f} bytes"
+
+
+def _propagated(graph: Graph, costs: Costs, given: Mapping[str, Spec]) -> Sharding:
     from tilesmith.compiler.sharding.propagation import propagate
 
     return propagate(graph, costs, given)

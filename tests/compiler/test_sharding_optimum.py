@@ -1,0 +1,139 @@
+"""The optimum against exhaustive search: of tables, of random graphs, with memory and without."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.compiler.model_builder import inputs_of
+from tests.compiler.sharded_models import ModelBuilder, experts, graph_of, mlp, transformer
+from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.host.reference import run_reference
+from tilesmith.compiler.sharding.best import best_sharding
+from tilesmith.compiler.sharding.costs import Costs
+from tilesmith.compiler.sharding.elimination import Network, reduce
+from tilesmith.compiler.sharding.execution import execute
+from tilesmith.compiler.sharding.mesh import LogicalMesh
+from tilesmith.compiler.sharding.optimum import optimum
+from tilesmith.compiler.sharding.partition import partition
+from tilesmith.compiler.sharding.prepare import shardable
+from tilesmith.compiler.sharding.problem import Problem, every_choice, problem_of
+from tilesmith.search_space.mesh import load_mesh
+
+pytest.importorskip("ortools")
+
+MACHINE = load_mesh("trn1.32xlarge")
+
+
+def problem(graph: Graph, axes: dict[str, int]) -> Problem:
+    return problem_of(graph, Costs(MACHINE, LogicalMesh.of(axes)))
+
+
+def random_network(seed: int) -> Network:
+    """Up to seven variables of up to four values, tables over up to three of them, some barred."""
+    generator = np.random.default_rng(seed)
+    network = Network()
+    for _ in range(int(generator.integers(2, 8))):
+        network.variable(generator.integers(0, 9, int(generator.integers(1, 5))).tolist())
+    count = len(network.sizes)
+    for _ in range(int(generator.integers(1, 9))):
+        chosen = generator.permutation(count)[: int(generator.integers(1, min(3, count) + 1))]
+        shape = tuple(network.sizes[v] for v in chosen)
+        costs = generator.integers(0, 9, shape).astype(np.float64)
+        if generator.random() < 0.2:
+            costs[(0,) * len(shape)] += 100
+        network.add(chosen.tolist(), costs)
+    return network
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 1 << 20), st.sampled_from([0, 8, 64, 1 << 20]))
+def test_eliminating_variables_keeps_the_optimum(seed: int, small: int) -> None:
+    network = random_network(seed)
+    every = itertools.product(*(range(size) for size in network.sizes))
+    best = min(network.cost(dict(enumerate(choice))) for choice in every)
+    core = reduce(network, small)
+    found = []
+    for choice in itertools.product(*(range(size) for size in core.sizes.values())):
+        values = dict(zip(core.sizes, choice, strict=True))
+        own = sum(t.costs[tuple(values[v] for v in t.variables)] for t in core.tables)
+        found.append((float(own) + core.constant, choice))
+    cost, choice = min(found)
+    assert cost == best
+    whole = core.complete(dict(zip(core.sizes, choice, strict=True)))
+    assert network.cost(whole) == best and len(whole) == len(network.sizes)
+
+
+def random_model(seed: int) -> onnx.ModelProto:
+    """Three operators over square matrices, each of what came before."""
+    generator = np.random.default_rng(seed)
+    size = int(generator.choice([64, 256, 512]))
+    b = ModelBuilder("random", seed)
+    made = [b.input("x", size, size)]
+    for number in range(3):
+        operator = str(generator.choice(["MatMul", "Add", "Relu", "Transpose", "ReduceSum"]))
+        first, second = (str(generator.choice(made)) for _ in range(2))
+        if operator in ("MatMul", "Add"):
+            other = b.weight(f"w{number}", size, size) if generator.random() < 0.5 else second
+            made.append(b.node(operator, first, other))
+        elif operator == "ReduceSum":
+            summed = b.node("ReduceSum", first, b.shape(1), keepdims=1)
+            made.append(b.node("Add", summed, first))
+        else:
+            made.append(b.node(operator, first))
+    return b.model(made[-1])
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 1 << 20))
+def test_the_optimum_of_a_random_graph_is_that_of_exhaustive_search(seed: int) -> None:
+    asked = problem(shardable(graph_of(random_model(seed))), {"a": 4})
+    choices = np.prod([float(len(item.options)) for item in asked.items])
+    if choices > 60_000:
+        return
+    best = min(asked.cost(choice) for choice in every_choice(asked))
+    found = optimum(asked)
+    assert found.proved and found.objective == found.bound == best
+
+
+@pytest.mark.parametrize("model", [transformer(), experts()], ids=["transformer", "experts"])
+def test_the_optimum_computes_the_model(model: onnx.ModelProto) -> None:
+    graph = shardable(graph_of(model))
+    asked = problem(graph, {"a": 2, "b": 2})
+    inputs = inputs_of(graph)
+    found = execute(partition(asked.sharding(optimum(asked).chosen)), inputs)
+    wanted = run_reference(graph, inputs)
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert float(np.abs(found[name] - value).max()) <= 1e-5 * float(np.abs(value).max())
+
+
+def test_layers_that_repeat_are_solved_whole() -> None:
+    graph = shardable(graph_of(transformer(8, 128, 768, 12, layers=3)))
+    found = optimum(problem(graph, {"tensor": 8}))
+    assert found.proved
+
+
+def test_short_of_memory_the_best_that_fits_is_found() -> None:
+    graph = shardable(graph_of(mlp(256, 64, 256)))
+    costs = Costs(MACHINE, LogicalMesh.of({"a": 4}))
+    asked = problem_of(graph, costs)
+    free = best_sharding(graph, costs, {})
+    needed = {}
+    for choice in every_choice(asked):
+        program = partition(asked.sharding(choice))
+        needed[choice] = program.weight_bytes + program.activation_bytes
+    limits = sorted(set(needed.values()))
+    for limit in (limits[0], limits[len(limits) // 3]):
+        best = min(asked.cost(choice) for choice, size in needed.items() if size <= limit)
+        found = best_sharding(graph, costs, {}, limit=limit)
+        if found.missing:  # a price of weights does not see activations
+            continue
+        assert found.bound <= best <= found.objective
+        assert found.objective <= 1.25 * best
+    assert free.objective == min(asked.cost(choice) for choice in needed)
