@@ -22,8 +22,10 @@ from tilesmith.codegen.trainium.isa.instructions import (
     INSTRUCTION_COLUMNS,
     LOCK_PSUM,
     LOCK_SBUF,
+    OPERANDS,
     OPERATIONS,
     InstructionStream,
+    Ints,
     Op,
     Space,
 )
@@ -34,7 +36,7 @@ from tilesmith.codegen.trainium.isa.verification import (
     verify_operands,
     verify_synchronisation,
 )
-from tilesmith.codegen.trainium.kernel.kernel_memory import KernelMemory
+from tilesmith.codegen.trainium.kernel.kernel_memory import Key, KernelMemory
 from tilesmith.codegen.trainium.timing.dependences import with_semaphores
 from tilesmith.codegen.trainium.timing.ordering import ending, in_grant_order
 from tilesmith.codegen.trainium.timing.scheduling import INTERLEAVING, schedules, shortest
@@ -45,6 +47,8 @@ Scalar = float | Tile
 
 WINDOW = 2048
 """Instructions that are interleaved together; a longer stretch is, piece by piece."""
+
+OPERAND_COLUMNS = [INSTRUCTION_COLUMNS.index(name) for name in OPERANDS]
 
 _OPERATION = {name: number for number, name in enumerate(OPERATIONS)}
 
@@ -172,13 +176,13 @@ class Emitter(KernelMemory):
             name: np.ascontiguousarray(rows[:, i]) for i, name in enumerate(INSTRUCTION_COLUMNS)
         }
         columns["position"] = np.arange(len(rows), dtype=np.int64)
-        keys = list(self._accesses)
-        names = (*ACCESS_COLUMNS, "allocation", "count", "stride")
-        accesses = {
-            name: np.array([key[i] for key in keys], dtype=np.int64) for i, name in enumerate(names)
-        }
-        for name in ("count", "stride"):
-            accesses[name] = accesses[name].reshape(-1, DIMENSIONS)
+        keys = self._keys
+        if written is not None:
+            used, place = np.unique(rows[:, OPERAND_COLUMNS], return_inverse=True)
+            none = int(len(used) > 0 and used[0] < 0)
+            for name, number in zip(OPERANDS, place.reshape(len(rows), -1).T, strict=True):
+                columns[name] = np.ascontiguousarray(number - none)
+            keys = [keys[i] for i in used[none:].tolist()]
         return InstructionStream(
             name=self.name,
             core=self.core,
@@ -186,7 +190,7 @@ class Emitter(KernelMemory):
             allocations=tuple(self._allocations),
             rows=columns,
             immediates=np.array(self._immediates[part], dtype=np.float64).reshape(-1, 3),
-            accesses=accesses,
+            accesses=_table(keys),
             wait_start=np.zeros(len(rows) + 1, dtype=np.int64),
             waits=np.zeros(0, dtype=np.int64),
             groups=tuple(self._groups),
@@ -214,6 +218,20 @@ class Emitter(KernelMemory):
             stream = min((stream, *schedules(draft)), key=ending)
         verify_synchronisation(stream)
         return in_grant_order(stream)
+
+
+def _table(keys: Sequence[Key]) -> dict[str, Ints]:
+    """Accesses as columns."""
+    flat = [(*key[:6], *key[6], *key[7]) for key in keys]
+    table = np.array(flat, dtype=np.int64).reshape(-1, len(ACCESS_COLUMNS) + 1 + 2 * DIMENSIONS)
+    first = len(ACCESS_COLUMNS) + 1
+    found = {
+        name: np.ascontiguousarray(table[:, i])
+        for i, name in enumerate((*ACCESS_COLUMNS, "allocation"))
+    }
+    found["count"] = np.ascontiguousarray(table[:, first : first + DIMENSIONS])
+    found["stride"] = np.ascontiguousarray(table[:, first + DIMENSIONS :])
+    return found
 
 
 def number_of(table: dict[str, int], name: str, what: str) -> int:

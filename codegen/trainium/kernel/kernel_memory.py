@@ -23,6 +23,10 @@ from tilesmith.search_space.schedules.trainium.machine import memories
 _DTYPE = {name: number for number, name in enumerate(DTYPES)}
 
 
+Key = tuple[int, int, int, int, int, int, tuple[int, ...], tuple[int, ...]]
+"""An access: space, tensor, dtype, partition, offset, allocation, counts and strides."""
+
+
 class Buffers:
     """Places that tiles of one shape rotate over: `next()` is a new tile in the oldest place."""
 
@@ -45,7 +49,8 @@ class KernelMemory:
         self.name, self.core = name, core
         self._tensors: list[HbmTensor] = []
         self._allocations: list[Allocation] = []
-        self._accesses: dict[tuple[object, ...], int] = {}
+        self._accesses: dict[Key, int] = {}
+        self._keys: list[Key] = []
         self._memory = {
             Space[scope.upper()]: Allocator(scope.upper(), memory)
             for scope, memory in memories(core.target).items()
@@ -146,13 +151,20 @@ class KernelMemory:
             int(tile.space), -1, _DTYPE[tile.dtype], tile.partition, tile.offset, tile.allocation,
             counts, strides,
         )  # fmt: skip
-        return self._accesses.setdefault(key, len(self._accesses))
+        return self._number(key)
 
     def _hbm_access(self, view: HbmView, dims: tuple[tuple[int, int], ...]) -> int:
         counts, strides = padded(dims)
         offset = view.offset * size_of(view.dtype)
         key = (int(Space.HBM), view.tensor, _DTYPE[view.dtype], 0, offset, -1, counts, strides)
-        return self._accesses.setdefault(key, len(self._accesses))
+        return self._number(key)
+
+    def _number(self, key: Key) -> int:
+        found = self._accesses.get(key)
+        if found is None:
+            found = self._accesses[key] = len(self._keys)
+            self._keys.append(key)
+        return found
 
 
 def _dtype(name: str) -> int:
