@@ -36,7 +36,7 @@ from tilesmith.codegen.trainium.isa.verification import (
     verify_operands,
     verify_synchronisation,
 )
-from tilesmith.codegen.trainium.kernel.kernel_memory import Key, KernelMemory
+from tilesmith.codegen.trainium.kernel.kernel_memory import KernelMemory, Key
 from tilesmith.codegen.trainium.timing.dependences import with_semaphores
 from tilesmith.codegen.trainium.timing.ordering import ending, in_grant_order
 from tilesmith.codegen.trainium.timing.scheduling import INTERLEAVING, schedules, shortest

@@ -37,9 +37,13 @@ class Buffers:
 
     def next(self) -> Tile:
         """The next tile."""
-        place = self.places[self._turn % len(self.places)]
+        turn = self._turn
         self._turn += 1
-        return place if self._turn <= len(self.places) else self._kernel.again(place)
+        return self._kernel.again(self.places[turn % len(self.places)], (self, turn))
+
+    def skip(self, turns: int) -> None:
+        """As many tiles are given by someone else."""
+        self._turn += turns
 
 
 class KernelMemory:
@@ -49,6 +53,7 @@ class KernelMemory:
         self.name, self.core = name, core
         self._tensors: list[HbmTensor] = []
         self._allocations: list[Allocation] = []
+        self._origins: list[tuple[Buffers, int] | None] = []
         self._accesses: dict[Key, int] = {}
         self._keys: list[Key] = []
         self._memory = {
@@ -126,18 +131,23 @@ class KernelMemory:
         partitions, *free = (int(n) for n in shape)
         amount = int(np.prod(free)) * size_of(dtype)
         offset = self._memory[space].take(amount, name) if address is None else address
-        self._allocations.append(Allocation(name, space, partition, partitions, offset, amount))
+        self._allocate(Allocation(name, space, partition, partitions, offset, amount))
         index = len(self._allocations) - 1
         return Tile(name, space, index, dtype, partition, partitions, offset, dense(free))
 
-    def again(self, tile: Tile) -> Tile:
-        """A new tile in the place of an old one, which must not be used any more."""
+    def again(self, tile: Tile, origin: tuple[Buffers, int] | None = None) -> Tile:
+        """A new tile in the place of an old one, which must not be used any more; `origin`: the
+        pool that gives it, and how many it gave before."""
         old = self._allocations[tile.allocation]
-        self._allocations.append(old)
+        self._allocate(old, origin)
         return Tile(
             tile.name, tile.space, len(self._allocations) - 1, tile.dtype, tile.partition,
             tile.partitions, tile.offset, tile.dims,
         )  # fmt: skip
+
+    def _allocate(self, allocation: Allocation, origin: tuple[Buffers, int] | None = None) -> None:
+        self._allocations.append(allocation)
+        self._origins.append(origin)
 
     def free(self, *tiles: Tile) -> None:
         """Give tiles' places back to the allocator; later tiles may take them."""

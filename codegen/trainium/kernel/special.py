@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from tilesmith.codegen.trainium.isa.instructions import QUARTER, SHUFFLE_DIGITS, Op
 from tilesmith.codegen.trainium.isa.memory import Tile
 from tilesmith.codegen.trainium.kernel.emitter import (
-    Emitter,
     Scalar,
     immediate,
     operation,
     tile_or_none,
 )
+from tilesmith.codegen.trainium.kernel.repetition import Repetition
 from tilesmith.search_space.errors import CodegenError
 
 
-class SpecialInstructions(Emitter):
+class SpecialInstructions(Repetition):
     """See the module's docstring; `[P, n]` is a tile of P partitions with n elements each."""
 
     # -- selection ----------------------------------------------------------------------------

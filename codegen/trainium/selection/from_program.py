@@ -37,6 +37,7 @@ from tilesmith.codegen.trainium.selection.operands import SPACES, Operands
 from tilesmith.codegen.trainium.selection.pointwise import Pointwise
 from tilesmith.codegen.trainium.selection.positions import Positions
 from tilesmith.codegen.trainium.selection.products import Products
+from tilesmith.codegen.trainium.selection.repetition import FEWEST, Iterations, alike
 from tilesmith.codegen.trainium.selection.transfers import Transfers
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import CodegenError
@@ -75,6 +76,7 @@ class Plans:
     nests: dict[int, Selected | None] = field(default_factory=dict)
     extents: dict[int, Evaluate] = field(default_factory=dict)
     parts: dict[int, Parts] = field(default_factory=dict)
+    even: dict[tuple[int, int], int] = field(default_factory=dict)
     aligned: frozenset[str] = frozenset()
     reductions: frozenset[str] = frozenset()
 
@@ -95,6 +97,15 @@ class Plans:
         if id(body) not in self.parts:
             self.parts[id(body)] = split_pipeline(body)
         return self.parts[id(body)]
+
+    def alike(self, loop: Loop, extent: int, buffers: Mapping[str, Buffer]) -> int:
+        """See `repetition.alike`."""
+        if extent < FEWEST:
+            return 0
+        key = (id(loop), extent)
+        if key not in self.even:
+            self.even[key] = alike(loop, extent, buffers)
+        return self.even[key]
 
     def extent(self, loop: Loop) -> Evaluate:
         if id(loop) not in self.extents:
@@ -155,7 +166,14 @@ class Generator:
         begin, stages = self.kernel.length, self.number(loop.stages)
         extent, split = self.plans.extent(loop)(env), self.plans.split
         allocations, producers, consumers = split(loop.body) if stages > 1 else ([], [], [])
-        for value in range(extent):
+        regular = self.plans.alike(loop, extent, self.buffers) - int(bool(producers))
+        iterations = self.iterations() if regular >= FEWEST else None
+        value = -1
+        while (value := value + 1) < extent:
+            if iterations is not None and value < regular:
+                value += iterations.repeated(regular - value)
+                if value == extent:
+                    break
             env[loop.variable] = value
             if not producers:
                 self.run(loop.body, env)
@@ -172,6 +190,9 @@ class Generator:
         env.pop(loop.variable, None)
         if loop.kind == "interleaved":
             self.kernel.interleave(begin)
+
+    def iterations(self) -> Iterations:
+        return Iterations(self.operands, self.pointwise, self.transfers.framed, self.pools)
 
     def part(self, allocations: list[Allocate], body: list[Statement], env: Environment) -> None:
         for found in allocations:
