@@ -151,7 +151,7 @@ def test_pieces_of_prompts_stall_answers_less() -> None:
 def test_replicas_share_the_requests_in_turns() -> None:
     traffic = poisson(100.0, 3_001, Lengths(40, 30, 0.2, 0.2), np.random.default_rng(7))
     engine = Engine(StepTimes(seconds), 5_000, 16)
-    found = serve(engine, traffic, 3)
+    found = serve(engine, [traffic.share(n, 3) for n in range(3)])
     alone = [simulate(engine, traffic.share(n, 3)) for n in range(3)]
     assert len(found) == 3_001 and found.replicas == 3
     assert sorted(found.last) == sorted(np.concatenate([part.last for part in alone]))

@@ -73,7 +73,7 @@ def test_a_trace_is_a_load(config: Path, tmp_path: Path) -> None:
     found = json.loads(plan(config, f"{words} --json").stdout)
     assert found["served"]["requests"] == 60 and found["replicas"] == 1
     plan(config, f"{words} --csv {tmp_path / 'served.csv'}")
-    rows = list(csv.DictReader((tmp_path / "served.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "served.csv").read_text().splitlines()))
     assert [(float(r["arrival_s"]), r["input"], r["output"]) for r in rows[:2]] == [
         (0.0, "100", "20"), (0.25, "101", "21"),
     ]  # fmt: skip

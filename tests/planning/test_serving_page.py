@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.planning.test_architectures import PUBLISHED, read
+from tilesmith.planning.serving.answer import Options
 from tilesmith.planning.serving.demand import Bounds
 from tilesmith.planning.serving.grid import ALL, Grid
 from tilesmith.planning.serving.job import Outputs, ServingLoad, plan_load, plan_sweep
-from tilesmith.planning.serving.sizing import Options
 from tilesmith.search_space.mesh import load_mesh
 
 LLAMA = read(PUBLISHED["Llama 3 8B"][0])

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from tests.planning.test_batching import seconds
+from tilesmith.planning.serving.answer import Candidate, Options
 from tilesmith.planning.serving.batching import Engine, serve
 from tilesmith.planning.serving.demand import Bounds, Demand
 from tilesmith.planning.serving.fleet import Fleet
 from tilesmith.planning.serving.prices import Price
-from tilesmith.planning.serving.sizing import Candidate, Options, smallest
+from tilesmith.planning.serving.sizing import smallest
 from tilesmith.planning.serving.step_times import StepTimes
 from tilesmith.planning.serving.traffic import Lengths, Traffic
 from tilesmith.search_space.errors import InputError
@@ -52,8 +53,7 @@ def test_nothing_smaller_serves(bounds: Bounds) -> None:
             if one.fleet.chips(replicas) >= found.chips:
                 break
             engine = Engine(one.times, one.cache_tokens, found.engine.batch)
-            traffic, looked_at = DEMAND.traffic(replicas)
-            served = serve(engine, traffic, replicas, looked_at)
+            served = serve(engine, DEMAND.shares(replicas))
             half = served.from_second(float(np.median(served.arrivals)))
             grows = half.ttft_s.mean() > 1.5 * served.ttft_s.mean()
             assert bounds.missed(served.from_second(float(served.whole_s.mean()))) or grows, (

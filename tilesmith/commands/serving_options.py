@@ -175,9 +175,9 @@ def _grid(meshes: Sequence[Mesh], asked: Mapping[str, Any]) -> Grid:
 
 
 def _load(asked: Mapping[str, Any]) -> ServingLoad:
+    from tilesmith.planning.serving.answer import Options
     from tilesmith.planning.serving.demand import Bounds
     from tilesmith.planning.serving.job import ServingLoad
-    from tilesmith.planning.serving.sizing import Options
 
     options = Options(
         policies=asked["policies"],

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -69,8 +70,11 @@ class Engine:
             )
 
 
-def simulate(engine: Engine, traffic: Traffic) -> Served:
+def simulate(engine: Engine, traffic: Traffic, kind: type[_Replica] | None = None) -> Served:
     """Serve all requests.
+
+    Args:
+        kind: how, if not as the engine's policy says.
 
     Raises:
         InputError: a request is longer than the cache.
@@ -83,7 +87,7 @@ def simulate(engine: Engine, traffic: Traffic) -> Served:
             f"{blocks * engine.block} tokens that is left beside the weights; use more cores for a "
             "replica, narrower numbers for weights or cache, or shorter requests"
         )
-    return _KINDS[engine.policy](engine, traffic).serve()
+    return (kind or _KINDS[engine.policy])(engine, traffic).serve()
 
 
 class _Replica:
@@ -179,7 +183,9 @@ class _Replica:
         self.journal.preempted(request)
 
 
-class _PrefillFirst(_Replica):
+class PrefillFirst(_Replica):
+    """Whole prompts, as soon as they can be admitted."""
+
     def step(self) -> bool:
         self.arrive()
         if self.waiting and (admitted := self.admitted()):
@@ -204,16 +210,22 @@ class _PrefillFirst(_Replica):
 
     def prefill(self, requests: list[int]) -> None:
         """Work on whole prompts in one step."""
-        tokens = sum(map(self.prompt, requests))
-        seconds = self.times.prefill(len(requests), -(-tokens // len(requests)), 0)
+        seconds = self.prompts_s(requests)
         self.clock += seconds
         self.journal.paused(len(self.running), seconds)
         self.journal.held(self.running.used, seconds)
         for request in requests:
             self.start(request)
 
+    def prompts_s(self, requests: list[int]) -> float:
+        """Seconds of a step over whole prompts."""
+        if not requests:
+            return 0.0
+        tokens = sum(map(self.prompt, requests))
+        return self.times.prefill(len(requests), -(-tokens // len(requests)), 0)
 
-class _Static(_PrefillFirst):
+
+class _Static(PrefillFirst):
     """A batch at a time; places stay taken until all of it is done."""
 
     def step(self) -> bool:
@@ -224,7 +236,7 @@ class _Static(_PrefillFirst):
         while self.waiting and self.admits_whole(self.waiting[0], len(batch)):
             batch.append(self.waiting.popleft())
             self.running.reserve(self.whole(batch[-1]))
-        seconds = self.times.prefill(len(batch), -(-sum(map(self.prompt, batch)) // len(batch)), 0)
+        seconds = self.prompts_s(batch)
         self.clock += seconds
         self.journal.held(self.running.used, seconds)
         context = sum(map(self.prompt, batch)) / len(batch)
@@ -327,18 +339,13 @@ class _Chunked(_Replica):
 
 
 _KINDS: dict[Policy, type[_Replica]] = {
-    "prefill_first": _PrefillFirst,
+    "prefill_first": PrefillFirst,
     "chunked": _Chunked,
     "static": _Static,
 }
 
 
-def serve(engine: Engine, traffic: Traffic, replicas: int, simulated: int | None = None) -> Served:
-    """Serve with several replicas, to which requests are dealt in turns.
-
-    Args:
-        simulated: how many of them to look at, where all see the like; all unless given.
-    """
-    shares = [traffic.share(number, replicas) for number in range(simulated or replicas)]
-    found = [simulate(engine, share) for share in shares if len(share)]
+def serve(engine: Engine, shares: Sequence[Traffic]) -> Served:
+    """Serve with several replicas, each its share of the requests."""
+    found = [simulate(engine, share) for share in shares]
     return Served.together(found) if len(found) > 1 else found[0]

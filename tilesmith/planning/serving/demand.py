@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -70,19 +70,24 @@ class Demand:
         means = (max(1, round(float(tokens.mean()))) for tokens in (trace.inputs, trace.outputs))
         return cls(trace.rate, Lengths(*means), len(trace), seed, trace)
 
-    def traffic(self, replicas: int) -> tuple[Traffic, int]:
-        """Requests for so many replicas, and how many of these to look at."""
+    def shares(self, replicas: int, most: int = LOOKED_AT) -> list[Traffic]:
+        """What each replica gets, where requests are dealt to so many in turns.
+
+        Args:
+            most: how many are looked at where requests are drawn; all replicas of a trace are.
+        """
         if self.trace is not None:
-            return self.trace, replicas
-        return _drawn(self, replicas), min(replicas, LOOKED_AT)
+            found = [self.trace.share(number, replicas) for number in range(replicas)]
+            return [share for share in found if len(share)]
+        return [_drawn(self, replicas, number) for number in range(min(replicas, most))]
 
     def sample(self) -> Traffic:
         """Requests as they come, if all waited from the beginning."""
-        one = self.trace or _drawn(self, 1)
+        one = self.trace or _drawn(self, 1, 0)
         return Traffic(np.zeros(len(one)), one.inputs, one.outputs)
 
 
-@cache
-def _drawn(demand: Demand, replicas: int) -> Traffic:
-    count = demand.requests * replicas
-    return poisson(demand.rate, count, demand.lengths, np.random.default_rng(demand.seed))
+@lru_cache(maxsize=16)
+def _drawn(demand: Demand, replicas: int, number: int) -> Traffic:
+    generator = np.random.default_rng((demand.seed, number))
+    return poisson(demand.rate, demand.requests, demand.lengths, generator, replicas)

@@ -11,6 +11,7 @@ from typing import Any
 from tilesmith.display.counting import counting, telling
 from tilesmith.display.output import table
 from tilesmith.planning.architecture import Architecture, Experts
+from tilesmith.planning.serving.answer import Answer, Options
 from tilesmith.planning.serving.demand import Bounds, Demand
 from tilesmith.planning.serving.grid import ALL, Grid
 from tilesmith.planning.serving.prices import Price, load_prices
@@ -23,7 +24,7 @@ from tilesmith.planning.serving.report import (
     page,
     requests_csv,
 )
-from tilesmith.planning.serving.sizing import Answer, Options, smallest
+from tilesmith.planning.serving.sizing import smallest
 from tilesmith.planning.serving.sweep import COLUMNS, FRONTS, Sweep, sweep
 from tilesmith.planning.serving.traffic import Lengths, read_trace
 from tilesmith.search_space.errors import InputError

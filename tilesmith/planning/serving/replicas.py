@@ -10,8 +10,8 @@ from tilesmith.planning.architecture import Architecture
 from tilesmith.planning.deployment import Deployment, Load
 from tilesmith.planning.estimate import step_seconds
 from tilesmith.planning.memory import check_fits, memory_of
+from tilesmith.planning.serving.answer import Candidate
 from tilesmith.planning.serving.prices import Price
-from tilesmith.planning.serving.sizing import Candidate
 from tilesmith.planning.serving.step_times import StepTimes
 from tilesmith.planning.serving.sweep import fleet_of
 from tilesmith.search_space.errors import InputError

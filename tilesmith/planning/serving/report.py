@@ -17,9 +17,9 @@ import numpy as np
 
 from tilesmith.display.charts import Axis, Tick, path
 from tilesmith.display.pages import rendered
+from tilesmith.planning.serving.answer import Answer
 from tilesmith.planning.serving.prices import Price
 from tilesmith.planning.serving.served import Served
-from tilesmith.planning.serving.sizing import Answer
 from tilesmith.planning.serving.sweep import COLUMNS, Point, Sweep
 
 if TYPE_CHECKING:
@@ -167,11 +167,11 @@ def time_charts(answer: Answer) -> list[Chart]:
 def answer_rows(answer: Answer) -> list[tuple[str, str]]:
     """The answer, a line for each thing."""
     fleet, served = answer.candidate.fleet, answer.served.to_json()
-    usd = fleet.usd_per_hour(answer.replicas)
+    usd = answer.usd_per_hour
     rows = [
         ("deployment", f"{answer.candidate.label}"),
         ("replicas", f"{answer.replicas} of {fleet.cores} cores"),
-        ("chips", f"{answer.chips}, on {fleet.instances(answer.replicas)} x {fleet.instance}"),
+        ("chips", f"{answer.chips}, on {answer.instances} x {fleet.instance}"),
         ("schedule", f"{answer.engine.policy}, at most {answer.engine.batch} sequences at once, "
          f"{answer.engine.budget} tokens of prompts a step"),
         ("a replica serves at most", f"{answer.capacity:.4g} requests/s"),
@@ -192,7 +192,7 @@ def answer_json(answer: Answer) -> dict[str, Any]:
     return {
         "mesh": fleet.instance,
         "chips": answer.chips,
-        "instances": fleet.instances(answer.replicas),
+        "instances": answer.instances,
         "replicas": answer.replicas,
         "tp": where.tensor,
         "pp": where.pipeline,
@@ -203,7 +203,7 @@ def answer_json(answer: Answer) -> dict[str, Any]:
         "batch": answer.engine.batch,
         "budget": answer.engine.budget,
         "replica_requests_per_s": answer.capacity,
-        "usd_per_hour": fleet.usd_per_hour(answer.replicas),
+        "usd_per_hour": answer.usd_per_hour,
         "usd_per_million_tokens": answer.usd_per_million_tokens,
         "served": answer.served.to_json(),
     }

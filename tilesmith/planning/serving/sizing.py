@@ -17,12 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.planning.serving.batching import Engine, Policy, serve, simulate
+from tilesmith.planning.serving.answer import Answer, Candidate, Miss, Options
+from tilesmith.planning.serving.batching import Engine, serve, simulate
 from tilesmith.planning.serving.demand import Bounds, Demand
-from tilesmith.planning.serving.fleet import Fleet
-from tilesmith.planning.serving.prices import usd_per_million
 from tilesmith.planning.serving.served import Served
-from tilesmith.planning.serving.step_times import StepTimes
 from tilesmith.search_space.errors import InputError
 
 Told = Callable[[str], None]
@@ -37,104 +35,6 @@ _HOPELESS = 1.15
 """How far one replica must exceed a bound for the others not to be looked at."""
 _CAPS = (1, 2, 4)
 """Shares of the largest batch that are tried: a smaller one stalls less for prompts."""
-
-
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """One way to build a replica.
-
-    Attributes:
-        label: how it is called, such as "tp=8 bf16".
-        fleet: where replicas stand, and what they cost.
-        times: seconds of its steps.
-        cache_tokens: tokens of all sequences that its cache holds.
-        deployment: what it was made from, for whoever shows it.
-    """
-
-    label: str
-    fleet: Fleet
-    times: StepTimes
-    cache_tokens: int
-    deployment: Any = None
-
-
-@dataclass(frozen=True)
-class Options:
-    """How replicas may schedule.
-
-    Attributes:
-        policies: those to try.
-        batch: most sequences at once.
-        budget: tokens of prompts in a step.
-        block: tokens of a block of the cache.
-        chips: most chips there may be; 0: any number.
-        by_cost: the cheapest in place of the fewest chips.
-    """
-
-    policies: Sequence[Policy] = ("prefill_first", "chunked")
-    batch: int = 256
-    budget: int = 2048
-    block: int = 16
-    chips: int = 0
-    by_cost: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """What serves the demand."""
-
-    candidate: Candidate
-    engine: Engine
-    replicas: int
-    served: Served
-    capacity: float
-    """Requests a second that one replica does at most."""
-    rate: float
-    """Requests a second that there are."""
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Tokens of answers a second, of all replicas: what comes in must go out."""
-        if math.isfinite(self.rate):
-            return self.rate * float(self.served.outputs.mean())
-        return self.served.tokens_per_s
-
-    @property
-    def usd_per_million_tokens(self) -> float | None:
-        """Dollars for a million tokens of answers at this load; none without a price."""
-        usd = self.candidate.fleet.usd_per_hour(self.replicas)
-        return None if usd is None else usd_per_million(usd, self.tokens_per_s)
-
-    @property
-    def chips(self) -> int:
-        return self.candidate.fleet.chips(self.replicas)
-
-    def size(self, options: Options) -> tuple[float, ...]:
-        """What is to be small, the most important first."""
-        fleet, size = self.candidate.fleet, self.replicas
-        chips, usd = float(fleet.chips(size)), fleet.usd_per_hour(size)
-        cost = math.inf if usd is None else usd
-        first = (cost, chips) if options.by_cost else (chips, cost)
-        return (*first, float(np.percentile(self.served.ttft_s, 99)))
-
-
-@dataclass(frozen=True)
-class Miss:
-    """Why a candidate does not do: the bound it missed, and by how much."""
-
-    label: str
-    bound: str
-    reached: float
-    allowed: float
-    alone: bool = False
-    """Even a request that is alone takes so long."""
-
-    def sentence(self) -> str:
-        """What it missed."""
-        what, _, percentile = self.bound.partition("_p")
-        name = {"ttft": "time to first token", "tpot": "time per output token"}[what]
-        how = "even alone" if self.alone else f"at the {percentile}th percentile"
-        return f"{self.label} has a {name} of {self.reached:.4g} ms {how}, not {self.allowed:g} ms"
 
 
 def smallest(
@@ -300,13 +200,13 @@ class _Search:
         if self.options.chips and start.candidate.fleet.chips(replicas) > self.options.chips:
             self.too_many.append((start.candidate.fleet.chips(replicas), start.candidate.label))
             return None
-        traffic, looked_at = self.demand.traffic(replicas)
-        found = self.settled(serve(start.engine, traffic, replicas, 1))
+        shares = self.demand.shares(replicas)
+        found = self.settled(serve(start.engine, shares[:1]))
         missed = self.bounds.missed(found)
         given = self.bounds.given()
         hopeless = any(value > _HOPELESS * given[name] for name, value in missed.items())
-        if looked_at > 1 and (not hopeless or self.demand.trace is not None):
-            found = self.settled(serve(start.engine, traffic, replicas, looked_at))
+        if len(shares) > 1 and (not hopeless or self.demand.trace is not None):
+            found = self.settled(serve(start.engine, shares))
             missed = self.bounds.missed(found)
         for name, reached in missed.items():
             self.misses.append(Miss(start.candidate.label, name, reached, given[name]))

@@ -79,9 +79,17 @@ class Lengths:
         return inputs, np.minimum(outputs, self.longest - inputs)
 
 
-def poisson(rate: float, count: int, lengths: Lengths, generator: np.random.Generator) -> Traffic:
-    """`count` requests at `rate` a second on average, each at a time of its own."""
-    gaps = generator.exponential(1.0 / rate, count)
+def poisson(
+    rate: float, count: int, lengths: Lengths, generator: np.random.Generator, dealt: int = 1
+) -> Traffic:
+    """Requests of a Poisson process.
+
+    Args:
+        rate: requests a second, on average.
+        count: how many to draw.
+        dealt: to how many replicas they are dealt in turns; what one of them gets is drawn.
+    """
+    gaps = generator.gamma(dealt, 1.0 / rate, count)  # the sum of `dealt` exponential ones
     return Traffic(np.cumsum(gaps), *lengths.draw(count, generator))
 
 
