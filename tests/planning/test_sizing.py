@@ -66,7 +66,7 @@ def test_the_cheapest_may_have_more_chips() -> None:
     dear = Candidate("dear", Fleet("new", 1, 1, 1, Price(50.0)), times, 10_000)
     slower = StepTimes(lambda s, t, b: 2.5 * seconds(s, t, b))
     cheap = Candidate("cheap", Fleet("old", 1, 1, 1, Price(1.0)), slower, 10_000)
-    assert smallest([dear, cheap], DEMAND, Bounds()).candidate is dear
+    assert smallest([dear, cheap], DEMAND, Bounds(), Options()).candidate is dear
     by_cost = smallest([dear, cheap], DEMAND, Bounds(), Options(by_cost=True))
     assert by_cost.candidate is cheap
 
@@ -75,8 +75,8 @@ def test_a_trace_is_served_as_it_comes() -> None:
     burst = np.concatenate([np.zeros(200), np.arange(200.0)])
     trace = Traffic(np.sort(burst), np.full(400, 100), np.full(400, 50))
     demand = Demand.of_trace(trace)
-    slow = smallest(CANDIDATES[:1], demand, Bounds())
-    fast = smallest(CANDIDATES[:1], demand, Bounds(ttft_p99=300))
+    slow = smallest(CANDIDATES[:1], demand, Bounds(), Options())
+    fast = smallest(CANDIDATES[:1], demand, Bounds(ttft_p99=300), Options())
     assert fast.replicas > slow.replicas == 1
     assert len(fast.served) == 400
     assert np.percentile(fast.served.ttft_s, 99) <= 0.3
@@ -86,10 +86,10 @@ def test_what_nothing_serves_is_one_sentence() -> None:
     with pytest.raises(
         InputError, match=r"nearest, tp=8 has a time per output token of 0.9\d* ms even"
     ):
-        smallest(CANDIDATES, DEMAND, Bounds(tpot_p99=0.5))
+        smallest(CANDIDATES, DEMAND, Bounds(tpot_p99=0.5), Options())
     with pytest.raises(
         InputError, match=r"nothing serves 30 requests .* time to first token .* even"
     ):
-        smallest(CANDIDATES, DEMAND, Bounds(ttft_p99=1))
+        smallest(CANDIDATES, DEMAND, Bounds(ttft_p99=1), Options())
     with pytest.raises(InputError, match=r"need at least \d+ chips .*, more than the 2 allowed"):
         smallest(CANDIDATES[:1], Demand(400.0, DEMAND.lengths, 300), Bounds(), Options(chips=2))

@@ -29,6 +29,7 @@ _AT_ONCE = 256
 """Sequences at once that a load may run, unless --batch says."""
 _BOUNDS = ("ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99")
 _POLICIES = ("prefill_first", "chunked", "static")
+_SPLIT = "disaggregated"
 
 
 class Numbers(click.ParamType["tuple[int, ...]"]):
@@ -80,8 +81,9 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
     _bound("ttft-p99", "What 99 of 100 must not exceed."),
     _bound("tpot-p50", "The same for half of the times per output token."),
     _bound("tpot-p99", "The same for 99 of 100."),
-    click.option("--policy", "policies", type=NameList(_POLICIES), default="prefill_first,chunked",
-                 show_default=True, help="Schedules that a load may be served by."),
+    click.option("--policy", "policies", type=NameList((*_POLICIES, _SPLIT)),
+                 default="prefill_first,chunked", show_default=True,
+                 help="Schedules that a load may be served by."),
     click.option("--step-tokens", type=click.IntRange(min=1), default=2048, show_default=True,
                  help="Tokens of prompts that a load's steps work on."),
     click.option("--max-chips", type=click.IntRange(min=1), help="Most chips for a load."),
@@ -180,7 +182,8 @@ def _load(asked: Mapping[str, Any]) -> ServingLoad:
     from tilesmith.planning.serving.job import ServingLoad
 
     options = Options(
-        policies=asked["policies"],
+        policies=tuple(name for name in asked["policies"] if name != _SPLIT),
+        split=_SPLIT in asked["policies"],
         batch=asked["batch"][0] if asked["batch"] else _AT_ONCE,
         budget=asked["step_tokens"],
         chips=asked["max_chips"] or 0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from tilesmith.display.counting import counting, telling
 from tilesmith.display.output import table
 from tilesmith.planning.architecture import Architecture, Experts
-from tilesmith.planning.serving.answer import Answer, Options
+from tilesmith.planning.serving.answer import Answer, Candidate, Options
 from tilesmith.planning.serving.demand import Bounds, Demand
 from tilesmith.planning.serving.grid import ALL, Grid
 from tilesmith.planning.serving.prices import Price, load_prices
@@ -24,7 +24,8 @@ from tilesmith.planning.serving.report import (
     page,
     requests_csv,
 )
-from tilesmith.planning.serving.sizing import smallest
+from tilesmith.planning.serving.sizing import Told, smallest
+from tilesmith.planning.serving.split_sizing import smallest_split
 from tilesmith.planning.serving.sweep import COLUMNS, FRONTS, Sweep, sweep
 from tilesmith.planning.serving.traffic import Lengths, read_trace
 from tilesmith.search_space.errors import InputError
@@ -175,13 +176,31 @@ def plan_load(
     grid = replace(_without_idle_experts(architecture, grid), data=(1,))
     found = candidates(architecture, grid.deployments(), longest, load.options.budget, prices)
     with telling() as told:
-        answer = smallest(found, demand, load.bounds, load.options, told)
+        answer = _smallest(found, demand, load, told)
     planned = Planned(architecture, None, answer, _asked(demand, load))
     if outputs.csv is not None:
         with written(outputs.csv) as stream:
             stream.write(requests_csv(answer.served).encode())
     _write_page(planned, grid, outputs, prices)
     return planned
+
+
+def _smallest(
+    candidates: Sequence[Candidate], demand: Demand, load: ServingLoad, told: Told
+) -> Answer:
+    """The smallest of what the ways to serve find; where none does, why the first does not."""
+    ways = [smallest] if load.options.policies else []
+    ways += [smallest_split] if load.options.split else []
+    found: list[Answer] = []
+    refused: list[InputError] = []
+    for way in ways:
+        try:
+            found.append(way(candidates, demand, load.bounds, load.options, told))
+        except InputError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    return min(found, key=lambda answer: answer.size(load.options))
 
 
 def _write_page(

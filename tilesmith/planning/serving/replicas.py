@@ -9,12 +9,14 @@ from functools import partial
 from tilesmith.planning.architecture import Architecture
 from tilesmith.planning.deployment import Deployment, Load
 from tilesmith.planning.estimate import step_seconds
-from tilesmith.planning.memory import check_fits, memory_of
+from tilesmith.planning.memory import GIB, check_fits, memory_of
 from tilesmith.planning.serving.answer import Candidate
+from tilesmith.planning.serving.fleet import Fleet
 from tilesmith.planning.serving.prices import Price
 from tilesmith.planning.serving.step_times import StepTimes
 from tilesmith.planning.serving.sweep import fleet_of
 from tilesmith.search_space.errors import InputError
+from tilesmith.simulator.collectives import collective_cost
 
 
 def candidates(
@@ -70,7 +72,26 @@ def _candidate(
         )
     estimated = partial(_seconds, architecture, deployment)
     estimated(1, 1, 0)
-    return Candidate(label(deployment), fleet, StepTimes(estimated), tokens, deployment)
+    each = memory.cache / load.limit * GIB
+    times = StepTimes(estimated)
+    return Candidate(
+        label(deployment), fleet, times, tokens, deployment, _transfer(fleet, deployment, each)
+    )
+
+
+def _transfer(fleet: Fleet, deployment: Deployment, size: float) -> float:
+    """Seconds to hand the cache of one token (`size` bytes over all cores) on to another replica.
+
+    Every chip sends what it holds to one of the other replica. A replica that fills its mesh sends
+    over the outermost level's links, which all its chips share.
+    """
+    mesh = deployment.mesh
+    chips = max(1.0, fleet.cores / mesh.cores_per_chip)
+    if 2 * fleet.cores > mesh.cores:
+        return size / (mesh.levels[-1].gbps * 1e9)
+    tokens = 1024  # so many that starting does not count
+    cost = collective_cost(mesh, "send", tokens * size / chips, (0, fleet.cores))
+    return cost.seconds / tokens
 
 
 def label(deployment: Deployment) -> str:

@@ -170,9 +170,9 @@ def answer_rows(answer: Answer) -> list[tuple[str, str]]:
     usd = answer.usd_per_hour
     rows = [
         ("deployment", f"{answer.candidate.label}"),
-        ("replicas", f"{answer.replicas} of {fleet.cores} cores"),
+        ("replicas", f"{answer.replicas} of {fleet.cores} cores{_for_prompts(answer)}"),
         ("chips", f"{answer.chips}, on {answer.instances} x {fleet.instance}"),
-        ("schedule", f"{answer.engine.policy}, at most {answer.engine.batch} sequences at once, "
+        ("schedule", f"{_policy(answer)}, at most {answer.engine.batch} sequences at once, "
          f"{answer.engine.budget} tokens of prompts a step"),
         ("a replica serves at most", f"{answer.capacity:.4g} requests/s"),
         *((f"{what}, p50 p90 p99", _three(served[key])) for what, key in _TIMES),
@@ -199,7 +199,17 @@ def answer_json(answer: Answer) -> dict[str, Any]:
         "ep": where.expert,
         "weights": where.weights,
         "cache": where.cache,
-        "policy": answer.engine.policy,
+        "policy": _policy(answer),
+        "prefill": None
+        if answer.prefill is None
+        else {
+            "replicas": answer.prefill.replicas,
+            "mesh": answer.prefill.candidate.fleet.instance,
+            "tp": answer.prefill.candidate.deployment.tensor,
+            "pp": answer.prefill.candidate.deployment.pipeline,
+            "ep": answer.prefill.candidate.deployment.expert,
+            "weights": answer.prefill.candidate.deployment.weights,
+        },
         "batch": answer.engine.batch,
         "budget": answer.engine.budget,
         "replica_requests_per_s": answer.capacity,
@@ -207,6 +217,18 @@ def answer_json(answer: Answer) -> dict[str, Any]:
         "usd_per_million_tokens": answer.usd_per_million_tokens,
         "served": answer.served.to_json(),
     }
+
+
+def _policy(answer: Answer) -> str:
+    return answer.engine.policy if answer.prefill is None else "disaggregated"
+
+
+def _for_prompts(answer: Answer) -> str:
+    """The pool for prompts, in words."""
+    if answer.prefill is None:
+        return ""
+    pool = answer.prefill
+    return f" for answers, {pool.replicas} of {pool.candidate.label} for prompts"
 
 
 _TIMES = (

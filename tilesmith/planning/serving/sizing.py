@@ -41,7 +41,7 @@ def smallest(
     candidates: Sequence[Candidate],
     demand: Demand,
     bounds: Bounds,
-    options: Options | None = None,
+    options: Options,
     told: Told = lambda _: None,
 ) -> Answer:
     """The smallest fleet that serves a demand.
@@ -49,7 +49,7 @@ def smallest(
     Raises:
         InputError: no candidate keeps the bounds, or all need more chips than there may be.
     """
-    return _Search(demand, bounds, options or Options(), told).smallest(candidates)
+    return _Search(demand, bounds, options, told).smallest(candidates)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ class _Search:
             self.misses.append(missed)
             return
         for policy in self.options.policies:
-            for batch in self.batches(candidate):
+            for batch in batches(candidate, self.demand, self.bounds, self.options):
                 budget = max(self.options.budget, 2 * batch)
                 engine = Engine(
                     candidate.times,
@@ -138,21 +138,6 @@ class _Search:
             if reached > allowed:
                 return Miss(candidate.label, name, reached, allowed, alone=True)
         return None
-
-    def batches(self, candidate: Candidate) -> list[int]:
-        """Numbers of sequences at once to try: all that cache and bound allow, and fewer."""
-        lengths = self.demand.lengths
-        context = lengths.inputs + lengths.outputs / 2
-        most = min(self.options.batch, max(1, int(candidate.cache_tokens / context)))
-        bound = self.bounds.tightest("tpot")
-        if bound is not None:
-            low, high = 1, most
-            while low < high:
-                middle = (low + high + 1) // 2
-                fits = candidate.times.decode(middle, context) * 1e3 <= bound
-                low, high = (middle, high) if fits else (low, middle - 1)
-            most = low
-        return sorted({max(1, most // share) for share in _CAPS}, reverse=True)
 
     def at_best(self, engine: Engine) -> float:
         """Requests a second that a replica could do if every batch were full and nothing waited."""
@@ -241,3 +226,18 @@ class _Search:
 def describe(candidate: Candidate, engine: Engine) -> str:
     """A candidate and its engine in a few words."""
     return f"{candidate.label}, {engine.policy}, batch {engine.batch}"
+
+
+def batches(candidate: Candidate, demand: Demand, bounds: Bounds, options: Options) -> list[int]:
+    """Numbers of sequences at once to try: all that cache and bound allow, and fewer."""
+    context = demand.lengths.inputs + demand.lengths.outputs / 2
+    most = min(options.batch, max(1, int(candidate.cache_tokens / context)))
+    bound = bounds.tightest("tpot")
+    if bound is not None:
+        low, high = 1, most
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = candidate.times.decode(middle, context) * 1e3 <= bound
+            low, high = (middle, high) if fits else (low, middle - 1)
+        most = low
+    return sorted({max(1, most // share) for share in _CAPS}, reverse=True)
