@@ -7,7 +7,7 @@ each other is verified before (`verify_together`), so neither ever waits in vain
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from tilesmith.codegen.trainium.isa.instructions import (
     Instruction,
     InstructionStream,
 )
-from tilesmith.codegen.trainium.isa.verification import verify_dataflow, verify_together
+from tilesmith.codegen.trainium.isa.verification import Span, verify_dataflow, verify_together
 from tilesmith.codegen.trainium.isa.verification.collectives import Meeting
 from tilesmith.codegen.trainium.timing.costs import costs
 from tilesmith.search_space.dtypes import size_of
@@ -66,26 +66,48 @@ def execute_many(
         InputError: an input is missing or of another shape.
         VerificationError: a stream reads what nothing wrote, or the streams do not meet.
     """
-    meetings = verify_together(streams)
     memories = {}
     for core, stream in streams.items():
         verify_dataflow(stream, wanted=())
         if core not in inputs:
             raise InputError(f"core {core} runs kernel '{stream.name}' and is given no inputs")
         memories[core] = placed(stream, inputs[core])
+    _together(streams, memories, mesh)
+    return {core: outputs(stream, memories[core]) for core, stream in streams.items()}
+
+
+def execute_many_in(
+    streams: Mapping[int, InstructionStream], hbm: Mapping[int, Sequence[Array]], mesh: Mesh
+) -> None:
+    """Run a stream on each of several cores, on memory that is there already.
+
+    Args:
+        hbm: by core, the bytes of each tensor of its stream, in its order; changed in place.
+
+    Raises:
+        VerificationError: a stream reads memory on chip that nothing wrote, or they do not meet.
+    """
+    for core, stream in streams.items():
+        verify_dataflow(stream, [Span(n, 0, t.nbytes) for n, t in enumerate(hbm[core])], ())
+    _together(streams, hbm, mesh)
+
+
+def _together(
+    streams: Mapping[int, InstructionStream], memories: Mapping[int, Sequence[Array]], mesh: Mesh
+) -> None:
+    meetings = verify_together(streams)
     running = {core: run(stream, memories[core]) for core, stream in streams.items()}
     for meeting in meetings:
         _exchange(meeting, streams, running, memories, mesh)
     for rest in running.values():
         assert next(rest, None) is None, "every collective was met"
-    return {core: outputs(stream, memories[core]) for core, stream in streams.items()}
 
 
 def _exchange(
     meeting: Meeting,
     streams: Mapping[int, InstructionStream],
     running: Mapping[int, Iterator[Instruction]],
-    memories: Mapping[int, list[Array]],
+    memories: Mapping[int, Sequence[Array]],
     mesh: Mesh,
 ) -> None:
     """Run every member up to the collective, and take part in it for all of them."""

@@ -15,7 +15,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilesmith.codegen.trainium.isa.core import DMA_QUEUES, FIRST_DMA_QUEUE, Core
+from tilesmith.codegen.trainium.isa.core import (
+    COLLECTIVE_QUEUE,
+    DMA_QUEUES,
+    FIRST_DMA_QUEUE,
+    Core,
+)
 from tilesmith.codegen.trainium.isa.instructions import (
     DTYPE_BYTES,
     DTYPES,
@@ -30,7 +35,6 @@ from tilesmith.codegen.trainium.isa.instructions import (
     Space,
 )
 from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.errors import CodegenError
 
 QUEUE_SETS = 4
 """Kernels after one another use different sets of DMA queues, so that the next one's weights do
@@ -74,6 +78,7 @@ class Draft:
         tensors: HBM tensors, one for each group of ranges that share bytes.
         ranges: where each of them lies.
         allocations: tiles of all parts; `owners` tells the part of each row.
+        groups: cores that take part in collectives together.
     """
 
     name: str
@@ -86,6 +91,7 @@ class Draft:
     accesses: dict[str, Ints]
     owners: Ints
     parts: tuple[str, ...]
+    groups: tuple[tuple[int, ...], ...] = ()
 
     def drop(self, gone: Ints) -> None:
         """Remove rows."""
@@ -142,7 +148,10 @@ class Draft:
             for row, tensor in zip(rows.tolist(), tensors.tolist(), strict=True):
                 found.setdefault(tensor, ([], []))[side].append(row)
         gathered = self.rows["in0"][self.rows["op"] == Op.GATHER]
-        for tensor in np.unique(self.accesses["tensor"][gathered]).tolist():
+        between = self.rows["op"] == Op.COLLECTIVE  # those go from HBM to HBM
+        fixed = [gathered, self.rows["in0"][between], self.rows["out"][between]]
+        named = np.concatenate(fixed)
+        for tensor in np.unique(self.accesses["tensor"][named[named >= 0]]).tolist():
             found.pop(tensor, None)
         return found
 
@@ -160,6 +169,7 @@ class Draft:
             accesses=self.accesses,
             wait_start=np.zeros(len(self.owners) + 1, dtype=np.int64),
             waits=np.zeros(0, dtype=np.int64),
+            groups=self.groups,
         )
 
 
@@ -172,14 +182,10 @@ def concatenate(name: str, parts: Sequence[Part], core: Core) -> Draft:
     named: dict[int, tuple[str, str]] = {}
     roles: dict[int, str] = {}
     immediates: list[Floats] = []
+    groups = tuple(dict.fromkeys(group for part in parts for group in part.stream.groups))
     base = 0
     for number, part in enumerate(parts):
         stream = part.stream
-        if stream.groups:
-            raise CodegenError(
-                f"kernel '{part.name}' has collectives, which are not linked with other kernels; "
-                "run it by itself"
-            )
         order = np.argsort(stream.rows["position"], kind="stable")
         table = {key: column.copy() for key, column in stream.accesses.items()}
         local_homes = homes(part, ranges)
@@ -191,6 +197,8 @@ def concatenate(name: str, parts: Sequence[Part], core: Core) -> Draft:
             values = stream.rows[column][order]
             if column in OPERANDS:
                 values[values >= 0] += base
+            elif column == "function2" and stream.groups:
+                values = _groups(stream, order, values, groups)
             rows[column].append(_queues(values, number) if column == "queue" else values)
         immediates.append(stream.immediates[order])
         for key, entries in table.items():
@@ -209,7 +217,7 @@ def concatenate(name: str, parts: Sequence[Part], core: Core) -> Draft:
         {column: np.concatenate(values) for column, values in rows.items()},
         np.concatenate(immediates),
         {key: np.concatenate(columns) for key, columns in tables.items()},
-        np.concatenate(owners), tuple(part.name for part in parts),
+        np.concatenate(owners), tuple(part.name for part in parts), groups,
     )  # fmt: skip
 
 
@@ -250,11 +258,21 @@ def _move_tensors(
         table["offset"][row] += place.offset - ranges[homes[local]].offset
 
 
+def _groups(
+    stream: InstructionStream, order: Ints, values: Ints, groups: tuple[tuple[int, ...], ...]
+) -> Ints:
+    """`function2` of a part's rows, with the groups of collectives as the whole numbers them."""
+    places = np.array([groups.index(group) for group in stream.groups], dtype=np.int64)
+    between = stream.rows["op"][order] == Op.COLLECTIVE
+    found: Ints = np.where(between, places[np.where(between, values, 0)], values)
+    return found
+
+
 def _queues(queue: Ints, number: int) -> Ints:
     """DMA queues of a part: a set of their own, in the order of first use."""
     width = DMA_QUEUES // QUEUE_SETS
     first = FIRST_DMA_QUEUE + number % QUEUE_SETS * width
-    dma = queue[queue >= FIRST_DMA_QUEUE]
+    dma = queue[(queue >= FIRST_DMA_QUEUE) & (queue != COLLECTIVE_QUEUE)]
     for rank, old in enumerate(dict.fromkeys(dma.tolist())):
         queue[np.flatnonzero(queue == old)] = -1 - (first + rank % width)
     return np.where(queue < 0, -1 - queue, queue)

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Op
+from tilesmith.codegen.trainium.isa.instructions import InstructionStream
 from tilesmith.codegen.trainium.isa.verification import Span
+from tilesmith.codegen.trainium.isa.verification.dataflow import writes_hbm
 from tilesmith.codegen.trainium.linking.draft import Part, Range, homes
 
 
@@ -72,6 +73,6 @@ def _without(span: Span, others: Sequence[Span]) -> list[Span]:
 
 def _stored(stream: InstructionStream, tensor: int) -> int:
     """Elements that a stream stores into a tensor, if each is stored through one access."""
-    out = np.unique(stream.rows["out"][stream.rows["op"] == Op.STORE])
+    out = np.unique(stream.rows["out"][writes_hbm(stream)])
     mine = out[stream.accesses["tensor"][out] == tensor]
     return int(stream.accesses["count"][mine].prod(axis=1).sum())

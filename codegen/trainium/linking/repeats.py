@@ -110,7 +110,8 @@ class _Numbering:
     def _stored(self) -> set[int]:
         """Tensors in HBM that the program writes."""
         draft = self.draft
-        out = draft.rows["out"][draft.rows["op"] == Op.STORE]
+        out = draft.rows["out"][np.isin(draft.rows["op"], (Op.STORE, Op.COLLECTIVE))]
+        out = out[out >= 0]
         return set(draft.accesses["tensor"][out].tolist())
 
     def _value(self, tile: int, writers: Sequence[int]) -> Value:

@@ -8,18 +8,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilesmith.codegen.structures import default_of
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Op
 from tilesmith.codegen.trainium.isa.storage import from_bytes, to_bytes
 from tilesmith.codegen.trainium.isa.text import to_text
 from tilesmith.codegen.trainium.kernel.builder import Kernel
-from tilesmith.codegen.trainium.linking.draft import Part, concatenate
+from tilesmith.codegen.trainium.linking.draft import Part, Range
+from tilesmith.codegen.trainium.linking.linker import link
+from tilesmith.codegen.trainium.linking.residency import Policy
 from tilesmith.codegen.trainium.timing.dependences import with_semaphores
 from tilesmith.search_space.errors import CodegenError, InputError, VerificationError
 from tilesmith.search_space.mesh import load_mesh
+from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.collectives import collective_cost
+from tilesmith.simulator.trainium.family import instruction_stream
 from tilesmith.simulator.trainium.functional import execute
-from tilesmith.simulator.trainium.many_cores import execute_many, fabric, timeline_many
+from tilesmith.simulator.trainium.many_cores import (
+    execute_many,
+    execute_many_in,
+    fabric,
+    timeline_many,
+)
 from tilesmith.simulator.trainium.picture import write_picture
 from tilesmith.simulator.trainium.timeline import timeline
 from tilesmith.simulator.trainium.trace import write_trace
@@ -282,8 +292,50 @@ def test_wrong_uses_are_refused() -> None:
     stream = one("all_reduce", (4, 4), (4, 4), (0, 1))[0]
     with pytest.raises(InputError, match="streams of all their cores are run together"):
         execute(stream, {"x": np.zeros((4, 4))})
-    with pytest.raises(CodegenError, match="has collectives, which are not linked"):
-        concatenate("whole", [Part("part", stream, (None, None))], stream.core)
+
+
+def test_linked_programs_keep_their_collectives() -> None:
+    """A product split over its reduction, the sum of its parts, what follows: one program."""
+    product, after = (
+        Workload.parse(text)
+        for text in ("matmul m=64 n=96 k=64 dtype=float32", "softmax shape=64x96")
+    )
+    kernel_of = {}
+    for workload in (product, after):
+        config = default_of(workload, MESH.target)
+        kernel_of[workload] = instruction_stream(workload, MESH.target, config)
+    a, b = (RNG.standard_normal(shape).astype(np.float32) for shape in ((64, 128), (128, 96)))
+    sizes = {"a": 64 * 64, "b": 64 * 96, "part": 64 * 96, "sum": 64 * 96, "y": 64 * 96}
+    places, offset = {}, 0
+    for name, elements in sizes.items():
+        places[name] = Range("arena", offset, 4 * elements)
+        offset += 4 * elements
+    programs, memories = {}, {}
+    for core in (2, 3):
+
+        def middle(kernel: Kernel, core: int) -> None:
+            x, y = kernel.input("x", (64, 96)), kernel.output("y", (64, 96))
+            kernel.all_reduce(y, x, (2, 3))
+
+        parts = [
+            Part("product", kernel_of[product], (places["a"], places["b"], places["part"])),
+            Part("sum", streams((core,), middle)[core], (places["part"], places["sum"])),
+            Part("after", kernel_of[after], (places["sum"], places["y"])),
+        ]
+        linked = link("whole", parts, Core.of(MESH.target), (places["y"],), Policy())
+        memory = np.zeros(offset, dtype=np.uint8)
+        rows = slice(64 * (core - 2), 64 * (core - 1))
+        memory[: 4 * sizes["a"]] = np.ascontiguousarray(a[:, rows]).reshape(-1).view(np.uint8)
+        start = places["b"].offset
+        memory[start : start + 4 * sizes["b"]] = b[rows].reshape(-1).view(np.uint8)
+        programs[core] = linked.stream
+        memories[core] = memory, [memory[r.offset : r.stop] for r in linked.ranges]
+    execute_many_in(programs, {core: hbm for core, (_, hbm) in memories.items()}, MESH)
+    exponents = np.exp(a @ b - (a @ b).max(axis=1, keepdims=True))
+    for memory, _ in memories.values():
+        found = memory[places["y"].offset :].view(np.float32).reshape(64, 96)
+        assert np.allclose(found, exponents / exponents.sum(axis=1, keepdims=True), atol=1e-5)
+    assert timeline_many(programs, MESH).makespan > 0
 
 
 def test_traces_and_pictures_show_collectives(tmp_path: Path) -> None:
