@@ -24,6 +24,7 @@ from tilesmith.codegen.lpu.dataflow import (
     Write,
 )
 from tilesmith.codegen.lpu.scheduling.calendars import Line, Streams
+from tilesmith.codegen.lpu.scheduling.dependences import read_parts
 from tilesmith.codegen.lpu.scheduling.memory import Memory, Words
 from tilesmith.search_space.errors import CodegenError
 
@@ -192,8 +193,8 @@ def accessed(chain: Chain) -> list[tuple[str, Ints, bool]]:
     found = []
     for step in chain.steps:
         match step:
-            case Read(rows):
-                found.append((rows.tensor, rows.numbers, False))
+            case Read():
+                found += [(tensor, rows, False) for tensor, rows, _ in read_parts(step)]
             case Write(rows=rows):
                 found.append((rows.tensor, rows.numbers, True))
             case Gather(table=table, first=first, rows=count):

@@ -14,13 +14,26 @@ def reads_of(chain: Chain) -> list[tuple[str, Ints]]:
     found = []
     for step in chain.steps:
         match step:
-            case Read(rows) | Product(weights=rows):
+            case Read():
+                found += [(tensor, rows) for tensor, rows, _ in read_parts(step)]
+            case Product(weights=rows):
                 found.append((rows.tensor, rows.numbers))
             case Gather(table=table, rows=count, first=first):
                 found.append((table, Rows.of(table, first, (count, 1)).numbers))
             case _:
                 pass
     return found
+
+
+def read_parts(step: Read) -> list[tuple[str, Ints, Ints | None]]:
+    """(tensor, rows, vectors) that a read takes from its tensor and from its frame; vectors None:
+    all of them."""
+    numbers = step.rows.numbers
+    if numbers.min() >= 0:
+        return [(step.rows.tensor, numbers, None)]
+    inside, outside = np.flatnonzero(numbers >= 0), np.flatnonzero(numbers < 0)
+    framed = (step.frame, np.zeros(len(outside), np.int64), outside)
+    return [framed] if not len(inside) else [(step.rows.tensor, numbers[inside], inside), framed]
 
 
 def writes_of(chain: Chain) -> list[tuple[str, Ints]]:

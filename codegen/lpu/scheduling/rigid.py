@@ -32,6 +32,7 @@ from tilesmith.codegen.lpu.dataflow import (
     inputs_of,
 )
 from tilesmith.codegen.lpu.isa.bursts import depths
+from tilesmith.codegen.lpu.scheduling.dependences import read_parts
 from tilesmith.search_space.errors import CodegenError
 
 Sides = Callable[[str, int, bool | None], tuple[bool, ...]]
@@ -80,6 +81,7 @@ class Access:
         vectors: when each row's turn is, in vectors of the chain; None: in order.
         offset: the first of the flow's streams that is this access's.
         index: of a gather, the flow of its row numbers.
+        scattered: few vectors here and there: it takes its slice only then.
     """
 
     step: int
@@ -91,6 +93,7 @@ class Access:
     vectors: Ints | None = None
     offset: int = 0
     index: Flow | None = None
+    scattered: bool = False
 
 
 @dataclass(eq=False)
@@ -107,6 +110,7 @@ class Rigid:
 
     chain: Chain
     choice: Choice
+    chip: Chip
     interval: int
     times: list[int | None]
     places: list[int | None]
@@ -187,11 +191,11 @@ def rigid(chain: Chain, types: dict[Value, str], chip: Chip, choice: Choice, sid
     """
     places = [place_of(step, n, choice, chip) for n, step in enumerate(chain.steps)]
     times = _times(chain, chip, places)
-    found = Rigid(chain, choice, interval_of(chain, types, chip), times, places)
+    found = Rigid(chain, choice, chip, interval_of(chain, types, chip), times, places)
     for number, step in enumerate(chain.steps):
         match step:
-            case Read(rows):
-                _read(found, number, rows, types, chip, sides)
+            case Read():
+                _read(found, number, read_parts(step), types, sides)
             case Gather():
                 _gather(found, number, step, types, chip, sides)
             case Write():
@@ -244,23 +248,33 @@ def _consumers(found: Rigid, value: Value) -> list[tuple[int, int]]:
 
 
 def _read(
-    found: Rigid, number: int, rows: Rows, types: dict[Value, str], chip: Chip, sides: Sides
+    found: Rigid,
+    number: int,
+    parts: list[tuple[str, Ints, Ints | None]],
+    types: dict[Value, str],
+    sides: Sides,
 ) -> None:
     """Flows of a read: one for each direction and tau that it is needed at."""
+    tensor, rows, _ = parts[0]
     value = Value(number)
     flows: dict[tuple[bool, int], Flow] = {}
     for step, operand in _consumers(found, value):
         place = found.places[step]
         if place is None:  # the index of a gather, which asks for it itself
             continue
-        time = (found.times[step] or 0) + wait_of(found.chain.steps[step], operand, chip)
-        held = sides(rows.tensor, int(rows.numbers[0]), place > 0 if place else None)
-        side = (place > 0) if place and (place > 0) in held else held[found.chain.count % len(held)]
+        time = (found.times[step] or 0) + wait_of(found.chain.steps[step], operand, found.chip)
+        held = sides(tensor, int(rows[0]), place > 0 if place else None)
+        busy = [access.side for access in found.accesses if access.tensor == tensor]
+        side = min(held, key=lambda east: (place != 0 and east != (place > 0), busy.count(east)))
         flow = _flow_to(flows, found, value, (place, time, side), types)
         flow.stops.append(place)
         found.feeds[step, operand] = flow
-        if all(access.flow is not flow for access in found.accesses):
-            found.accesses.append(Access(number, flow, rows.tensor, rows.numbers, False, side))
+        if any(access.flow is flow for access in found.accesses):
+            continue
+        for turn, (name, numbers, vectors) in enumerate(parts):
+            found.accesses.append(
+                Access(number, flow, name, numbers, False, side, vectors, scattered=turn > 0)
+            )
 
 
 def _flow_to(
@@ -290,7 +304,7 @@ def _gather(
         raise UnfitError(f"chain '{found.chain.name}': the index of a gather is read from MEM")
     table = Rows.of(step.table, step.first, (step.rows, 1))
     before = len(found.accesses)
-    _read(found, number, table, types, chip, sides)
+    _read(found, number, [(step.table, table.numbers, None)], types, sides)
     for access in found.accesses[before:]:
         flow = access.flow
         ahead = Flow(step.index, flow.east, flow.tau - chip.delay("gather"), 4, "int32")

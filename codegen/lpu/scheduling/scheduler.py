@@ -26,6 +26,7 @@ from tilesmith.codegen.lpu.dataflow import (
     Send,
     Shuffle,
     Step,
+    Tensor,
     Transpose,
     Value,
     Write,
@@ -39,6 +40,9 @@ from tilesmith.codegen.lpu.scheduling.emission import Emitter
 from tilesmith.codegen.lpu.scheduling.requests import LoadRequest, chain_request, load_request
 from tilesmith.codegen.lpu.scheduling.rigid import Choice, Rigid, UnfitError, interval_of, rigid
 from tilesmith.codegen.lpu.scheduling.settling import commit, earliest, settle
+
+ZEROS = "zeros."
+"""Tensors, one a type, that rows below zero are read from where nothing else is named."""
 
 Order = Literal["critical", "program"]
 
@@ -66,14 +70,11 @@ def schedule(flow: Dataflow, chip: Chip, options: Options = Options()) -> Schedu
 class _Scheduler:
     def __init__(self, flow: Dataflow, chip: Chip, options: Options) -> None:
         chains = tuple(normalised(c, types_of(c, flow.tensors)) for c in flow.chains)
-        self.flow, self.chip, self.options = (
-            Dataflow(flow.name, flow.tensors, chains),
-            chip,
-            options,
-        )
+        self.flow = Dataflow(flow.name, {**flow.tensors, **_zeros(chains)}, chains)
+        self.chip, self.options = chip, options
         self.board = Board.of(self.flow, chip)
         self.emitter = Emitter(self.board)
-        self.users = dict.fromkeys(flow.tensors, 0)
+        self.users = dict.fromkeys(self.flow.tensors, 0)
         for chain in chains:
             for name in _touched(chain):
                 self.users[name] += 1
@@ -220,6 +221,13 @@ def _region(board: Board, name: str, block: int, homes: Homes) -> Region:
     )  # fmt: skip
 
 
+def _zeros(chains: tuple[Chain, ...]) -> dict[str, Tensor]:
+    """Rows of zeros that chains read."""
+    reads = (step for chain in chains for step in chain.steps if isinstance(step, Read))
+    names = sorted({step.frame for step in reads if step.frame.startswith(ZEROS)})
+    return {name: Tensor(name, 1, name.removeprefix(ZEROS), copies=2, zeros=True) for name in names}
+
+
 def weights_key(step: Product) -> object:
     """What tells installed weights apart."""
     return (step.weights.tensor, step.weights.numbers.tobytes(), step.k)
@@ -260,6 +268,8 @@ def normalised(chain: Chain, types: dict[Value, str]) -> Chain:
             copy = Operation("copy", (0,), types[step_value(chain, number)])
             steps.append(Compute((step.value,), (copy,), (1,)))
             step = Write(Value(len(steps) - 1), step.rows)
+        elif isinstance(step, Read) and not step.frame and step.rows.numbers.min() < 0:
+            step = replace(step, frame=ZEROS + types[Value(number)])
         elif isinstance(step, Compute):
             step = _given_back(step, [types[value] for value in inputs_of(chain.steps[number])])
         steps.append(step)

@@ -7,6 +7,7 @@ there. Blocks that no chain has touched before are given slices whose ports are 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -127,6 +128,7 @@ class _Attempt:
     def __init__(self, board: Board, request: Request, start: int) -> None:
         self.board, self.request, self.start = board, request, start
         self.taken: list[Taken] = []
+        self.by_slice: dict[int, list[Taken]] = defaultdict(list)
         self.placed: dict[tuple[str, int, bool], Homes] = {}
         self.origins: dict[Flow, list[int]] = {}
 
@@ -159,6 +161,11 @@ class _Attempt:
         if access.index is not None:  # any row, all the time
             block = self.request.cut[access][0].block
             yield block, {0: (0, self.request.count)}
+            return
+        if access.scattered and access.vectors is not None:
+            turns = access.vectors
+            for run in np.split(turns, np.flatnonzero(np.diff(turns) != 1) + 1):
+                yield 0, {0: (int(run[0]), int(run[-1]) + 1)}
             return
         blocks: dict[int, dict[int, tuple[int, int]]] = {}
         for piece in self.request.cut[access]:
@@ -197,13 +204,14 @@ class _Attempt:
                         "that the chain needs for another one in the same cycles"
                     )
                 self.taken.append(Taken(words, access.write, begin, length))
+                self.by_slice[words.slice].append(self.taken[-1])
         return 0
 
     def clash(self, words: Words, write: bool, begin: int, length: int) -> int:
         """Bits of banks of a slice that this chain has taken in an interval."""
         bits = 0
-        for other, wrote, start, cycles in self.taken:
-            if other.slice == words.slice and start < begin + length and begin < start + cycles:
+        for other, wrote, start, cycles in self.by_slice[words.slice]:
+            if start < begin + length and begin < start + cycles:
                 bits |= 3 if wrote == write else 1 << other.bank
         return bits
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.codegen.lpu.chains import chip, matmul
+from tilesmith.codegen.lpu.dataflow import ChainBuilder, Dataflow, Operation, Rows, Tensor
 from tilesmith.codegen.lpu.isa.storage import from_bytes, to_bytes
 from tilesmith.codegen.lpu.isa.text import to_text
 from tilesmith.codegen.lpu.scheduling.scheduler import Options, schedule
@@ -40,3 +41,23 @@ def test_a_schedule_goes_to_bytes_and_back() -> None:
         from_bytes(code[:-1], placed.chip)
     with pytest.raises(ModelError, match="damaged"):
         from_bytes(code[10:], placed.chip)
+
+
+def test_rows_below_zero_are_a_frame_or_zeros() -> None:
+    x = np.random.default_rng(1).integers(-9, 9, (20, 320)).astype(np.int32)
+    frame = np.full((1, 320), 7, np.int32)
+    numbers = np.array([-1, 0, 1, 2, -1, -1, 10, 11, 19, -1])
+    tensors = {
+        "x": Tensor("x", 20, "int32", "input"),
+        "f": Tensor("f", 1, "int32", "constant"),
+        "y": Tensor("y", 10, "int32", "output"),
+    }
+    b = ChainBuilder("framed", 10)
+    parts = b.read(Rows("x", numbers), "f"), b.read(Rows("x", numbers[::-1].copy()))
+    b.write(b.compute(parts, Operation("add", (0, 1), "int32")), Rows.of("y", 0, (10, 1)))
+    flow = Dataflow("frames", tensors | {"x": Tensor("x", 20, "int32", "input", copies=2)}, ())
+    placed = schedule(Dataflow("frames", flow.tensors, (b.chain(),)), chip())
+    found = execute(placed, {"x": x, "f": frame}, matching=check(placed)).tensors["y"]
+    inside = (numbers >= 0)[:, None]
+    expected = np.where(inside, x[numbers], 7) + np.where(inside, x[numbers], 0)[::-1]
+    np.testing.assert_array_equal(found, expected)
