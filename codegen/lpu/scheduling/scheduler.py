@@ -37,9 +37,14 @@ from tilesmith.codegen.lpu.isa.bursts import BURST, Place, Region, Schedule
 from tilesmith.codegen.lpu.scheduling.board import Board, Homes, Plane
 from tilesmith.codegen.lpu.scheduling.dependences import heights, predecessors, reads_of, writes_of
 from tilesmith.codegen.lpu.scheduling.emission import Emitter
-from tilesmith.codegen.lpu.scheduling.requests import LoadRequest, chain_request, load_request
+from tilesmith.codegen.lpu.scheduling.requests import (
+    ChainRequest,
+    LoadRequest,
+    chain_request,
+    load_request,
+)
 from tilesmith.codegen.lpu.scheduling.rigid import Choice, Rigid, UnfitError, interval_of, rigid
-from tilesmith.codegen.lpu.scheduling.settling import commit, earliest, settle
+from tilesmith.codegen.lpu.scheduling.settling import commit, earliest, probe, settle
 
 ZEROS = "zeros."
 """Tensors, one a type, that rows below zero are read from where nothing else is named."""
@@ -53,9 +58,32 @@ class Options:
 
     Attributes:
         order: by the longest way to the end, or as given.
+        window: chains looked at for one that may start at once.
     """
 
     order: Order = "critical"
+    window: int = 8
+
+
+SLACK, LOADING = 64, 24
+"""Cycles: that a plane may idle before another chain is looked for; that a load takes, about."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A chain with its units.
+
+    Attributes:
+        start: about when it may start.
+        idle: cycles that its planes are free before.
+    """
+
+    number: int
+    types: dict[Value, str]
+    plan: Rigid
+    request: ChainRequest
+    start: int
+    idle: int
 
 
 def schedule(flow: Dataflow, chip: Chip, options: Options = Options()) -> Schedule:
@@ -96,21 +124,38 @@ class _Scheduler:
         waiting = [(-height[n] if critical else 0, n) for n, m in enumerate(missing) if not m]
         heapq.heapify(waiting)
         while waiting:
-            _, number = heapq.heappop(waiting)
-            self.place(number)
-            for other in after[number]:
+            chosen = self.next(waiting)
+            self.place(chosen)
+            for other in after[chosen.number]:
                 missing[other] -= 1
                 if not missing[other]:
                     heapq.heappush(waiting, (-height[other] if critical else 0, other))
         return self.finished()
 
-    def place(self, number: int) -> None:
+    def next(self, waiting: list[tuple[int, int]]) -> Candidate:
+        """Of the foremost chains the first that starts as soon as its planes are free; if none
+        does, the one that starts first."""
+        seen: list[tuple[int, int]] = []
+        best: Candidate | None = None
+        while waiting and len(seen) < self.options.window:
+            entry = heapq.heappop(waiting)
+            seen.append(entry)
+            found = self.candidate(entry[1])
+            if best is None or found.idle <= SLACK or found.start < best.start - SLACK:
+                best = found
+            if found.idle <= SLACK:
+                break
+        assert best is not None, "somebody waits"
+        for entry in seen:
+            if entry[1] != best.number:
+                heapq.heappush(waiting, entry)
+        return best
+
+    def place(self, candidate: Candidate) -> None:
         """Give one chain its place."""
-        chain, emitter = self.flow.chains[number], self.emitter
-        emitter.chain = number
-        types = types_of(chain, self.flow.tensors)
-        plan = self.best(chain, types)
-        request = chain_request(self.board, plan)
+        chain, emitter = self.flow.chains[candidate.number], self.emitter
+        emitter.chain = candidate.number
+        types, plan, request = candidate.types, candidate.plan, candidate.request
         start = earliest(self.board, request)
         for step_number, step in enumerate(chain.steps):
             if isinstance(step, Product):
@@ -129,25 +174,34 @@ class _Scheduler:
             if not self.users[name]:
                 self.release(name)
 
-    def best(self, chain: Chain, types: dict[Value, str]) -> Rigid:
-        """The choice of units under which a chain may start first."""
-        found: list[tuple[int, int, Rigid]] = []
+    def candidate(self, number: int) -> Candidate:
+        """A chain with the choice of units under which it may be done first."""
+        chain = self.flow.chains[number]
+        types = types_of(chain, self.flow.tensors)
+        best: tuple[int, Candidate] | None = None
         reason: UnfitError | None = None
-        for turn, choice in enumerate(choices(chain, types)):
+        for choice in choices(chain, types):
             try:
                 plan = rigid(chain, types, self.chip, choice, self.board.side)
             except UnfitError as error:
                 reason = error
                 continue
-            found.append((self.estimate(plan, types), turn, plan))
-        if not found:
+            request = chain_request(self.board, plan)
+            free = self.free(plan, types)
+            start = max(free, earliest(self.board, request))
+            start = probe(self.board, request, start)
+            reach = sum(abs(flow.cell(0) - flow.tau) for flow in plan.flows)
+            if best is None or start + reach < best[0]:
+                idle = start - free if plan.choice.planes else 0
+                best = start + reach, Candidate(number, types, plan, request, start, idle)
+        if best is None:
             raise reason or UnfitError(
                 f"chain '{chain.name}' has more products than there are planes"
             )
-        return min(found, key=lambda entry: entry[:2])[2]
+        return best[1]
 
-    def estimate(self, plan: Rigid, types: dict[Value, str]) -> int:
-        """About when a chain would be done."""
+    def free(self, plan: Rigid, types: dict[Value, str]) -> int:
+        """About when the planes of a chain are free, with its weights."""
         start = 0
         for number, step in enumerate(plan.chain.steps):
             if not isinstance(step, Product):
@@ -155,12 +209,11 @@ class _Scheduler:
             key = weights_key(step)
             for plane in self.planes(plan.choice.planes[number], types[step.moving]):
                 if plane.installed and plane.installed[0] == key:
-                    start = max(start, plane.free)
+                    ready = plane.free
                 else:
-                    loaded = plane.buffer_free + 24
-                    start = max(start, max(loaded, plane.free) + self.chip.install)
-        reach = sum(abs(flow.cell(0) - flow.tau) for flow in plan.flows)
-        return max(start, earliest(self.board, chain_request(self.board, plan))) + reach
+                    ready = max(plane.buffer_free + LOADING, plane.free) + self.chip.install
+                start = max(start, ready - (plan.times[number] or 0))
+        return start
 
     def planes(self, first: int, dtype: str) -> list[Plane]:
         """Planes of a product: both of a hemisphere in float16."""

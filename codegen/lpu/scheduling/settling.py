@@ -25,6 +25,7 @@ from tilesmith.search_space.errors import CodegenError
 RESIDENT = ("input", "constant", "state")
 """Roles of tensors that lie in MEM before the first cycle."""
 
+PROBES = 64
 MOST_TRIES = 100_000
 
 
@@ -80,9 +81,7 @@ def settle(board: Board, request: Request, start: int) -> Settled:
     Raises:
         CodegenError: words, or slices that can be used at once, do not suffice at any time.
     """
-    for access in request.accesses:
-        layout = board.layouts[access.tensor]
-        request.cut[access] = pieces(access.rows, layout.block, layout.stripes, access.vectors)
+    _cut(board, request)
     for _ in range(MOST_TRIES):
         later = _units(request, start)
         if later == start:
@@ -96,6 +95,26 @@ def settle(board: Board, request: Request, start: int) -> Settled:
                     return Settled(start, chosen, attempt.taken, attempt.placed)
         start = later
     raise CodegenError(f"chain '{request.name}' found no time at which everything it takes is free")
+
+
+def _cut(board: Board, request: Request) -> None:
+    """Cut rows into pieces, once."""
+    for access in request.accesses:
+        if access not in request.cut:
+            layout = board.layouts[access.tensor]
+            request.cut[access] = pieces(access.rows, layout.block, layout.stripes, access.vectors)
+
+
+def probe(board: Board, request: Request, start: int) -> int:
+    """About when a request can be met: when the ports of what is placed already are free."""
+    _cut(board, request)
+    for _ in range(PROBES):
+        attempt = _Attempt(board, request, start)
+        later = attempt.placed_already()
+        if later == start:
+            break
+        start = later
+    return start
 
 
 def _units(request: Request, start: int) -> int:
@@ -154,6 +173,22 @@ class _Attempt:
             later = self.use(access, homes, spans)
             if later:
                 return self.start + later
+        return self.start
+
+    def placed_already(self) -> int:
+        """Ports of blocks that are placed: the start, or a later one to try."""
+        memory = self.board.memory
+        for access in self.request.accesses:
+            if access.scattered:
+                continue
+            for block, spans in self.spans(access):
+                homes = self.homes(access, block)
+                for stripe, span in spans.items() if homes else ():
+                    for words in homes[stripe][:1] if homes else ():
+                        begin, length = self.interval(access, words.slice, span)
+                        free = memory.next_free(words, access.write, begin, length)
+                        if free != begin:
+                            return self.start + free - begin
         return self.start
 
     def spans(self, access: Access) -> Iterator[tuple[int, dict[int, tuple[int, int]]]]:
