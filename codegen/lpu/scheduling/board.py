@@ -137,7 +137,7 @@ def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
         if name in weights and stripes == 1:
             stripes = max(1, chip.load_streams // tensor.bytes_an_element)
         most = chip.bank_words * stripes
-        block = tensor.block or min(tensor.rows, most)
+        block = tensor.block or min(cut_for_chasing(tensor, stripes), most)
         if block > most:
             raise CodegenError(
                 f"tensor '{name}': a block of {block} rows does not fit a bank of "
@@ -148,6 +148,19 @@ def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
             tensor, block, stripes, multiplied, name in sums | indices, name in tables
         )
     return found
+
+
+LEAST_ROWS, SLICES_A_TENSOR, MOST_CUTS = 32, 8, 4
+"""Temporaries are cut into blocks of so many rows at least, on so many slices at most."""
+
+
+def cut_for_chasing(tensor: Tensor, stripes: int) -> int:
+    """Rows a block of a tensor that says nothing of it: a bank is not read while it is written, so
+    that who reads a temporary follows its writer by one block."""
+    if tensor.role != "temporary" or stripes > 1:
+        return tensor.rows
+    cuts = min(MOST_CUTS, max(1, SLICES_A_TENSOR // tensor.bytes_an_element))
+    return min(tensor.rows, max(LEAST_ROWS, -(-tensor.rows // cuts)))
 
 
 def _uses(flow: Dataflow) -> tuple[set[str], ...]:
