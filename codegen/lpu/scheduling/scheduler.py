@@ -8,35 +8,26 @@ a chain needs of MXM's planes is appended to them; all else may go into gaps.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.codegen.lpu.dataflow import (
-    SUPERLANE,
     Chain,
-    Compute,
     Dataflow,
-    Gather,
-    Operation,
     Product,
-    Read,
-    Send,
     Shuffle,
-    Step,
-    Tensor,
     Transpose,
     Value,
-    Write,
-    inputs_of,
     types_of,
 )
 from tilesmith.codegen.lpu.isa.bursts import BURST, Place, Region, Schedule
 from tilesmith.codegen.lpu.scheduling.board import Board, Homes, Plane
 from tilesmith.codegen.lpu.scheduling.dependences import heights, predecessors, reads_of, writes_of
 from tilesmith.codegen.lpu.scheduling.emission import Emitter
+from tilesmith.codegen.lpu.scheduling.normal_form import normalised, zeros_of
 from tilesmith.codegen.lpu.scheduling.requests import (
     ChainRequest,
     LoadRequest,
@@ -45,9 +36,6 @@ from tilesmith.codegen.lpu.scheduling.requests import (
 )
 from tilesmith.codegen.lpu.scheduling.rigid import Choice, Rigid, UnfitError, interval_of, rigid
 from tilesmith.codegen.lpu.scheduling.settling import commit, earliest, probe, settle
-
-ZEROS = "zeros."
-"""Tensors, one a type, that rows below zero are read from where nothing else is named."""
 
 Order = Literal["critical", "program"]
 
@@ -98,7 +86,7 @@ def schedule(flow: Dataflow, chip: Chip, options: Options = Options()) -> Schedu
 class _Scheduler:
     def __init__(self, flow: Dataflow, chip: Chip, options: Options) -> None:
         chains = tuple(normalised(c, types_of(c, flow.tensors)) for c in flow.chains)
-        self.flow = Dataflow(flow.name, {**flow.tensors, **_zeros(chains)}, chains)
+        self.flow = Dataflow(flow.name, {**flow.tensors, **zeros_of(chains)}, chains)
         self.chip, self.options = chip, options
         self.board = Board.of(self.flow, chip)
         self.emitter = Emitter(self.board)
@@ -274,13 +262,6 @@ def _region(board: Board, name: str, block: int, homes: Homes) -> Region:
     )  # fmt: skip
 
 
-def _zeros(chains: tuple[Chain, ...]) -> dict[str, Tensor]:
-    """Rows of zeros that chains read."""
-    reads = (step for chain in chains for step in chain.steps if isinstance(step, Read))
-    names = sorted({step.frame for step in reads if step.frame.startswith(ZEROS)})
-    return {name: Tensor(name, 1, name.removeprefix(ZEROS), copies=2, zeros=True) for name in names}
-
-
 def weights_key(step: Product) -> object:
     """What tells installed weights apart."""
     return (step.weights.tensor, step.weights.numbers.tobytes(), step.k)
@@ -309,61 +290,3 @@ def choices(chain: Chain, types: dict[Value, str]) -> list[Choice]:
     if not any(isinstance(s, Shuffle | Transpose) for s in chain.steps):
         found = found[::2]
     return found
-
-
-def normalised(chain: Chain, types: dict[Value, str]) -> Chain:
-    """Rows that are only copied go through VXM, and so does an operand that it gives back."""
-    steps: list[Step] = []
-    moved: dict[Value, Value] = {}
-    for number, step in enumerate(chain.steps):
-        step = renamed(step, moved)
-        if isinstance(step, Write) and isinstance(steps[step.value.step], Read | Gather):
-            copy = Operation("copy", (0,), types[step_value(chain, number)])
-            steps.append(Compute((step.value,), (copy,), (1,)))
-            step = Write(Value(len(steps) - 1), step.rows)
-        elif isinstance(step, Read) and not step.frame and step.rows.numbers.min() < 0:
-            step = replace(step, frame=ZEROS + types[Value(number)])
-        elif isinstance(step, Compute):
-            step = _given_back(step, [types[value] for value in inputs_of(chain.steps[number])])
-        steps.append(step)
-        if len(steps) - 1 != number:
-            moved |= {Value(number, o): Value(len(steps) - 1, o) for o in range(SUPERLANE)}
-    return Chain(chain.name, chain.count, tuple(steps), chain.not_before)
-
-
-def step_value(chain: Chain, number: int) -> Value:
-    """What a step with one operand takes."""
-    return inputs_of(chain.steps[number])[0]
-
-
-def _given_back(step: Compute, types: list[str]) -> Compute:
-    operations, outputs = list(step.operations), []
-    for output in step.outputs:
-        if output < len(step.inputs):
-            operations.append(Operation("copy", (output,), types[output]))
-            output = len(step.inputs) + len(operations) - 1
-        outputs.append(output)
-    if len(operations) == len(step.operations):
-        return step
-    return Compute(step.inputs, tuple(operations), tuple(outputs))
-
-
-def renamed(step: Step, moved: dict[Value, Value]) -> Step:
-    """A step whose operands stand elsewhere now."""
-    if not any(value in moved for value in inputs_of(step)):
-        return step
-
-    def new(value: Value) -> Value:
-        return moved.get(value, value)
-
-    match step:
-        case Product(moving=moving, add=add):
-            return replace(step, moving=new(moving), add=None if add is None else new(add))
-        case Gather(index=index):
-            return replace(step, index=new(index))
-        case Compute(inputs=inputs) | Transpose(inputs=inputs):
-            return replace(step, inputs=tuple(map(new, inputs)))
-        case Shuffle(value=value) | Write(value=value) | Send(value=value):
-            return replace(step, value=new(value))
-        case _:
-            return step
