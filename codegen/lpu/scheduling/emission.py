@@ -17,9 +17,9 @@ from tilesmith.codegen.lpu.dataflow import (
 )
 from tilesmith.codegen.lpu.isa.bursts import Group, Op, Unit, depths
 from tilesmith.codegen.lpu.scheduling.board import Board
+from tilesmith.codegen.lpu.scheduling.readiness import Request, Settled, issue
 from tilesmith.codegen.lpu.scheduling.requests import UNIT_KINDS, ChainRequest, LoadRequest
 from tilesmith.codegen.lpu.scheduling.rigid import Access, Flow, Rigid
-from tilesmith.codegen.lpu.scheduling.settling import Request, Settled, issue
 
 Row = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 

@@ -20,8 +20,8 @@ from tilesmith.codegen.lpu.dataflow import (
 )
 from tilesmith.codegen.lpu.isa.bursts import depths
 from tilesmith.codegen.lpu.scheduling.board import Board
+from tilesmith.codegen.lpu.scheduling.readiness import Request
 from tilesmith.codegen.lpu.scheduling.rigid import Access, Flow, Rigid
-from tilesmith.codegen.lpu.scheduling.settling import Request
 
 UNIT_KINDS = {
     "shift": "shifter", "rotate": "distributor", "distribute": "distributor", "permute": "permuter",

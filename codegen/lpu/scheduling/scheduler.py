@@ -28,6 +28,7 @@ from tilesmith.codegen.lpu.scheduling.board import Board, Homes, Plane
 from tilesmith.codegen.lpu.scheduling.dependences import heights, predecessors, reads_of, writes_of
 from tilesmith.codegen.lpu.scheduling.emission import Emitter
 from tilesmith.codegen.lpu.scheduling.normal_form import normalised, zeros_of
+from tilesmith.codegen.lpu.scheduling.readiness import earliest
 from tilesmith.codegen.lpu.scheduling.requests import (
     ChainRequest,
     LoadRequest,
@@ -35,7 +36,7 @@ from tilesmith.codegen.lpu.scheduling.requests import (
     load_request,
 )
 from tilesmith.codegen.lpu.scheduling.rigid import Choice, Rigid, UnfitError, interval_of, rigid
-from tilesmith.codegen.lpu.scheduling.settling import commit, earliest, probe, settle
+from tilesmith.codegen.lpu.scheduling.settling import commit, probe, settle
 
 Order = Literal["critical", "program"]
 

@@ -8,17 +8,15 @@ there. Blocks that no chain has touched before are given slices whose ports are 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import numpy as np
 
-from tilesmith.codegen.lpu.dataflow import Ints
 from tilesmith.codegen.lpu.scheduling.board import Board, Homes
-from tilesmith.codegen.lpu.scheduling.calendars import STRETCHES, Line, any_of
+from tilesmith.codegen.lpu.scheduling.calendars import STRETCHES, any_of
 from tilesmith.codegen.lpu.scheduling.memory import Words
-from tilesmith.codegen.lpu.scheduling.pieces import Piece, pieces
+from tilesmith.codegen.lpu.scheduling.pieces import pieces
+from tilesmith.codegen.lpu.scheduling.readiness import Request, Settled, Taken, issue, mark
 from tilesmith.codegen.lpu.scheduling.rigid import Access, Flow
 from tilesmith.search_space.errors import CodegenError
 
@@ -27,52 +25,6 @@ RESIDENT = ("input", "constant", "state")
 
 PROBES = 64
 MOST_TRIES = 100_000
-
-
-class Taken(NamedTuple):
-    """A port and bank of a slice, for an interval."""
-
-    words: Words
-    write: bool
-    start: int
-    length: int
-
-
-@dataclass(eq=False)
-class Request:
-    """What has to fit together, relative to a start.
-
-    Attributes:
-        count: vectors.
-        units: lines that are given, with start and length.
-        pools: lines of which any one will do, with start and length; no two the same.
-        floor: the cycle before which nothing may begin.
-    """
-
-    name: str
-    count: int
-    interval: int
-    flows: list[Flow]
-    accesses: list[Access]
-    units: list[tuple[Line, int, int]] = field(default_factory=list)
-    pools: list[tuple[Sequence[Line], int, int]] = field(default_factory=list)
-    floor: int = 0
-    cut: dict[Access, list[Piece]] = field(default_factory=dict)
-
-
-@dataclass(eq=False)
-class Settled:
-    """A start, and what was chosen for it.
-
-    Attributes:
-        chosen: number of the line taken of each pool.
-        placed: homes of blocks that had none.
-    """
-
-    start: int
-    chosen: list[int]
-    taken: list[Taken]
-    placed: dict[tuple[str, int, bool], Homes]
 
 
 def settle(board: Board, request: Request, start: int) -> Settled:
@@ -315,15 +267,6 @@ class _Attempt:
         return [*range(first + turn, first + half), *range(first, first + turn)]
 
 
-def issue(board: Board, access: Access, number: int) -> int:
-    """The cycle a slice issues an access of vector 0 in, relative to the start."""
-    chip = board.chip
-    cell = access.flow.cell(chip.places[number])
-    if access.write:
-        return cell
-    return cell - chip.delay("gather" if access.index is not None else "read")
-
-
 def _streams(board: Board, request: Request, start: int, attempt: _Attempt) -> int:
     """Find streams for every flow."""
     places, edge = board.chip.places, board.chip.mxm_place
@@ -363,32 +306,6 @@ def _words(attempt: _Attempt, access: Access) -> Iterator[Words]:
             yield from homes[stripe]
 
 
-def earliest(board: Board, request: Request, reads: bool = True) -> int:
-    """The start before which rows are not written yet, or still to be read."""
-    start = 0
-    for access in request.accesses:
-        if access.tensor not in board.ready:
-            continue
-        turns = np.arange(len(access.rows)) if access.vectors is None else access.vectors
-        if access.index is not None:
-            turns = np.zeros(len(access.rows), np.int64)
-        wanted: Ints = board.ready[access.tensor][access.rows]
-        if access.write:
-            wanted = np.maximum(wanted, board.read_until[access.tensor][access.rows])
-        if not wanted.any():
-            continue
-        layout = board.layouts[access.tensor]
-        first = int((wanted - turns * request.interval).max())
-        numbers = {
-            words.slice
-            for block in np.unique(access.rows // layout.block).tolist()
-            for stripe in board.homes.get((access.tensor, block, access.side), ())
-            for words in stripe
-        }
-        start = max(start, first - min((issue(board, access, n) for n in numbers), default=0))
-    return start
-
-
 def commit(board: Board, request: Request, settled: Settled) -> None:
     """Take everything a request was given."""
     start, length = settled.start, request.count * request.interval
@@ -409,25 +326,4 @@ def commit(board: Board, request: Request, settled: Settled) -> None:
         for stream in flow.streams:
             board.streams.add(flow.east, stream, flow.way, start + flow.tau, length)
     for access in request.accesses:
-        _mark(board, request, access, start)
-
-
-def _mark(board: Board, request: Request, access: Access, start: int) -> None:
-    """Note when rows are written, or read until."""
-    if access.tensor not in board.ready:
-        return
-    layout = board.layouts[access.tensor]
-    turns = np.arange(len(access.rows)) if access.vectors is None else access.vectors
-    if access.index is not None:
-        turns = np.full(len(access.rows), request.count)
-    numbers = {
-        words.slice
-        for block in np.unique(access.rows // layout.block).tolist()
-        for stripe in board.homes[access.tensor, block, access.side]
-        for words in stripe
-    }
-    last = start + max(issue(board, access, n) for n in numbers)
-    at = last + turns * request.interval
-    table = board.ready if access.write else board.read_until
-    after = board.chip.delay("write") if access.write else 1
-    np.maximum.at(table[access.tensor], access.rows, at + after)
+        mark(board, request, access, start)

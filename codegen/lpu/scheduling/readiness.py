@@ -1,0 +1,120 @@
+"""What has to fit together, and from when on: rows are read once they are written, and overwritten
+once they were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from tilesmith.codegen.lpu.dataflow import Ints
+from tilesmith.codegen.lpu.scheduling.board import Board, Homes
+from tilesmith.codegen.lpu.scheduling.calendars import Line
+from tilesmith.codegen.lpu.scheduling.memory import Words
+from tilesmith.codegen.lpu.scheduling.pieces import Piece
+from tilesmith.codegen.lpu.scheduling.rigid import Access, Flow
+
+
+class Taken(NamedTuple):
+    """A port and bank of a slice, for an interval."""
+
+    words: Words
+    write: bool
+    start: int
+    length: int
+
+
+@dataclass(eq=False)
+class Request:
+    """What has to fit together, relative to a start.
+
+    Attributes:
+        count: vectors.
+        units: lines that are given, with start and length.
+        pools: lines of which any one will do, with start and length; no two the same.
+        floor: the cycle before which nothing may begin.
+    """
+
+    name: str
+    count: int
+    interval: int
+    flows: list[Flow]
+    accesses: list[Access]
+    units: list[tuple[Line, int, int]] = field(default_factory=list)
+    pools: list[tuple[Sequence[Line], int, int]] = field(default_factory=list)
+    floor: int = 0
+    cut: dict[Access, list[Piece]] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Settled:
+    """A start, and what was chosen for it.
+
+    Attributes:
+        chosen: number of the line taken of each pool.
+        placed: homes of blocks that had none.
+    """
+
+    start: int
+    chosen: list[int]
+    taken: list[Taken]
+    placed: dict[tuple[str, int, bool], Homes]
+
+
+def issue(board: Board, access: Access, number: int) -> int:
+    """The cycle a slice issues an access of vector 0 in, relative to the start."""
+    chip = board.chip
+    cell = access.flow.cell(chip.places[number])
+    if access.write:
+        return cell
+    return cell - chip.delay("gather" if access.index is not None else "read")
+
+
+def earliest(board: Board, request: Request, reads: bool = True) -> int:
+    """The start before which rows are not written yet, or still to be read."""
+    start = 0
+    for access in request.accesses:
+        if access.tensor not in board.ready:
+            continue
+        turns = np.arange(len(access.rows)) if access.vectors is None else access.vectors
+        if access.index is not None:
+            turns = np.zeros(len(access.rows), np.int64)
+        wanted: Ints = board.ready[access.tensor][access.rows]
+        if access.write:
+            wanted = np.maximum(wanted, board.read_until[access.tensor][access.rows])
+        if not wanted.any():
+            continue
+        layout = board.layouts[access.tensor]
+        first = int((wanted - turns * request.interval).max())
+        numbers = {
+            words.slice
+            for block in np.unique(access.rows // layout.block).tolist()
+            for stripe in board.homes.get((access.tensor, block, access.side), ())
+            for words in stripe
+        }
+        start = max(start, first - min((issue(board, access, n) for n in numbers), default=0))
+    return start
+
+
+def mark(board: Board, request: Request, access: Access, start: int) -> None:
+    """Note when rows are written, or read until."""
+    if access.tensor not in board.ready:
+        return
+    layout = board.layouts[access.tensor]
+    turns = np.arange(len(access.rows)) if access.vectors is None else access.vectors
+    if access.index is not None:
+        turns = np.full(len(access.rows), request.count)
+    numbers = {
+        words.slice
+        for block in np.unique(access.rows // layout.block).tolist()
+        for stripe in board.homes[access.tensor, block, access.side]
+        for words in stripe
+    }
+    last = start + max(issue(board, access, n) for n in numbers)
+    at = last + turns * request.interval
+    table = board.ready if access.write else board.read_until
+    after = board.chip.delay("write") if access.write else 1
+    np.maximum.at(table[access.tensor], access.rows, at + after)
