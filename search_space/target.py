@@ -9,6 +9,8 @@ A target is a name, a family ("cpu", "systolic", "trainium", ...) and facts by d
     mib = {value = 24, source = "A1", trust = "V", minimum = 1, maximum = 1024}
     partitions = 128                       # short form: no source, trust "?"
 
+A target may be `like = "trn1"`, a known name: it has its facts but for those it states itself.
+
 `doc` and the per-fact keys `unit`, `source`, `trust` (V read in the primary text, S secondary,
 F fitted, ? assumed), `calibratable`, `minimum`, `maximum`, `choices` (of a text) are optional.
 Invariants: frozen; the *identity* of a target (`identity`) covers the facts that are not
@@ -231,8 +233,13 @@ def parse_target(name: str, text: str) -> Target:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise TargetError(f"target '{name}' is not valid TOML: {error}") from error
-    family, doc = table.pop("family", None), table.pop("doc", "")
-    if not isinstance(family, str):
+    like, family, doc = (table.pop(key, "") for key in ("like", "family", "doc"))
+    if like:
+        base = parse_target(str(like), target_files[str(like)].read_text())
+        inherited = {key: replace(f, source=f"as {like}: {f.source}") for key, f in base.facts}
+        facts = {**inherited, **parse_facts(name, table)}
+        return Target.of(name, family or base.family, facts, str(doc))
+    if not family or not isinstance(family, str):
         raise TargetError(f"target '{name}' names no family; write family = \"cpu\" at its top")
     return Target.of(name, family, parse_facts(name, table), str(doc))
 

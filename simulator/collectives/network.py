@@ -61,7 +61,7 @@ class Network:
         """What a transfer occupies, and at how many bytes a second, memories left out."""
         found: list[tuple[Resource, float]] = []
         inner = self._engines
-        if inner.topology == "switch" and inner.owner == 1:
+        if inner.shared and inner.topology == "switch" and inner.owner == 1:
             found.append(((inner.name, source, "out"), inner.gbps * 1e9))
         at = source
         for level in reversed(self.mesh.levels):

@@ -83,6 +83,13 @@ def test_mesh_takes_one_step_and_loads_links_by_the_ways_over_them() -> None:
     )
 
 
+def test_adding_takes_a_network_no_longer_than_copying() -> None:
+    """It is the DMA engines of cores that add at half their rate, not the ports of a switch."""
+    mesh = mesh_of("switch", 8, 1).with_settings({"collective.reduce_passes": 2})
+    gather = seconds(mesh, "all_gather", "ring", 1e6)
+    assert seconds(mesh, "reduce_scatter", "ring", 1e6) == pytest.approx(gather, rel=1e-4)
+
+
 def test_a_send_takes_one_hop_and_one_link() -> None:
     cost = collective_cost(mesh_of("ring", 8, 2), "send", 1e6, (0, 1))
     assert cost.seconds == pytest.approx(ALPHA + 1e6 / RATE)

@@ -13,7 +13,12 @@ from tilesmith.simulator import check_target, simulate
 
 @pytest.mark.parametrize(
     ("name", "bf16", "fp32", "sbuf_kib", "hbm", "dma"),
-    [("trn1", 92, 23, 192, 410, 17), ("trn2", 79, 20, 224, 362.5, 23)],
+    [
+        ("trn1", 92, 23, 192, 410, 17),
+        ("inf2", 92, 23, 192, 410, 17),
+        ("trn2", 79, 20, 224, 362.5, 23),
+        ("trn3", 79, 20, 256, 612.5, 33),
+    ],
 )
 def test_derived_figures_are_the_published_ones(name, bf16, fp32, sbuf_kib, hbm, dma):
     core = Core.of(load_target(name))
@@ -65,3 +70,13 @@ def test_incomplete_targets_are_refused_before_anything_runs(text, message):
 def test_dtypes_without_instructions_are_refused(text):
     with pytest.raises(WorkloadError, match=r"has no instructions for dtype .* one of float32, "):
         simulate(Workload.parse(text), load_target("trn1"))
+
+
+def test_a_target_like_another_has_its_facts_but_for_its_own():
+    one, two = load_target("trn1"), load_target("inf2")
+    assert two.family == one.family
+    differ = [name for name in one if one.fact(name).value != two.fact(name).value]
+    assert differ == ["link.gbps_chip"]
+    assert two.fact("sbuf.mib").source == "as trn1: A1"
+    with pytest.raises(TargetError, match="unknown target 'trn9'"):
+        parse_target("mine", 'like = "trn9"')
