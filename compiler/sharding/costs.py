@@ -112,6 +112,15 @@ class Costs:
         sent = step.wire_bytes(shape, size_of(dtype), self.mesh)
         return self.collective(step.kind, step.axes, sent)
 
+    def send(self, sent: int, distance: int) -> int:
+        """ns for every core to send bytes to the one so many numbers on."""
+        key = ("send", (str(distance),), sent)
+        if key not in self._wires:
+            group = (self.mesh.cores[0], self.mesh.cores[0] + distance)
+            cost = collective_cost(self.machine, "send", sent, group)
+            self._wires[key] = round(cost.seconds * 1e9)
+        return self._wires[key]
+
     def collective(self, kind: str, axes: tuple[str, ...], sent: int) -> int:
         """ns of a collective along axes, of the slowest of its groups."""
         key = (kind, axes, sent)

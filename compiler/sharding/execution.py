@@ -45,39 +45,59 @@ def execute(
 ) -> dict[str, NDArray[Any]]:
     """The model's outputs by name, from its whole inputs by name.
 
+    The cores of a stage of a pipeline get what the stages before send them, and nothing else.
+
     Raises:
         ModelError: an input is missing or of another shape.
         JobError: a segment failed.
     """
+    given = _given(program, inputs)
+    held: list[dict[str, NDArray[Any]]] = [{} for _ in given]
+    for stage in range(max(program.stages, default=0) + 1):
+        sent = program.crossing(stage - 1)
+        held = [
+            own | {name: before[name] for name in sent}
+            for own, before in zip(given, held, strict=True)
+        ]
+        _run(program, stage, held, runner)
+    return {
+        placed.info.name: assembled(
+            [own[placed.local] for own in held], placed.spec, placed.info.dims, program.mesh
+        )
+        for placed in program.outputs
+    }
+
+
+def _given(program: Program, inputs: Arrays) -> list[dict[str, NDArray[Any]]]:
+    """What each core is given: its parts of inputs and weights, and where its parts begin."""
     mesh = program.mesh
-    places = list(mesh.coordinates())
-    held: list[dict[str, NDArray[Any]]] = [{} for _ in places]
-    for number, at in enumerate(places):
-        for placed in program.inputs:
-            given = inputs.get(placed.info.name)
-            if given is None or given.shape != placed.info.dims:
-                raise ModelError(
-                    f"input '{placed.info.name}' of '{program.name}' is "
-                    f"{'missing' if given is None else given.shape}; {placed.info.dims} is expected"
-                )
-            held[number][placed.local] = part(given, placed.spec, placed.info.dims, mesh, at)
-        for placed in program.weights:
-            value = program.values[placed.info.name]
-            held[number][placed.local] = part(value, placed.spec, placed.info.dims, mesh, at)
-        for name, start in program.starts.items():
-            held[number][name] = start.value(at, mesh)
-    for item in program.order:
+    for placed in program.inputs:
+        value = inputs.get(placed.info.name)
+        if value is None or value.shape != placed.info.dims:
+            raise ModelError(
+                f"input '{placed.info.name}' of '{program.name}' is "
+                f"{'missing' if value is None else value.shape}; {placed.info.dims} is expected"
+            )
+    whole = {**inputs, **program.values}
+    return [
+        {
+            placed.local: part(whole[placed.info.name], placed.spec, placed.info.dims, mesh, at)
+            for placed in (*program.inputs, *program.weights)
+        }
+        | {name: start.value(at, mesh) for name, start in program.starts.items()}
+        for at in mesh.coordinates()
+    ]
+
+
+def _run(program: Program, stage: int, held: list[dict[str, NDArray[Any]]], runner: Runner) -> None:
+    """Run a stage on what its cores hold, which then hold what they make as well."""
+    for item in program.stage(stage):
         if isinstance(item, Move):
-            moved = run_step(item.step, [own[item.source] for own in held], item.shape, mesh)
+            parts = [own[item.source] for own in held]
+            moved = run_step(item.step, parts, item.shape, program.mesh)
             for own, value in zip(held, moved, strict=True):
                 own[item.result] = value
             continue
         run = runner(item.graph)
         for own in held:
             own.update(run({info.name: own[info.name] for info in item.graph.inputs}))
-    return {
-        placed.info.name: assembled(
-            [own[placed.local] for own in held], placed.spec, placed.info.dims, mesh
-        )
-        for placed in program.outputs
-    }

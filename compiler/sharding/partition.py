@@ -52,13 +52,18 @@ class Sharding:
         return self.specs.get(name) or self.produced(name)
 
 
-def partition(sharding: Sharding) -> Program:
-    """One program for all cores."""
-    return _Partitioner(sharding).run()
+def partition(sharding: Sharding, stages: Mapping[Node, int] | None = None) -> Program:
+    """One program for all cores; or one for the cores of each stage of a pipeline.
+
+    Args:
+        stages: the number of every node's stage, never less than that of a node before it.
+    """
+    return _Partitioner(sharding, stages or {}).run()
 
 
 class _Partitioner:
-    def __init__(self, sharding: Sharding) -> None:
+    def __init__(self, sharding: Sharding, stages: Mapping[Node, int]) -> None:
+        self.stages, self.stage, self.staged = stages, 0, dict[int, int]()
         self.sharding, self.graph = sharding, sharding.graph
         self.local = LocalGraph(sharding.mesh)
         self.order: list[tuple[Node, ...] | Move] = []
@@ -71,6 +76,9 @@ class _Partitioner:
 
     def run(self) -> Program:
         for node in self.graph.nodes:
+            if self.stages.get(node, 0) != self.stage:
+                self._close()
+                self.stage = self.stages[node]
             self._add(node)
         outputs = tuple(self._output(info.name) for info in self.graph.outputs)
         self._close()
@@ -85,6 +93,7 @@ class _Partitioner:
             self.local.starts,
             self._with_bounds(outputs),
             self.local.tensors,
+            tuple(self.staged.values()),
         )
 
     def _add(self, node: Node) -> None:
@@ -126,7 +135,7 @@ class _Partitioner:
                 result = self.local.declare(
                     self.local.fresh(f"{name}@{step.after}"), info, step.after
                 )
-                self.order.append(Move(step, source, result, name, info.dims))
+                self._append(Move(step, source, result, name, info.dims))
                 self.known[name, step.after] = result
         return self.known[name, wanted]
 
@@ -148,7 +157,11 @@ class _Partitioner:
         nodes = tuple(self.local.nodes[self._cut :])
         self._cut = len(self.local.nodes)
         if nodes:
-            self.order.append(nodes)
+            self._append(nodes)
+
+    def _append(self, item: tuple[Node, ...] | Move) -> None:
+        self.staged[len(self.order)] = self.stage
+        self.order.append(item)
 
     def _with_bounds(self, outputs: Sequence[Placed]) -> tuple[Segment | Move, ...]:
         """Segments whose inputs are what they read, and outputs what is read after them."""

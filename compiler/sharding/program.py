@@ -68,6 +68,7 @@ class Program:
         starts: scalars that differ from core to core, by name.
         order: segments and moves as they are run.
         tensors: every tensor of a core, by name.
+        stages: the stage of a pipeline that each of `order` is in, on cores of its own.
     """
 
     name: str
@@ -80,6 +81,24 @@ class Program:
     starts: Mapping[str, Start]
     order: tuple[Segment | Move, ...]
     tensors: Mapping[str, TensorInfo]
+    stages: tuple[int, ...]
+
+    def stage(self, number: int) -> tuple[Segment | Move, ...]:
+        """What the cores of a stage run."""
+        pairs = zip(self.order, self.stages, strict=True)
+        return tuple(item for item, stage in pairs if stage == number)
+
+    def crossing(self, number: int) -> tuple[str, ...]:
+        """Tensors of a core that stages up to a number make and later ones read, in the order in
+        which they are made; what the caller gives is there in every stage."""
+        made: dict[str, None] = {}
+        read: set[str] = {placed.local for placed in self.outputs}
+        for item, stage in zip(self.order, self.stages, strict=True):
+            if stage <= number:
+                made.update(dict.fromkeys(_writes(item)))
+            else:
+                read.update(_reads(item))
+        return tuple(name for name in made if name in read)
 
     @cached_property
     def moves(self) -> tuple[Move, ...]:

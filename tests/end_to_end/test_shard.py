@@ -46,6 +46,19 @@ def test_the_best_sharding_says_how_far_it_may_be_from_the_best(model: Path) -> 
     assert text.exit_code == 0 and "no sharding takes less than" in text.stdout
 
 
+def test_a_pipeline_is_cut_where_stages_are_even(model: Path) -> None:
+    asked = ("shard", model, *MESH, "--tensor", 2, "--pipeline", 2, "--microbatches", 8,
+             "--spec", "w0.up=-,tensor")  # fmt: skip
+    found = succeed(*asked)["pipeline"]
+    first, second = found["stages"]
+    assert first["last"] == second["first"] and found["interval_us"] == max(
+        first["us"], second["us"]
+    )
+    assert "8 microbatches in" in invoke(*asked).stdout
+    assert "at most 5 are possible" in refuse("shard", str(model), *MESH, "--pipeline", "16",
+                                              "--spec", "x=-")  # fmt: skip
+
+
 def test_annotations_may_be_a_file(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "specs.json"
     path.write_text(json.dumps({"w0.up": "-,tensor"}))

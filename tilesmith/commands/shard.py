@@ -11,6 +11,7 @@ from tilesmith.commands.options import Setting, json_option, set_option, shape_o
 from tilesmith.display.output import print_json, table
 
 if TYPE_CHECKING:
+    from tilesmith.compiler.sharding.pipeline import Pipeline
     from tilesmith.jobs.sharding import Sharded
 
 
@@ -32,6 +33,14 @@ _DEGREE = click.IntRange(min=1, max=1 << 20)
 @click.option("--data", type=_DEGREE, help="Cores along the axis 'data', the outermost.")
 @click.option("--expert", type=_DEGREE, help="Cores along the axis 'expert'.")
 @click.option("--tensor", type=_DEGREE, help="Cores along the axis 'tensor': neighbours.")
+@click.option("--pipeline", type=_DEGREE, help="Stages of a pipeline, each on cores of its own.")
+@click.option(
+    "--microbatches",
+    type=_DEGREE,
+    default=1,
+    show_default=True,
+    help="Batches of the model's size that a pipeline takes one after another.",
+)
 @click.option(
     "--spec",
     "specs",
@@ -65,14 +74,22 @@ def shard(
     it may be. With it, specs are propagated from the tensors named to all others; collectives
     are inserted where they differ.
     """
-    from tilesmith.jobs.sharding import AXES, ShardRequest, read_annotations, sharded
+    from tilesmith.jobs.sharding import AXES, PIPELINE, ShardRequest, read_annotations, sharded
 
-    degrees = {name: asked[name] for name in AXES if asked[name] is not None}
+    degrees = {name: asked[name] for name in (*AXES, PIPELINE) if asked[name] is not None}
     texts = {**(read_annotations(annotations) if annotations else {}), **dict(specs)}
     shapes, settings = dict(asked["shapes"]), dict(asked["settings"])
     found = sharded(
         ShardRequest(
-            model, mesh, degrees, asked["cores"], texts, asked["optimise"], shapes, settings
+            model,
+            mesh,
+            degrees,
+            asked["cores"],
+            texts,
+            asked["optimise"],
+            shapes,
+            settings,
+            asked["microbatches"],
         )
     )
     if as_json:
@@ -110,7 +127,22 @@ def _summary(found: Sharded) -> str:
             f"optimised: {found.objective_us:.1f} us with every node alone, no sharding takes less "
             f"than {found.bound_us:.1f} (gap {found.gap:.2%})"
         )
+    if found.pipeline is not None:
+        lines += ["", _stages(found.pipeline)]
     return "\n".join(lines)
+
+
+def _stages(pipeline: Pipeline) -> str:
+    header = ("stage", "operators", "us", "of it receiving", "bytes received", "weights a core")
+    rows = [
+        (number, stage.last - stage.first, stage.us, stage.receive_us, stage.sent_bytes,
+         _mib(stage.weight_bytes))
+        for number, stage in enumerate(pipeline.stages)
+    ]  # fmt: skip
+    return (
+        f"{table(header, rows)}\n{pipeline.microbatches} microbatches in {pipeline.latency_us:.1f} "
+        f"us, one every {pipeline.interval_us:.1f} us; stages wait {pipeline.bubble:.0%} of it"
+    )
 
 
 def _mib(size: int) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tilesmith.compiler.graph import Graph
     from tilesmith.compiler.sharding.costs import Costs
     from tilesmith.compiler.sharding.partition import Sharding
+    from tilesmith.compiler.sharding.pipeline import Pipeline
     from tilesmith.compiler.sharding.program import Program
     from tilesmith.compiler.sharding.report import Account
     from tilesmith.compiler.sharding.specs import Spec
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 AXES = ("data", "expert", "tensor")
 """Axes of cores that one program runs on, outermost first."""
 
+PIPELINE = "pipeline"
+"""The degree that is stages of a pipeline, each on cores of its own."""
+
 
 @dataclass(frozen=True)
 class ShardRequest:
@@ -38,8 +42,9 @@ class ShardRequest:
 
     Attributes:
         mesh: name or path of the machine, or the machine.
-        degrees: cores along axes by name; others are one core long. None at all: all of `cores`
-            along "tensor".
+        degrees: cores along axes by name, and stages of a pipeline; others are one long. None at
+            all: all of `cores` along "tensor".
+        microbatches: how many batches of the model's size a pipeline takes one after another.
         cores: how many cores of the machine; None: as many as the degrees make, or all.
         specs: by tensor, in the form of `compiler.sharding.specs`.
         optimise: choose what the specs leave open, instead of propagating them; without specs that
@@ -55,6 +60,7 @@ class ShardRequest:
     optimise: bool = False
     shapes: Shapes = field(default_factory=dict)
     settings: Settings = field(default_factory=dict)
+    microbatches: int = 1
     effort: float = 60.0
 
 
@@ -74,6 +80,7 @@ class Sharded:
     limit_bytes: int
     objective_us: float | None = None
     bound_us: float | None = None
+    pipeline: Pipeline | None = None
 
     @property
     def gap(self) -> float | None:
@@ -93,6 +100,7 @@ class Sharded:
             "gap": self.gap,
             "memory_limit_bytes": self.limit_bytes,
             **self.account.to_json(),
+            **({} if self.pipeline is None else {"pipeline": self.pipeline.to_json()}),
         }
 
 
@@ -112,6 +120,7 @@ def sharded(request: ShardRequest) -> Sharded:
 
     machine = machine_of(request.mesh, request.settings)
     axes = axes_of(machine, request.degrees, request.cores)
+    stages = axes.pop(PIPELINE, 1)
     graph = shardable(graph_of(request.model, request.shapes))
     costs = Costs(machine, LogicalMesh.of(axes))
     given = given_specs(graph, costs.mesh.sizes, request.specs)
@@ -120,19 +129,30 @@ def sharded(request: ShardRequest) -> Sharded:
         required("ortools", extra="ortools")
         from tilesmith.compiler.sharding.best import best_sharding
 
-        found = best_sharding(graph, costs, given, request.effort)
-        program, objective, bound = found.program, found.objective / 1e3, found.bound / 1e3
+        limit = costs.core_bytes * stages  # of a pipeline each stage holds a part
+        found = best_sharding(graph, costs, given, request.effort, limit)
+        sharding, objective, bound = found.sharding, found.objective / 1e3, found.bound / 1e3
     else:
-        program = partition(_propagated(graph, costs, given))
-    _check_memory(program, costs)
+        sharding = _propagated(graph, costs, given)
+    pipeline = None
+    if stages > 1:
+        from tilesmith.compiler.sharding.pipeline import pipeline_of
+
+        pipeline = pipeline_of(sharding, costs, stages, request.microbatches)
+    program = partition(sharding, None if pipeline is None else pipeline.stage_of(graph))
+    _check_memory(program, costs, stages)
     return Sharded(
-        program, account(program, costs), machine.name, axes, costs.core_bytes, objective, bound
-    )
+        program, account(program, costs), machine.name, axes, costs.core_bytes, objective, bound,
+        pipeline,
+    )  # fmt: skip
 
 
-def _check_memory(program: Program, costs: Costs) -> None:
-    """Raise `InputError` where a core's memory is too small, naming a mesh that is not."""
-    needed = program.weight_bytes + program.activation_bytes
+def _check_memory(program: Program, costs: Costs, stages: int) -> None:
+    """Raise `InputError` where a core's memory is too small, naming a mesh that is not.
+
+    Stages of a pipeline were cut so that their weights fit.
+    """
+    needed = program.weight_bytes // stages + program.activation_bytes
     if needed <= costs.core_bytes:
         return
     weights = sum(value.nbytes for value in program.values.values())
@@ -144,7 +164,7 @@ def _check_memory(program: Program, costs: Costs) -> None:
     )
     raise InputError(
         f"'{program.name}' over {program.mesh} of mesh '{costs.machine.name}' needs "
-        f"{amount(needed)} a core (weights {amount(program.weight_bytes)}), "
+        f"{amount(needed)} a core (weights {amount(program.weight_bytes // stages)}), "
         f"{amount(needed - costs.core_bytes)} more than the {amount(costs.core_bytes)} there are; "
         f"{advice}"
     )
@@ -217,7 +237,8 @@ def axes_of(machine: Mesh, degrees: Mapping[str, int], cores: int | None) -> dic
             f"--cores is {cores} and the degrees make {wanted}; leave one of them out, or make "
             "them equal"
         )
-    return {name: asked[name] for name in AXES if asked.get(name, 1) > 1} or {"tensor": 1}
+    found = {name: asked[name] for name in (*AXES, PIPELINE) if asked.get(name, 1) > 1}
+    return found or {"tensor": 1}
 
 
 def divisors(number: int) -> str:
