@@ -1,0 +1,90 @@
+"""What cores hold, against dealing out heads and columns one by one; and bounds no estimate
+breaks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.planning.test_architectures import PUBLISHED, read
+from tilesmith.planning.architecture import Attention, Product
+from tilesmith.planning.deployment import Deployment, Load
+from tilesmith.planning.estimate import estimate, step_seconds
+from tilesmith.planning.memory import memory_of
+from tilesmith.planning.shares import cached_share, heads_share, product_share
+from tilesmith.search_space.mesh import load_mesh
+
+GIB = 2**30
+
+
+def fullest(things: int, cores: int) -> int:
+    """Things on the core that has most of them, dealt in turns."""
+    held = [0] * cores
+    for thing in range(things):
+        held[thing % cores] += 1
+    return max(held)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 8, 24, 32, 64])
+@pytest.mark.parametrize("heads", [8, 32, 40, 64])
+def test_the_fullest_core_has_whole_heads(heads: int, cores: int) -> None:
+    query = Product("query", 5120, heads * 128, "columns", unit=128)
+    output = Product("output", heads * 128, 5120, "rows", unit=128)
+    attention = Attention("attention", heads, 8, 128, 128)
+    most = fullest(heads, cores)
+    assert product_share(query, cores) == product_share(output, cores) == 5120 * most * 128
+    assert heads_share(attention, cores) == most
+    assert cached_share(attention, cores) == 256 * fullest(8, cores), "copied where there are fewer"
+
+
+def test_a_latent_is_on_every_core() -> None:
+    deepseek = read(PUBLISHED["DeepSeek V3"][0])
+    deployment = Deployment(load_mesh("trn2u.48xlarge"), 64, expert=64, weights="fp8")
+    memory = memory_of(deepseek, deployment, Load(1, 100, 100))
+    assert memory.cache * GIB == pytest.approx(64 * 61 * 576 * 200 * 2)
+
+
+def test_memory_is_the_checkpoint_and_the_cache() -> None:
+    llama = read(PUBLISHED["Llama 2 7B"][0])
+    memory = memory_of(llama, Deployment(load_mesh("trn1.32xlarge"), 8), Load(3, 100, 100))
+    assert memory.weights * GIB == pytest.approx(llama.parameters * 2, rel=2e-3)
+    assert memory.cache * GIB == pytest.approx(2 * 32 * 4096 * 200 * 3 * 2)
+    whole = memory_of(llama, Deployment(load_mesh("trn1.32xlarge"), 8, 4), Load(3, 100, 100))
+    assert whole.weights == pytest.approx(memory.weights), "stages hold a model once"
+    twice = memory_of(llama, Deployment(load_mesh("trn1.32xlarge"), 8, data=2), Load(4, 100, 100))
+    assert twice.weights == pytest.approx(2 * memory.weights), "replicas hold it each"
+
+
+@pytest.mark.parametrize("mesh", ["trn1.32xlarge", "trn2.48xlarge"])
+@pytest.mark.parametrize("model", ["Llama 3 8B", "Mixtral 8x7B", "Qwen 3 30B A3B"])
+def test_no_token_is_faster_than_memory(mesh: str, model: str) -> None:
+    architecture = read(PUBLISHED[model][0])
+    deployment = Deployment(load_mesh(mesh), 8)
+    chips = deployment.cores / deployment.mesh.cores_per_chip
+    token = step_seconds(architecture, deployment, 1, 1, 2048)
+    table = architecture.vocabulary * architecture.width  # of the embedding one row is read
+    least = 2 * (architecture.active_parameters - table) / (deployment.mesh.chip_gbps * 1e9 * chips)
+    assert token > least
+    assert step_seconds(architecture, deployment, 8, 1, 2048) > token
+    assert step_seconds(architecture, deployment, 1, 1, 4096) > token
+    narrow = replace(deployment, weights="int8")
+    assert step_seconds(architecture, narrow, 1, 1, 2048) < token
+
+
+def test_stages_cost_a_token_nothing_but_what_they_hand_over() -> None:
+    llama, mesh = read(PUBLISHED["Llama 3 8B"][0]), load_mesh("trn1.32xlarge")
+    one, four = Deployment(mesh, 8), Deployment(mesh, 8, pipeline=4)
+    alone, staged = (step_seconds(llama, d, 1, 1, 512) for d in (one, four))
+    assert alone < staged < 1.05 * alone
+
+
+def test_degrees_count_logical_cores_where_there_are() -> None:
+    mesh = load_mesh("trn2.48xlarge")
+    logical, physical = Deployment(mesh, 64), Deployment(mesh, 128)
+    assert (logical.cores, physical.cores) == (128, 128)
+    assert (logical.cores_each, physical.cores_each) == (2, 1)
+    load = Load(1, 128, 128)
+    llama = read(PUBLISHED["Llama 3 70B"][0])
+    times = [estimate(llama, d, load).parts["token"]["weights"] for d in (logical, physical)]
+    assert times[0] < times[1] < 1.4 * times[0], "64 heads over 128 cores are held twice"
