@@ -70,7 +70,7 @@ def _candidate(
             f"'{architecture.name}' leaves a cache of {max(0, tokens)} tokens on "
             f"{label(deployment)}, less than one request of {longest}; use more cores"
         )
-    estimated = partial(_seconds, architecture, deployment)
+    estimated = partial(estimated_seconds, architecture, deployment)
     estimated(1, 1, 0)
     each = memory.cache / load.limit * GIB
     times = StepTimes(estimated)
@@ -101,7 +101,8 @@ def label(deployment: Deployment) -> str:
     return " ".join([deployment.mesh.name, *named, deployment.weights])
 
 
-def _seconds(
+def estimated_seconds(
     architecture: Architecture, deployment: Deployment, sequences: int, tokens: int, before: int
 ) -> float:
+    """A step's seconds, as `StepTimes` asks for them: the context is what was there before."""
     return step_seconds(architecture, deployment, sequences, tokens, before + tokens)

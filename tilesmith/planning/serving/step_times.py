@@ -2,8 +2,9 @@
 
 An estimate of one step costs too much to be made for every step of a simulation. What a step
 depends on (sequences, new tokens, context) is a grid of growing distances; its knots are estimated
-when first needed, and between them lies a plane. Attention's square is met to 0.8 %, since knots of
-new tokens are a quarter of an octave apart; everything else is close to linear.
+when first needed, and between them lies a plane. Prompts have the densest knots, since attention is
+quadratic in them and engines change their kernels at certain lengths (powers of two, which are
+knots); in a cell where that happens, and there alone, interpolation is far off.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class StepTimes:
         sides = (
             _between(sequences, _SEQUENCES),
             _between(tokens, _TOKENS),
-            _between(before, _CONTEXTS),
+            _between(before, _CONTEXTS if tokens == 1 else _BEFORE),
         )
         total = 0.0
         for corner in product(*sides):
@@ -121,7 +122,8 @@ def _growing(octave: int, most: int) -> list[int]:
 
 
 _SEQUENCES = _growing(2, 17)
-_TOKENS = _growing(4, 27)
+_TOKENS = _growing(32, 27)
+_BEFORE = (0, *(n for n in _growing(8, 27) if n >= 64))
 
 
 def _between(value: int, knots: Sequence[int]) -> tuple[tuple[int, float], ...]:
