@@ -27,6 +27,7 @@ class CollectiveCost:
     Args:
         algorithm: its name, or where levels differ those of all, as in `chip mesh, torus rdh`.
         latency_s: the part that does not depend on the size.
+        engine_s: how long the DMA engines of a core are busy with it, and not with its loads.
         bound: what the largest stage waits for: "latency", "links", "engines" or "memory".
     """
 
@@ -36,6 +37,7 @@ class CollectiveCost:
     seconds: float
     algorithm: str
     latency_s: float
+    engine_s: float
     bound: str
 
     @property
@@ -53,12 +55,17 @@ class CollectiveCost:
 
 @dataclass(frozen=True)
 class Line:
-    """One algorithm of one stage: seconds = alpha + beta x bytes of the whole tensor."""
+    """One algorithm of one stage: seconds = alpha + beta x bytes of the whole tensor.
+
+    Args:
+        engines: seconds that the busiest core's DMA engines take for each of these bytes.
+    """
 
     level: str
     algorithm: str
     alpha: float
     beta: float
+    engines: float
     bound: str
     steps: Steps
 
@@ -94,14 +101,17 @@ def collective_cost(
             f"a send has {len(group)} cores in its group; two are expected, from and to"
         )
     if len(group) == 1:
-        return CollectiveCost(kind, int(bytes), 1, 0.0, "none", 0.0, "latency")
+        return CollectiveCost(kind, int(bytes), 1, 0.0, "none", 0.0, 0.0, "latency")
     chosen = cheapest(mesh, kind, group, bytes, together)
     start = mesh.number("collective.start_us") * 1e-6
     latency = start + sum(line.alpha for line in chosen)
     seconds = start + sum(line.seconds(bytes) for line in chosen)
     widest = max(chosen, key=lambda line: line.beta)
     bound = "latency" if latency >= seconds / 2 else widest.bound
-    return CollectiveCost(kind, int(bytes), len(group), seconds, named(chosen), latency, bound)
+    engines = sum(line.engines for line in chosen) * bytes
+    return CollectiveCost(
+        kind, int(bytes), len(group), seconds, named(chosen), latency, engines, bound
+    )
 
 
 def cheapest(
@@ -173,12 +183,14 @@ def _beside(steps: Steps, others: list[list[list[Stage]]], where: tuple[int, int
 def _line(network: Network, hops: dict[str, float], level: str, name: str, steps: Steps) -> Line:
     alpha = sum(step.times * hops[step.level] for step in steps)
     rates = [(step.times, *step_rate(network, step)) for step in steps]
-    beta = sum(times * rate for times, rate, _ in rates)
-    return Line(level, name, alpha, beta, max(rates, key=lambda rate: rate[0] * rate[1])[2], steps)
+    beta = sum(times * rate for times, rate, _, _ in rates)
+    engines = sum(times * engine for times, _, engine, _ in rates)
+    bound = max(rates, key=lambda rate: rate[0] * rate[1])[3]
+    return Line(level, name, alpha, beta, engines, bound, steps)
 
 
-def step_rate(network: Network, step: Step) -> tuple[float, str]:
-    """Seconds a byte of the tensor that a step takes, and what binds it."""
+def step_rate(network: Network, step: Step) -> tuple[float, float, str]:
+    """Seconds a byte of the tensor that a step takes, that DMA engines do, and what binds it."""
     mesh = network.mesh
     links: defaultdict[Resource, float] = defaultdict(float)
     memories: defaultdict[Resource, float] = defaultdict(float)
@@ -194,7 +206,8 @@ def step_rate(network: Network, step: Step) -> tuple[float, str]:
     slices = mesh.number("collective.slices")
     left = min(wire, memory) / slices if step.reduces else 0.0
     bound = MEMORY if memory > wire else "engines" if is_engine(busiest) else "links"
-    return max(wire, memory) + left, bound
+    engines = max((load for resource, load in links.items() if is_engine(resource)), default=0.0)
+    return max(wire, memory) + left, engines, bound
 
 
 def passes_of(mesh: Mesh, step: Step) -> float:

@@ -44,8 +44,11 @@ def fabric(mesh: Mesh, core: int) -> Fabric:
     return Fabric(mesh, core, _seconds)
 
 
-def _seconds(mesh: Mesh, kind: CollectiveKind, size: int, group: tuple[int, ...]) -> float:
-    return collective_cost(mesh, kind, size, group).seconds
+def _seconds(
+    mesh: Mesh, kind: CollectiveKind, size: int, group: tuple[int, ...]
+) -> tuple[float, float]:
+    cost = collective_cost(mesh, kind, size, group)
+    return cost.seconds, cost.engine_s
 
 
 def execute_many(
@@ -155,17 +158,20 @@ def timeline_many(streams: Mapping[int, InstructionStream], mesh: Mesh) -> ManyT
     """
     meetings = verify_together(streams)
     cost = {core: costs(stream) for core, stream in streams.items()}
-    seconds = [_meeting_seconds(streams, meeting, mesh) * 1e9 for meeting in meetings]
+    seconds = [_meeting_seconds(streams, meeting, mesh) for meeting in meetings]
     waits = [dict.fromkeys(meeting.group, 0.0) for meeting in meetings]
     cached: dict[int, Timeline] = {}
     for _ in range(len(meetings) + 1):
         for core, stream in streams.items():
             if core not in cached:
-                latency = cost[core].latency.copy()
+                latency, work = cost[core].latency.copy(), cost[core].dma_work.copy()
                 for meeting, took, wait in zip(meetings, seconds, waits, strict=True):
                     if core in wait:
-                        latency[meeting.rows[meeting.group.index(core)]] = took + wait[core]
-                cached[core] = play(stream, stream.core, replace(cost[core], latency=latency))
+                        row = meeting.rows[meeting.group.index(core)]
+                        latency[row], work[row] = took[0] * 1e9 + wait[core], took[1] * 1e9
+                cached[core] = play(
+                    stream, stream.core, replace(cost[core], latency=latency, dma_work=work)
+                )
         late = _late(cached, meetings, waits)
         if not late:
             break
@@ -195,7 +201,7 @@ def _late(
 
 def _meeting_seconds(
     streams: Mapping[int, InstructionStream], meeting: Meeting, mesh: Mesh
-) -> float:
+) -> tuple[float, float]:
     first, row = streams[meeting.group[0]], meeting.rows[0]
     operands = first[row].operands
     whole = operands["out" if meeting.kind == "all_gather" else "in0"]

@@ -106,6 +106,16 @@ def _transfer(i: int, time: float, engines: int, costs: Costs, machine: Machine)
 
 
 @compiled
+def _meet(i: int, time: float, costs: Costs, machine: Machine) -> float:
+    """Take part in a collective from `time` on, DMA engines for a part of it; when it is done."""
+    finish = time + costs.latency[i]
+    for t in range(costs.dma_engines[i]):
+        machine.dma_free[t] = max(time, machine.dma_free[t]) + costs.dma_work[i]
+        finish = max(finish, machine.dma_free[t])
+    return float(finish)
+
+
+@compiled
 def _run(
     n: int, engines: int, semaphore: float, issue: Issue, costs: Costs, machine: Machine
 ) -> None:
@@ -119,14 +129,12 @@ def _run(
             finish = machine.free[q] + costs.latency[i]
         else:
             machine.free[q] = max(machine.free[q], _ready(i, 0.0, issue, machine))
-            if costs.dma_engines[i] == 0:  # a collective: one after the other
-                machine.free[q] = max(machine.free[q], machine.shown[q])
-            time = machine.free[q] + costs.latency[i]
-            finish = time
-            if costs.dma_engines[i] > 0:
-                finish = _transfer(i, time, engines, costs, machine)
+            if q == COLLECTIVE_QUEUE:
+                time = max(machine.free[q], machine.shown[q])
+                finish = _meet(i, time, costs, machine)
             else:
-                time = machine.free[q]
+                time = machine.free[q] + costs.latency[i]
+                finish = _transfer(i, time, engines, costs, machine)
         finish = max(finish, machine.shown[q])
         machine.busy[q] += max(0.0, finish - max(time, machine.shown[q]))
         machine.shown[q] = finish

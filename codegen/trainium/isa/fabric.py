@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilesmith.search_space.mesh import CollectiveKind, Mesh
 
-Cost = Callable[[Mesh, CollectiveKind, int, tuple[int, ...]], float]
+Cost = Callable[[Mesh, CollectiveKind, int, tuple[int, ...]], tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -16,14 +16,18 @@ class Fabric:
 
     Args:
         core: its number in the mesh.
-        cost: seconds of a collective, by mesh, kind, bytes and group; what a simulator of the mesh
-            offers (`tilesmith.simulator.trainium.many_cores.fabric`).
+        cost: seconds of a collective, and those for which it takes the core's DMA engines, by mesh,
+            kind, bytes and group; what a simulator of the mesh offers
+            (`tilesmith.simulator.trainium.many_cores.fabric`).
     """
 
     mesh: Mesh
     core: int
     cost: Cost
 
-    def nanoseconds(self, kind: CollectiveKind, size: int, group: tuple[int, ...]) -> float:
-        """ns of a collective of `size` bytes (`tilesmith.search_space.mesh.CollectiveKind`)."""
-        return self.cost(self.mesh, kind, size, group) * 1e9
+    def nanoseconds(
+        self, kind: CollectiveKind, size: int, group: tuple[int, ...]
+    ) -> tuple[float, float]:
+        """ns of a collective of `size` bytes, and ns of the core's DMA engines."""
+        seconds, engines = self.cost(self.mesh, kind, size, group)
+        return seconds * 1e9, engines * 1e9

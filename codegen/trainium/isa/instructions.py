@@ -106,8 +106,9 @@ OPERATIONS = (
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "receive")
 """What a COLLECTIVE does, by its `function`; `function2` is its group of cores, a row of the
-stream's `groups`, `accumulate` the operation that sums (`OPERATIONS`), and the first immediate the
-ns it takes once all of its cores have come to it. A send and a receive name (from, to)."""
+stream's `groups`, `accumulate` the operation that sums (`OPERATIONS`). Immediates are the ns it
+takes once all of its cores have come to it, and those for which it takes the core's DMA engines. A
+send and a receive name (from, to)."""
 
 DTYPES = machine.DTYPES
 FP8 = (DTYPES.index("float8_e4m3"), DTYPES.index("float8_e5m2"))

@@ -90,14 +90,14 @@ class CollectiveInstructions(Emitter):
         for count, _ in whole.dims:
             size *= count
         costed: CollectiveKind = next((k for k in COLLECTIVE_KINDS if k == kind), "send")
-        time = fabric.nanoseconds(costed, size, members)
+        time, engines = fabric.nanoseconds(costed, size, members)
         number = self._groups.setdefault(members, len(self._groups))
         slots = [-1 if view is None else self._whole(view) for view in (out, source)]
         row = (
             int(Op.COLLECTIVE), COLLECTIVE_QUEUE, COLLECTIVES.index(kind), number,
             OPERATIONS.index(op), *slots, -1, -1, -1, 0, 0,
         )  # fmt: skip
-        self._append(row, (time, 0.0, 0.0))
+        self._append(row, (time, engines, 0.0))
 
     def _whole(self, view: HbmView) -> int:
         return self._hbm_access(view, (*view.dims, *[(1, 1)] * (2 - len(view.dims))))

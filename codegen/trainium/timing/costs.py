@@ -10,7 +10,7 @@ guides.
   each a little longer (fitted). A new stationary tile loads in the background, 4 times as fast as
   it would move; it shows only where it takes longer than what it hides behind.
 - vector, scalar, gpsimd: `engine_costs`.
-- collectives: what their mesh says (the first immediate), beside DMA.
+- collectives: what their mesh says (the immediates), of which they take all DMA engines a part.
 - DMA: `max(floor, bytes + overhead) / bandwidth` for each contiguous run in HBM, runs spread evenly
   over the engines (long ones cut), plus a start time that overlaps with earlier transfers.
 """
@@ -77,6 +77,8 @@ def costs(stream: InstructionStream, core: Core | None = None) -> Costs:
     clocks = np.array([*core.clocks, 1.0])
     lanes = np.minimum(rows["queue"], len(ENGINES))
     cycles = np.where(is_dma | collective, 0.0, _cycles(stream, core))
+    engines = np.where(collective, core.dma_engines, engines)
+    work = np.where(collective, stream.immediates[:, 1], work)
     latency = np.array([*core.latencies, 0.0])[lanes] / clocks[lanes]
     stationary, flops = _tensor(stream, core)
     return Costs(

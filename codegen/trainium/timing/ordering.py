@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilesmith.codegen.compiled import Floats, Ints, compiled
-from tilesmith.codegen.trainium.isa.core import FIRST_DMA_QUEUE, QUEUES
+from tilesmith.codegen.trainium.isa.core import COLLECTIVE_QUEUE, FIRST_DMA_QUEUE, QUEUES
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Issue
 from tilesmith.codegen.trainium.timing.costs import Costs, costs
 
@@ -99,14 +99,17 @@ def _on_dma(
     """Grant row `i` the next DMA engines from `time` on; whose turn it is then."""
     grants.free[issue.queue[i]] = time
     last = time + costs.latency[i]
-    if costs.dma_engines[i] == 0:  # a collective: one after the other
-        grants.free[issue.queue[i]] = last
+    ready = last
+    if issue.queue[i] == COLLECTIVE_QUEUE:
+        ready = time
     for k in range(costs.dma_engines[i]):
         g = (turn + k) % engines
-        begun = max(time + costs.latency[i], grants.dma_free[g])
+        begun = max(ready, grants.dma_free[g])
         grants.dma_free[g] = begun + costs.dma_work[i]
         last = max(last, grants.dma_free[g])
     grants.finish[i] = last
+    if issue.queue[i] == COLLECTIVE_QUEUE:  # one after the other
+        grants.free[issue.queue[i]] = last
     return int((turn + costs.dma_engines[i]) % engines)
 
 

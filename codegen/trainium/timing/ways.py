@@ -55,7 +55,8 @@ def ways_of(stream: InstructionStream, choices: Choices) -> Ways:
     cost = costs(stream)
     dma = rows["queue"] >= FIRST_DMA_QUEUE
     busy[:, 0] = np.where(dma, cost.dma_work * cost.dma_engines / core.dma_engines, cost.issue)
-    shown[:, 0] = cost.latency + np.where(dma, cost.dma_work, cost.issue)
+    last = np.where(rows["op"] == Op.COLLECTIVE, 0.0, np.where(dma, cost.dma_work, cost.issue))
+    shown[:, 0] = cost.latency + last
     used = np.ones(n, dtype=np.int64)
     for engine in np.unique(choices.engine):
         mine = choices.engine == engine

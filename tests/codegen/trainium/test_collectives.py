@@ -241,6 +241,22 @@ def test_data_orders_collectives_and_the_rest() -> None:
     assert list(moved.rows["function2"][mine]) == [0, 0, 1]
 
 
+def test_loads_wait_for_the_dma_engines_that_a_collective_takes() -> None:
+    def write(kernel: Kernel, core: int, size: int) -> None:
+        x, y = kernel.input("x", (128, 16, 512)), kernel.output("y", (128, size))
+        kernel.all_reduce(y, kernel.input("z", (128, size)), FOUR)
+        for i in range(16):
+            kernel.load(kernel.sbuf((128, 512)), x[:, i])
+
+    def loaded(size: int) -> float:
+        stream = streams((0,), lambda kernel, core: write(kernel, core, size))[0]
+        return float(timeline(stream).end[stream.rows["op"] == Op.LOAD].max())
+
+    taken = collective_cost(MESH, "all_reduce", 128 * 4096 * 4, FOUR).engine_s * 1e9
+    little = collective_cost(MESH, "all_reduce", 128 * 4, FOUR).engine_s * 1e9
+    assert loaded(4096) - loaded(1) == pytest.approx(taken - little, rel=0.05)
+
+
 def test_cores_that_do_not_meet_are_refused() -> None:
     def crossed(kernel: Kernel, core: int) -> None:
         x, y, z = (
