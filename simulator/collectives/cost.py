@@ -59,6 +59,7 @@ class Line:
 
     Args:
         engines: seconds that the busiest core's DMA engines take for each of these bytes.
+        place: which plan and stage of `plans_of` it is an alternative of.
     """
 
     level: str
@@ -67,7 +68,7 @@ class Line:
     beta: float
     engines: float
     bound: str
-    steps: Steps
+    place: tuple[int, int]
 
     def seconds(self, size: float) -> float:
         return self.alpha + self.beta * size
@@ -129,6 +130,17 @@ def cheapest(
     return min(plans, key=lambda plan: sum(line.seconds(size) for line in plan))
 
 
+def steps_of(mesh: Mesh, kind: CollectiveKind, group: tuple[int, ...], lines: list[Line]) -> Steps:
+    """The steps of chosen algorithms, one after the other. (Lines do not keep them: between a
+    thousand cores a step has a million transfers.)"""
+    plans = plans_of(mesh, kind, group)
+    return tuple(
+        step
+        for line in lines
+        for step in plans[line.place[0]][line.place[1]].alternatives[line.algorithm]
+    )
+
+
 def named(lines: list[Line]) -> str:
     """`mesh`, or `chip mesh, torus rdh` from the inside out."""
     by_level: dict[str, list[str]] = {}
@@ -159,7 +171,9 @@ def lines_of(
     return tuple(
         tuple(
             tuple(
-                _line(network, hops, stage.level, name, _beside(steps, others, (i, j, name)))
+                _line(
+                    network, hops, stage.level, name, (i, j), _beside(steps, others, (i, j, name))
+                )
                 for name, steps in stage.alternatives.items()
             )
             for j, stage in enumerate(plan)
@@ -180,13 +194,20 @@ def _beside(steps: Steps, others: list[list[list[Stage]]], where: tuple[int, int
     return tuple(found)
 
 
-def _line(network: Network, hops: dict[str, float], level: str, name: str, steps: Steps) -> Line:
+def _line(
+    network: Network,
+    hops: dict[str, float],
+    level: str,
+    name: str,
+    place: tuple[int, int],
+    steps: Steps,
+) -> Line:
     alpha = sum(step.times * hops[step.level] for step in steps)
     rates = [(step.times, *step_rate(network, step)) for step in steps]
     beta = sum(times * rate for times, rate, _, _ in rates)
     engines = sum(times * engine for times, _, engine, _ in rates)
     bound = max(rates, key=lambda rate: rate[0] * rate[1])[3]
-    return Line(level, name, alpha, beta, engines, bound, steps)
+    return Line(level, name, alpha, beta, engines, bound, place)
 
 
 def step_rate(network: Network, step: Step) -> tuple[float, float, str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from tilesmith.search_space.mesh import CollectiveKind, Mesh
 from tilesmith.simulator.collectives.algorithms import Step
-from tilesmith.simulator.collectives.cost import cheapest, is_engine, passes_of
+from tilesmith.simulator.collectives.cost import cheapest, is_engine, passes_of, steps_of
 from tilesmith.simulator.collectives.network import Network, Resource
 
 
@@ -168,8 +168,8 @@ def _steps(mesh: Mesh, call: Call) -> list[Step]:
     group = mesh.check_group(call.group)
     if len(group) == 1:
         return []
+    lines = cheapest(mesh, call.kind, group, call.bytes)
     found: list[Step] = []
-    for line in cheapest(mesh, call.kind, group, call.bytes):
-        for step in line.steps:
-            found += [step] * step.times
+    for step in steps_of(mesh, call.kind, group, lines):
+        found += [step] * step.times
     return found

@@ -54,6 +54,16 @@ def test_collectives_are_costed_by_size() -> None:
     assert "busbw" in asked(*words, "--kind", "send", "--cores", "2")
 
 
+def test_all_groups_at_once_take_longer_where_they_share_links() -> None:
+    words = ("collectives", "--mesh", "trn1.32xlarge", "--kind", "all_gather", "--cores", "4")
+    words += ("--stride", "8", "--from", "16MiB", "--to", "16MiB", "--timeline", "--json")
+    (alone,), (together,) = (
+        json.loads(asked(*words, *more))["rows"] for more in ((), ("--all-groups",))
+    )
+    assert together["us"] > 1.5 * alone["us"]
+    assert together["timeline_us"] > 1.5 * alone["timeline_us"]
+
+
 def test_what_cannot_be_meant_is_refused() -> None:
     assert "allowed: 1, 2, 4" in refused("collectives", "--mesh", "trn1.32xlarge", "--cores", "5")
     assert "unknown mesh 'trn1'" in refused("collectives", "--mesh", "trn1")

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="From one core of the group to the next.",
 )
+@click.option(
+    "--all-groups", is_flag=True, help="All groups of so many cores at the same time, not one."
+)
 @click.option("--from", "first", type=Size(), default="1KiB", show_default=True, help="Least size.")
 @click.option("--to", "last", type=Size(), default="1GiB", show_default=True, help="Largest size.")
 @click.option("--factor", type=click.IntRange(min=2), default=4, show_default=True)
@@ -54,28 +57,39 @@ def collectives(
     from tilesmith.jobs.meshes import collective_table, resolve_mesh
 
     mesh = resolve_mesh(name, dict(settings))
-    group = _group(mesh, kind, asked["cores"], asked["stride"])
+    groups = _groups(mesh, kind, asked["cores"], asked["stride"])
+    if not asked["all_groups"]:
+        groups = groups[:1]
+    group = groups[0]
     if asked["first"] > asked["last"]:
         raise click.UsageError("--from is larger than --to; nothing lies between them")
     sizes = [asked["first"]]
     while sizes[-1] * asked["factor"] <= asked["last"]:
         sizes.append(sizes[-1] * asked["factor"])
-    rows = collective_table(mesh, kind, sizes, group, asked["timeline"])
+    rows = collective_table(mesh, kind, sizes, groups, asked["timeline"])
     if as_json:
         print_json(
-            {"mesh": mesh.name, "kind": kind, "group": list(group), "rows": [*map(_plain, rows)]}
+            {
+                "mesh": mesh.name,
+                "kind": kind,
+                "group": list(group),
+                "groups": len(groups),
+                "rows": [*map(_plain, rows)],
+            }
         )
         return
     members = f"{len(group)} of {mesh.cores} cores"
-    click.echo(f"{kind} over {members} of {mesh.name}\n")
+    if len(groups) > 1:
+        members = f"{len(groups)} groups of {len(group)} cores at the same time"
+    click.echo(f"{kind} over {members}, {mesh.name}\n")
     played = ("timeline us",) if asked["timeline"] else ()
     header = ("bytes", "us", *played, "algbw GB/s", "busbw GB/s", "algorithm", "bound")
     click.echo(table(header, [_cells(row) for row in rows]))
 
 
-def _group(mesh: Mesh, kind: str, cores: int | None, stride: int) -> tuple[int, ...]:
+def _groups(mesh: Mesh, kind: str, cores: int | None, stride: int) -> tuple[tuple[int, ...], ...]:
     whole = 2 if kind == "send" else max(1, mesh.cores // stride)
-    return mesh.groups(cores or whole, stride)[0]
+    return mesh.groups(cores or whole, stride)
 
 
 def _plain(row: CollectiveRow) -> dict[str, Any]:

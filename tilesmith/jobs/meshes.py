@@ -66,17 +66,18 @@ def collective_table(
     mesh: Mesh,
     kind: CollectiveKind,
     sizes: Sequence[int],
-    group: tuple[int, ...],
+    groups: tuple[tuple[int, ...], ...],
     timeline: bool = False,
 ) -> list[CollectiveRow]:
-    """A collective over a group by size.
+    """A collective over the first of some groups by size, all of them at the same time.
 
     Raises:
         TargetError: a group that is no group of the mesh.
     """
     rows = []
     for size in sizes:
-        cost = collective_cost(mesh, kind, size, group)
-        played = collective_timeline(mesh, [Call(kind, size, group)])[0] if timeline else None
+        cost = collective_cost(mesh, kind, size, groups[0], groups)
+        calls = [Call(kind, size, group) for group in groups]
+        played = max(collective_timeline(mesh, calls)) if timeline else None
         rows.append(CollectiveRow(cost, played))
     return rows
