@@ -7,7 +7,7 @@ last reader has been scheduled.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -83,7 +83,7 @@ class Board:
     alus: list[Line] = field(default_factory=list)
     sxm: dict[tuple[bool, str], list[Line]] = field(default_factory=dict)
     links: dict[tuple[int, bool], Line] = field(default_factory=lambda: defaultdict(Line))
-    homes: dict[tuple[str, int, bool], Homes] = field(default_factory=dict)
+    homes: dict[tuple[str, int, bool], list[Homes]] = field(default_factory=dict)
     sides: dict[Block, bool] = field(default_factory=dict)
     ready: dict[str, Ints] = field(default_factory=dict)
     read_until: dict[str, Ints] = field(default_factory=dict)
@@ -131,8 +131,10 @@ class Board:
 def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
     """How every tensor of a program is cut."""
     weights, sums, indices, tables, others, written = _uses(flow)
+    twice = _kept_twice(flow, chip, weights | indices | tables | others | written)
     found = {}
-    for name, tensor in flow.tensors.items():
+    for name, given in flow.tensors.items():
+        tensor = replace(given, copies=2) if name in twice else given
         stripes = tensor.stripes
         if name in weights and stripes == 1:
             stripes = max(1, chip.load_streams // tensor.bytes_an_element)
@@ -149,6 +151,19 @@ def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
         )
     return found
 
+
+def _kept_twice(flow: Dataflow, chip: Chip, not_these: set[str]) -> set[str]:
+    """Inputs that only flow past weights are kept in both hemispheres, so that MXM's planes on both
+    sides have the same rows at once; where MEM has the room."""
+    words = {name: tensor.rows * tensor.bytes_an_element for name, tensor in flow.tensors.items()}
+    resident = {name for name, tensor in flow.tensors.items() if tensor.role != "temporary"}
+    moving = {name for name in resident - not_these if flow.tensors[name].role == "input"}
+    taken = sum(words[name] for name in resident) + sum(words[name] for name in moving)
+    return moving if taken <= TWICE_SHARE * chip.slices * 2 * chip.bank_words else set()
+
+
+TWICE_SHARE = 0.7
+"""Of MEM, for what is there at the start or the end, copies included."""
 
 LEAST_ROWS, SLICES_A_TENSOR, MOST_CUTS = 32, 8, 4
 """Temporaries are cut into blocks of so many rows at least, on so many slices at most."""

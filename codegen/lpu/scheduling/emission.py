@@ -43,12 +43,13 @@ class Emitter:
         """A burst of a unit; `pace`: count and interval."""
         self.rows.append((op, queue, cycle, *pace, self.chain, 0, 0, step, 0, 0, 0, unit))
 
-    def accesses(self, request: Request, start: int, lasts: dict[Access, bool]) -> None:
+    def accesses(self, request: Request, settled: Settled, lasts: dict[Access, bool]) -> None:
         """Reads, writes and gathers."""
+        start = settled.start
         for access in request.accesses:
             flow = access.flow
             for piece in request.cut[access] if access.index is None else ():
-                homes = self.board.homes[access.tensor, piece.block, access.side][piece.stripe]
+                homes = settled.homes[access, piece.block][piece.stripe]
                 for byte, words in enumerate(homes):
                     cycle = start + issue(self.board, access, words.slice)
                     self.rows.append((
@@ -67,13 +68,14 @@ class Emitter:
                         -1,
                     ))  # fmt: skip
             if access.index is not None:
-                self.gather(request, access, start)
+                self.gather(request, access, settled)
 
-    def gather(self, request: Request, access: Access, start: int) -> None:
+    def gather(self, request: Request, access: Access, settled: Settled) -> None:
         """A gather's bursts: each byte plane by the same numbers."""
+        start = settled.start
         assert access.index is not None, "the caller looked"
         piece, index, places = request.cut[access][0], access.index, self.board.chip.places
-        homes = self.board.homes[access.tensor, piece.block, access.side][0]
+        homes = settled.homes[access, piece.block][0]
         ahead = 1 if index.east else -1
         far = max(places[words.slice] * ahead for words in homes)
         group = {
@@ -90,11 +92,11 @@ class Emitter:
                 words.bank, words.address + piece.word, 1, stream, access.flow.east, 0, unit,
             ))  # fmt: skip
 
-    def load(self, request: LoadRequest, start: int, k: int, install: int) -> None:
+    def load(self, request: LoadRequest, settled: Settled, k: int, install: int) -> None:
         """LW and IW of one product's weights."""
         flow, chip = request.flow, self.board.chip
         assert flow is not None, "a load has a flow"
-        self.accesses(request, start, {})
+        self.accesses(request, settled, {})
         size = DTYPES[flow.dtype]
         groups = tuple(
             Group(flow.east, tuple(flow.streams[n : n + size]), flow.dtype, True)
@@ -104,16 +106,16 @@ class Emitter:
             Unit(flow.stops[0], inputs=groups, plane=request.plane, k=k, dtype=flow.dtype)
         )
         queue = chip.mxm_queue(request.plane, "load")
-        self.burst(Op.LOAD, queue, start, (request.count, 1), unit, request.rows)
+        self.burst(Op.LOAD, queue, settled.start, (request.count, 1), unit, request.rows)
         queue = chip.mxm_queue(request.plane, "install")
         self.burst(Op.INSTALL, queue, install, (1, 1), unit)
 
     def emit(self, plan: Rigid, request: ChainRequest, settled: Settled) -> None:
         """All of a chain but its weights."""
         start = settled.start
-        ends = {flow: _ends(self.board, request, flow) for flow in request.flows}
+        ends = {flow: _ends(self.board, request, settled, flow) for flow in request.flows}
         lasts = {a: ends[a.flow][1] is a or ends[a.flow][1] == "all" for a in request.accesses}
-        self.accesses(request, start, lasts)
+        self.accesses(request, settled, lasts)
         labels: dict[int, list[tuple[int, int]]] = {}
         for label, number in zip(request.labels, settled.chosen, strict=True):
             labels.setdefault(label.step, []).append((label.operation, number))
@@ -184,7 +186,7 @@ class Emitter:
                 pass
 
 
-def _ends(board: Board, request: Request, flow: Flow) -> tuple[int, object]:
+def _ends(board: Board, request: Request, settled: Settled, flow: Flow) -> tuple[int, object]:
     """Who takes a flow's tokens last, and where: "unit", "all" (each of its writes), one access, or
     nobody, so that what is left of it travels to the end."""
     ahead = 1 if flow.east else -1
@@ -192,7 +194,7 @@ def _ends(board: Board, request: Request, flow: Flow) -> tuple[int, object]:
         access: [
             board.chip.places[words.slice] * ahead
             for piece in request.cut[access]
-            for words in board.homes[access.tensor, piece.block, access.side][piece.stripe]
+            for words in settled.homes[access, piece.block][piece.stripe]
         ]
         for access in request.accesses
         if access.write and access.flow is flow

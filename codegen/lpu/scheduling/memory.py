@@ -74,6 +74,7 @@ class Memory:
             [_Bank([(0, chip.bank_words, 0)]) for _ in range(2)] for _ in range(chip.slices)
         ]
         self.words = [0] * chip.slices
+        self.live = [0] * chip.slices
         self.turn = 0
 
     def next_free(self, words: Words, write: bool, start: int, length: int) -> int:
@@ -143,10 +144,12 @@ class Memory:
             room = self.banks[place.slice][place.bank]
             number = next(n for n, (a, _, _) in enumerate(room.free) if a == place.address)
             room.take(number, place.words)
+            self.live[place.slice] += 1
             self.words[place.slice] += place.words
 
     def give(self, places: Iterable[Words], cycle: int) -> None:
         """Give words back, to be written from a cycle on."""
         for place in places:
             self.banks[place.slice][place.bank].give(place.address, place.words, cycle)
+            self.live[place.slice] -= 1
             self.words[place.slice] -= place.words

@@ -55,13 +55,15 @@ class Settled:
 
     Attributes:
         chosen: number of the line taken of each pool.
-        placed: homes of blocks that had none.
+        placed: homes of blocks that had none, or need others.
+        homes: those that each block of an access is found in.
     """
 
     start: int
     chosen: list[int]
     taken: list[Taken]
-    placed: dict[tuple[str, int, bool], Homes]
+    placed: dict[tuple[str, int, bool], list[Homes]]
+    homes: dict[tuple[Access, int], Homes]
 
 
 def issue(board: Board, access: Access, number: int) -> int:
@@ -92,7 +94,8 @@ def earliest(board: Board, request: Request, reads: bool = True) -> int:
         numbers = {
             words.slice
             for block in np.unique(access.rows // layout.block).tolist()
-            for stripe in board.homes.get((access.tensor, block, access.side), ())
+            for homes in board.homes.get((access.tensor, block, access.side), ())
+            for stripe in homes
             for words in stripe
         }
         start = max(start, first - min((issue(board, access, n) for n in numbers), default=0))
@@ -110,7 +113,8 @@ def mark(board: Board, request: Request, access: Access, start: int) -> None:
     numbers = {
         words.slice
         for block in np.unique(access.rows // layout.block).tolist()
-        for stripe in board.homes[access.tensor, block, access.side]
+        for homes in board.homes[access.tensor, block, access.side]
+        for stripe in homes
         for words in stripe
     }
     last = start + max(issue(board, access, n) for n in numbers)

@@ -177,11 +177,11 @@ class _Scheduler:
                 continue
             request = chain_request(self.board, plan)
             free = self.free(plan, types)
-            start = max(free, earliest(self.board, request))
+            start = max(*free, earliest(self.board, request))
             start = probe(self.board, request, start)
             reach = sum(abs(flow.cell(0) - flow.tau) for flow in plan.flows)
             if best is None or start + reach < best[0]:
-                idle = start - free if plan.choice.planes else 0
+                idle = start - min(free) if plan.choice.planes else 0
                 best = start + reach, Candidate(number, types, plan, request, start, idle)
         if best is None:
             raise reason or UnfitError(
@@ -189,9 +189,9 @@ class _Scheduler:
             )
         return best[1]
 
-    def free(self, plan: Rigid, types: dict[Value, str]) -> int:
-        """About when the planes of a chain are free, with its weights."""
-        start = 0
+    def free(self, plan: Rigid, types: dict[Value, str]) -> list[int]:
+        """About when each plane of a chain is free, with its weights, as a start of the chain."""
+        found = []
         for number, step in enumerate(plan.chain.steps):
             if not isinstance(step, Product):
                 continue
@@ -201,8 +201,8 @@ class _Scheduler:
                     ready = plane.free
                 else:
                     ready = max(plane.buffer_free + LOADING, plane.free) + self.chip.install
-                start = max(start, ready - (plan.times[number] or 0))
-        return start
+                found.append(max(0, ready - (plan.times[number] or 0)))
+        return found or [0]
 
     def planes(self, first: int, dtype: str) -> list[Plane]:
         """Planes of a product: both of a hemisphere in float16."""
@@ -219,7 +219,7 @@ class _Scheduler:
         settled = settle(self.board, request, start)
         commit(self.board, request, settled)
         install = max(settled.start + request.count, *(plane.free for plane in planes))
-        self.emitter.load(request, settled.start, step.k, install)
+        self.emitter.load(request, settled, step.k, install)
         for plane in planes:
             plane.free = plane.buffer_free = install + self.chip.install
             plane.installed = key
@@ -236,8 +236,8 @@ class _Scheduler:
             return
         until = max(int(self.board.ready[name].max()), int(self.board.read_until[name].max()))
         for key in [key for key in self.board.homes if key[0] == name]:
-            homes = self.board.homes.pop(key)
-            self.board.memory.give((words for stripe in homes for words in stripe), until + 1)
+            for homes in self.board.homes.pop(key):
+                self.board.memory.give((words for stripe in homes for words in stripe), until + 1)
 
     def finished(self) -> Schedule:
         """The program as placed."""
@@ -245,7 +245,8 @@ class _Scheduler:
         table = np.array(self.emitter.rows, BURST)
         regions = tuple(
             _region(board, name, block, homes)
-            for (name, block, _), homes in sorted(board.homes.items(), key=lambda item: item[0])
+            for (name, block, _), several in sorted(board.homes.items(), key=lambda item: item[0])
+            for homes in several
         )
         places = tuple(Place(t.name, t.rows, t.dtype, t.role) for t in flow.tensors.values())
         return Schedule(

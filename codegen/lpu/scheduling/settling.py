@@ -20,6 +20,9 @@ from tilesmith.codegen.lpu.scheduling.readiness import Request, Settled, Taken, 
 from tilesmith.codegen.lpu.scheduling.rigid import Access, Flow
 from tilesmith.search_space.errors import CodegenError
 
+COPIED = ("input", "constant")
+"""Roles of tensors that may lie in several places."""
+
 RESIDENT = ("input", "constant", "state")
 """Roles of tensors that lie in MEM before the first cycle."""
 
@@ -44,7 +47,7 @@ def settle(board: Board, request: Request, start: int) -> Settled:
             if later == start:
                 later = _streams(board, request, start, attempt)
                 if later == start:
-                    return Settled(start, chosen, attempt.taken, attempt.placed)
+                    return Settled(start, chosen, attempt.taken, attempt.placed, attempt.chosen)
         start = later
     raise CodegenError(f"chain '{request.name}' found no time at which everything it takes is free")
 
@@ -100,32 +103,54 @@ class _Attempt:
         self.board, self.request, self.start = board, request, start
         self.taken: list[Taken] = []
         self.by_slice: dict[int, list[Taken]] = defaultdict(list)
-        self.placed: dict[tuple[str, int, bool], Homes] = {}
-        self.origins: dict[Flow, list[int]] = {}
+        self.placed: dict[tuple[str, int, bool], list[Homes]] = {}
+        self.chosen: dict[tuple[Access, int], Homes] = {}
 
     def access(self) -> int:
         """Take ports of everything; the start, or a later one to try."""
         waiting = []
         for access in self.request.accesses:
             for block, spans in self.spans(access):
-                homes = self.homes(access, block)
-                if homes is None:
-                    waiting.append((access, block, spans))
-                    continue
-                later = self.use(access, homes, spans)
-                if later:
+                found, later = self.use_one(access, block, spans)
+                if later > 0:
                     return self.start + later
+                if not found:
+                    waiting.append((access, block, spans))
         for access, block, spans in waiting:
-            homes = self.homes(access, block)
-            if homes is None:
+            found, later = self.use_one(access, block, spans)
+            if not found and later <= 0:
                 homes, later = self.place(access, block, spans)
                 if homes is None:
                     return self.start + later
-                self.placed[access.tensor, block, access.side] = homes
-            later = self.use(access, homes, spans)
-            if later:
-                return self.start + later
+                self.placed.setdefault((access.tensor, block, access.side), []).append(homes)
+                found, later = self.use_one(access, block, spans)
+            if not found:
+                return self.start + max(later, 1)
         return self.start
+
+    def use_one(
+        self, access: Access, block: int, spans: dict[int, tuple[int, int]]
+    ) -> tuple[bool, int]:
+        """Take the ports of a block, in whichever of its homes; or how much later to try, 0 if it
+        needs another home."""
+        options = self.homes(access, block)
+        outcomes = []
+        for homes in options:
+            outcome = self.use(access, homes, spans)
+            if not outcome:
+                self.chosen[access, block] = homes
+                return True, 0
+            outcomes.append(outcome)
+        later = [outcome for outcome in outcomes if outcome > 0]
+        if later:
+            return False, min(later)
+        layout = self.board.layouts[access.tensor]
+        if options and (access.tensor in self.board.ready or layout.tensor.role not in COPIED):
+            raise CodegenError(
+                f"chain '{self.request.name}': tensor '{access.tensor}' lies on a slice "
+                "that the chain needs for another one in the same cycles"
+            )
+        return False, 0
 
     def placed_already(self) -> int:
         """Ports of blocks that are placed: the start, or a later one to try."""
@@ -134,9 +159,9 @@ class _Attempt:
             if access.scattered:
                 continue
             for block, spans in self.spans(access):
-                homes = self.homes(access, block)
-                for stripe, span in spans.items() if homes else ():
-                    for words in homes[stripe][:1] if homes else ():
+                options = self.homes(access, block)
+                for stripe, span in spans.items() if len(options) == 1 else ():
+                    for words in options[0][stripe][:1]:
                         begin, length = self.interval(access, words.slice, span)
                         free = memory.next_free(words, access.write, begin, length)
                         if free != begin:
@@ -164,9 +189,10 @@ class _Attempt:
             stripes[piece.stripe] = (begin, end)
         yield from blocks.items()
 
-    def homes(self, access: Access, block: int) -> Homes | None:
+    def homes(self, access: Access, block: int) -> list[Homes]:
+        """All homes of a block on the access's side."""
         key = (access.tensor, block, access.side)
-        return self.board.homes.get(key) or self.placed.get(key)
+        return [*self.board.homes.get(key, ()), *self.placed.get(key, ())]
 
     def interval(self, access: Access, number: int, span: tuple[int, int]) -> tuple[int, int]:
         """Cycle and cycles of an access on a slice."""
@@ -175,8 +201,8 @@ class _Attempt:
         return begin + span[0] * step, (span[1] - span[0]) * step
 
     def use(self, access: Access, homes: Homes, spans: dict[int, tuple[int, int]]) -> int:
-        """Take the ports of a block; 0, or how much later to try."""
-        memory = self.board.memory
+        """Take the ports of a block; 0, how much later to try, or -1 if never."""
+        memory, mine = self.board.memory, list[Taken]()
         for stripe, span in spans.items():
             for words in homes[stripe]:
                 begin, length = self.interval(access, words.slice, span)
@@ -186,12 +212,11 @@ class _Attempt:
                 if free != begin:
                     return free - begin
                 if self.clash(words, access.write, begin, length) & (1 << words.bank):
-                    raise CodegenError(
-                        f"chain '{self.request.name}': tensor '{access.tensor}' lies on a slice "
-                        "that the chain needs for another one in the same cycles"
-                    )
-                self.taken.append(Taken(words, access.write, begin, length))
-                self.by_slice[words.slice].append(self.taken[-1])
+                    return -1
+                mine.append(Taken(words, access.write, begin, length))
+        for taken in mine:
+            self.taken.append(taken)
+            self.by_slice[taken.words.slice].append(taken)
         return 0
 
     def clash(self, words: Words, write: bool, begin: int, length: int) -> int:
@@ -209,7 +234,13 @@ class _Attempt:
         layout = self.board.layouts[access.tensor]
         width, words = layout.tensor.bytes_an_element, -(-layout.rows_of(block) // layout.stripes)
         whole = (min(b for b, _ in spans.values()), max(e for _, e in spans.values()))
-        mine = {w.slice for homes in self.placed.values() for ws in homes for w in ws}
+        mine = {
+            words.slice
+            for several in self.placed.values()
+            for homes in several
+            for stripe in homes
+            for words in stripe
+        }
         others = self.partners(access.tensor, block)
 
         def when(group: int, number: int) -> tuple[int, int]:
@@ -226,6 +257,7 @@ class _Attempt:
         later = 0
         for avoided in (others, set[int]()) if others else (set[int](),):
             candidates = [n for n in self.order(access) if n not in avoided]
+            candidates.sort(key=lambda number: number in others)
             chosen, wait = self.board.memory.choose(
                 candidates, layout.stripes * width, words, access.write, when, used,
                 layout.tensor.zeros or layout.tensor.role in RESIDENT,
@@ -233,8 +265,8 @@ class _Attempt:
             if chosen:
                 groups = range(0, len(chosen), width)
                 return tuple(tuple(chosen[g : g + width]) for g in groups), 0
-            later = later or wait
-            if wait and wait < 64:
+            later = wait
+            if later:
                 break
         if self.start < self.request.floor + 64:
             later = later or 16
@@ -251,8 +283,8 @@ class _Attempt:
         found = set()
         for other, number in self.board.partners.get((tensor, block), ()):
             for side in (False, True):
-                for stripe in homes.get((other, number, side), ()):
-                    found |= {words.slice for words in stripe}
+                for several in homes.get((other, number, side), ()):
+                    found |= {words.slice for stripe in several for words in stripe}
         return found
 
     def order(self, access: Access) -> list[int]:
@@ -260,7 +292,8 @@ class _Attempt:
         half, layout = self.board.chip.half, self.board.layouts[access.tensor]
         first = half * access.side
         if layout.outer:
-            return list(range(first + half - 1, first - 1, -1))
+            live = self.board.memory.live
+            return sorted(range(first + half - 1, first - 1, -1), key=lambda n: live[n])
         if layout.inner:
             return list(range(first, first + half))
         turn = self.board.memory.turn % half
@@ -300,10 +333,8 @@ def _streams(board: Board, request: Request, start: int, attempt: _Attempt) -> i
 
 def _words(attempt: _Attempt, access: Access) -> Iterator[Words]:
     for block, spans in attempt.spans(access):
-        homes = attempt.homes(access, block)
-        assert homes is not None, "all blocks are placed by now"
         for stripe in spans:
-            yield from homes[stripe]
+            yield from attempt.chosen[access, block][stripe]
 
 
 def commit(board: Board, request: Request, settled: Settled) -> None:
@@ -313,12 +344,14 @@ def commit(board: Board, request: Request, settled: Settled) -> None:
         line.add(start + begin, start + begin + cycles)
     for (lines, begin, cycles), number in zip(request.pools, settled.chosen, strict=True):
         lines[number].add(start + begin, start + begin + cycles)
-    for homes in settled.placed.values():
-        board.memory.take(words for stripe in homes for words in stripe)
+    for several in settled.placed.values():
+        for homes in several:
+            board.memory.take(words for stripe in homes for words in stripe)
     for words, write, begin, cycles in settled.taken:
         board.memory.access(words, write, begin, cycles)
-    board.homes.update(settled.placed)
-    for (tensor, block, side), homes in settled.placed.items():
+    for (tensor, block, side), several in settled.placed.items():
+        homes = several[0]
+        board.homes.setdefault((tensor, block, side), []).extend(several)
         board.sides[board.side_key(tensor, block * board.layouts[tensor].block)] = side
         if not (board.layouts[tensor].outer or board.layouts[tensor].inner):
             board.memory.turn += len(homes) * len(homes[0])

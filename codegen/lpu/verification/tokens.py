@@ -9,7 +9,6 @@ Invariants: read off the schedule's table and units alone, not off what the sche
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -161,47 +160,56 @@ class Matching:
 
     def __init__(self, givers: Tokens, takers: Tokens) -> None:
         self.givers, self.takers = givers, takers
-        names = ("stream", "tau", "count", "interval")
-        self._exact: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        for number, key in enumerate(
-            zip(*(getattr(givers, name).tolist() for name in names), strict=True)
-        ):
-            self._exact[_key(key)].append(number)
-        keys = zip(*(getattr(takers, name).tolist() for name in names), strict=True)
-        places, theirs = takers.place.tolist(), givers.place
-        self.sources: list[list[Source]] = []
-        self.missing: list[int] = []
-        for number, key in enumerate(keys):
-            best = -1
-            for giver in self._exact.get(_key(key), ()):
-                if theirs[giver] <= places[number] and (best < 0 or theirs[giver] > theirs[best]):
-                    best = giver
-            found = [Source(best)] if best >= 0 else self._search(number)
-            if not found:
-                self.missing.append(number)
-            self.sources.append(found)
+        self.sources = [self._search(number) for number in range(len(takers))]
+        self.missing = [number for number, found in enumerate(self.sources) if not found]
 
     @cached_property
-    def _by_stream(self) -> dict[int, Ints]:
-        order = np.argsort(self.givers.stream, kind="stable")
-        streams = self.givers.stream[order]
-        bounds = np.flatnonzero(np.diff(streams)) + 1
-        return {int(self.givers.stream[g[0]]): g for g in np.split(order, bounds) if len(g)}
+    def _by_stream(self) -> dict[int, tuple[Ints, Ints, Ints, Ints, int]]:
+        """Of each stream the bursts given in order of tau: numbers, taus, ends, places, and how
+        long the longest is."""
+        givers = self.givers
+        order = np.lexsort((givers.tau, givers.stream))
+        bounds = np.flatnonzero(np.diff(givers.stream[order])) + 1
+        found = {}
+        for mine in np.split(order, bounds):
+            if len(mine):
+                columns = (mine, givers.tau[mine], givers.end[mine], givers.place[mine])
+                longest = int((columns[2] - columns[1]).max())
+                found[int(givers.stream[mine[0]])] = (*columns, longest)
+        return found
+
+    def _near(self, number: int) -> list[int]:
+        """Bursts on a taker's stream, upstream of it, that share some time with it."""
+        takers = self.takers
+        if int(takers.stream[number]) not in self._by_stream:
+            return []
+        mine, taus, ends, places, longest = self._by_stream[int(takers.stream[number])]
+        begin, end = int(takers.tau[number]), int(takers.end[number])
+        first, last = np.searchsorted(taus, (begin - longest, end)).tolist()
+        here = slice(first, last)
+        near = (ends[here] > begin) & (places[here] <= takers.place[number])
+        return [int(giver) for giver in mine[here][near]]
+
+    def _alike(self, giver: int, number: int) -> bool:
+        """Whether a burst gives just the tokens that are taken."""
+        givers, takers = self.givers, self.takers
+        same = (
+            givers.tau[giver] == takers.tau[number] and givers.count[giver] == takers.count[number]
+        )
+        return bool(
+            same and (givers.count[giver] == 1 or givers.interval[giver] == takers.interval[number])
+        )
 
     def _search(self, number: int) -> list[Source]:
         """The sources of a burst token by token; none if one of them has no giver."""
         givers, takers = self.givers, self.takers
-        mine = self._by_stream.get(int(takers.stream[number]))
-        if mine is None:
-            return []
-        near = mine[
-            (givers.tau[mine] < takers.end[number])
-            & (givers.end[mine] > takers.tau[number])
-            & (givers.place[mine] <= takers.place[number])
-        ]
+        near = self._near(number)
+        if len(near) == 1 and self._alike(near[0], number):
+            return [Source(near[0])]
+        places = givers.place[near]
         taus = takers.taus(number)
         chosen = np.full(len(taus), -1, np.int64)
-        for giver in near[np.argsort(givers.place[near], kind="stable")].tolist():
+        for giver in [near[n] for n in np.argsort(places, kind="stable").tolist()]:
             steps, rest = np.divmod(taus - givers.tau[giver], givers.interval[giver])
             hit = (rest == 0) & (steps >= 0) & (steps < givers.count[giver])
             chosen[hit] = giver
@@ -213,8 +221,3 @@ class Matching:
             theirs = (taus[at] - givers.tau[giver]) // givers.interval[giver]
             found.append(Source(giver, at, theirs))
         return found
-
-
-def _key(key: tuple[int, ...]) -> tuple[int, ...]:
-    """One token has no interval."""
-    return key if key[2] > 1 else (*key[:3], 1)
