@@ -160,7 +160,8 @@ class Product:
     Attributes:
         moving: of type "int8" or "float16".
         weights: row n of these (at most 320) holds column n of the matrix over lanes k: as a linear
-            layer's [out, in]. The same type as `moving`. Result lanes beyond them are zero.
+            layer's [out, in]. The same type as `moving`, or bytes beside bytes. Result lanes
+            beyond them are zero.
         k: lanes that count, at most 320; others of either operand are not looked at. In float16
             more than `mxm.k_float16` = 160 take two cycles a vector.
         add: a value of the result's type, added to each sum (ACC); the partial sums of earlier k.

@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.compiler.model_builder import model_of, random
 from tests.conformance.family_checks import TARGETS, check_config
-from tests.conformance.template_checks import expected, random_inputs
+from tests.conformance.template_checks import expected, physical, random_inputs
 from tilesmith.codegen.structures import lowered
 from tilesmith.compiler.backend import backends, measures_models
 from tilesmith.compiler.build import build
@@ -25,8 +25,9 @@ from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.search_space.ir.family import families
 from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.scheduler import is_scheduled, scheduler_of
+from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.template import templates
+from tilesmith.search_space.template import template_of, templates
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import judge, judges_as_measured, measure, simulate, simulators
 
@@ -84,8 +85,14 @@ def test_values_are_those_of_the_reference(family: str, operator: str) -> None:
         else:
             inputs = random_inputs(workload, rng)
             program = lowered(workload, TARGETS[family], config)
-            got = interpret(program, inputs)[program.parameters[-1].name]
-            np.testing.assert_allclose(got, expected(workload, inputs), rtol=2e-5, atol=2e-5)
+            template = template_of(operator)
+            given = physical(template, workload, config, inputs)
+            got = interpret(program, given)[program.parameters[-1].name]
+            want = expected(workload, inputs)
+            layout = template.layouts(workload, config)[1]
+            if layout:
+                want = Layout.parse(layout).pack(want)
+            np.testing.assert_allclose(got.reshape(want.shape), want, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("family, operator", CASES)

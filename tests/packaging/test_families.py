@@ -56,7 +56,7 @@ def named(source: str) -> Iterator[str]:
 
 
 def test_there_are_rooms_and_texts_are_found() -> None:
-    assert {"cpu", "systolic", "trainium"} == FAMILIES
+    assert {"cpu", "lpu", "systolic", "trainium"} == FAMILIES
     assert room("tilesmith.simulator.trainium.trace") == "trainium"
     assert room("tilesmith.codegen.native.driver") == room("tilesmith.codegen.llvm.values") == "cpu"
     assert not room("tilesmith.simulator.dispatch") and len(OUTSIDE) > 200

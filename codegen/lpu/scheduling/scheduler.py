@@ -148,7 +148,8 @@ class _Scheduler:
         start = earliest(self.board, request)
         for step_number, step in enumerate(chain.steps):
             if isinstance(step, Product):
-                ready = self.install(plan, step_number, step, types[step.moving])
+                held = self.flow.tensors[step.weights.tensor].dtype
+                ready = self.install(plan, step_number, step, held)
                 start = max(start, ready - (plan.times[step_number] or 0))
         settled = settle(self.board, request, start)
         commit(self.board, request, settled)

@@ -181,8 +181,9 @@ def _plane(schedule: Schedule, events: list[tuple[int, int, int]]) -> None:
             case _:
                 if installed is None or cycle < installed_until:
                     raise breach(schedule, row, "no weights are installed yet")
-                held = schedule.units[installed]
-                if (held.k, held.dtype) != (schedule.units[unit].k, schedule.units[unit].dtype):
+                held, taken = schedule.units[installed], schedule.units[unit]
+                alike = {held.dtype, taken.dtype} <= {"int8", "uint8"} or held.dtype == taken.dtype
+                if held.k != taken.k or not alike:
                     raise breach(schedule, row, "weights of another shape are installed")
                 moving_until = max(moving_until, end)
 

@@ -1,0 +1,1 @@
+"""From verified loop IR to chains of vectors."""

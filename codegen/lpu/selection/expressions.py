@@ -1,0 +1,267 @@
+"""Scalar expressions as functions of VXM's ALUs.
+
+VXM computes in float32 and int32 and has few functions; the others are put together of them:
+
+    1 / x         y = rsqrt(|x|), y * y with the sign of x            sigmoid   1/2 + tanh(x/2) / 2
+    sqrt(x)       x * rsqrt(x), 0 at 0                                 a >= b    a > b or a = b
+    round(x)      to int32 and back, below 2^31                        floor     round, then less 1
+    erf(x)        Abramowitz and Stegun 7.1.26, to 1.5e-7
+
+Converting to whole numbers rounds to even and saturates there, where the loop IR cuts towards zero;
+what is whole already is converted at once.
+
+Invariant: a node's type is float32, int32 or bool wherever an ALU made it, but for conversions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilesmith.codegen.lpu.selection.vectors import Applied, Number, Vectors
+from tilesmith.search_space.dtypes import is_floating
+from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.ir.scalar import Call, Const, Scalar
+
+_LARGEST = 2.0**31
+_ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
+_ERF_P = 0.3275911
+
+BYTES = {"int8": (-128, 127), "uint8": (0, 255)}
+
+
+class Algebra:
+    """Builds graphs of ALU functions; equal ones are the same object."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[object, ...], Vectors] = {}
+
+    # -- nodes --------------------------------------------------------------------------------
+    def number(self, value: float, dtype: str) -> Vectors:
+        return self._once(("number", value, dtype), lambda: Number(value, dtype))
+
+    def apply(self, function: str, *operands: Vectors, dtype: str = "float32") -> Vectors:
+        key = (function, dtype, *map(id, operands))
+        return self._once(key, lambda: Applied(function, operands, dtype))
+
+    def _once(self, key: tuple[object, ...], make: Callable[[], Vectors]) -> Vectors:
+        if key not in self.known:
+            self.known[key] = make()
+        return self.known[key]
+
+    def converted(self, value: Vectors, dtype: str) -> Vectors:
+        """A value as another type: rounded to even, saturated."""
+        if value.dtype == dtype:
+            return value
+        if isinstance(value, Number):
+            return self.number(value.value, dtype)
+        return self.apply("convert", value, dtype=dtype)
+
+    def floating(self, value: Vectors) -> Vectors:
+        """A value that an ALU may take as float32."""
+        return value if is_floating(value.dtype) else self.converted(value, "float32")
+
+    # -- arithmetic ---------------------------------------------------------------------------
+    def binary(self, function: str, a: Vectors, b: Vectors) -> Vectors:
+        """add, subtract, multiply, maximum, minimum; in int32 of whole numbers."""
+        whole = not any(is_floating(v.dtype) for v in (a, b) if not isinstance(v, Number))
+        if whole and all(v.dtype != "bool" for v in (a, b)):
+            return self.apply(function, *(self._whole(v) for v in (a, b)), dtype="int32")
+        return self.apply(function, self.floating(a), self.floating(b))
+
+    def _whole(self, value: Vectors) -> Vectors:
+        return self.number(value.value, "int32") if isinstance(value, Number) else value
+
+    def compare(self, function: str, a: Vectors, b: Vectors) -> Vectors:
+        whole = not any(is_floating(v.dtype) for v in (a, b) if not isinstance(v, Number))
+        make = self._whole if whole else self.floating
+        return self.apply(function, make(a), make(b), dtype="bool")
+
+    def flag(self, value: Vectors) -> Vectors:
+        """Whether a value is not zero."""
+        if value.dtype == "bool":
+            return value
+        return self.apply("not", self.compare("equal", value, self.number(0, value.dtype)),
+                          dtype="bool")  # fmt: skip
+
+    def select(self, condition: Vectors, then: Vectors, otherwise: Vectors) -> Vectors:
+        types = {v.dtype for v in (then, otherwise) if not isinstance(v, Number)}
+        if types <= {"bool"}:
+            dtype = "bool" if types else "float32"
+        else:
+            dtype = "float32" if any(map(is_floating, types)) else "int32"
+        if dtype == "float32":
+            then, otherwise = self.floating(then), self.floating(otherwise)
+        elif dtype == "int32":
+            then, otherwise = self._whole(then), self._whole(otherwise)
+        return self.apply("select", self.flag(condition), then, otherwise, dtype=dtype)
+
+    # -- composites ---------------------------------------------------------------------------
+    def reciprocal(self, x: Vectors, positive: bool = False) -> Vectors:
+        x = self.floating(x)
+        root = self.apply("rsqrt", x if positive else self.apply("abs", x))
+        square = self.apply("multiply", root, root)
+        if positive:
+            return square
+        below = self.compare("greater", self.number(0, "float32"), x)
+        return self.select(below, self.apply("negate", square), square)
+
+    def sqrt(self, x: Vectors) -> Vectors:
+        x, zero = self.floating(x), self.number(0, "float32")
+        root = self.apply("multiply", x, self.apply("rsqrt", x))
+        return self.select(self.compare("equal", x, zero), x, root)
+
+    def sigmoid(self, x: Vectors) -> Vectors:
+        half = self.number(0.5, "float32")
+        inner = self.apply("tanh", self.apply("multiply", self.floating(x), half))
+        return self.apply("add", self.apply("multiply", inner, half), half)
+
+    def round(self, x: Vectors) -> Vectors:
+        x = self.floating(x)
+        return self.converted(self.converted(x, "int32"), "float32")
+
+    def floor(self, x: Vectors) -> Vectors:
+        x = self.floating(x)
+        near, one = self.round(x), self.number(1, "float32")
+        above = self.compare("greater", near, x)
+        return self.select(above, self.apply("subtract", near, one), near)
+
+    def truncated(self, x: Vectors) -> Vectors:
+        """Cut towards zero."""
+        size = self.floor(self.apply("abs", self.floating(x)))
+        below = self.compare("greater", self.number(0, "float32"), x)
+        return self.select(below, self.apply("negate", size), size)
+
+    def erf(self, x: Vectors) -> Vectors:
+        x = self.floating(x)
+        size, one = self.apply("abs", x), self.number(1, "float32")
+        scaled = self.apply("multiply", size, self.number(_ERF_P, "float32"))
+        t = self.reciprocal(self.apply("add", scaled, one), positive=True)
+        total = self.number(_ERF[-1], "float32")
+        for factor in reversed(_ERF[:-1]):
+            total = self.apply(
+                "add", self.apply("multiply", total, t), self.number(factor, "float32")
+            )
+        power = self.apply("exp", self.apply("negate", self.apply("multiply", size, size)))
+        rest = self.apply("multiply", self.apply("multiply", total, t), power)
+        value = self.apply("subtract", one, rest)
+        below = self.compare("greater", self.number(0, "float32"), x)
+        return self.select(below, self.apply("negate", value), value)
+
+
+_BINARY = ("add", "subtract", "multiply", "maximum", "minimum")
+_DIRECT = {"negate": "negate", "absolute": "abs"}
+_FLOATING = ("exp", "tanh")
+
+_COMPARISONS: dict[str, Callable[[Algebra, Vectors, Vectors], Vectors]] = {
+    "greater": lambda g, a, b: g.compare("greater", a, b),
+    "less": lambda g, a, b: g.compare("greater", b, a),
+    "equal": lambda g, a, b: g.compare("equal", a, b),
+    "greater_equal": lambda g, a, b: g.apply(
+        "or", g.compare("greater", a, b), g.compare("equal", a, b), dtype="bool"
+    ),
+    "less_equal": lambda g, a, b: g.apply(
+        "or", g.compare("greater", b, a), g.compare("equal", a, b), dtype="bool"
+    ),
+    "and": lambda g, a, b: g.apply("and", g.flag(a), g.flag(b), dtype="bool"),
+    "or": lambda g, a, b: g.apply("or", g.flag(a), g.flag(b), dtype="bool"),
+    "xor": lambda g, a, b: g.apply(
+        "and",
+        g.apply("or", g.flag(a), g.flag(b), dtype="bool"),
+        g.apply("not", g.apply("and", g.flag(a), g.flag(b), dtype="bool"), dtype="bool"),
+        dtype="bool",
+    ),
+}
+
+_UNARY: dict[str, Callable[[Algebra, Vectors], Vectors]] = {
+    "reciprocal": lambda g, x: g.reciprocal(x),
+    "sqrt": lambda g, x: g.sqrt(x),
+    "sigmoid": lambda g, x: g.sigmoid(x),
+    "round": lambda g, x: g.round(x),
+    "floor": lambda g, x: g.floor(x),
+    "ceil": lambda g, x: g.apply("negate", g.floor(g.apply("negate", g.floating(x)))),
+    "erf": lambda g, x: g.erf(x),
+    "not": lambda g, x: g.apply("not", g.flag(x), dtype="bool"),
+    "is_nan": lambda g, x: g.apply("not", g.compare("equal", x, x), dtype="bool"),
+    "is_inf": lambda g, x: g.compare(
+        "greater", g.apply("abs", g.floating(x)), g.number(3.4028234e38, "float32")
+    ),
+    "to_bool": lambda g, x: g.flag(x),
+    "to_float32": lambda g, x: g.floating(x),
+    "to_int32": lambda g, x: _to_int32(g, x),
+    "to_int8": lambda g, x: _to_byte(g, x, "int8"),
+    "to_uint8": lambda g, x: _to_byte(g, x, "uint8"),
+}
+
+COMPUTED = frozenset((*_BINARY, *_DIRECT, *_FLOATING, *_COMPARISONS, *_UNARY, "divide", "where"))
+"""Functions of the loop IR that VXM computes."""
+
+
+def _whole(value: Vectors) -> bool:
+    """Whether a floating value is a whole number for sure: it was rounded, or is the sum, or the
+    greater or less, of such."""
+    match value:
+        case Number(number):
+            return number == round(number)
+        case Applied("convert", (inner,), "float32"):
+            return not is_floating(inner.dtype)
+        case Applied("add" | "subtract" | "maximum" | "minimum" | "multiply", operands):
+            return all(map(_whole, operands))
+        case _:
+            return not is_floating(value.dtype)
+
+
+def _to_int32(g: Algebra, x: Vectors) -> Vectors:
+    if not is_floating(x.dtype):
+        return x if x.dtype != "bool" else g.converted(x, "int32")
+    match x:
+        case Applied("convert", (Applied(dtype="int32") as inner,), "float32"):
+            return inner
+    return g.converted(x if _whole(x) else g.truncated(x), "int32")
+
+
+def _to_byte(g: Algebra, x: Vectors, dtype: str) -> Vectors:
+    """Bytes of a floating value, or of a whole one that is cut to their range already."""
+    if is_floating(x.dtype):
+        return g.converted(x if _whole(x) else g.truncated(x), dtype)
+    low, high = BYTES[dtype]
+    match x:
+        case Applied(
+            "minimum", (Applied("maximum", (inner, Number(least)), "int32"), Number(most)), "int32"
+        ) if (least, most) == (low, high):
+            return g.converted(inner, dtype)
+    if x.dtype in ("bool", dtype):
+        return g.converted(x, dtype)
+    raise CodegenError(f"whole numbers wrap around in {dtype}, which VXM saturates")
+
+
+def build(g: Algebra, value: Scalar, leaf: Callable[[Scalar], Vectors]) -> Vectors:
+    """The graph of an expression; `leaf` gives that of all that is no call.
+
+    Raises:
+        CodegenError: VXM has no such function.
+    """
+    match value:
+        case Const(number):
+            return g.number(number, "float32")
+        case Call("where", (flag, then, otherwise)):
+            parts = [build(g, part, leaf) for part in (flag, then, otherwise)]
+            return g.select(*parts)
+        case Call("divide", (a, b)):
+            top, below = build(g, a, leaf), build(g, b, leaf)
+            return g.binary("multiply", top, g.reciprocal(below))
+        case Call(name, arguments) if name in COMPUTED:
+            made = [build(g, argument, leaf) for argument in arguments]
+            if name in _BINARY:
+                return g.binary(name, *made)
+            if name in _COMPARISONS:
+                return _COMPARISONS[name](g, *made)
+            if name in _UNARY:
+                return _UNARY[name](g, *made)
+            if name in _DIRECT:
+                kind = "float32" if is_floating(made[0].dtype) else "int32"
+                return g.apply(_DIRECT[name], made[0], dtype=kind)
+            return g.apply(name, g.floating(made[0]))
+        case Call(name):
+            raise CodegenError(f"VXM has no function '{name}'")
+        case _:
+            return leaf(value)

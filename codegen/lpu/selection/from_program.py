@@ -1,0 +1,142 @@
+"""From the loop IR to chains: statement by statement, fused where one takes up what another made.
+
+The generator walks a bound program. Loops around several statements are run, loops around a single
+block become chains: one of them is along the lanes, all others go over rows. What a block is, its
+family's specifications say (`search_space.schedules.lpu.machine`), first fit first.
+
+What is written into a flowing scope (`sums`, `stream`) is not written at all but kept as the graph
+of what makes it; a reader that takes its vectors in the order they were made takes the graph up,
+any other has it written to a temporary.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.codegen.lpu.dataflow import Dataflow, Role
+from tilesmith.codegen.lpu.selection import gathers, pointwise, products, reductions
+from tilesmith.codegen.lpu.selection.accesses import Environment
+from tilesmith.codegen.lpu.selection.chains import Chains
+from tilesmith.codegen.lpu.selection.images import image
+from tilesmith.codegen.lpu.selection.nests import Nest, nest_of
+from tilesmith.codegen.lpu.selection.state import State
+from tilesmith.search_space.ir.program import (
+    Allocate,
+    Buffer,
+    If,
+    Loop,
+    Program,
+    Sequence,
+    Statement,
+    blocks,
+)
+from tilesmith.search_space.ir.scalar import loads
+from tilesmith.search_space.ir.verifier import verify
+from tilesmith.search_space.schedules.lpu.machine import PRODUCTS
+from tilesmith.search_space.target import Target
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """What a program became.
+
+    Attributes:
+        literals: contents of constant tensors that no operand holds, (rows, `LANES`).
+        operands: the program's parameters; the tensor of each has its name.
+    """
+
+    dataflow: Dataflow
+    literals: Mapping[str, NDArray[Any]]
+    operands: tuple[Buffer, ...]
+
+
+def select(program: Program, target: Target, constants: frozenset[str] = frozenset()) -> Selection:
+    """The chains of a bound program; its prologue is left to compile time.
+
+    Args:
+        constants: inputs that are known at compile time.
+
+    Raises:
+        VerificationError: the program breaks a rule of the loop IR or a limit of the target.
+        CodegenError: a statement that no instruction computes.
+    """
+    verify(program, target)
+    state = State(Chains(), readers=_readers(program.body))
+    for buffer in program.parameters:
+        role: Role = "input"
+        if buffer.role == "output":
+            role = "output"
+        elif buffer.role == "prepared" or buffer.name in constants:
+            role = "constant"
+        state.declare(buffer, role)
+    for buffer in program.literals:
+        state.declare(buffer, "constant")
+        state.chains.literals[buffer.name] = image(buffer, np.array(buffer.values))
+    _Walk(state).run(program.body, {})
+    return Selection(state.chains.dataflow(program.name), state.chains.literals, program.parameters)
+
+
+def _readers(body: Statement) -> Counter[str]:
+    """How many blocks read each buffer."""
+    return Counter(
+        name for block in blocks(body) for name in {f.buffer for f in loads(block.value)}
+    )
+
+
+EMITTERS: Mapping[str, Callable[[State, Nest, Environment], None]] = {
+    **{spec.name: products.add_passes for spec in PRODUCTS},
+    "mxm.clear": pointwise.compute,
+    "gather": gathers.gather,
+    "vxm": pointwise.compute,
+    "sxm.reduce": reductions.reduce,
+}
+"""What makes chains of a nest, by specification."""
+
+
+@dataclass
+class _Walk:
+    """The state of one walk."""
+
+    state: State
+    nests: dict[int, Nest | None] = field(default_factory=dict)
+
+    def run(self, statement: Statement, around: dict[str, int]) -> None:
+        """Everything a statement does, where loops around it stand at `around`."""
+        nest = self.nest(statement)
+        if nest is not None:
+            EMITTERS[nest.spec.name](self.state, nest, dict(around))
+            return
+        match statement:
+            case Loop(variable=variable, extent=extent, body=body):
+                before, self.state.series = (
+                    self.state.series,
+                    max(self.state.series, statement.stages),
+                )
+                for number in range(int(extent.evaluate(around))):
+                    self.run(body, {**around, variable: number})
+                self.state.series = before
+            case Sequence(statements):
+                for inner in statements:
+                    self.run(inner, around)
+            case Allocate(buffer, body):
+                self.state.allocate(buffer)
+                self.run(body, around)
+            case If(condition, then, otherwise):
+                chosen = then if all(e.evaluate(around) >= 0 for e in condition) else otherwise
+                if chosen is not None:
+                    self.run(chosen, around)
+            case _:
+                raise AssertionError(type(statement))
+
+    def nest(self, statement: Statement) -> Nest | None:
+        """The instruction that a statement is, or None; found once."""
+        key = id(statement)
+        if key not in self.nests:
+            self.nests[key] = nest_of(statement, self.state.buffers)
+        return self.nests[key]

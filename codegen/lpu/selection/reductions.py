@@ -1,0 +1,125 @@
+"""Reductions: along the lanes by rotations (`lanes`), over rows by VXM alone.
+
+What is reduced over rows is combined in pairs, pairs of pairs, and so on. Lanes that do not count
+hold what changes nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilesmith.codegen.lpu.dataflow import LANES, Ints
+from tilesmith.codegen.lpu.selection.accesses import Environment, Grid, chunks_of, place, places_of
+from tilesmith.codegen.lpu.selection.lanes import FUNCTIONS, all_lanes
+from tilesmith.codegen.lpu.selection.nests import Nest, lane_loop
+from tilesmith.codegen.lpu.selection.pointwise import Piece, section
+from tilesmith.codegen.lpu.selection.state import Flow, State
+from tilesmith.codegen.lpu.selection.vectors import Number, Vectors
+from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.ir.program import Loop
+from tilesmith.search_space.ir.scalar import REDUCERS, loads
+
+
+def reduce(state: State, nest: Nest, around: Environment) -> None:
+    """Chains of a nest that reduces; what it reduces into holds nothing yet, or partial results."""
+    block = nest.block
+    assert block.reducer is not None
+    if block.reducer not in FUNCTIONS:
+        raise CodegenError(f"stage '{block.stage}': VXM does not reduce by '{block.reducer}'")
+    write = block.write
+    outside = lane_loop(nest, write, around)
+    over = [loop for loop in nest.loops if not _moves(write, loop)]
+    inside = {lane_loop(nest, access, around) for access in loads(block.value)} - {""}
+    along = next((loop for loop in over if loop.variable in inside), None)
+    rows = [loop for loop in nest.loops if _moves(write, loop) and loop.variable != outside]
+    grid = Grid.of(rows, around)
+    if not grid.count:
+        return
+    others = Grid.of([loop for loop in over if loop is not along], around)
+    parts: list[Vectors] = []
+    if along is None:
+        _over_rows(state, nest, around, (rows, outside), others)
+        return
+    for number in range(others.count):
+        here = {**around, **{n: int(v[number]) for n, v in others.values.items()}}
+        parts += _along(state, nest, Grid.of(rows, here), along)
+    value = combined(state, block.reducer, parts)
+    value = all_lanes(state, f"{block.stage}.lanes", block.reducer, value, grid.count)
+    buffer = state.buffers[block.buffer]
+    target = place(write, buffer, grid, outside)
+    if outside == "" and buffer.shape and (target.lane != 0).any():
+        raise CodegenError(
+            f"stage '{block.stage}' puts one result a row into lanes; give it a row for each"
+        )
+    for chunk in range(chunks_of(buffer)):
+        put(state, nest, target.lead + chunk * places_of(buffer), value)
+
+
+def _moves(access: object, loop: Loop) -> bool:
+    indices = getattr(access, "indices", ())
+    return any(loop.variable in index.variables() for index in indices)
+
+
+def _along(state: State, nest: Nest, grid: Grid, along: Loop) -> list[Vectors]:
+    """What is reduced along the lanes, a part for each row of them."""
+    extent = int(along.extent.evaluate(grid.around))
+    found: list[Vectors] = []
+    reducer = nest.block.reducer or "sum"
+    for first in range(0, extent, LANES):
+        count = min(LANES, extent - first)
+        cut = section(nest, along.variable, first, count)
+        piece = Piece(state, cut, grid, along.variable, count, 0)
+        value = piece.value(cut.block.value)
+        if count < LANES:
+            mask = np.zeros((1, LANES), bool)
+            mask[0, :count] = True
+            nothing = state.algebra.number(REDUCERS[reducer], value.dtype)
+            value = state.algebra.select(piece.pattern(mask, "bool"), value, nothing)
+        found.append(value)
+    return found
+
+
+def _over_rows(
+    state: State, nest: Nest, around: Environment, kept: tuple[list[Loop], str], others: Grid
+) -> None:
+    """A reduction over rows, for every row of lanes of the result."""
+    rows, lanes = kept
+    block, buffer = nest.block, state.buffers[nest.block.buffer]
+    grid = Grid.of(rows, around)
+    target = place(block.write, buffer, grid, lanes)
+    if (target.lane % LANES).any():
+        raise CodegenError(f"{block.write} begins within a row")
+    extent = int(nest.loop(lanes).extent.evaluate(around)) if lanes else 1
+    for first in range(0, extent, LANES):
+        parts = []
+        for number in range(others.count):
+            here = {**around, **{n: int(v[number]) for n, v in others.values.items()}}
+            inner = Grid.of(rows, here)
+            count = min(LANES, extent - first)
+            cut = section(nest, lanes, first, count)
+            piece = Piece(state, cut, inner, lanes, count, 0)
+            parts.append(piece.value(cut.block.value))
+        value = combined(state, block.reducer or "sum", parts)
+        put(state, nest, target.rows + first // LANES * places_of(buffer), value)
+
+
+def combined(state: State, reducer: str, parts: list[Vectors]) -> Vectors:
+    """Vectors combined in pairs."""
+    while len(parts) > 1:
+        pairs = [parts[at : at + 2] for at in range(0, len(parts), 2)]
+        parts = [
+            state.algebra.binary(FUNCTIONS[reducer], *pair) if len(pair) == 2 else pair[0]
+            for pair in pairs
+        ]
+    return parts[0]
+
+
+def put(state: State, nest: Nest, numbers: Ints, value: Vectors) -> None:
+    """A result into its rows, combined with what they hold unless that is the identity."""
+    block, buffer = nest.block, state.buffers[nest.block.buffer]
+    function = FUNCTIONS[block.reducer or "sum"]
+    key = state.key(buffer, numbers)
+    before = state.flowing.get(key)
+    if before is not None and not isinstance(before.value, Number):
+        value = state.algebra.binary(function, before.value, value)
+    state.flowing[key] = Flow(state.algebra.converted(value, buffer.dtype), numbers)

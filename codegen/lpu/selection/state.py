@@ -1,0 +1,131 @@
+"""What selection knows at a point of its walk: buffers in sight, tensors, and what flows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tilesmith.codegen.lpu.dataflow import DTYPES, LANES, Ints, Role, Rows, Tensor
+from tilesmith.codegen.lpu.selection.accesses import places_of, rows_of, shape_of
+from tilesmith.codegen.lpu.selection.chains import MOST_ROWS, Chains, block_of
+from tilesmith.codegen.lpu.selection.expressions import Algebra
+from tilesmith.codegen.lpu.selection.vectors import Number, Stored, Vectors
+from tilesmith.search_space.errors import CodegenError
+from tilesmith.search_space.ir.program import Buffer
+from tilesmith.search_space.schedules.lpu.machine import FLOWING
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """A graph, and the rows of its buffer that its vectors are, in order."""
+
+    value: Vectors
+    numbers: Ints
+
+
+@dataclass
+class State:
+    """See the module's docstring.
+
+    Attributes:
+        names: tensors of buffers in memory, by buffer.
+        flowing: graphs of buffers that flow, by buffer and chunk of the lanes.
+        written: rows of tensors that hold something.
+        series: passes of MXM in one chain.
+        readers: statements that read a buffer, where it is more than one: what flows to several is
+            written once.
+    """
+
+    chains: Chains
+    algebra: Algebra = field(default_factory=Algebra)
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    flowing: dict[tuple[str, int], Flow] = field(default_factory=dict)
+    written: dict[str, set[int]] = field(default_factory=dict)
+    series: int = 1
+    readers: dict[str, int] = field(default_factory=dict)
+
+    def declare(self, buffer: Buffer, role: Role) -> None:
+        """A buffer of the caller's: its tensor has its name."""
+        self._typed(buffer)
+        self.buffers[buffer.name], self.names[buffer.name] = buffer, buffer.name
+        self.chains.tensors[buffer.name] = Tensor(
+            buffer.name,
+            rows_of(buffer),
+            buffer.dtype,
+            role,
+            block_of(places_of(buffer), buffer.dtype),
+        )
+
+    def allocate(self, buffer: Buffer) -> None:
+        """A buffer comes into being: rows of its own each time, for memory is used again."""
+        self._typed(buffer)
+        self.buffers[buffer.name] = buffer
+        if buffer.scope in FLOWING:
+            for key in [key for key in self.flowing if key[0] == buffer.name]:
+                del self.flowing[key]
+        else:
+            cut = places_of(buffer) if rows_of(buffer) > places_of(buffer) else 0
+            tensor = self.chains.temporary(buffer.name, rows_of(buffer), buffer.dtype, cut)
+            self.names[buffer.name] = tensor.name
+
+    def _typed(self, buffer: Buffer) -> None:
+        if buffer.dtype not in DTYPES:
+            raise CodegenError(
+                f"buffer '{buffer.name}' is of {buffer.dtype}; rows are of {', '.join(DTYPES)}"
+            )
+
+    def read(self, buffer: Buffer, numbers: Ints, frame: str = "") -> Vectors:
+        """Rows of a buffer, or what flows there, which goes on where it is taken up in its order.
+
+        A row number below zero is row 0 of `frame`, or zeros.
+        """
+        if buffer.scope not in FLOWING:
+            return Stored(self.names[buffer.name], numbers, buffer.dtype, frame)
+        key = self.key(buffer, numbers)
+        if key not in self.flowing:
+            raise CodegenError(f"buffer '{buffer.name}' is read before anything flows in it")
+        flow = self.flowing[key]
+        shared = self.readers.get(buffer.name, 1) > 1 and not isinstance(flow.value, Number)
+        if np.array_equal(numbers, flow.numbers) and not shared:
+            return flow.value
+        whole = self.chains.stored(buffer.name, flow.value, len(flow.numbers))
+        self.flowing[key] = Flow(whole, flow.numbers)
+        if np.array_equal(numbers, flow.numbers):
+            return whole
+        places = np.full(rows_of(buffer), -1, np.int64)
+        places[flow.numbers] = whole.numbers
+        picked = np.where(numbers < 0, -1, places[np.maximum(numbers, 0)])
+        return Stored(whole.tensor, picked, whole.dtype, frame)
+
+    def key(self, buffer: Buffer, numbers: Ints) -> tuple[str, int]:
+        """Where rows of a buffer flow: it, and which part of the lanes."""
+        chunks = np.unique(numbers[numbers >= 0] // places_of(buffer))
+        if len(chunks) > 1:
+            raise CodegenError(f"several rows a place of '{buffer.name}' flow at once")
+        return buffer.name, int(chunks[0]) if len(chunks) else 0
+
+    def write(self, stage: str, buffer: Buffer, numbers: Ints, value: Vectors) -> None:
+        """Vectors into rows of a buffer; what is written into a flowing one, flows there alone."""
+        if buffer.scope in FLOWING:
+            if value.dtype != buffer.dtype:
+                value = self.algebra.converted(value, buffer.dtype)
+            self.flowing[self.key(buffer, numbers)] = Flow(value, numbers)
+            return
+        tensor = self.names[buffer.name]
+        self.written.setdefault(tensor, set()).update(numbers.tolist())
+        self.chains.write(stage, value, Rows(tensor, numbers))
+
+    def weights(self, buffer: Buffer) -> str:
+        """The tensor of a buffer that planes are loaded from: a block is a matrix, or 320 columns
+        of one."""
+        name = self.names[buffer.name]
+        columns = shape_of(buffer)[-2] if len(shape_of(buffer)) > 1 else 1
+        block = LANES if columns % LANES == 0 else min(columns, MOST_ROWS)
+        self.chains.tensors[name] = replace(self.chains.tensors[name], block=block)
+        return name
+
+    def copied(self, tensor: str) -> None:
+        """Ask for a tensor to be readable twice at once."""
+        self.chains.tensors[tensor] = replace(self.chains.tensors[tensor], copies=2)

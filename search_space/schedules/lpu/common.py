@@ -1,0 +1,192 @@
+"""What schedules for LPU-like machines share: operands as MXM wants them, the way out.
+
+MXM takes weights as [columns, k]: a matrix that is stored otherwise is turned, at compile time if
+it is known then, else by a product of its own:
+
+    turned[j, k] = sum over j' of identity[j, j'] * matrix[k, j']       exact, for one term is not 0
+
+One number that all lanes need is spread over a row (`with_numbers`). Results of narrow types are
+narrowed where they are stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from tilesmith.search_space.integer_products import product_stage
+from tilesmith.search_space.ir.expression import as_expr, const, minimum
+from tilesmith.search_space.ir.scalar import (
+    Call,
+    Const,
+    Load,
+    Scalar,
+    Select,
+    call,
+    load,
+    rewrite,
+)
+from tilesmith.search_space.scheduler import PreparingScheduler
+from tilesmith.search_space.schedules.lpu.machine import DTYPES, LANES, MULTIPLIED
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, axis
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import template_of
+from tilesmith.search_space.workload import Workload
+
+
+class LpuScheduler(PreparingScheduler):
+    """A scheduler for LPU-like machines, which have instructions for some dtypes."""
+
+    dtypes: ClassVar[tuple[str, ...]] = DTYPES
+
+    def refusal(self, workload: Workload, target: Target) -> str | None:
+        if workload.dtype in self.dtypes:
+            return None
+        return (
+            f"operator '{workload.operator}' has no instructions for dtype '{workload.dtype}' on "
+            f"target '{target.name}'; one of {', '.join(self.dtypes)} is expected"
+        )
+
+
+class ProductScheduler(LpuScheduler):
+    """A scheduler of products."""
+
+    dtypes = MULTIPLIED
+
+    def refusal(self, workload: Workload, target: Target) -> str | None:
+        if workload.dtype not in self.dtypes:
+            return (
+                f"{target.name} multiplies float16 and int8, not {workload.dtype}; give "
+                "dtype=float16"
+            )
+        if dict(workload.parameters).get("weights") == "uint8":
+            return f"{target.name} multiplies by weights of int8, not uint8"
+        return None
+
+
+def planes(workload: Workload, target: Target) -> int:
+    """Passes of MXM at once: those of float16 take two planes each."""
+    number = target.integer("mxm.planes")
+    return number if workload.dtype != "float16" else max(1, number // 2)
+
+
+def result_stage(compute: ComputeDefinition, workload: Workload) -> ComputeDefinition:
+    """The same computation whose last stage is pointwise and of the result's element type."""
+    dtype = template_of(workload.operator).result_dtype(workload)
+    *before, last = compute.stages
+    if last.reducer is None:
+        return replace(compute, stages=(*before, replace(last, dtype=dtype)))
+    element = Load(last.name, tuple(a.var for a in last.axes))
+    result = Stage("result", last.axes, element, dtype=dtype)
+    return replace(compute, stages=(*before, last, result))
+
+
+def identity(name: str, dtype: str, size: int) -> Stage:
+    """A matrix of ones on the diagonal, known at compile time."""
+    i, j = axis(f"{name}.i", size), axis(f"{name}.j", size)
+    same = (i.var - j.var, j.var - i.var)
+    return Stage(name, (i, j), Select(same, Const(1.0), Const(0.0)), dtype=dtype)
+
+
+def turned(
+    compute: ComputeDefinition, name: str, reader: str, workload: Workload
+) -> ComputeDefinition:
+    """A matrix turned before its reader: `NAME.turned[.., j, k] = NAME[.., k, j]`, of constants at
+    once, else as a product with `NAME.identity` (see the module's docstring)."""
+    tensor = next(t for t in compute.inputs if t.name == name)
+    *lead, rows, columns = tensor.extents
+    batch = tuple(axis(f"{name}.b{n}", extent) for n, extent in enumerate(lead))
+    j, k = axis(f"{name}.j", columns), axis(f"{name}.k", rows)
+    over = tuple(b.var for b in batch)
+    result, axes = f"{name}.turned", (*batch, j, k)
+    if compute.is_constant(name):
+        made = [Stage(result, axes, Load(name, (*over, k.var, j.var)), dtype=tensor.dtype)]
+    else:
+        first = j.var // LANES * LANES
+        jj = axis(f"{name}.jj", minimum(LANES, as_expr(columns) - first))
+        size = as_expr(columns).constant or LANES
+        mirror = identity(f"{name}.identity", tensor.dtype, min(size, LANES))
+        products = product_stage(
+            workload, result, axes, load(mirror.name, j.var % LANES, jj.var),
+            load(name, *over, k.var, first + jj.var), (jj,),
+        )  # fmt: skip
+        made = [mirror, replace(products, dtype=tensor.dtype)]
+
+    def access(found: Load) -> Scalar:
+        if found.buffer != name:
+            return found
+        return Load(result, (*found.indices[:-2], found.indices[-1], found.indices[-2]))
+
+    stages = []
+    for stage in compute.stages:
+        if stage.name == reader:
+            stages += made
+            stage = replace(stage, value=rewrite(stage.value, lambda index: index, access))
+        stages.append(stage)
+    return replace(compute, stages=tuple(stages))
+
+
+def with_turned(schedule: Schedule, name: str) -> Schedule:
+    """How a matrix that `turned` made is made."""
+    result = f"{name}.turned"
+    if schedule.compute.is_constant(result):
+        return schedule
+    schedule = schedule.split(result, f"{name}.j", LANES, f"{name}.jo", f"{name}.ji")
+    schedule = schedule.split(result, f"{name}.k", LANES, f"{name}.ko", f"{name}.ki")
+    batch = [a.name for a in schedule.compute.stage(result).axes[:-2]]
+    order = ("jo", "ko", "ji", "ki", "jj")
+    schedule = schedule.reorder(result, (*batch, *(f"{name}.{loop}" for loop in order)))
+    return schedule.cache_write(result, "sums", f"{name}.ko")
+
+
+def prepared(schedule: Schedule) -> Schedule:
+    """All that is known at compile time, made then."""
+    for stage in schedule.compute.stages:
+        if schedule.compute.is_constant(stage.name):
+            schedule = schedule.compile_time(stage.name)
+    return schedule
+
+
+def with_numbers(compute: ComputeDefinition) -> ComputeDefinition:
+    """Single numbers that rows are computed with, each over a row of its own, and zero points as
+    whole numbers:
+
+        y[i, j] = f(x[i, j], q[0])     -->  q.all[e, l] = q[e]
+                                            y[i, j] = f(x[i, j], q.all[0, j % L])
+        to_uint8(round(x) + q[1])      -->  q.zero[0, l] = to_int32(floor(q[1]))
+                                            to_uint8(clip(to_int32(round(x)) + q.zero[0, j % L]))
+
+    The latter sum is cut towards zero, and to 0 below: for an unsigned byte any z gives the same.
+    """
+    made: dict[str, Stage] = {}
+    stages = [_with_numbers(compute, stage, made) for stage in compute.stages]
+    return replace(compute, stages=(*made.values(), *stages))
+
+
+def _with_numbers(compute: ComputeDefinition, stage: Stage, made: dict[str, Stage]) -> Stage:
+    vectors = {t.name: t for t in compute.inputs if len(t.extents) == 1}
+    if not stage.axes or stage.reducer is not None:
+        return stage
+    lane, lanes = stage.axes[-1].var % LANES, axis("all.l", LANES)
+    value = stage.value
+    match value:
+        case Call("to_uint8", (Call("add", (Call("round") as rounded, Load() as z)),)) if (
+            z.buffer in vectors
+        ):
+            name, one = f"{z.buffer}.zero", axis("all.e", 1)
+            whole = call("to_int32", call("floor", z))
+            made[name] = Stage(name, (one, lanes), whole, dtype="int32")
+            total = call("add", call("to_int32", rounded), Load(name, (const(0), lane)))
+            value = call("to_uint8", call("minimum", call("maximum", total, 0.0), 255.0))
+
+    def access(found: Load) -> Scalar:
+        single = len(found.indices) == 1 and found.indices[0].constant is not None
+        if not single or found.buffer not in vectors:
+            return found
+        name, tensor = f"{found.buffer}.all", vectors[found.buffer]
+        e = axis("all.e", tensor.extents[0])
+        made[name] = Stage(name, (e, lanes), Load(tensor.name, (e.var,)), dtype=tensor.dtype)
+        return Load(name, (found.indices[0], lane))
+
+    return replace(stage, value=rewrite(value, lambda index: index, access))

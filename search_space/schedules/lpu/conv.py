@@ -1,0 +1,296 @@
+"""Convolution on LPU-like machines: products of blocks of pixels with block-Toeplitz weights.
+
+A row of lanes holds a block of pixels with their channels (`blocks`), of the input and the result.
+What one block of results takes of one block of the input is a matrix, in which a weight stands
+wherever a tap leads from the one pixel to the other:
+
+    w[dy, dx][(iy, ix, o), (jy, jx, c)] = weight[o, c, r, s]     if tap r, s leads there, else 0
+    conv[n, y, x][(iy, ix, o)] = sum over dy, dx of  w[dy, dx] data[n, y m + dy, x m + dx]
+
+So few channels still fill a plane, and no lane has to be moved. Where blocks of results are smaller
+than what they stride over, blocks come in phases, each with matrices of its own. Border blocks are
+rows of zeros, or of the quantised zero. Groups are blocks of the matrix.
+
+    for images, phases, 320 lanes of the result, `rows` rows of blocks:
+      for dy, dx, 320 lanes of the input, `series` passes to a chain:  sums += data * w
+      result = epilogue(sums)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+
+from tilesmith.search_space.convolution.geometry import Geometry, has_pad_value
+from tilesmith.search_space.fusion import epilogue_tensors, epilogue_value
+from tilesmith.search_space.integer_products import product_stage, weight_dtype
+from tilesmith.search_space.ir.expression import Expr, as_expr, const, floordiv
+from tilesmith.search_space.ir.scalar import Const, Load, Scalar, Select, load, rewrite
+from tilesmith.search_space.schedules.lpu.blocks import Block
+from tilesmith.search_space.schedules.lpu.common import with_numbers
+from tilesmith.search_space.schedules.lpu.machine import LANES
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.template import Template
+from tilesmith.search_space.workload import Workload
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction of a convolution in blocks: height or width.
+
+    Attributes:
+        extent, out: pixels of input and result; inside, made: pixels of their blocks.
+        kernel, stride, before, dilation: of the convolution; `before`: the frame's.
+    """
+
+    name: str
+    extent: int
+    out: int
+    inside: int
+    made: int
+    kernel: int
+    stride: int
+    before: int
+    dilation: int
+
+    @property
+    def step(self) -> int:
+        """Input pixels from one block of results to the next."""
+        return self.made * self.stride
+
+    @property
+    def phases(self) -> int:
+        """Blocks of results until one begins as the first does within its block of the input."""
+        return self.inside // gcd(self.inside, self.step)
+
+    @property
+    def moved(self) -> int:
+        """Input blocks from one block of results to that of the same phase."""
+        return self.phases * self.step // self.inside
+
+    @property
+    def fits(self) -> bool:
+        """Whether blocks and phases divide the result."""
+        return self.out % (self.made * self.phases) == 0 and self.extent % self.inside == 0
+
+    def first(self, phase: Expr | int) -> Expr:
+        """The first input block that results of a phase take."""
+        return floordiv(as_expr(phase) * self.step - self.before, self.inside)
+
+    def count(self, phase: Expr | int) -> Expr:
+        """How many they take."""
+        reach = (self.made - 1) * self.stride + (self.kernel - 1) * self.dilation
+        last = floordiv(as_expr(phase) * self.step - self.before + reach, self.inside)
+        return last - self.first(phase) + 1
+
+    def tests(self, place: Expr) -> tuple[Expr, ...]:
+        """What is >= 0 where an input block lies in the image; only what can fail."""
+        blocks = self.extent // self.inside
+        last = self.out // (self.made * self.phases) - 1
+        ends = [
+            (self.first(phase).constant or 0, self.counts[phase]) for phase in range(self.phases)
+        ]
+        low = (place,) if min(first for first, _ in ends) < 0 else ()
+        reached = last * self.moved + max(first + count - 1 for first, count in ends)
+        return (*low, blocks - 1 - place) if reached >= blocks else low
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        return tuple(self.count(phase).constant or 0 for phase in range(self.phases))
+
+
+@dataclass(frozen=True)
+class BlockedConvolution:
+    """A convolution in given blocks of input and result, as stages.
+
+    Stages: `taps` (the matrices, known at compile time if the weights are), `conv`, and `out`.
+    """
+
+    template: Template
+    workload: Workload
+    source: Block
+    result: Block
+
+    @cached_property
+    def g(self) -> Geometry:
+        return Geometry.of(self.workload)
+
+    @cached_property
+    def directions(self) -> tuple[Direction, Direction]:
+        g = self.g
+        return (
+            Direction(
+                "y", g.height, g.out_height, self.source.rows, self.result.rows, g.kernel[0],
+                g.stride[0], g.pads[0], g.dilation[0],
+            ),
+            Direction(
+                "x", g.width, g.out_width, self.source.columns, self.result.columns, g.kernel[1],
+                g.stride[1], g.pads[1], g.dilation[1],
+            ),
+        )  # fmt: skip
+
+    @property
+    def fits(self) -> bool:
+        return all(direction.fits for direction in self.directions)
+
+    @property
+    def lanes(self) -> tuple[int, int]:
+        """Lanes of a block of the input, and of the result."""
+        return self.source.pixels * self.g.channels, self.result.pixels * self.g.out_channels
+
+    @property
+    def passes(self) -> int:
+        """Vectors that pass MXM, over all planes."""
+        deep, wide = (-(-lanes // LANES) for lanes in self.lanes)
+        vertical, horizontal = self.directions
+        rows = vertical.out // (vertical.made * vertical.phases)
+        columns = horizontal.out // (horizontal.made * horizontal.phases)
+        taken = sum(vertical.counts) * sum(horizontal.counts)
+        return self.g.batch * rows * columns * taken * deep * wide
+
+    @property
+    def rows(self) -> int:
+        """Rows of blocks of a phase."""
+        vertical, _ = self.directions
+        return vertical.out // (vertical.made * vertical.phases)
+
+    @property
+    def tiles(self) -> int:
+        """Chains that nothing but images, phases and lanes of the result make."""
+        vertical, horizontal = self.directions
+        wide = -(-self.lanes[1] // LANES)
+        return self.g.batch * vertical.phases * horizontal.phases * wide
+
+    @property
+    def depth(self) -> int:
+        """Passes that are added up, at most."""
+        vertical, horizontal = self.directions
+        return max(vertical.counts) * max(horizontal.counts) * -(-self.lanes[0] // LANES)
+
+    # -- stages -------------------------------------------------------------------------------
+    def compute(self) -> ComputeDefinition:
+        """The stages, of tensors in the shapes of their blocks."""
+        conv = self._conv()
+        *spread, out = self._out(conv)
+        stages = (*self._frame(), *spread, self._taps(), conv, out)
+        tensors = [
+            Tensor("data", self._shape(self.source, False), self.workload.dtype),
+            self._weight(),
+        ]
+        if has_pad_value(self.workload):
+            constant = self.workload.is_constant("pad_value")
+            tensors.append(Tensor("pad_value", (1,), self.workload.dtype, constant))
+        full = self._shape(self.result, True)
+        tensors += epilogue_tensors(self.template, self.workload, full)
+        return with_numbers(ComputeDefinition("conv2d", tuple(tensors), stages))
+
+    def _weight(self) -> Tensor:
+        operands = {o.name: o for o in self.template.inputs(self.workload)}
+        constant = self.workload.is_constant("weight")
+        return Tensor("weight", operands["weight"].extents, weight_dtype(self.workload), constant)
+
+    def _shape(self, block: Block, result: bool) -> tuple[int, ...]:
+        g = self.g
+        height, width = (g.out_height, g.out_width) if result else (g.height, g.width)
+        lanes = self.lanes[1 if result else 0]
+        return (g.batch, height // block.rows, width // block.columns, lanes)
+
+    def _frame(self) -> tuple[Stage, ...]:
+        """The quantised zero over a row of lanes."""
+        if not has_pad_value(self.workload):
+            return ()
+        one, lane = axis("frame.e", 1), axis("frame.l", LANES)
+        value = load("pad_value", 0)
+        return (Stage("frame", (one, lane), value, dtype=self.workload.dtype),)
+
+    def _taps(self) -> Stage:
+        """The matrices of all phases and input blocks; rows are lanes of the result."""
+        g, (vertical, horizontal) = self.g, self.directions
+        fy, fx = axis("w.fy", vertical.phases), axis("w.fx", horizontal.phases)
+        dy, dx = axis("w.dy", max(vertical.counts)), axis("w.dx", max(horizontal.counts))
+        iy, ix = axis("w.iy", self.result.rows), axis("w.ix", self.result.columns)
+        jy, jx = axis("w.jy", self.source.rows), axis("w.jx", self.source.columns)
+        o, c = axis("w.o", g.out_channels), axis("w.c", g.channels)
+        inside: list[Expr] = []
+        taps: list[Expr] = []
+        for direction, f, d, i, j in (
+            (vertical, fy, dy, iy, jy), (horizontal, fx, dx, ix, jx),
+        ):  # fmt: skip
+            to = (direction.first(f.var) + d.var) * direction.inside + j.var
+            start = f.var * direction.step + i.var * direction.stride - direction.before
+            away = to - start
+            last = (direction.kernel - 1) * direction.dilation
+            inside += [away, last - away]
+            if direction.dilation > 1:
+                inside.append(-(away % direction.dilation))
+            taps.append(floordiv(away, direction.dilation))
+        channel: Expr = c.var
+        if g.groups > 1:
+            group, other = (
+                floordiv(a.var, n // g.groups) for a, n in ((o, g.out_channels), (c, g.channels))
+            )
+            inside += [group - other, other - group]
+            channel = c.var % (g.channels // g.groups)
+        value = Select(tuple(inside), load("weight", o.var, channel, *taps), Const(0.0))
+        row = (iy.var * self.result.columns + ix.var) * g.out_channels + o.var
+        lane = (jy.var * self.source.columns + jx.var) * g.channels + c.var
+        store = (fy.var, fx.var, dy.var, dx.var, row, lane)
+        lanes = self.lanes
+        shape = (*(a.extent for a in (fy, fx, dy, dx)), const(lanes[1]), const(lanes[0]))
+        return Stage(
+            "taps", (fy, fx, dy, dx, iy, ix, o, jy, jx, c), value, store=store, shape=shape,
+            dtype=weight_dtype(self.workload),
+        )  # fmt: skip
+
+    def _conv(self) -> Stage:
+        """`conv` over images, phases, blocks and lanes."""
+        vertical, horizontal = self.directions
+        n = axis("n", self.g.batch)
+        fy, fx = axis("fy", vertical.phases), axis("fx", horizontal.phases)
+        y = axis("y", vertical.out // (vertical.made * vertical.phases))
+        x = axis("x", horizontal.out // (horizontal.made * horizontal.phases))
+        dy, dx = axis("dy", vertical.count(fy.var)), axis("dx", horizontal.count(fx.var))
+        o, k = axis("o", self.lanes[1]), axis("k", self.lanes[0])
+        row = y.var * vertical.moved + vertical.first(fy.var) + dy.var
+        column = x.var * horizontal.moved + horizontal.first(fx.var) + dx.var
+        tests = (*vertical.tests(row), *horizontal.tests(column))
+        pixel: Scalar = load("data", n.var, row, column, k.var)
+        outside: Scalar = Const(0.0)
+        if has_pad_value(self.workload):
+            outside = load("frame", 0, k.var % LANES)
+        pixel = Select(tests, pixel, outside) if tests else pixel
+        tap = load("taps", fy.var, fx.var, dy.var, dx.var, o.var, k.var)
+        return product_stage(self.workload, "conv", (n, fy, y, fx, x, o), pixel, tap, (dy, dx, k))
+
+    def _out(self, conv: Stage) -> tuple[Stage, ...]:
+        """`out` over the same axes, stored where its block stands; before it, operands of channels
+        over all pixels of a block."""
+        vertical, horizontal = self.directions
+        n, fy, y, fx, x, o = conv.axes
+        store = (n.var, y.var * vertical.phases + fy.var, x.var * horizontal.phases + fx.var, o.var)
+        element = Load(conv.name, tuple(a.var for a in conv.axes))
+        value = epilogue_value(self.template, self.workload, store, element, o.var)
+        spread: dict[str, Stage] = {}
+        channels = {o.name for o in self.template.operands(self.workload) if len(o.extents) == 1}
+
+        def access(found: Load) -> Scalar:
+            if found.buffer not in channels or found.indices != (o.var,) or self._single:
+                return found
+            lane, name = axis("all.o", o.extent), f"{found.buffer}.pixels"
+            source = Load(found.buffer, (lane.var % self.g.out_channels,))
+            operand = next(
+                t for t in self.template.operands(self.workload) if t.name == found.buffer
+            )
+            spread[name] = Stage(name, (lane,), source, dtype=operand.dtype)
+            return Load(name, (o.var,))
+
+        value = rewrite(value, lambda index: index, access)
+        dtype = self.template.result_dtype(self.workload)
+        shape = tuple(as_expr(e) for e in self._shape(self.result, True))
+        out = Stage("out", conv.axes, value, store=store, shape=shape, dtype=dtype)
+        return (*spread.values(), out)
+
+    @property
+    def _single(self) -> bool:
+        return self.result.pixels == 1

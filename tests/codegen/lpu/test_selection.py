@@ -1,0 +1,77 @@
+"""Schedules for LPU-like chips compute their operators, through every part of the path.
+
+The tests walk over the registry, so a new scheduler is covered by being there; products, which are
+of float16 and bytes there, beside that on workloads of their own.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+from tests.codegen.lpu.selection_checks import TARGET, check
+from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.scheduler import is_scheduled, scheduler_of
+from tilesmith.search_space.template import templates
+from tilesmith.search_space.workload import Workload
+
+EXAMPLES = [
+    text
+    for name in templates
+    for text in templates[name].examples
+    if is_scheduled(Workload.parse(text), TARGET)
+]
+
+PRODUCTS = [
+    "matmul m=50 n=400 k=700 dtype=float16 tb=1",
+    "matmul m=40 n=330 k=330 dtype=float16",
+    "matmul m=5 n=16 k=7 batch=3 ta=1 dtype=float16",
+    "matmul m=7 n=19 k=8 tb=1 const=b dtype=float16 epilogue=residual,gelu",
+    "matmul m=9 n=421 k=13 weights=int8 dtype=uint8 const=b "
+    "epilogue=correction,rescale,relu,quantise_int8",
+    "conv2d c=5 h=9 w=11 oc=20 kh=3 kw=3 pad=1 const=weight dtype=float16 epilogue=bias,relu",
+    "conv2d n=2 c=6 h=9 w=9 oc=9 kh=3 kw=3 groups=3 pad=1x0x0x1 const=weight dtype=float16",
+    "conv2d c=3 h=32 w=32 oc=64 kh=7 kw=7 pad=3 stride=2 dtype=int8 const=weight,pad_value",
+    "conv2d c=400 h=4 w=4 oc=330 kh=1 kw=1 stride=2 dtype=int8 const=weight",
+]
+
+
+@pytest.mark.parametrize("text", [*EXAMPLES, *PRODUCTS])
+def test_the_default_computes_the_reference(text: str) -> None:
+    workload = Workload.parse(text)
+    rng = np.random.default_rng(zlib.crc32(text.encode()))
+    check(workload, default_of(workload, TARGET), rng)
+
+
+@pytest.mark.parametrize("text", PRODUCTS[:5])
+def test_sampled_configurations_compute_the_reference(text: str) -> None:
+    workload = Workload.parse(text)
+    rng = np.random.default_rng(zlib.crc32(text.encode()))
+    for config in space_of(workload, TARGET).sample(rng, 2):
+        check(workload, config, rng)
+
+
+@pytest.mark.parametrize("layouts", [("NHWC", "NHW2h2wC"), ("NHW4h4wC", "NHWC")])
+def test_blocks_of_input_and_result_may_differ(layouts: tuple[str, str]) -> None:
+    """Smaller blocks of results than their stride covers come in phases."""
+    text = "conv2d c=6 h=16 w=16 oc=5 kh=3 kw=3 pad=0x0x2x2 dtype=int8 const=pad_value,weight"
+    workload = Workload.parse(text)
+    chosen = {"input_layout": layouts[0], "output_layout": layouts[1]}
+    space = space_of(workload, TARGET)
+    config = next(c for c in space if all(c[n] == v for n, v in chosen.items()))
+    check(workload, config, np.random.default_rng(5))
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("matmul m=4 n=4 k=4", "lpu1 multiplies float16 and int8, not float32; give dtype=float16"),
+        ("conv2d c=4 h=4 w=4 oc=4 kh=1 kw=1 dtype=float16", "give const=weight"),
+    ],
+)
+def test_what_has_no_instruction_is_refused_in_a_sentence(text: str, said: str) -> None:
+    with pytest.raises(WorkloadError, match=said):
+        scheduler_of(Workload.parse(text), TARGET)
