@@ -46,7 +46,7 @@ KNOWN = {
 KNOWN_OF_PROMPTS = {
     "collective.bandwidth": (0.35, 0.5),
     "attention.spilled_bytes": (90.0, 0.5),
-    "prompt.fixed_us": (3000.0, 0.7),
+    "prompt.fixed_us": (1000.0, 1.0),
 }
 SPREAD = 0.1
 """How far published medians of one machine are expected from any such model."""

@@ -13,6 +13,7 @@ from tilesmith.planning.deployment import Deployment, Load
 from tilesmith.planning.estimate import estimate, step_seconds
 from tilesmith.planning.memory import memory_of
 from tilesmith.planning.shares import cached_share, heads_share, product_share
+from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.mesh import load_mesh
 
 GIB = 2**30
@@ -88,3 +89,15 @@ def test_degrees_count_logical_cores_where_there_are() -> None:
     llama = read(PUBLISHED["Llama 3 70B"][0])
     times = [estimate(llama, d, load).parts["token"]["weights"] for d in (logical, physical)]
     assert times[0] < times[1] < 1.4 * times[0], "64 heads over 128 cores are held twice"
+
+
+def test_what_no_mesh_holds_may_fit_several() -> None:
+    llama = read(PUBLISHED["Llama 3.1 405B"][0])
+    deployment = Deployment(load_mesh("trn1.32xlarge"), 32)
+    with pytest.raises(InputError, match="the smallest mesh that would do is"):
+        estimate(llama, deployment, Load(1, 128, 128))
+    with pytest.raises(InputError, match="with tensor degree 32 it would fit"):
+        estimate(llama, replace(deployment, tensor=8, weights="int8"), Load(1, 128, 128))
+    heavy = Load(64, 1024, 130000)
+    with pytest.raises(InputError, match=r"--set instances\.members=\d+ --tp 32 --pp"):
+        estimate(llama, deployment, heavy)

@@ -5,13 +5,15 @@ from memory), products of many rows (the arithmetic's pace), a block of attentio
 normalisation of one row and of many. Between and beyond them costs are taken to be proportional,
 which is what they are on machines that work tile by tile; the start of a kernel is not in them, as
 a step's kernels prefetch.
-Nothing here knows a family: whatever has a simulator has rates.
+Nothing here knows a family: whatever has a simulator has rates. A machine that cannot run one of
+the kernels but products is taken to do them for nothing, attention as fast as products.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from tilesmith.search_space.errors import InputError, TargetError
 from tilesmith.search_space.target import Target
@@ -20,6 +22,9 @@ from tilesmith.simulator import simulate
 
 _DTYPES = ("bfloat16", "float16", "float32")
 _MANY, _WIDE = 1024, 4096
+_BLOCK = 4 * 1024 * 1024 * 128
+"""Additions and multiplications of a head's attention, 1024 queries by 1024 keys of 128
+features."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +81,15 @@ def rates_of(target: Target) -> Rates:
     streamed = between("matmul m=1 k=4096 n=448 const=b", "matmul m=1 k=4096 n=896 const=b")
     product = "matmul m={} k=2048 n=1024 const=b"
     multiplied = between(product.format(512), product.format(1024))
+    multiply = 2 * 512 * 2048 * 1024 / multiplied
     block = "attention m=1024 n=1024 k=128 heads={}"
-    attended = between(block.format(1), block.format(2))
+    attended = _or(lambda: between(block.format(1), block.format(2)), _BLOCK / multiply)
     passes = [f"elementwise shape={_MANY}x{_WIDE} expression={_chain(n)}" for n in (4, 8)]
-    converted = between(*passes)
+    converted = _or(lambda: between(*passes), 0.0)
     return Rates(
         stream=448 * 4096 * width / streamed,
-        multiply=2 * 512 * 2048 * 1024 / multiplied,
-        attend=4 * 1024 * 1024 * 128 / attended,
+        multiply=multiply,
+        attend=_BLOCK / attended,
         convert=converted / (4 * _MANY * _WIDE),
         softmax=_rows("softmax", target, dtype),
         norm=_rows("rms_norm", target, dtype),
@@ -100,9 +106,18 @@ def _chain(links: int) -> str:
 
 def _rows(operator: str, target: Target, dtype: str) -> RowRate:
     one, many = (
-        _seconds(f"{operator} shape={rows}x{_WIDE} dtype={dtype}", target) for rows in (1, _MANY)
+        _or(partial(_seconds, f"{operator} shape={rows}x{_WIDE} dtype={dtype}", target), 0.0)
+        for rows in (1, _MANY)
     )
     return RowRate(one, many)
+
+
+def _or(simulated: Callable[[], float], otherwise: float) -> float:
+    """A time, or another on machines that have no schedule for the operator (a plain array)."""
+    try:
+        return simulated()
+    except InputError:
+        return otherwise
 
 
 def _dtype(target: Target) -> str:

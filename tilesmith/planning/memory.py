@@ -25,11 +25,16 @@ from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.mesh import Mesh, load_mesh, mesh_names
 
 GIB = 1024**3
+_INSTANCES = "instances.members"
 _WIDE = 2
 """Bytes of what is not narrowed: embeddings, heads, normalisations, activations."""
 _LIVE_ROWS = 6
 """Rows of the residual stream that are alive at once: residual, normalised, and those of a sum
 over the group, to and fro; the feed-forward's share of a core is smaller than these."""
+
+
+_ROWS_AT_ONCE = 65536
+"""Rows of prompts that are worked on together; more of them wait."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,8 @@ def memory_of(architecture: Architecture, deployment: Deployment, load: Load) ->
         sum(_cached(layer, deployment, length) * n for layer, n in stage) * sequences
         for stage in stages
     ]
-    rows = max(layer.rows or load.input_tokens for layer in architecture.layers) * sequences
+    rows = max(layer.rows or load.input_tokens for layer in architecture.layers)
+    rows = max(rows, min(rows * sequences, _ROWS_AT_ONCE))
     workspace = _LIVE_ROWS * rows * architecture.width * _WIDE / min(len(stages), sequences)
     copies = deployment.tensor * deployment.data / GIB
     neighbours = min(deployment.mesh.cores_per_chip // deployment.cores_each, deployment.degrees)
@@ -166,10 +172,23 @@ def _remedy(architecture: Architecture, deployment: Deployment, load: Load) -> s
         other = _whole(deployment, load_mesh(name))
         if other.mesh.target.family == family and _fits(architecture, other, load):
             found.append((other.mesh.chips * other.mesh.chip_gib, name))
-    if not found:
-        return "no mesh that is known would do; use narrower weights, or shorter or fewer sequences"
-    size, name = min(found)
-    return f"the smallest mesh that would do is '{name}' with {size:,.0f} GiB"
+    if found:
+        size, name = min(found)
+        return f"the smallest mesh that would do is '{name}' with {size:,.0f} GiB"
+    return _several(architecture, deployment, load)
+
+
+def _several(architecture: Architecture, deployment: Deployment, load: Load) -> str:
+    """How many of this mesh would do, a stage of a pipeline each, where it can be several
+    instances."""
+    known = _INSTANCES in deployment.mesh.data
+    for count in (2, 4, 8, 16, 32, 64) if known else ():
+        mesh = deployment.mesh.with_settings({_INSTANCES: count})
+        stages = replace(_whole(deployment, deployment.mesh), mesh=mesh, pipeline=count)
+        if _fits(architecture, stages, load):
+            option = f"--set {_INSTANCES}={count} --tp {stages.tensor} --pp {count}"
+            return f"no one mesh that is known would do, but {count} of this ({option})"
+    return "no mesh that is known would do; use narrower weights, or shorter or fewer sequences"
 
 
 def _whole(deployment: Deployment, mesh: Mesh) -> Deployment:

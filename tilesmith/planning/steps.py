@@ -33,9 +33,9 @@ from tilesmith.planning.shares import (
 from tilesmith.simulator.collectives import collective_cost
 
 ACTIVATION_BYTES = 2
-_LIVE_BYTES = 24
+_LIVE_BYTES = 12
 """Of a score where attention is not fused: itself and its exponential in float32, mask and weight
-in 16 bits, of two heads at a time."""
+in 16 bits; one head at a time."""
 _INTEGERS = ("int8", "int4")
 
 
