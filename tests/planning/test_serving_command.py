@@ -64,6 +64,26 @@ def test_a_load_names_the_fewest_chips(config: Path) -> None:
     )
 
 
+def test_answers_of_one_token_have_no_time_between_tokens(config: Path) -> None:
+    words = "--mesh trn1.32xlarge --tp 8 --requests-per-second 1 --output 1 --requests 50"
+    found = json.loads(plan(config, f"{words} --tpot-p99 1 --json").stdout)
+    assert found["replicas"] == 1 and found["served"]["tpot_ms"]["p99"] is None
+
+
+def test_models_without_tokens_are_swept_by_latency(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(PUBLISHED["BERT base"][0]))
+    page = tmp_path / "a.html"
+    words = f"--mesh trn1.2xlarge --batch 1,2,4,8,16 --page {page} --json"
+    found = json.loads(plan(path, words).stdout)
+    front = [found["points"][number] for number in found["fronts"]["tpot"]]
+    assert min(p["latency_ms"] for p in found["points"]) in [p["latency_ms"] for p in front]
+    assert len(front) > 1 and found["fronts"]["ttft"] == []
+    assert "ms a pass" in page.read_text()
+    refused = plan(path, "--mesh trn1.2xlarge --requests-per-second 1")
+    assert refused.exit_code == 2 and "makes no tokens" in refused.stderr
+
+
 def test_a_trace_is_a_load(config: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     lines = [f"{n / 4},{100 + n},{20 + n % 7}" for n in range(60)]
@@ -100,6 +120,7 @@ def test_a_trace_is_a_load(config: Path, tmp_path: Path) -> None:
         (f"{LOAD} --requests-per-second 1 --max-sequence 100", "allow 250"),
         (f"{LOAD} --requests-per-second 9 --tpot-p99 1", "nothing serves 9 requests a second"),
         (f"{LOAD} --requests-per-second 900 --max-chips 4", "more than the 4 allowed"),
+        ("--mesh trn3.gen1 --requests-per-second 1 --cheapest", "names a price for trn3.gen1"),
         ("--mesh trn1.32xlarge --tp 8 --trace no.csv", "trace 'no.csv' cannot be read"),
     ],
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tilesmith.display.charts import number
 from tilesmith.display.counting import counting, telling
 from tilesmith.display.output import table
 from tilesmith.planning.architecture import Architecture, Experts
@@ -170,6 +171,7 @@ def plan_load(
     """
     outputs.check()
     prices = load_prices(outputs.prices)
+    _check_prices(grid, load.options, prices)
     demand = load.demand(grid.inputs[0], grid.outputs[0], grid.max_sequence)
     sample = demand.sample()
     longest = max(grid.max_sequence, int((sample.inputs + sample.outputs).max()))
@@ -183,6 +185,16 @@ def plan_load(
             stream.write(requests_csv(answer.served).encode())
     _write_page(planned, grid, outputs, prices)
     return planned
+
+
+def _check_prices(grid: Grid, options: Options, prices: Mapping[str, Price]) -> None:
+    """The cheapest is among those whose prices are known."""
+    for mesh in grid.meshes:
+        if options.by_cost and mesh.name not in prices:
+            raise InputError(
+                f"nobody names a price for {mesh.name}; give one with --prices, or ask for the "
+                f"fewest chips; prices are known for {', '.join(prices)}"
+            )
 
 
 def _smallest(
@@ -238,7 +250,7 @@ def _asked(demand: Demand, load: ServingLoad) -> str:
     """A load in words."""
     lengths = demand.lengths
     means = f"{lengths.inputs} tokens in and {lengths.outputs} out on average"
-    what = f"{demand.rate:.4g} requests/s, {means}"
+    what = f"{number(demand.rate)} requests/s, {means}"
     if load.trace is not None:
         what = f"the trace {load.trace} of {demand.requests} requests, {what}"
     bounds = [f"{name.replace('_', ' ')} <= {ms:g} ms" for name, ms in load.bounds.given().items()]

@@ -127,6 +127,9 @@ def front_chart(sweep: Sweep, name: str) -> Chart | None:
     title, x_label, y_label = TITLES[name]
     axis = {"tpot": "tpot_ms", "ttft": "ttft_ms", "cost": "tpot_ms"}[name]
     other = "usd_per_million_tokens" if name == "cost" else "tokens_per_s_per_chip"
+    if name != "ttft" and not any(point.estimate.tpot_ms for point in sweep.points):
+        axis, title = "latency_ms", title.replace("Time per output token", "Latency")
+        x_label, y_label = "ms a pass", y_label.replace("tokens", "passes")
     placed = [
         (row[axis], row[other], point)
         for point in sweep.points

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.display.charts import number
 from tilesmith.planning.serving.answer import Answer, Candidate, Miss, Options
 from tilesmith.planning.serving.batching import Engine, serve, simulate
 from tilesmith.planning.serving.demand import Bounds, Demand
@@ -79,10 +80,10 @@ class _Search:
         starts = [start for candidate in candidates for start in self.starts(candidate)]
         starts.sort(key=lambda start: self.least(start, start.replicas))
         best: Answer | None = None
-        for number, start in enumerate(starts):
+        for at, start in enumerate(starts):
             if not self.may_beat(start, best):
                 break
-            self.told(f"{number + 1} of {len(starts)}: {describe(start.candidate, start.engine)}")
+            self.told(f"{at + 1} of {len(starts)}: {describe(start.candidate, start.engine)}")
             capacity = self.capacity(start.engine)
             start = _Start.at(start.candidate, start.engine, capacity, self.demand.rate)
             found = self.found(start, best) if self.may_beat(start, best) else None
@@ -130,6 +131,8 @@ class _Search:
         times = candidate.times
         for name, allowed in self.bounds.given().items():
             what, _, percentile = name.partition("_p")
+            if what == "tpot" and outputs.max() == 1:
+                continue
             tokens = int(np.percentile(inputs, int(percentile)))
             if what == "ttft":
                 reached = times.prefill(1, tokens, 0) * 1e3
@@ -209,7 +212,7 @@ class _Search:
 
     def why_none(self) -> str:
         """One sentence: what misses, and what would do."""
-        asked = f"{self.demand.rate:.4g} requests a second"
+        asked = f"{number(self.demand.rate)} requests a second"
         if self.too_many:
             chips, label = min(self.too_many)
             return (

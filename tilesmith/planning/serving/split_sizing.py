@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilesmith.display.charts import number
 from tilesmith.planning.serving.answer import Answer, Candidate, Miss, Options, PrefillPool
 from tilesmith.planning.serving.batching import Engine
 from tilesmith.planning.serving.demand import LOOKED_AT, Bounds, Demand
@@ -118,6 +119,8 @@ class _Pools:
         lengths, times = self.demand.lengths, candidate.times
         if what == "ttft":
             seconds = times.prefill(1, int(np.median(self.demand.sample().inputs)), 0)
+        elif lengths.outputs == 1:
+            return True
         else:
             seconds = times.decode(1, lengths.inputs + lengths.outputs / 2)
         return self.kept(candidate, what, np.array([seconds]))
@@ -176,17 +179,18 @@ def smallest_split(
     pools = _Pools(demand, bounds, options, told)
     pool = pools.for_prompts(candidates)
     answers = [] if pool is None else pools.for_answers(candidates, pool)
+    asked = f"{number(demand.rate)} requests a second"
     if not answers:
         nearest = min(pools.misses, key=lambda miss: miss.reached / miss.allowed)
         raise InputError(
-            f"no replicas for prompts and others for answers serve {demand.rate:.4g} requests a "
-            f"second within the bounds: the nearest, {nearest.sentence()}"
+            f"no replicas for prompts and others for answers serve {asked} within the bounds: the "
+            f"nearest, {nearest.sentence()}"
         )
     found = min(answers, key=lambda answer: answer.size(options))
     if options.chips and found.chips > options.chips:
         raise InputError(
-            f"{demand.rate:.4g} requests a second need {found.chips} chips for prompts and answers "
-            f"apart, more than the {options.chips} allowed; allow more chips or longer times"
+            f"{asked} need {found.chips} chips for prompts and answers apart, more than the "
+            f"{options.chips} allowed; allow more chips or longer times"
         )
     return found
 

@@ -1,8 +1,9 @@
 """Every point of a grid estimated; the Pareto fronts among them; what could not be, and why.
 
 Fronts: time per output token against tokens a second a chip, time to first token against the
-same, and time per output token against dollars for a million tokens, where all machines have a
-price. A chip's price is its share of an instance that is used whole.
+same, and time per output token against dollars for a million tokens, where machines have a
+price. Models that make no tokens have the latency of a pass in place of a token's time, and count
+passes. A chip's price is its share of an instance that is used whole.
 """
 
 from __future__ import annotations
@@ -167,6 +168,8 @@ def _with_fronts(points: Sequence[Point]) -> tuple[Point, ...]:
 def _value(row: Mapping[str, Any], axis: str) -> float:
     """A value that is better small; what is not known is never on a front."""
     found = row[axis.lstrip("-")]
-    if found is None:
+    if axis == "tpot_ms" and not found:
+        found = row["latency_ms"]
+    if not found:
         return float("inf")
     return -float(found) if axis.startswith("-") else float(found)
