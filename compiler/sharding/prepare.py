@@ -6,16 +6,45 @@ pipeline runs on the segments of the program that comes out.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from tilesmith.compiler.decomposition import decompositions, take_apart, typed_decompositions
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import Pass, apply
 from tilesmith.compiler.passes.activations import RecogniseActivations
 from tilesmith.compiler.passes.constant_folding import FoldConstants
 from tilesmith.compiler.passes.dead_code import RemoveDeadCode
 from tilesmith.compiler.passes.normalisation import RecogniseNormalisations
+from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.sharding.dimension_maps import rules
 from tilesmith.search_space.errors import ModelError
+
+
+@dataclass(frozen=True)
+class TakeApartUncut(Pass):
+    """Operators that no sharding rule knows are taken apart, if they are others put together.
+
+        y = Attention(q, k, v)                              before
+        y = MatMul(Softmax(MatMul(q, Transpose(k))), v)     after
+
+    Contract: as of `decompose`, of which this is a part; operators with a rule stay.
+    """
+
+    name = "take-apart-uncut"
+
+    def run(self, graph: Graph) -> Graph:
+        rewriter = Rewriter(graph)
+        for node in rewriter.nodes():
+            known = node.operator in rules
+            if not known and take_apart(rewriter, node, typed_decompositions, typed=True) is None:
+                take_apart(rewriter, node, decompositions)
+        return rewriter.finish()
+
 
 PASSES: tuple[Pass, ...] = (
     RemoveDeadCode(),
+    FoldConstants(),
+    TakeApartUncut(),
     FoldConstants(),
     RecogniseActivations(),
     RecogniseNormalisations(),

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.compiler.model_builder import inputs_of
-from tests.compiler.sharded_models import convolutions, experts, graph_of, mlp, transformer
+from tests.compiler.sharded_models import (
+    ModelBuilder,
+    convolutions,
+    experts,
+    graph_of,
+    mlp,
+    transformer,
+)
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.sharding.costs import Costs
@@ -19,6 +26,7 @@ from tilesmith.compiler.sharding.dimension_maps import dimension_map
 from tilesmith.compiler.sharding.execution import compiled_for, execute
 from tilesmith.compiler.sharding.mesh import LogicalMesh
 from tilesmith.compiler.sharding.partition import Sharding, partition
+from tilesmith.compiler.sharding.prepare import shardable
 from tilesmith.compiler.sharding.propagation import propagate
 from tilesmith.compiler.sharding.specs import Spec, parse
 from tilesmith.compiler.sharding.strategies import Strategy, blocks_of, strategies_of
@@ -164,6 +172,19 @@ def test_experts_are_a_batch_of_products_that_ends_in_a_sum() -> None:
     program = partition(sharding)
     assert program.weight_bytes < sum(v.nbytes for v in program.values.values()) / 3
     assert_same(execute(program, INPUTS["experts"]), WANTED["experts"])
+
+
+def test_attention_is_taken_apart_and_cut_by_heads() -> None:
+    b = ModelBuilder("attention")
+    q = b.input("q", 2, 8, 32)
+    k, v = (b.input(name, 2, 8, 16) for name in "kv")
+    y = b.node("Attention", q, k, v, q_num_heads=4, kv_num_heads=2, to="y")
+    graph = shardable(graph_of(b.model(y, opset=23)))
+    assert "Attention" not in {node.operator for node in graph.nodes}
+    sharding = propagated(graph, {"tensor": 2}, q="-,-,tensor", k="-,-,tensor", v="-,-,tensor")
+    assert collectives(sharding) == []
+    inputs = given_inputs(graph)
+    assert_same(execute(partition(sharding), inputs), run_reference(graph, inputs))
 
 
 def test_a_sharded_model_runs_on_the_cores_of_the_machine() -> None:

@@ -43,7 +43,7 @@ class ShardRequest:
     Attributes:
         mesh: name or path of the machine, or the machine.
         degrees: cores along axes by name, and stages of a pipeline; others are one long. None at
-            all: all of `cores` along "tensor".
+            all: all of `cores`, along "tensor" if there are specs, else along two axes.
         microbatches: how many batches of the model's size a pipeline takes one after another.
         cores: how many cores of the machine; None: as many as the degrees make, or all.
         specs: by tensor, in the form of `compiler.sharding.specs`.
@@ -119,7 +119,7 @@ def sharded(request: ShardRequest) -> Sharded:
     from tilesmith.jobs.graphs import graph_of
 
     machine = machine_of(request.mesh, request.settings)
-    axes = axes_of(machine, request.degrees, request.cores)
+    axes = axes_of(machine, request.degrees, request.cores, bool(request.specs))
     stages = axes.pop(PIPELINE, 1)
     graph = shardable(graph_of(request.model, request.shapes))
     costs = Costs(machine, LogicalMesh.of(axes))
@@ -210,8 +210,14 @@ def machine_of(mesh: str | Mesh, settings: Settings) -> Mesh:
     return found.with_settings(settings) if settings else found
 
 
-def axes_of(machine: Mesh, degrees: Mapping[str, int], cores: int | None) -> dict[str, int]:
+def axes_of(
+    machine: Mesh, degrees: Mapping[str, int], cores: int | None, along_one: bool = False
+) -> dict[str, int]:
     """Cores along each axis.
+
+    Args:
+        along_one: whether all are along "tensor" where no degrees are given; else two axes, which
+            may cut one dimension together or two.
 
     Raises:
         InputError: degrees that do not divide the cores.
@@ -225,7 +231,7 @@ def axes_of(machine: Mesh, degrees: Mapping[str, int], cores: int | None) -> dic
     there = machine.cores if cores is None else cores
     wanted = math.prod(asked.values())
     if not asked:
-        return {"tensor": there}
+        return {"tensor": there} if along_one else _square(there)
     if wanted > there or there % wanted:
         text = " x ".join(f"{name} {size}" for name, size in asked.items())
         raise InputError(
@@ -239,6 +245,12 @@ def axes_of(machine: Mesh, degrees: Mapping[str, int], cores: int | None) -> dic
         )
     found = {name: asked[name] for name in (*AXES, PIPELINE) if asked.get(name, 1) > 1}
     return found or {"tensor": 1}
+
+
+def _square(cores: int) -> dict[str, int]:
+    """Two axes of about the same length."""
+    outer = max(n for n in range(1, cores + 1) if cores % n == 0 and n * n <= cores)
+    return {"data": outer, "tensor": cores // outer} if outer > 1 else {"tensor": cores}
 
 
 def divisors(number: int) -> str:

@@ -95,6 +95,13 @@ for _name in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
     rules.register(_name)(reshape)
 
 
+@rules.register("View")
+def view(maker: Maker) -> DimensionMap | None:
+    """A Reshape, if it is of the whole tensor."""
+    whole = math.prod(maker.dims(0)) == math.prod(maker.out())
+    return reshape(maker) if whole and not maker.node.attribute("offset", 0) else None
+
+
 @rules.register("Transpose")
 def transpose(maker: Maker) -> DimensionMap | None:
     """The input's axes in another order."""
