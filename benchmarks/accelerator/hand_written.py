@@ -92,7 +92,7 @@ def roofline(played: Timeline) -> float:
 def row(name: str, make: Make, core: Core) -> str:
     """One line of the table."""
     begun = time.perf_counter()
-    played = timeline(make(core))
+    played = timeline(make(core), schedule=True)
     elapsed = time.perf_counter() - begun
     least = roofline(played)
     busy = " ".join(

@@ -7,6 +7,8 @@ room; temporaries stand in one place each, worked on in place, as the published 
 
 from __future__ import annotations
 
+from math import sqrt
+
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Space
 from tilesmith.codegen.trainium.isa.memory import HbmView, Tile
@@ -132,31 +134,77 @@ def bmm(
     lhs, rhs = kernel.input("lhs", (batch, m, k)), kernel.input("rhs", (batch, k, n))
     out = kernel.output("out", (batch, m, n))
     height, width = min(block, m), min(block, n)
+    spill = kernel.temporary("lhs_transposed", (batch, k, m))
     right = kernel.buffers(2, (k, width), name="rhs")
-    loaded = kernel.buffers(16, (P, k), name="lhs")
-    turned = kernel.buffers(2, (k, height), name="lhs_transposed")
     results = kernel.buffers(2, (P, width), name="result")
     sums = kernel.buffers(4, (P, BANK), name="sum", space=Space.PSUM)
-    transpose = Transposer(kernel, ("vector",))
+    strips = _Strips(kernel, k, height)
+    places = [(n0, m0) for n0 in range(0, n, width) for m0 in range(0, m, height)]
     for index in range(batch):
-        for n0 in range(0, n, width):
-            rhs_tile = right.next()
-            kernel.load(rhs_tile, rhs[index, :, n0 : n0 + width])
-            for m0 in range(0, m, height):
-                columns = turned.next()
-                for row in range(0, height, P):
-                    tile = loaded.next()
-                    kernel.load(tile, lhs[index, m0 + row : m0 + row + P])
-                    transpose(columns[:, row : row + P], tile)
-                for row in range(0, height, P):
-                    result = results.next()
-                    for half in range(0, width, BANK):
-                        part = slice(half, half + BANK)
-                        total = sums.next()
-                        kernel.matmul(total, columns[:, row : row + P], rhs_tile[:, part])
-                        kernel.copy(result[:, part], total, engine="scalar")
-                    kernel.store(out[index, m0 + row : m0 + row + P, n0 : n0 + width], result)
+        strips.begin(lhs[index], spill[index], [m0 for _, m0 in places])
+        for n0, m0 in places:
+            if m0 == 0:
+                rhs_tile = right.next()
+                kernel.load(rhs_tile, rhs[index, :, n0 : n0 + width])
+            columns = strips.next()
+            for row in range(0, height, P):
+                result = results.next()
+                for half in range(0, width, BANK):
+                    part = slice(half, half + BANK)
+                    total = sums.next()
+                    kernel.matmul(total, columns[:, row : row + P], rhs_tile[:, part])
+                    kernel.copy(result[:, part], total, engine="scalar")
+                kernel.store(out[index, m0 + row : m0 + row + P, n0 : n0 + width], result)
     return kernel.finish()
+
+
+class _Strips:
+    """Transposed strips of `bmm`'s left operand, each turned once.
+
+    Two stay in SBUF. Of the others the one needed last is spilled when its place is given up, and
+    reloaded for other columns: these are the 8 reloads a product that explain what was read.
+    """
+
+    def __init__(self, kernel: Kernel, k: int, height: int) -> None:
+        self.kernel, self.height = kernel, height
+        self.loaded = kernel.buffers(16, (P, k), name="lhs")
+        self.places = [kernel.buffers(1, (k, height), name=f"strip{i}") for i in range(2)]
+        self.transpose = Transposer(kernel, ("vector",))
+
+    def begin(self, source: HbmView, spill: HbmView, order: list[int]) -> None:
+        """Another product, whose strips are needed in an order (of their first rows)."""
+        self.source, self.spill, self.later = source, spill, list(order)
+        self.held: dict[int, tuple[int, Tile]] = {}
+        self.spilled: set[int] = set()
+
+    def next(self) -> Tile:
+        """The strip that is needed next."""
+        first = self.later.pop(0)
+        if first not in self.held:
+            full = len(self.held) == len(self.places)
+            place = self._give_up() if full else len(self.held)
+            tile = self.places[place].next()
+            self.held[first] = place, tile
+            if first in self.spilled:
+                self.kernel.load(tile, self.spill[:, first : first + self.height])
+            else:
+                self._turn(tile, first)
+        return self.held[first][1]
+
+    def _give_up(self) -> int:
+        """A place, of the strip that is needed last."""
+        last = max(self.held, key=lambda strip: [*self.later, strip].index(strip))
+        place, tile = self.held.pop(last)
+        if last in self.later and last not in self.spilled:
+            self.kernel.store(self.spill[:, last : last + self.height], tile)
+            self.spilled.add(last)
+        return place
+
+    def _turn(self, strip: Tile, first: int) -> None:
+        for row in range(0, self.height, P):
+            tile = self.loaded.next()
+            self.kernel.load(tile, self.source[first + row : first + row + P])
+            self.transpose(strip[:, row : row + P], tile)
 
 
 def swiglu(
@@ -256,3 +304,95 @@ class _Swiglu:
                 total = self.product(strip, weights, half)
                 kernel.copy(result[:, half : half + BANK], total, engine="scalar")
             kernel.store(out[r : r + P], result)
+
+
+def adamw(
+    core: Core, rows: int = 10944, columns: int = 2048, block: int = 1024
+) -> InstructionStream:
+    """A step of AdamW of which the parameters are written (rate and decay 1e-2, betas 0.9 and
+    0.999, epsilon 1e-8, the 10th step).
+    """
+    kernel = Kernel("adamw", core)
+    names = ("parameter", "gradient", "m", "v")
+    inputs = [kernel.input(name, (rows, columns)) for name in names]
+    output = kernel.output("new_parameter", (rows, columns))
+    loaded = [kernel.buffers(2, (P, block), name=name) for name in names]
+    stored = kernel.buffers(2, (P, block), name="new_parameter")
+    parts = [kernel.buffers(1, (P, BANK), name=n) for n in ("m", "g", "v", "square", "decayed")]
+    parts.append(kernel.buffers(1, (P, BANK), name="root", space=Space.PSUM))
+    for row in range(0, rows, P):
+        high = min(P, rows - row)
+        for start in range(0, columns, block):
+            tiles = [places.next()[:high] for places in loaded]
+            place = slice(row, row + high), slice(start, start + block)
+            for tile, view in zip(tiles, inputs, strict=True):
+                kernel.load(tile, view[place])
+            out = stored.next()[:high]
+            for half in range(0, block, BANK):
+                operands = [tile[:, half : half + BANK] for tile in (out, *tiles)]
+                _adamw(kernel, operands, [places.next()[:high] for places in parts])
+            kernel.store(output[place], out)
+    return kernel.finish()
+
+
+def _adamw(kernel: Kernel, operands: list[Tile], parts: list[Tile], step: int = 10) -> None:
+    """The formula as it reads: products with a number, squares and roots on the scalar engine, the
+    rest on the vector engine.
+
+    The root of the second moment, its sum with epsilon and its reciprocal stand in PSUM: 3 x 512
+    columns are written there, as in the profile.
+    """
+    rate, beta1, beta2, epsilon, decay = 1e-2, 0.9, 0.999, 1e-8, 1e-2
+    out, parameter, gradient, old_m, old_v = operands
+    m, g, v, square, decayed, root = parts
+    kernel.activation(m, "copy", old_m, scale=beta1)
+    kernel.activation(g, "copy", gradient, scale=1 - beta1)
+    kernel.tensor_tensor(m, m, "add", g)
+    kernel.activation(v, "copy", old_v, scale=beta2)
+    kernel.activation(square, "square", gradient, scale=sqrt(1 - beta2))
+    kernel.tensor_tensor(v, v, "add", square)
+    kernel.activation(root, "sqrt", v, scale=1 / (1 - beta2**step))
+    kernel.tensor_scalar(root, root, "add", epsilon)
+    kernel.reciprocal(root, root)
+    kernel.activation(m, "copy", m, scale=rate / (1 - beta1**step))
+    kernel.tensor_tensor(m, m, "multiply", root)
+    kernel.activation(decayed, "copy", parameter, scale=rate * decay)
+    kernel.tensor_tensor(decayed, parameter, "subtract", decayed)
+    kernel.tensor_tensor(out, decayed, "subtract", m)
+
+
+def rope_single_freq(
+    core: Core, heads: int = 64, tokens: int = 4096, width: int = 128
+) -> InstructionStream:
+    """Rotary position embedding, a head at a time with its features on partitions, as AWS's kernel
+    for Neuron has it (nki-samples, contributed/neuron-team-kernels/RoPE.py): cosines stand on the
+    partitions of the first half, sines on those of the second.
+
+    What an instruction reads begins at one partition, so four operands are copied to the other
+    half. Every tile has one place, and y takes that of x: the next head is loaded when this one is
+    stored. That is why the vector engine idles.
+    """
+    kernel = Kernel("rope_single_freq", core)
+    half = width // 2
+    x, y = kernel.input("x", (heads, width, tokens)), kernel.output("y", (heads, width, tokens))
+    cosines, sines = (kernel.input(name, (half, tokens)) for name in ("cos", "sin"))
+    names = ("x", "coefficient", "swapped", "first", "second")
+    places = [kernel.buffers(1, (width, tokens), name=name) for name in names]
+    low, high = slice(0, half), slice(half, width)
+    for head in range(heads):
+        tile, coefficient, swapped, first, second = (p.next() for p in places)
+        kernel.load(tile, x[head])
+        kernel.load(coefficient[low], cosines)
+        kernel.load(coefficient[high], sines)
+        kernel.copy(swapped[low], coefficient[high], engine="scalar")
+        kernel.copy(swapped[high], coefficient[low], engine="scalar")
+        kernel.tensor_tensor(first[low], tile[low], "multiply", coefficient[low])
+        kernel.tensor_tensor(second[high], tile[high], "multiply", coefficient[high])
+        kernel.tensor_tensor(first[high], tile[low], "multiply", swapped[low])
+        kernel.tensor_tensor(second[low], tile[high], "multiply", swapped[high])
+        kernel.copy(tile[low], second[high], engine="scalar")
+        kernel.copy(tile[high], second[low], engine="vector")
+        kernel.tensor_tensor(tile[low], first[low], "subtract", tile[low])
+        kernel.tensor_tensor(tile[high], first[high], "add", tile[high])
+        kernel.store(y[head], tile)
+    return kernel.finish()

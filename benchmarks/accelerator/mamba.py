@@ -221,7 +221,7 @@ VERSIONS = {"v1": v1, "v2": v2, "v3": v3}
 def main() -> None:
     core = Core.of(load_target("trn1"))
     for (version, length), published in PUBLISHED.items():
-        played = timeline(VERSIONS[version](core, 4096, length))
+        played = timeline(VERSIONS[version](core, 4096, length), schedule=True)
         latency = played.makespan / 1e6
         print(
             f"{version} at {length}: published {published} ms, simulated {latency:.2f} ms "

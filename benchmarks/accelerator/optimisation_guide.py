@@ -155,7 +155,7 @@ def activity(played: Timeline) -> dict[str, float]:
 def main() -> None:
     core = Core.of(load_target("trn2"))
     for name, published in VERSIONS.items():
-        played = timeline(published.kernel(core, 4096, 8192, 8192))
+        played = timeline(published.kernel(core, 4096, 8192, 8192), schedule=True)
         found = activity(played)
         shares = ", ".join(
             f"{engine} {share:.1%} -> {found[engine]:.1%}"

@@ -31,6 +31,7 @@ from tilesmith.codegen.trainium.isa.core import (
 )
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Issue
 from tilesmith.codegen.trainium.timing.costs import Costs, costs
+from tilesmith.codegen.trainium.timing.scheduling import rescheduled
 
 SYNCHRONISATION_SHARE = 0.6
 """Below this share of its time, no engine "bounds" the program: it waits on latencies."""
@@ -199,9 +200,18 @@ class Timeline:
         return name if time >= SYNCHRONISATION_SHARE * self.makespan else "synchronisation"
 
 
-def timeline(stream: InstructionStream, core: Core | None = None) -> Timeline:
-    """Play a stream on its own core, or on `core` (a what-if; the program stays as it is)."""
+def timeline(
+    stream: InstructionStream, core: Core | None = None, schedule: bool = False
+) -> Timeline:
+    """Play a stream on its own core, or on `core` (a what-if; the program stays as it is).
+
+    Args:
+        schedule: put its instructions into the order that ends first before, as the compiler of a
+            real kernel does: so hand-written kernels are compared with measured ones.
+    """
     core = core or stream.core
+    if schedule:
+        stream = rescheduled(stream)
     return play(stream, core, costs(stream, core))
 
 

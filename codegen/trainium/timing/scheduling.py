@@ -31,6 +31,7 @@ from tilesmith.codegen.trainium.timing.dependences import (
     dependences,
     with_semaphores,
 )
+from tilesmith.codegen.trainium.timing.ordering import ending, in_grant_order
 from tilesmith.codegen.trainium.timing.ways import (
     WAYS,
     Choices,
@@ -242,6 +243,9 @@ class Rule:
 RULES = (Rule(), Rule(drift=8.0), Rule(swaps=False), Rule(movable=False, swaps=False))
 """Rules for programs that are worth trying, the best usually first."""
 
+REORDERING = tuple(replace(rule, movable=False) for rule in RULES[:3])
+"""The same where every instruction stays on its engine."""
+
 INTERLEAVING = (
     *(Rule(swaps=False, drift=drift) for drift in (1.0, 4.0, 16.0)),
     *(Rule(drift=drift) for drift in (1.0, 4.0)),
@@ -307,6 +311,21 @@ def schedules(
         immediates = np.ascontiguousarray(stream.immediates[one.rows])
         moved = replace(stream, rows=rows, immediates=immediates)
         yield with_semaphores(moved, found.reordered(one.rows))
+
+
+def soonest(stream: InstructionStream, rules: Sequence[Rule] = RULES) -> InstructionStream:
+    """A stream, which needs no semaphores yet, in the order that ends first on the nominal machine:
+    as written, or by one of the rules; with semaphores, its rows in grant order."""
+    return in_grant_order(min((with_semaphores(stream), *schedules(stream, rules)), key=ending))
+
+
+def rescheduled(stream: InstructionStream) -> InstructionStream:
+    """A finished stream as `soonest` orders it, from the order it was written in, every
+    instruction on the engine it was written for."""
+    order = np.argsort(stream.rows["position"], kind="stable")
+    rows = {name: np.ascontiguousarray(column[order]) for name, column in stream.rows.items()}
+    immediates = np.ascontiguousarray(stream.immediates[order])
+    return soonest(replace(stream, rows=rows, immediates=immediates), REORDERING)
 
 
 def scheduled(stream: InstructionStream, rule: Rule = RULES[0]) -> InstructionStream:
