@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -152,7 +153,8 @@ class TransferCost:
 
         But not where all partitions want the same rows, and these are long.
         """
-        piece = np.maximum(whole / np.maximum(1.0, whole * size / DMA_BYTES), 1.0)
+        piece = whole / np.maximum(1.0, whole * size / DMA_BYTES)
+        piece = np.maximum(piece / self.product(rows), 1.0)
         if rows & self.used(hbm):
             return piece
         return np.where(whole * size <= SMALL, piece, self.run(hbm, rows))
@@ -167,18 +169,17 @@ class TransferCost:
         return False
 
     def run(self, hbm: Load, rows: AbstractSet[str] = frozenset()) -> Any:
-        """Elements of a contiguous run of an HBM access; DMA walks loops `rows` outermost."""
-        buffer, size = self.buffers[hbm.buffer], size_of(self.dtype(hbm.buffer))
+        """Elements of a contiguous run of an HBM access; it ends with the loops `rows` over
+        partitions."""
+        buffer = self.buffers[hbm.buffer]
         run: Any = 1.0
         whole: Any = True
         left = self.used(hbm)
         for index, extent in zip(reversed(hbm.indices), reversed(buffer.shape), strict=True):
             names = [n for n in index.variables() if n in left]
             left -= set(names)
-            apart: Any = False
-            if rows & set(names):  # short rows join, then what is around them is run (`outer_axes`)
-                apart = self.product(left) > 1
-                whole = whole & (~np.asarray(apart) | (run * size < self.core.dma_row_floor))
+            ends = self.product(rows & set(names)) > 1
+            names = [n for n in names if n not in rows]
             count: Any = 1.0
             for name in names:
                 odd = index.coefficient(name) is None
@@ -186,7 +187,7 @@ class TransferCost:
                 count = count * self.sizes[name] / pieces
             whole = whole & (not self.skips(index, names))
             run = np.where(whole, run * count, run)
-            whole = whole & (count >= (extent.constant or 0)) & ~np.asarray(apart)
+            whole = whole & (count >= (extent.constant or 0)) & ~np.asarray(ends)
         return run
 
     def skips(self, index: Expr, names: list[str]) -> bool:
@@ -203,11 +204,18 @@ class TransferCost:
                 continue
             size = size_of(self.dtype(found.buffer))
             elements = self.product(self.used(found) | rows)
-            run = self.run(found)
+            run = self.run(found, rows)
             if found.buffer in self.constants:
                 run = self.laid_out(found, elements, size, rows)
+            once = self.unmoved(found)
+            if self.used(found) & rows and self.used(found) <= rows:  # a column of a vector
+                once, elements = (
+                    True,
+                    prod(e.constant or 1 for e in self.buffers[found.buffer].shape),
+                )
+                run = elements
             engines, time = _vector_transfer(elements / run, run * size, core)
-            share = 1 / self.times if self.unmoved(found) else 1.0
+            share = 1 / self.times if once else 1.0
             total.occupied[DMA] += engines * time / core.dma_engines * share
             total.span += (time + core.dma_start_ns) * share
             self.transferred(total, elements * size * share, share, elements / run * share)

@@ -22,9 +22,9 @@ from tilesmith.simulator import simulate
 
 _DTYPES = ("bfloat16", "float16", "float32")
 _MANY, _WIDE = 1024, 4096
-_BLOCK = 4 * 1024 * 1024 * 128
-"""Additions and multiplications of a head's attention, 1024 queries by 1024 keys of 128
-features."""
+_BLOCK = 4 * 2048 * 4096 * 128
+"""Additions and multiplications of a head's attention, 2048 queries by 4096 keys of 128
+features: so many that transfers of short rows hide behind them."""
 
 
 @dataclass(frozen=True)
@@ -78,16 +78,16 @@ def rates_of(target: Target) -> Rates:
         return max(times[1] - times[0], times[1] / 100)
 
     width = 4 if dtype == "float32" else 2
-    streamed = between("matmul m=1 k=4096 n=448 const=b", "matmul m=1 k=4096 n=896 const=b")
+    streamed = between("matmul m=1 k=4096 n=2048 const=b", "matmul m=1 k=4096 n=4096 const=b")
     product = "matmul m={} k=2048 n=1024 const=b"
     multiplied = between(product.format(512), product.format(1024))
     multiply = 2 * 512 * 2048 * 1024 / multiplied
-    block = "attention m=1024 n=1024 k=128 heads={}"
+    block = "attention m=2048 n=4096 k=128 heads={}"
     attended = _or(lambda: between(block.format(1), block.format(2)), _BLOCK / multiply)
     passes = [f"elementwise shape={_MANY}x{_WIDE} expression={_chain(n)}" for n in (4, 8)]
     converted = _or(lambda: between(*passes), 0.0)
     return Rates(
-        stream=448 * 4096 * width / streamed,
+        stream=2048 * 4096 * width / streamed,
         multiply=multiply,
         attend=_BLOCK / attended,
         convert=converted / (4 * _MANY * _WIDE),

@@ -31,7 +31,6 @@ from tilesmith.codegen.trainium.selection.nests import (
     integer,
 )
 from tilesmith.codegen.trainium.selection.pointwise import pieces
-from tilesmith.codegen.trainium.timing.costs import outer_axes
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.ir.expression import ZERO, Expr
@@ -278,30 +277,22 @@ class Copies:
         rows = next((count for name, count in box.dims if name == partition), 1)
         free = [(name, count) for name, count in box.dims if name != partition]
         dma = not nest.write.on_chip or (isinstance(source, CopyAccess) and not source.on_chip)
-        cuts = self._dma_pieces(nest, source, box, (partition, rows), free) if dma else pieces(free)
+        size = rows * size_of(nest.write.buffer.dtype)
+        cuts = self._dma_pieces(size, free) if dma else pieces(free)
         for start, part in cuts:
             env = dict(box.env)
             for name, place in start.items():
                 env[name] += place * box.steps[name]
             self._instruction(nest, source, box, env, (partition, rows), part)
 
+    @staticmethod
     def _dma_pieces(
-        self,
-        nest: CopyNest,
-        source: Source,
-        box: _Box,
-        lead: tuple[str, int],
-        free: list[tuple[str, int]],
+        size: int, free: list[tuple[str, int]]
     ) -> Iterator[tuple[dict[str, int], list[tuple[str, int]]]]:
-        """Outer loops run while a transfer would be too large, have too many axes or short rows."""
-        hbm = nest.write if not nest.write.on_chip else source
-        assert isinstance(hbm, CopyAccess)
-        element = size_of(nest.write.buffer.dtype)
-        steps = [(count, self._stride(hbm.offset, name, box, box.env)) for name, count in free]
-        step = self._stride(hbm.offset, lead[0], box, box.env) if lead[0] else 0
-        outer = outer_axes(lead[1], step, steps, element, self.kernel.core)
-        size = lead[1] * element
-        for _, count in free[outer:]:
+        """Outer loops run while a transfer of `size` bytes a step of `free` would be too large or
+        have too many axes."""
+        outer = 0
+        for _, count in free:
             size *= count
         while len(free) - outer > DIMENSIONS - 1 or (size > DMA_BYTES and len(free) - outer > 1):
             size //= free[outer][1]

@@ -29,6 +29,9 @@ MAX_ELEMENTS = 2048
 overlap.
 """
 
+TURNED = ("bfloat16", "float16")
+"""Types that the tensor engine turns in one pass; four of float32 are no gain."""
+
 STAGED = 8
 """Pieces of one HBM tensor kept staged in SBUF."""
 
@@ -46,6 +49,7 @@ class Pointwise:
         self.idle: list[Tile] = []
         self.lent: dict[int, Tile] = {}
         self.staged: dict[str, OrderedDict[tuple[object, ...], Tile]] = {}
+        self.columns: dict[tuple[str, int, int], Tile] = {}
         self.promised: dict[int, list[tuple[Tile, float]]] = {}
         self.begun: dict[int, set[Tile]] = {}
 
@@ -129,6 +133,8 @@ class Pointwise:
         free = [(n, c) for n, c in dims if n in access.strides]
         pattern = tuple((c, access.strides[n]) for n, c in free)
         lead = (rows, access.strides.get(partition, 0))
+        if not free and lead[1] == 1 and rows <= self.kernel.core.cols:
+            return self._column(view, rows, offset)
         shape = (rows, *(c for _, c in free)) if free else (rows, 1)
         key = (offset, lead, pattern)
         kept = self.staged.setdefault(access.buffer.name, OrderedDict())
@@ -144,6 +150,41 @@ class Pointwise:
         strides = dict(zip((n for n, _ in free), tile.dims, strict=False))
         spread = [(c, strides[n][1] if n in strides else 0) for n, c in dims]
         return replace(tile, dims=tuple(spread) or ((1, 1),))
+
+    def _column(self, view: HbmView, rows: int, offset: int) -> Tile:
+        """`rows` numbers of a vector from `offset` on, one on each partition; of whole blocks of a
+        vector all are staged together.
+
+        A transfer costs its partitions, however little each of them gets. So the vector comes as a
+        row of one partition, where the tensor engine can turn it into columns.
+        """
+        number, begun = divmod(offset, rows)
+        count = math.prod(n for n, _ in view.dims) // rows
+        if begun:
+            number, count = 0, 1
+        first = offset - number * rows
+        key = view.name, rows, first
+        if key not in self.columns:
+            place = self.kernel.sbuf((rows, count), view.dtype, f"{view.name}.staged")
+            self.columns[key] = place
+            if view.dtype not in TURNED or count > self.kernel.core.bank_bytes // 4:
+                dims = ((rows, 1), (count, rows))
+                self.kernel.load(place, HbmView(view.name, view.tensor, view.dtype, first, dims))
+            else:
+                self._turned(place, view, first)
+        return self.columns[key][:, number : number + 1]
+
+    def _turned(self, place: Tile, view: HbmView, first: int) -> None:
+        """Columns of a vector in SBUF, turned from a row of it."""
+        rows, count = place.shape
+        row = self.kernel.sbuf((1, rows * count), view.dtype, f"{view.name}.row")
+        dims = ((1, 0), (rows * count, 1))
+        self.kernel.load(row, HbmView(view.name, view.tensor, view.dtype, first, dims))
+        turned = self.kernel.psum((rows, count), name=f"{view.name}.turned")
+        for i in range(count):
+            self.kernel.transpose(turned[:, i : i + 1], row[:, i * rows : (i + 1) * rows])
+        self.kernel.copy(place, turned)
+        self.kernel.free(turned)
 
     def _place(
         self,

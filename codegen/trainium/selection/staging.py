@@ -1,13 +1,12 @@
 """Staging: constants laid out in memory in the very order in which a kernel loads them.
 
     load sbuf[0:128, 256 f32] <- w[0, 128:1024 2:131072 128 f32]      256 rows of 512 bytes
-    load sbuf[0:128, 256 f32] <- w.staged[0, 128:256 256 f32]         one run of 128 KiB
+    load sbuf[0:128, 256 f32] <- w.staged[0, 128:256 256 f32]         128 rows of 1 KiB
 
-Weights are known when a model is compiled, so each block of them can be one contiguous run,
-whatever shape the weight has: DMA moves short rows at a fraction of its bandwidth. A row that all
-partitions want (a bias) lies in memory once for each of them, for the same reason. Invariants: the
-same elements arrive at the same places; a tensor that would grow by more than `GROWTH` (overlapping
-blocks) and beyond `SMALL` stays as it is.
+Weights are known when a model is compiled, so what a block of them brings to a partition can be one
+contiguous run, whatever shape the weight has: DMA moves short rows at a fraction of its bandwidth.
+Invariants: the same elements arrive at the same places; a tensor that would grow by more than
+`GROWTH` (overlapping blocks) and beyond `SMALL` stays as it is.
 """
 
 from __future__ import annotations
@@ -104,9 +103,9 @@ def stage(stream: InstructionStream, constants: Collection[str]) -> Staged:
 
 
 def _is_long(table: Mapping[str, Ints], accesses: Ints) -> bool:
-    """Whether each of the accesses is one contiguous run already."""
+    """Whether each of the accesses brings one contiguous run to a partition already."""
     return all(
-        table["stride"][access].tolist() == _dense(tuple(table["count"][access].tolist()))
+        table["stride"][access].tolist()[1:] == _dense(tuple(table["count"][access].tolist()))[1:]
         for access in accesses
     )
 

@@ -15,7 +15,6 @@ from tilesmith.codegen.trainium.isa.instructions import DIMENSIONS
 from tilesmith.codegen.trainium.isa.memory import Tile, from_reachable
 from tilesmith.codegen.trainium.selection.nests import Environment, Nest, compile_expression, narrow
 from tilesmith.codegen.trainium.selection.operands import Operands
-from tilesmith.codegen.trainium.timing.costs import outer_axes
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.ir.expression import ZERO
@@ -133,12 +132,7 @@ class Transfers:
         size = size_of(chip.buffer.dtype) * rows
         for _, count in free:
             size *= count
-        element = size_of(chip.buffer.dtype)
-        steps = [(count, hbm.strides.get(name, 0)) for name, count in free]
-        core = self.operands.kernel.core
-        cut = outer_axes(rows, hbm.strides.get(partition, 0), steps, element, core)
-        for _, count in free[:cut]:
-            size //= count
+        cut = 0
         while len(free) - cut > 4 or (size > DMA_BYTES and len(free) - cut > 1):
             size //= free[cut][1]
             cut += 1

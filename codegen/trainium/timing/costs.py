@@ -11,13 +11,14 @@ guides.
   it would move; it shows only where it takes longer than what it hides behind.
 - vector, scalar, gpsimd: `engine_costs`.
 - collectives: what their mesh says (the immediates), of which they take all DMA engines a part.
-- DMA: `max(floor, bytes + overhead) / bandwidth` for each contiguous run in HBM, runs spread evenly
-  over the engines (long ones cut), plus a start time that overlaps with earlier transfers.
+- DMA: `max(floor, bytes + overhead) / bandwidth` for each contiguous run, runs spread evenly over
+  the engines (long ones cut), plus a start time that overlaps with earlier transfers. A run ends
+  with its partition: partitions are apart in the address map, so each is a DMA buffer of its own
+  (A1, "Data movement between HBM and SBUF"), and throughput goes by bytes a partition (DMA).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -102,7 +103,7 @@ def _cycles(stream: InstructionStream, core: Core) -> Floats:
     columns = elements(stream, "in1") // values_a_row(stream)
     moving = np.where(turns, _partitions(stream, "in0"), columns)
     tensor = np.maximum(core.minimums[TENSOR], moving).astype(np.float64)
-    fp32 = dtype_of(stream, "in0") == 0  # the moving operand, too: a law of products
+    fp32 = (dtype_of(stream, "in0") == 0) | (dtype_of(stream, "in1") == 0)  # the slower decides
     passes = np.where(turns, core.fp32_transpose_factor, core.fp32_factor)
     tensor = np.where(fp32, (tensor + core.fp32_pass_overhead) * passes, tensor)
     return np.where(stream.rows["queue"] == TENSOR, tensor, engine_cycles(stream, core))
@@ -130,7 +131,8 @@ def _tensor(stream: InstructionStream, core: Core) -> tuple[Floats, Floats]:
     fresh = np.ones(len(mine), dtype=bool)
     fresh[1:] = (held[1:] != held[:-1]) | (rows["op"][mine][1:] != rows["op"][mine][:-1])
     columns = (elements(stream, "in0") // values_a_row(stream))[mine]
-    passes = np.where(dtype_of(stream, "in0")[mine] == 0, core.fp32_factor, 1)
+    fp32 = (dtype_of(stream, "in0") == 0) | (dtype_of(stream, "in1") == 0)
+    passes = np.where(fp32[mine], core.fp32_factor, 1)
     load = columns / core.load_stationary_speedup * passes / core.clocks[TENSOR]
     stationary[mine] = np.where(fresh, load, 0.0)
     product = _partitions(stream, "in0") * elements(stream, "in0") * elements(stream, "in1") * 2.0
@@ -168,40 +170,22 @@ def _scattered(stream: InstructionStream, chip: Ints) -> np.ndarray:
 def contiguous_runs(
     stream: InstructionStream, accesses: Ints, scattered: np.ndarray | bool = False
 ) -> tuple[Ints, Ints]:
-    """Number and bytes of the contiguous runs in HBM of each access.
+    """Number and bytes of the contiguous runs of each access to HBM.
 
-    Where the other side of a transfer is `scattered`, every element is a run of its own.
+    Its first axis goes over partitions, where every run ends. Where the other side of a transfer is
+    `scattered`, every element is a run of its own.
     """
     table = stream.accesses
     counts, strides = table["count"][accesses], table["stride"][accesses]
     run = np.ones(len(accesses), dtype=np.int64)
     growing = np.ones(len(accesses), dtype=bool) & ~np.asarray(scattered)
-    for axis in range(counts.shape[1] - 1, -1, -1):
+    for axis in range(counts.shape[1] - 1, 0, -1):
         single = counts[:, axis] == 1
         joins = (strides[:, axis] == run) & growing
         run = np.where(joins & ~single, run * counts[:, axis], run)
         growing &= joins | single
     total = counts.prod(axis=1)
     return total // run, run * DTYPE_BYTES[table["dtype"][accesses]]
-
-
-def outer_axes(rows: int, step: int, free: Sequence[tuple[int, int]], size: int, core: Core) -> int:
-    """How many leading axes of a transfer to run, so that short rows of neighbouring partitions
-    join: DMA walks partitions outermost, and an axis around them keeps their rows apart.
-
-    Args:
-        rows, step: partitions, and elements in HBM from one to the next.
-        free: (count, stride in HBM) of the other axes, outermost first.
-        size: bytes of an element.
-    """
-    run = 1
-    for count, stride in reversed(free):
-        if stride != run:
-            break
-        run *= count
-    if rows == 1 or step != run or run * size >= core.dma_row_floor:
-        return 0
-    return sum(stride > step for count, stride in free if count > 1)
 
 
 def transfer_time(runs: Ints, length: Ints, core: Core) -> tuple[Ints, Floats]:

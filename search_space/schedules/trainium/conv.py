@@ -5,12 +5,13 @@ image seen through a shifted window: each tap and each 128 input channels are on
 moving operand is that window, all accumulating into one PSUM tile of output channels x pixels. A
 residual can be where these sums begin (`sums`).
 
-    for images and output channels (either outside), blocks of output rows:
+    for images and blocks of output channels (either outside), 128 of them, blocks of output rows:
       image (or the block's rows with their halo) and weights in SBUF
       for tiles of rows that fill a PSUM bank:  psum += weight[c, r, s, o].T @ window[c, rows, x]
       row[o, rows, x] = epilogue(psum);  store the block
 
-Constant weights are laid out [c, r, s, o] at compile time, so that they load in long rows.
+Constant weights are laid out [c, r, s, o] at compile time, so that they load in long rows; where
+128 output channels would make short ones, a block brings more of them at once.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ EVACUATION = ("scalar", "vector")
 
 ADDERS = ("tensor", "vector")
 """Engines that may add a residual: before the sums, or on their way out of PSUM."""
+
+LONG_ROW = 4096
+"""Bytes of a row that DMA moves at full rate."""
 
 ROW_TILES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 28)
 """Candidate numbers of row tiles in a block of output rows."""
@@ -91,10 +95,23 @@ class ConvSpace:
                 ("algorithm", self.algorithm), ("copies", copies), ("evacuate", engine),
                 ("keep", keep), ("outer", outer), *((("residual", adder),) if adder else ()),
             )  # fmt: skip
-            knobs = (tile("rows", rows), tile("row_tiles", blocks))
+            knobs = (
+                tile("rows", rows), tile("row_tiles", blocks), tile("o_tiles", self.o_tiles()),
+            )  # fmt: skip
             spaces.append(Subspace(fixed, knobs, (limit, whole)))
         kept = tuple(s for s in spaces if s.size)
         return SearchSpace(kept or (spaces[0],))
+
+    def o_tiles(self) -> list[int]:
+        """Candidate numbers of 128 output channels whose weights load together."""
+        most = -(-self.g.out_channels // self.cols) if self.g.groups == 1 else 1
+        counts = [1 << e for e in range(most.bit_length())]
+        return [n for n in counts if n == 1 or n * self._weight_row() <= LONG_ROW]
+
+    def _weight_row(self) -> int:
+        """Bytes a partition of the weights of 128 output channels."""
+        depth = -(-self.g.channels // self.rows)
+        return depth * self.g.taps() * min(self.g.out_channels, self.cols) * self.size
 
     def keeps(self) -> tuple[str, ...]:
         """What of the input may stay in SBUF: the whole image, or the rows of one block."""
@@ -122,7 +139,6 @@ class ConvSpace:
         """Bytes a partition of everything in SBUF at once."""
         g = self.g
         depth = -(-g.channels // self.rows)
-        weights = depth * g.taps() * min(g.out_channels, self.cols) * self.size * 2
         block = var("rows") * var("row_tiles")
         tall = block if keep == "rows" else ceildiv(g.out_height, block) * block
         wide = -(-g.out_width // self.columns) * self.columns
@@ -132,6 +148,7 @@ class ConvSpace:
         operands = sum(1 for s in self.workload.epilogue if s.kind.operand == "full")
         result = block * (wide * self.size * copies)
         staged = self.wide * self.size * 8 * operands
+        weights = var("o_tiles") * (2 * self._weight_row())
         return image + result + weights + staged + self.wide * 4 * 8 + self.size * 8
 
     def _span(self, count: Expr, direction: int) -> Expr:
@@ -144,7 +161,8 @@ class ConvSpace:
         )
 
     def default(self) -> Config:
-        """Images outside, whole ones in SBUF if they fit, full PSUM banks, two copies."""
+        """Images outside, whole ones in SBUF if they fit, full PSUM banks, two copies, long rows of
+        weights."""
         space = self.space()
         found = list(space)
         if not found:
@@ -156,22 +174,25 @@ class ConvSpace:
             key=lambda c: (
                 sum(c[name] == value for name, value in wanted.items()),
                 c["evacuate"] == EVACUATION[0], c.get("residual", "") in ("", adder),
-                c.integer("rows"), c.integer("copies"), min(c.integer("row_tiles"), 4), c.key,
+                c.integer("rows"), c.integer("copies"), min(c.integer("row_tiles"), 4),
+                c.integer("o_tiles"), c.key,
             ),
         )  # fmt: skip
 
     # -- schedule -----------------------------------------------------------------------------
     def schedule(self, structure: Config) -> Schedule:
-        """The schedule of a structural configuration; `rows` and `row_tiles` stay symbols."""
+        """The schedule of a structural configuration; `rows`, `row_tiles` and `o_tiles` stay
+        symbols."""
         seeded = structure.get("residual", "") == "tensor"
         compute = self.compute
         if seeded:
             compute = with_residual(compute, self.workload, "conv", 1, self.cols)
         schedule = Schedule(compute)
-        schedule = schedule.split("result", "o", self.cols, "oo", "oi")
+        schedule = schedule.split("result", "o", self.cols, "ob", "oi")
+        schedule = schedule.split("result", "ob", var("o_tiles"), "oo", "om")
         block = var("rows") * var("row_tiles")
         schedule = schedule.split("result", "y", block, "yo", "yi")
-        outer = ("n", "oo") if structure.text("outer") == "n" else ("oo", "n")
+        outer = ("n", "oo", "om") if structure.text("outer") == "n" else ("oo", "om", "n")
         schedule = schedule.reorder("result", (*outer, "yo", "oi", "yi", "x"))
         copies = structure.integer("copies")
         schedule = schedule.compute_at("row", "result", "yo", "sbuf")

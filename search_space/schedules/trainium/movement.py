@@ -42,6 +42,9 @@ from tilesmith.search_space.target import Target
 FOLDED_BYTES = 2048
 """Bytes of a folded axis that a partition gets at least: a DMA row that pays."""
 
+NEARLY = 1.3
+"""Times the least cost that counts as nearly as good."""
+
 CHIP_BYTES = 4
 """Bytes of the largest elements that engines move (two of four make one of eight)."""
 
@@ -220,13 +223,22 @@ class MovementSpace:
 
     # -- default ------------------------------------------------------------------------------
     def default(self) -> Config:
-        """The configuration that a rough model of DMA rows and copies likes best."""
+        """The configuration that a rough model of DMA rows and copies likes best; of those that are
+        nearly as good, one that fills partitions best: so neighbours in a model keep their rows.
+        """
         space = self.space()
         found = list(space)
         if not found:
             space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
         known = {lead: self.pieces(lead) for lead in self.leads()}
-        return min(found, key=lambda c: (self.cost(known[c.text("rows")], c), c.key))
+        costs = {c: self.cost(known[c.text("rows")], c) for c in found}
+        least = min(costs.values())
+        near = [c for c in found if costs[c] <= NEARLY * least]
+        filled = {
+            lead: min(self.partitions, *(extent_of(piece.lead) for piece in pieces))
+            for lead, pieces in known.items()
+        }
+        return min(near, key=lambda c: (-filled[c.text("rows")], costs[c], c.key))
 
     def cost(self, pieces: tuple[Piece, ...], config: Config) -> float:
         """ns, roughly: DMA rows over all engines, moves on chip, and starts left bare."""
@@ -265,15 +277,10 @@ class MovementSpace:
             total += tiles * 60.0 + 100.0 * (copies - 1)
         return total
 
-    @property
-    def _short(self) -> float:
-        """Elements below which rows of neighbouring partitions are joined."""
-        return self.target.number("dma.row_floor_bytes") / self.size
-
     def _stored_run(self, piece: Piece, inside: dict[str, int]) -> int:
         """Contiguous elements of the result in a tile."""
         shape = tuple(e.constant or 1 for e in piece.shape)
-        return contiguous_run(piece.store, shape, inside, piece, self._short)
+        return contiguous_run(piece.store, shape, inside, piece)
 
     def _loaded_run(self, piece: Piece, inside: dict[str, int], way: str) -> int:
         """Contiguous elements of the source in a tile."""
@@ -283,7 +290,7 @@ class MovementSpace:
             factor = access.indices[-1].coefficient(piece.axes[-1].name)
             if factor is None or factor.constant != 1:
                 return 1  # elements that follow each other in HBM would lie apart on chip
-            return contiguous_run(access.indices, shape, inside, piece, self._short)
+            return contiguous_run(access.indices, shape, inside, piece)
         run, place = 1, piece.partition_index()
         for d, (index, extent) in reversed(
             list(enumerate(zip(access.indices, shape, strict=True)))

@@ -102,18 +102,15 @@ def contiguous_run(
     shape: tuple[int, ...],
     inside: dict[str, int],
     piece: Piece,
-    short: float,
 ) -> int:
-    """Contiguous elements that a box of `inside` axes touches, walked from the innermost index."""
+    """Contiguous elements that a box of `inside` axes touches in a partition, walked from the
+    innermost index."""
     run = 1
     order = [a.name for a in piece.axes]
-    left = set(inside)
     for index, extent in reversed(list(zip(indices, shape, strict=True))):
         names = [n for n in index.variables() if n in inside]
-        left = left.difference(names)
-        apart = piece.lead.name in names and any(inside[n] > 1 for n in left)
-        if apart and run >= short:
-            break  # DMA walks partitions outermost; around short rows other axes are run
+        ends = piece.lead.name in names and inside[piece.lead.name] > 1
+        names = [n for n in names if n != piece.lead.name]
         covered = 1
         for name in sorted(names, key=order.index, reverse=True):
             factor = index.coefficient(name)
@@ -121,7 +118,7 @@ def contiguous_run(
                 return run * covered
             covered *= inside[name]
         run *= covered
-        if covered < extent or apart:
+        if covered < extent or ends:
             break
     return run
 

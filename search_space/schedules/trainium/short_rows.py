@@ -13,7 +13,9 @@ reductions alone.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
+from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.ir.expression import Expr
 from tilesmith.search_space.ir.scalar import Load, loads, rewrite
 from tilesmith.search_space.scheduler import schedules
@@ -40,7 +42,9 @@ class ShortRowsSpace:
     """
 
     def __init__(self, compute: ComputeDefinition, dtype: str, target: Target) -> None:
+        self.target, self.size = target, size_of(dtype)
         self.partitions = target.integer("sbuf.partitions")
+        self.length = _longest(compute)
         self.rows = compute.output.axes[0].extent.constant or 1
         self.spaces = {
             n: RowsSpace(beside(compute, n), dtype, target) for n in _candidates(compute)
@@ -62,12 +66,22 @@ class ShortRowsSpace:
         )
 
     def default(self) -> Config:
-        """As few rows to a partition as make one block, as far as they may stand beside each
-        other."""
-        wanted = -(-self.rows // self.partitions)
-        n = min(self.spaces, key=lambda n: (n < min(wanted, max(self.spaces)), n))
+        """The number of rows to a partition for which transfers and one pass of the vector engine
+        take least, roughly: a transfer costs its partitions, an instruction what each has."""
+        n = min(self.spaces, key=lambda n: (self._cost(n), n))
         chosen = self.spaces[n].default()
         return Config.of({**chosen, KNOB: n})
+
+    def _cost(self, n: int) -> float:
+        """ns, roughly, of `n` rows to a partition."""
+        number = self.target.number
+        bandwidth = number("dma.gbps_practical") * number("dma.engines")
+        row = n * self.length * self.size + number("dma.row_overhead_bytes")
+        moved = max(number("dma.row_floor_bytes"), row) + number("dma.row_floor_bytes")
+        groups = self.rows // n
+        blocks = -(-groups // self.partitions)
+        passed = max(number("vector.min_ii"), n * self.length) / number("vector.ghz")
+        return groups * moved / bandwidth + blocks * passed
 
     def schedule(self, structure: Config) -> Schedule:
         """The schedule of a structural configuration."""
@@ -82,16 +96,19 @@ def _candidates(compute: ComputeDefinition) -> list[int]:
     """Numbers of rows to a partition that divide them, as far as one instruction takes their
     elements; 1 where a stage uses the number of its row."""
     rows, *_ = compute.output.axes
-    longest = 1
     for stage in compute.stages:
         for found in loads(stage.value):
             if found.indices[:1] != (rows.var,) or _uses(found.indices[1:], rows.name):
                 return [1]
-        length = 1
-        for other in (*stage.axes[1:], *stage.reduce_axes):
-            length *= other.extent.constant or PIECE
-        longest = max(longest, length)
-    return list(divisors(rows.extent.constant or 1, max(1, PIECE // longest)))
+    return list(divisors(rows.extent.constant or 1, max(1, PIECE // _longest(compute))))
+
+
+def _longest(compute: ComputeDefinition) -> int:
+    """Elements of a row that a stage goes over, of the longest."""
+    return max(
+        prod(a.extent.constant or PIECE for a in (*stage.axes[1:], *stage.reduce_axes))
+        for stage in compute.stages
+    )
 
 
 def _uses(indices: tuple[Expr, ...], name: str) -> bool:

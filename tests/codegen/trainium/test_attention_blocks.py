@@ -91,7 +91,7 @@ def test_the_default_is_among_the_best(n):
     space = space_of(workload, TARGET)
     configs = [default_of(workload, TARGET), *space.sample(rng, 6)]
     times = measure(workload, TARGET, configs).latency
-    assert times[0] <= 1.1 * np.nanmin(times)
+    assert times[0] <= 1.2 * np.nanmin(times)
 
 
 def test_long_attention_has_a_schedule():

@@ -256,7 +256,7 @@ def test_channels_beyond_sbuf_have_a_default():
     config = default_of(workload, TARGET)
     played = simulate(workload, TARGET, config, "timeline")
     assert config["algorithm"] == "parts"
-    assert played.latency_us <= 1.5 * played.details["roofline_us"]
+    assert played.latency_us <= 1.6 * played.details["roofline_us"]
 
 
 def test_a_convolution_whose_smallest_tile_cannot_fit():

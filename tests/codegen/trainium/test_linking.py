@@ -254,8 +254,7 @@ def test_constants_are_timed_as_a_model_has_them() -> None:
     stream = stage(instruction_stream(workload, TARGET, config), workload.constants).stream
     measured = TrainiumSimulator().measure(workload, TARGET, [config]).latency[0]
     assert measured == pytest.approx(timeline(stream).makespan * 1e-9)
-    (bias,) = [t for t in stream.tensors if t.name == f"bias0{SUFFIX}"]
-    assert bias.elements == 128 * 384, "once for each partition: one long run"
+    assert [t.name for t in stream.tensors if t.name.endswith(SUFFIX)] == [f"b{SUFFIX}"]
 
 
 def interpret_prologue(program, inputs):

