@@ -231,15 +231,26 @@ def _plain_attention(width: int) -> list[Operator]:
 @families.register("StableDiffusionPipeline")
 def pipeline(c: Configuration) -> Architecture:
     """Text encoder, denoising and decoder, one behind the other."""
+    return _pipeline(c, ("text_encoder",))
+
+
+@families.register("StableDiffusionXLPipeline")
+def pipeline_xl(c: Configuration) -> Architecture:
+    """The same with two text encoders."""
+    return _pipeline(c, ("text_encoder", "text_encoder_2"))
+
+
+def _pipeline(c: Configuration, encoders: tuple[str, ...]) -> Architecture:
     folder = Path(c.source).parent
     parts = {
         name: architecture_of(read_configuration(folder / name / "config.json"))
-        for name in ("text_encoder", "unet", "vae")
+        for name in (*encoders, "unet", "vae")
     }
+    texts = [layer for name in encoders for layer in parts[name].layers]
     layers = [
-        *(replace(layer, rows=2 * TEXT_TOKENS) for layer in parts["text_encoder"].layers),
+        *(replace(layer, rows=2 * TEXT_TOKENS) for layer in texts),
         *(replace(layer, rows=2 * layer.rows, runs=STEPS) for layer in parts["unet"].layers),
         *parts["vae"].layers,
     ]
     width = parts["unet"].width
-    return Architecture("StableDiffusionPipeline", c.family, "pass", tuple(layers), width)
+    return Architecture(c.family, c.family, "pass", tuple(layers), width)
