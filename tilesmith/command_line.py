@@ -27,6 +27,7 @@ _COMMANDS = {
     "simulate": "tilesmith.commands.simulate:simulate",
     "plan": "tilesmith.commands.plan:plan",
     "shard": "tilesmith.commands.shard:shard",
+    "explore": "tilesmith.commands.explore:explore",
     "db": "tilesmith.commands.db.commands:database_group",
     "models": "tilesmith.commands.models:models",
     "report": "tilesmith.commands.report:report",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilesmith.planning.serving.fronts import front
+from tilesmith.planning.fronts import front
 from tilesmith.planning.serving.prices import load_prices, usd_per_million
 from tilesmith.search_space.errors import InputError
 

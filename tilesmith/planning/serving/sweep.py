@@ -15,8 +15,8 @@ from typing import Any
 from tilesmith.planning.architecture import Architecture
 from tilesmith.planning.deployment import Deployment, Load
 from tilesmith.planning.estimate import Estimate, estimate
+from tilesmith.planning.fronts import front
 from tilesmith.planning.serving.fleet import Fleet
-from tilesmith.planning.serving.fronts import front
 from tilesmith.planning.serving.grid import Grid
 from tilesmith.planning.serving.prices import Price, usd_per_million
 from tilesmith.search_space.errors import InputError

@@ -1,0 +1,1 @@
+"""Co-design: which hardware would serve models best, for its area or power."""

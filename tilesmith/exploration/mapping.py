@@ -1,0 +1,52 @@
+"""Where the parts of a search for hardware are done: here, in processes beside, or by workers."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tilesmith.search_space.errors import JobError
+
+if TYPE_CHECKING:
+    from tilesmith.tuner.model_corpus import Mapped
+
+
+@contextmanager
+def mapped_over(jobs: int, workers: str) -> Iterator[Mapped]:
+    """Give a map whose answers come in the order asked; what it runs on ends with the block.
+
+    Args:
+        jobs: processes on this machine; one is this process.
+        workers: as `jobs.workers.helpers` takes them; "" for none.
+
+    Raises:
+        InputError, DependencyError, JobError: as `jobs.workers.helpers`.
+    """
+    from tilesmith.jobs.workers import helpers
+
+    if workers or jobs < 2:
+        with helpers(workers) as mapped:
+            yield mapped
+        return
+    spawned = multiprocessing.get_context("spawn")  # threads of libraries do not survive a fork
+    with ProcessPoolExecutor(jobs, mp_context=spawned) as pool:
+
+        def beside(function: Callable[..., Any], asked: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
+            begun = [pool.submit(function, *arguments) for arguments in asked]
+            for one in begun:
+                yield one.result()
+
+        try:
+            yield beside
+        except BrokenProcessPool as error:
+            raise JobError(
+                "a process that judged designs was killed, perhaps for its memory; try again with "
+                "fewer --jobs"
+            ) from error
+        except BaseException:  # what was asked for is of no use any more
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
