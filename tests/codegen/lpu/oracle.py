@@ -1,0 +1,150 @@
+"""The laws, looked at cell by cell and cycle by cycle: slow, and knows nothing of intervals.
+
+Every token is moved hop by hop; whatever an instruction takes has to be in the cell beside its
+slice in that very cycle. What it shares with the checker is the instruction set alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from tilesmith.codegen.lpu.isa.bursts import Op, Schedule, depths
+
+Event = tuple[int, int, int, bool]  # cycle, place, stream key, last
+
+
+def broken(schedule: Schedule) -> str:
+    """What law is broken, or ""."""
+    issued = [
+        (row, turn, burst["cycle"] + turn * burst["interval"])
+        for row, burst in enumerate(schedule)
+        for turn in range(burst["count"])
+    ]
+    if any(cycle < 0 for _, _, cycle in issued):
+        return "before the first cycle"
+    bursts = list(schedule)
+    return (
+        _ports(schedule, bursts, issued)
+        or _streams(schedule, bursts, issued)
+        or _planes(schedule, bursts)
+    )
+
+
+def _ports(schedule: Schedule, bursts: list[dict[str, int]], issued: list[Any]) -> str:
+    seen: set[Any] = set()
+    kinds = schedule.chip.mxm_queue(1, "load") - schedule.chip.mxm_queue(0, "load")
+    for row, turn, cycle in issued:
+        burst = bursts[row]
+        op, queue = Op(burst["op"]), burst["queue"]
+        keys: list[Any] = [("queue", queue, op == Op.WRITE, cycle)]
+        if op in (Op.READ, Op.WRITE, Op.GATHER):
+            keys.append(("bank", queue, burst["bank"], cycle))
+            address = burst["address"] + (turn * burst["step"] if op != Op.GATHER else 0)
+            if not 0 <= address < schedule.chip.bank_words:
+                return "address"
+        elif schedule.units[burst["unit"]].dtype == "float16":
+            keys.append(("queue", queue + kinds, False, cycle))
+        for key in keys:
+            if key in seen:
+                return str(key)
+            seen.add(key)
+    return ""
+
+
+def _events(schedule: Schedule, bursts: list[dict[str, int]]) -> tuple[list[Event], list[Event]]:
+    """Tokens given and taken: cycle at the cell, its position, stream and direction."""
+    chip, given, taken = schedule.chip, list[Event](), list[Event]()
+    for burst in bursts:
+        op, unit = Op(burst["op"]), burst["unit"]
+        if op == Op.INSTALL or (op == Op.ALU and burst["step"]):
+            continue
+        for turn in range(burst["count"]):
+            cycle = burst["cycle"] + turn * burst["interval"]
+            if op in (Op.READ, Op.WRITE, Op.GATHER):
+                place, key = chip.places[burst["queue"]], 2 * burst["stream"] + burst["east"]
+                if op == Op.WRITE:
+                    taken.append((cycle, place, key, bool(burst["last"])))
+                else:
+                    after = chip.delay("read" if op == Op.READ else "gather")
+                    given.append((cycle + after, place, key, False))
+            if unit < 0:
+                continue
+            what = schedule.units[unit]
+            for number, group in enumerate(what.inputs):
+                if op == Op.LOAD and turn * len(what.inputs) + number >= burst["step"]:
+                    continue
+                taken += [
+                    (cycle, what.place, 2 * s + group.east, group.last) for s in group.streams
+                ]
+            for number, group in enumerate(what.outputs):
+                if op == Op.ALU:
+                    level = depths(len(what.inputs), what.operations)
+                    deep = level[what.results[number] - len(what.inputs)] + 1
+                    after = deep * chip.delay("alu")
+                elif op == Op.RECEIVE:
+                    after = 0
+                else:
+                    after = chip.delay(op.name.lower())
+                given += [
+                    (cycle + after, what.place, 2 * s + group.east, False) for s in group.streams
+                ]
+    return given, taken
+
+
+def _streams(schedule: Schedule, bursts: list[dict[str, int]], issued: list[Any]) -> str:
+    given, taken = _events(schedule, bursts)
+    edge = schedule.chip.mxm_place
+    arrivals: dict[tuple[int, int], list[int]] = defaultdict(list)
+    takers: dict[tuple[int, int], list[tuple[int, bool]]] = defaultdict(list)
+    for cycle, place, key, _ in given:
+        arrivals[key, cycle].append(place)
+    for cycle, place, key, last in taken:
+        takers[key, cycle].append((place, last))
+    for key in {k for k, _ in arrivals} | {k for k, _ in takers}:
+        cycles = [c for k, c in (*arrivals, *takers) if k == key]
+        step, there = (1 if key % 2 else -1), set[int]()
+        for cycle in range(min(cycles), max(cycles) + 1):
+            there = {place + step for place in there if abs(place + step) <= edge}
+            for place in arrivals[key, cycle]:
+                if place in there:
+                    return f"two tokens in a cell: {key} {place} {cycle}"
+                there.add(place)
+            for place, _ in takers[key, cycle]:
+                if place not in there:
+                    return f"no token: {key} {place} {cycle}"
+            there -= {place for place, last in takers[key, cycle] if last}
+    return ""
+
+
+def _planes(schedule: Schedule, bursts: list[dict[str, int]]) -> str:
+    """Loads end before their install, which ends before products, one after the other."""
+    chip = schedule.chip
+    sums = {
+        (schedule.units[b["unit"]].plane, b["cycle"], b["count"], b["interval"])
+        for b in bursts
+        if b["op"] == Op.ACCUMULATE
+    }
+    moves = {
+        (
+            schedule.units[b["unit"]].plane, b["cycle"] + chip.delay("product"), b["count"],
+            b["interval"],
+        )
+        for b in bursts
+        if b["op"] == Op.MOVE
+    }  # fmt: skip
+    if sums != moves:
+        return "sums"
+    loads = {b["unit"]: b["cycle"] + b["count"] for b in bursts if b["op"] == Op.LOAD}
+    for b in bursts:
+        if b["op"] != Op.INSTALL:
+            continue
+        plane, end = schedule.units[b["unit"]].plane, b["cycle"] + chip.install
+        if b["cycle"] < loads[b["unit"]]:
+            return "installed before it is loaded"
+        for other in bursts:
+            if other["op"] == Op.MOVE and schedule.units[other["unit"]].plane == plane:
+                stop = other["cycle"] + (other["count"] - 1) * other["interval"] + 1
+                if other["cycle"] < end and b["cycle"] < stop:
+                    return "installed under a product"
+    return ""
