@@ -1,30 +1,35 @@
-"""The simulator of family "lpu": programs are placed, proved free of conflicts, and counted.
+"""The simulator of family "lpu": three fidelities behind one call.
 
-A schedule that the checker passes runs in exactly the cycles it says, so judging is measuring and
-every fidelity but the roofline is the timeline.
+- roofline: closed form, whatever the configuration;
+- analytical: the chains of a configuration, added up;
+- timeline: the schedule itself, proved free of conflicts: its cycles are exact by construction.
+
+A target that is known as a roofline only is answered with nothing else.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tilesmith.codegen.lpu.chip import Chip
-from tilesmith.codegen.lpu.isa.bursts import Op, Schedule
-from tilesmith.codegen.lpu.scheduling.rigid import UnfitError
+from tilesmith.codegen.lpu.isa.bursts import Schedule
 from tilesmith.codegen.lpu.scheduling.scheduler import schedule
-from tilesmith.codegen.lpu.selection.from_program import select
+from tilesmith.codegen.lpu.selection.from_program import Selection, select
 from tilesmith.codegen.lpu.verification.checker import check
-from tilesmith.codegen.structures import lowered
-from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.errors import CodegenError, VerificationError
-from tilesmith.search_space.files import written
+from tilesmith.codegen.structures import default_of, lowered, space_of
+from tilesmith.search_space.errors import (
+    CodegenError,
+    ConfigError,
+    TargetError,
+    VerificationError,
+    WorkloadError,
+)
 from tilesmith.search_space.measure import MeasureResult
-from tilesmith.search_space.scheduler import scheduler_of
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
@@ -37,80 +42,95 @@ from tilesmith.simulator.dispatch import (
     SimulationResult,
     simulators,
 )
+from tilesmith.simulator.lpu.analytical import COLUMNS, RESOURCES, VERDICT, Estimate, estimate
+from tilesmith.simulator.lpu.picture import write_picture
+from tilesmith.simulator.lpu.roofline import check_roofline, has_slices, roofline
+from tilesmith.simulator.lpu.shares import issues, shares
+from tilesmith.simulator.lpu.trace import write_trace
 
-ENGINES = {
-    "mem": (Op.READ, Op.WRITE, Op.GATHER),
-    "mxm": (Op.MOVE,),
-    "vxm": (Op.ALU,),
-    "sxm": (Op.SHUFFLE, Op.TRANSPOSE),
-}
-"""What is at work, by the instructions that keep it busy."""
+KEPT = 32
+"""Selections kept."""
 
 
-@lru_cache(maxsize=64)
-def placed(workload: Workload, target: Target, config: Config) -> Schedule:
-    """A configuration's program, proved.
+@lru_cache(maxsize=KEPT)
+def selected(workload: Workload, target: Target, config: Config) -> Selection:
+    """The chains of one configuration; constants lie as their chains want them.
 
     Raises:
-        CodegenError: a statement that no instruction computes, or a program that fits nowhere.
-        VerificationError: a law is broken.
+        ConfigError: the configuration is outside the workload's space.
+        CodegenError, VerificationError: the operator has a part that no slice does.
     """
-    program = lowered(workload, target, config)
-    selected = select(program, target, frozenset(workload.constants))
-    found = schedule(selected.dataflow, Chip.of(target))
+    return select(lowered(workload, target, config), target, frozenset(workload.constants))
+
+
+@lru_cache(maxsize=KEPT)
+def scheduled(workload: Workload, target: Target, config: Config) -> Schedule:
+    """The schedule of one configuration, proved.
+
+    Raises:
+        ConfigError, CodegenError, VerificationError: as `selected`; also where MEM is too small.
+    """
+    found = schedule(selected(workload, target, config).dataflow, Chip.of(target))
     check(found)
     return found
 
 
-def busy(found: Schedule) -> dict[str, float]:
-    """Share of the time that each kind of unit is at work, over all of its kind."""
-    chip, table = found.chip, found.table
-    there = {"mem": 2 * chip.slices, "mxm": 4, "vxm": chip.alus, "sxm": 2 * sum(chip.sxm)}
-    shares = {}
-    for name, ops in ENGINES.items():
-        mine = np.isin(table["op"], [int(op) for op in ops])
-        cycles = (table["count"][mine].astype(np.int64) * table["interval"][mine]).sum()
-        shares[name] = min(1.0, float(cycles) / (there[name] * max(1, found.cycles)))
-    return shares
+def _described(target: Target) -> Target:
+    """A target that can be scheduled for.
 
-
-def features(found: Schedule) -> list[float]:
-    """log2 of instructions and vectors by kind; of the cycles, which tell the latency, last."""
-    table = found.table
-    rows = []
-    for op in Op:
-        mine = table["op"] == int(op)
-        rows += [float(mine.sum()), float(table["count"][mine].astype(np.int64).sum())]
-    rows += [float(len(found.chains)), float(found.cycles)]
-    return [float(np.log2(1 + number)) for number in rows]
-
-
-WIDTH = 2 * len(Op) + 2
-"""Features of a configuration."""
+    Raises:
+        TargetError: it is a roofline only.
+    """
+    if not has_slices(target):
+        raise TargetError(
+            f"target '{target.name}' is known as a roofline only; "
+            "simulate with --fidelity roofline, or choose a target with slices (lpu1)"
+        )
+    return target
 
 
 class LpuSimulator(FamilySimulator):
     """See the module's docstring."""
 
+    judges_as_measured = False
+
     def check(self, target: Target) -> None:
-        Chip.of(target)
+        """Raise `TargetError` unless the target has all that is read of it."""
+        if has_slices(target):
+            Chip.of(target)
+        else:
+            check_roofline(target)
 
     def judge(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
+        """Analytical estimates."""
+        chip = Chip.of(_described(target))
         latency, bound = np.full(len(configs), np.nan), [""] * len(configs)
-        rows = np.zeros((len(configs), WIDTH), np.float32)
+        rows = np.zeros((len(configs), len(COLUMNS)), np.float32)
         failures = {}
-        scheduler_of(workload, target)  # says why there is none
         for number, config in enumerate(configs):
+            space_of(workload, target).validate(config)
             try:
-                found = placed(workload, target, config)
-            except (CodegenError, VerificationError, UnfitError) as error:
+                found = estimate(selected(workload, target, config).dataflow, chip)
+            except (CodegenError, VerificationError) as error:
                 failures[number] = MeasureResult.failed(error, "simulator")
                 continue
-            shares = busy(found)
-            latency[number] = found.seconds
-            bound[number] = max(shares, key=lambda name: shares[name])
-            rows[number] = features(found)
-        return Judgement(latency, rows, bound, (WIDTH - 1,), failures)
+            latency[number] = found.cycles / (chip.ghz * 1e9)
+            rows[number], bound[number] = found.features(), found.bound
+        return Judgement(latency, rows, bound, VERDICT, failures)
+
+    def measure(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
+        """Every configuration scheduled; features are the analytical ones."""
+        judged = self.judge(workload, target, configs)
+        latency, bound = np.full(len(configs), np.nan), list(judged.bound)
+        failures = dict(judged.failures)
+        for number, config in enumerate(configs):
+            if number in failures:
+                continue
+            try:
+                latency[number] = scheduled(workload, target, config).seconds
+            except (CodegenError, VerificationError) as error:
+                failures[number] = MeasureResult.failed(error, "simulator")
+        return Judgement(latency, judged.features, bound, judged.verdict, failures)
 
     def simulate(
         self,
@@ -120,65 +140,105 @@ class LpuSimulator(FamilySimulator):
         fidelity: Fidelity,
         trace: Path | None,
     ) -> SimulationResult:
-        config = config or scheduler_of(workload, target).default(workload, target)
-        if fidelity == "roofline":
-            return roofline(workload, target)
-        found = placed(workload, target, config)
-        if trace is not None:
-            write_trace(found, trace)
-        shares = busy(found)
-        bound, latency = max(shares, key=lambda name: shares[name]), found.seconds * 1e6
-        details = {"config": config.key, "chains": len(found.chains)}
-        return SimulationResult(
-            target=target.name,
-            fidelity=fidelity,
-            cycles=found.cycles,
-            compute_cycles=round(shares["mxm"] * found.cycles),
-            latency_us=latency,
-            bound=bound,
-            engines=shares,
-            ops=(OperatorCost(workload.key, latency, bound, details),),
-        )
+        """One configuration, or the default one. A trace is always of the timeline."""
+        if fidelity == "roofline" and trace is None:
+            return _roofline_result(workload, target)
+        _described(target)
+        config = config or _default(workload, target)
+        if fidelity == "analytical" and trace is None:
+            found = estimate(selected(workload, target, config).dataflow, Chip.of(target))
+            return _analytical_result(workload, target, config, found)
+        placed = scheduled(workload, target, config)
+        notes = _write(placed, trace) if trace is not None else ()
+        if fidelity != "timeline":
+            notes += (f"a trace is of the timeline: these figures are, too, not {fidelity} ones",)
+        return _timeline_result(workload, config, placed, notes)
 
 
-def roofline(workload: Workload, target: Target) -> SimulationResult:
-    """No more than peak arithmetic, and every operand read or written once."""
-    chip, template = Chip.of(target), template_of(workload.operator)
-    operands = (*template.operands(workload), template.output(workload))
-    moved = sum(int(np.prod(o.shape, dtype=np.int64)) * size_of(o.dtype) for o in operands)
-    dtype = "int8" if workload.dtype == "uint8" else workload.dtype
-    times = {
-        "mxm": template.flops(workload) / chip.peak_flops(dtype),
-        "mem": moved / chip.bytes_per_second,
-    }
-    bound = max(times, key=lambda name: times[name])
-    latency = max(times.values())
+def _default(workload: Workload, target: Target) -> Config:
+    try:
+        return default_of(workload, target)
+    except ConfigError as error:
+        raise WorkloadError(
+            f"no schedule of workload '{workload}' fits target '{target.name}': {error}"
+        ) from error
+
+
+def _write(placed: Schedule, path: Path) -> tuple[str, ...]:
+    """Write a trace: HTML where the path says so, else Perfetto JSON."""
+    if path.suffix == ".html":
+        write_picture(placed, path)
+        return ()
+    notice = write_trace(placed, path)
+    return (notice,) if notice else ()
+
+
+def _result(
+    workload: Workload,
+    target: Target,
+    fidelity: Fidelity,
+    times: tuple[float, int, int],
+    bound: str,
+    engines: dict[str, float],
+    details: dict[str, Any],
+    notes: tuple[str, ...] = (),
+) -> SimulationResult:
+    """A result; `times`: seconds, cycles, cycles of MXM alone."""
+    seconds, cycles, compute = times
+    details = {**details, "roofline_us": roofline(workload, target).latency * 1e6}
     return SimulationResult(
         target=target.name,
-        fidelity="roofline",
-        cycles=round(latency * chip.ghz * 1e9),
-        compute_cycles=round(times["mxm"] * chip.ghz * 1e9),
-        latency_us=latency * 1e6,
+        fidelity=fidelity,
+        cycles=cycles,
+        compute_cycles=compute,
+        latency_us=seconds * 1e6,
         bound=bound,
-        engines={name: time / latency if latency else 0.0 for name, time in times.items()},
-        ops=(OperatorCost(workload.key, latency * 1e6, bound, {}),),
+        engines=engines,
+        ops=(OperatorCost(workload.key, seconds * 1e6, bound, details),),
+        details=details,
+        notes=notes,
     )
 
 
-def write_trace(found: Schedule, path: Path) -> None:
-    """A Chrome trace: every burst on its queue, times in us."""
-    chip = found.chip
-    scale = 1 / (chip.ghz * 1e3)
-    events = [
-        {
-            "name": f"{Op(row['op']).name.lower()} {found.chains[row['chain']]}",
-            "ph": "X", "pid": 0, "tid": chip.queues[row["queue"]],
-            "ts": row["cycle"] * scale, "dur": row["count"] * row["interval"] * scale,
-        }
-        for row in found
-    ]  # fmt: skip
-    with written(path) as file:
-        file.write(json.dumps({"traceEvents": events}).encode())
+def _roofline_result(workload: Workload, target: Target) -> SimulationResult:
+    found = roofline(workload, target)
+    longest = max(found.latency, 1e-12)
+    engines = {"mxm": found.compute / longest, "mem": found.memory / longest}
+    times = (found.latency, found.cycles(found.latency), found.cycles(found.compute))
+    return _result(workload, target, "roofline", times, found.bound, engines, {})
+
+
+def _peak_share(workload: Workload, chip: Chip, seconds: float) -> float:
+    """Of MXM's peak, by the operations of the workload itself."""
+    flops = template_of(workload.operator).flops(workload)
+    return flops / chip.peak_flops(workload.dtype) / max(seconds, 1e-12)
+
+
+def _analytical_result(
+    workload: Workload, target: Target, config: Config, found: Estimate
+) -> SimulationResult:
+    chip = Chip.of(target)
+    seconds = found.cycles / (chip.ghz * 1e9)
+    engines = {n: busy / found.cycles for n, busy in zip(RESOURCES, found.busy, strict=True)}
+    details = {"config": config.key, "peak_share": _peak_share(workload, chip, seconds)}
+    times = (seconds, found.cycles, round(found.busy[0]))
+    return _result(workload, target, "analytical", times, found.bound, engines, details)
+
+
+def _timeline_result(
+    workload: Workload, config: Config, placed: Schedule, notes: tuple[str, ...]
+) -> SimulationResult:
+    engines = shares(placed)
+    details = {
+        "config": config.key,
+        "chains": len(placed.chains),
+        "bursts": len(placed.table),
+        "instructions": int(placed.table["count"].sum()),
+        "peak_share": _peak_share(workload, placed.chip, placed.seconds),
+    }
+    bound = max(engines, key=lambda name: engines[name])
+    times = (placed.seconds, placed.cycles, issues(placed)["mxm"] // 4)
+    return _result(workload, placed.chip.target, "timeline", times, bound, engines, details, notes)
 
 
 simulators.register("lpu")(LpuSimulator())

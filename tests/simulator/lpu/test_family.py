@@ -1,0 +1,55 @@
+"""Three fidelities of one chip, pictures and traces; and a target of which a roofline is known."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tilesmith.search_space.errors import TargetError
+from tilesmith.search_space.target import load_target
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator import simulate
+
+LPU = load_target("lpu1")
+PRODUCT = Workload.parse("matmul m=64 n=320 k=640 dtype=float16 const=b")
+
+
+def test_fidelities_are_in_order() -> None:
+    roof, near, exact = (
+        simulate(PRODUCT, LPU, fidelity=name)  # type: ignore[arg-type]
+        for name in ("roofline", "analytical", "timeline")
+    )
+    assert roof.cycles < near.cycles <= exact.cycles < 2 * near.cycles
+    assert exact.details["peak_share"] == pytest.approx(
+        roof.latency_us / exact.latency_us, rel=1e-3
+    )
+    assert 0 < exact.engines["mxm"] < 1
+
+
+def test_a_figure_of_the_papers_shape() -> None:
+    """fp16 [2304 x 4096][4096 x 1601], the worst N of 1376 to 3500: 80 % of 184 TFLOPS."""
+    workload = Workload.parse("matmul m=2304 k=4096 n=1601 dtype=float16 const=b")
+    found = simulate(workload, LPU, fidelity="timeline")
+    assert found.details["peak_share"] >= 0.8
+
+
+def test_a_roofline_is_all_that_is_known_of_some() -> None:
+    target = load_target("lp30")
+    found = simulate(
+        Workload.parse("matmul m=512 n=512 k=512 dtype=int8"), target, fidelity="roofline"
+    )
+    assert found.latency_us == pytest.approx(2 * 512**3 / 1.2e15 * 1e6)
+    with pytest.raises(TargetError, match="known as a roofline only"):
+        simulate(PRODUCT, target, fidelity="timeline")
+
+
+def test_pictures_and_traces(tmp_path: Path) -> None:
+    simulate(PRODUCT, LPU, fidelity="timeline", trace=tmp_path / "a.html")
+    page = (tmp_path / "a.html").read_text()
+    assert "<svg" in page and "MXM 0" in page and "MEM E1" in page and "http" not in page
+    found = simulate(PRODUCT, LPU, fidelity="timeline", trace=tmp_path / "a.json")
+    events = json.loads((tmp_path / "a.json").read_text())["traceEvents"]
+    bursts = [event for event in events if event["ph"] == "X"]
+    assert len(bursts) == found.details["bursts"]
+    end = max(event["ts"] + event["dur"] for event in bursts)
+    assert 0.9 * found.latency_us < end <= found.latency_us
