@@ -7,19 +7,24 @@ prices says how far from the optimum it may be.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.sharding.costs import Costs
-from tilesmith.compiler.sharding.optimum import EFFORT, Optimum, optimum
+from tilesmith.compiler.sharding.optimum import EFFORT, optimum
 from tilesmith.compiler.sharding.partition import Sharding, partition
 from tilesmith.compiler.sharding.problem import Problem, problem_of
 from tilesmith.compiler.sharding.program import Program
 from tilesmith.compiler.sharding.specs import Spec
+from tilesmith.compiler.sharding.tables import Tables
+
+_CHEAP, _DEAR = 1e-7, 1e2
+"""ns a byte: what changes nothing, and more than anything costs that moves a byte."""
 
 _PRICES = 12
-"""How many prices of memory are tried between the last too low and the first high enough."""
+"""How many prices are tried between these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,51 +58,39 @@ def best_sharding(
         DependencyError: OR-tools is not installed.
     """
     problem = problem_of(graph, costs, given)
-    limit = costs.core_bytes if limit is None else limit
-    first = _made(problem, optimum(problem, effort), 0.0, limit)
-    return first if not first.missing else _Short(problem, effort, limit).best(first)
-
-
-def _made(problem: Problem, found: Optimum, price: float, limit: int) -> Best:
-    """A choice as a program. Its bound is that of all choices whose weights fit the limit."""
-    sharding = problem.sharding(found.chosen)
-    program = partition(sharding)
-    needed = program.weight_bytes + program.activation_bytes
-    bound = found.bound - round(price * limit)
-    cost = problem.cost(found.chosen)
-    return Best(sharding, program, cost, bound, max(0, needed - limit))
+    search = _Search(problem, Tables(problem), effort, costs.core_bytes if limit is None else limit)
+    first = search.at(0.0)
+    return first if not first.missing else search.short(first)
 
 
 @dataclass(frozen=True)
-class _Short:
-    """The search for a price of memory at which a model fits."""
+class _Search:
+    """The best shardings at prices of memory."""
 
     problem: Problem
+    tables: Tables
     effort: float
     limit: int
 
-    def best(self, free: Best) -> Best:
-        low, high = 0.0, max(1.0, free.objective / max(1, self.limit)) * 1e-3
-        tried = [free]
-        for _ in range(40):  # up to where a byte costs far more than any collective
-            found = self._at(high)
-            tried.append(found)
-            if not found.missing or (found.program.weight_bytes == tried[-2].program.weight_bytes \
-                    and high > 1e6):  # fmt: skip
-                break
-            low, high = high, high * 8
-        if not tried[-1].missing:
-            for _ in range(_PRICES):
-                middle = (low * high) ** 0.5 if low else high / 8
-                found = self._at(middle)
-                tried.append(found)
-                low, high = (middle, high) if found.missing else (low, middle)
-        bound = max(one.bound for one in tried)
-        fitting = [one for one in tried if not one.missing]
-        if not fitting:
-            return min(tried, key=lambda one: one.missing)
-        chosen = min(fitting, key=lambda one: one.objective)
-        return Best(chosen.sharding, chosen.program, chosen.objective, min(bound, chosen.objective))
+    def at(self, price: float) -> Best:
+        """The best at a price. Its bound is that of all shardings whose weights fit the limit."""
+        found = optimum(self.problem, self.effort, price, self.tables)
+        sharding = self.problem.sharding(found.chosen)
+        program = partition(sharding)
+        missing = program.weight_bytes + program.activation_bytes - self.limit
+        bound = found.bound - round(price * self.limit)
+        cost = self.problem.cost(found.chosen)
+        return Best(sharding, program, cost, bound, max(0, missing))
 
-    def _at(self, price: float) -> Best:
-        return _made(self.problem, optimum(self.problem, self.effort, price), price, self.limit)
+    def short(self, free: Best) -> Best:
+        """The best of those that fit, where the cheapest of all does not."""
+        low, high = _CHEAP, _DEAR
+        tried = [free, self.at(high)]
+        if tried[-1].missing:  # whatever weights cost, it does not fit
+            return min(tried, key=lambda one: one.missing)
+        for _ in range(_PRICES):
+            price = math.sqrt(low * high)
+            tried.append(self.at(price))
+            low, high = (price, high) if tried[-1].missing else (low, price)
+        chosen = min((one for one in tried if not one.missing), key=lambda one: one.objective)
+        return replace(chosen, bound=min(chosen.objective, max(one.bound for one in tried)))

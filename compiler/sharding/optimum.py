@@ -19,7 +19,7 @@ import numpy as np
 
 from tilesmith.compiler.sharding.elimination import Core, reduce
 from tilesmith.compiler.sharding.problem import Problem
-from tilesmith.compiler.sharding.tables import Tables
+from tilesmith.compiler.sharding.tables import Tables, paid
 from tilesmith.search_space.errors import DependencyError, JobError
 
 
@@ -51,14 +51,17 @@ class Optimum:
 EFFORT = 60.0
 """Default limit of the solver, in its deterministic time (about seconds)."""
 
-SMALL = 2_000
+SMALL = 1_000
 """Entries of tables that the solver is given as they are: it takes a second or less."""
 
 
-def optimum(problem: Problem, effort: float = EFFORT, price: float = 0.0) -> Optimum:
+def optimum(
+    problem: Problem, effort: float = EFFORT, price: float = 0.0, tables: Tables | None = None
+) -> Optimum:
     """The cheapest choice of options, memory apart.
 
     Args:
+        tables: the problem's, where they are there already.
         effort: when to stop looking, in the solver's deterministic time.
         price: ns that a byte of weights on a core costs; it is in objective and bound.
 
@@ -70,12 +73,12 @@ def optimum(problem: Problem, effort: float = EFFORT, price: float = 0.0) -> Opt
         raise DependencyError(
             "ortools is not installed; install it with: pip install 'tilesmith[ortools]'"
         )
-    core = reduce(Tables(problem, price).network, SMALL)
+    core = reduce((tables or Tables(problem)).priced(price), SMALL)
     values, bound = _solved(core, effort, problem.graph.name)
     whole = core.complete(values)
     chosen = tuple(whole[number] for number in range(len(problem.items)))
     objective = problem.cost(chosen) + sum(
-        round(price * item.options[choice].held)
+        paid(item.options[choice], price)
         for item, choice in zip(problem.items, chosen, strict=True)
     )
     return Optimum(chosen, objective, min(objective, max(0, bound)))

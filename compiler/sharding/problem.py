@@ -32,7 +32,8 @@ class Option:
         cost: ns of computing.
         reads: the spec of each tensor it reads, in the item's order.
         writes: likewise of those it writes.
-        held: bytes of weights on one core that only this item reads.
+        held: bytes of weights on one core, those that n nodes read for an n-th: never more than
+            what a core then holds.
         strategy: of a node.
     """
 
@@ -197,7 +198,7 @@ class _Maker:
         for way in ways:
             reads, writes = (_chosen(way.inputs, places), _chosen(way.outputs, written))
             held = sum(
-                self._bytes(name, spec)
+                self._bytes(name, spec) // len(self.graph.consumers[name])
                 for name, spec in zip(node.inputs, way.inputs, strict=True)
                 if spec is not None and name in self.graph.constants and name not in self.versions
             )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.sharding.elimination import Network
-from tilesmith.compiler.sharding.problem import Problem, Version
+from tilesmith.compiler.sharding.problem import Option, Problem, Version
 from tilesmith.compiler.sharding.specs import Spec
 
 _TOGETHER = 1 << 20
@@ -25,19 +25,14 @@ _TOGETHER = 1 << 20
 
 @dataclass
 class Tables:
-    """The network of a problem; variable n is item n's choice.
-
-    Attributes:
-        price: ns that a byte of weights on a core costs, for problems short of memory.
-    """
+    """The network of a problem; variable n is item n's choice."""
 
     problem: Problem
-    price: float = 0.0
     network: Network = field(default_factory=Network)
 
     def __post_init__(self) -> None:
         for item in self.problem.items:
-            self.network.variable([o.cost + round(self.price * o.held) for o in item.options])
+            self.network.variable([option.cost for option in item.options])
         readers: dict[Version, list[tuple[int, int]]] = {}
         for number, item in enumerate(self.problem.items):
             for place, version in enumerate(item.reads):
@@ -45,6 +40,15 @@ class Tables:
         writers = self.problem.writers()
         for version, found in readers.items():
             self._version(version, writers[version], found)
+
+    def priced(self, price: float) -> Network:
+        """The network with a price in ns for each byte of weights on a core."""
+        made = Network(list(self.network.sizes), list(self.network.tables))
+        for number, item in enumerate(self.problem.items):
+            if price and any(option.held for option in item.options):
+                held = [float(paid(option, price)) for option in item.options]
+                made.add((number,), np.array(held, np.float64))
+        return made
 
     def _version(
         self, version: Version, writer: tuple[int, int], readers: Sequence[tuple[int, int]]
@@ -117,6 +121,11 @@ class Tables:
                     tie = np.zeros((len(specs), 2))
                     tie[list(specs).index(want), 0] = np.inf
                     self.network.add((end, made), tie)
+
+
+def paid(option: Option, price: float) -> int:
+    """ns that an option's weights cost at a price a byte."""
+    return round(price * option.held)
 
 
 def _axes(matrix: NDArray[np.bool_], axes: tuple[int, int], rank: int) -> NDArray[np.bool_]:
