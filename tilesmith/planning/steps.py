@@ -107,13 +107,19 @@ class _Step:
         self.decodes = architecture.kind == "decoder" and new_tokens == 1
         self.tensor, self.each = deployment.tensor, deployment.cores_each
         self.rates = rates_of(deployment.mesh.target)
-        self.stream = self.rates.stream * self.constant("weights.efficiency")
+        self.stream = self._streamed("weights.efficiency")
         self.group = tuple(range(self.tensor * self.each))
         self.parts: defaultdict[str, float] = defaultdict(float)
 
     def constant(self, name: str) -> float:
         """A fitted constant."""
         return constant(self.deployment, name)
+
+    def _streamed(self, efficiency: str) -> float:
+        """Bytes a second of one core: as simulated and fitted, at most its share of the memory."""
+        mesh = self.deployment.mesh
+        share = mesh.chip_gbps * 1e9 / mesh.cores_per_chip
+        return min(self.rates.stream * self.constant(efficiency), share)
 
     def add(self, layer: Layer) -> None:
         """All repetitions of a layer."""
@@ -189,8 +195,7 @@ class _Step:
     def _cached(self, attention: Attention, heads: int, keys: int) -> None:
         """One query a sequence: the cache is read, and softmax goes over rows of scores."""
         numbers = self.sequences * keys * cached_share(attention, self.tensor)
-        rate = self.rates.stream * self.constant("cache.efficiency")
-        read = numbers * BYTES[self.deployment.cache] / rate
+        read = numbers * BYTES[self.deployment.cache] / self._streamed("cache.efficiency")
         width = 2 * attention.latent or attention.width + attention.value_width
         work = 2 * self.sequences * heads * keys * width / self.rates.multiply
         scores = self.rates.softmax.seconds(self.sequences * heads, keys)
