@@ -9,7 +9,7 @@ from functools import partial
 from tilesmith.planning.architecture import Architecture
 from tilesmith.planning.deployment import Deployment, Load
 from tilesmith.planning.estimate import step_seconds
-from tilesmith.planning.memory import GIB, check_fits, memory_of
+from tilesmith.planning.memory import GIB, Memory, check_fits, memory_of
 from tilesmith.planning.serving.answer import Candidate
 from tilesmith.planning.serving.fleet import Fleet
 from tilesmith.planning.serving.prices import Price
@@ -40,28 +40,36 @@ def candidates(
             f"'{architecture.name}' makes no tokens one after the other, so that there is no "
             "answer to batch; leave out the load, and sweep over batches"
         )
+    load = Load(1, max(1, min(budget, longest - 1)), 1, max(longest, 2))
     found: list[Candidate] = []
     last: InputError | None = None
+    full: list[tuple[float, Deployment]] = []
     for deployment in deployments:
         try:
-            found.append(_candidate(architecture, deployment, longest, budget, prices))
+            memory = memory_of(architecture, deployment, load)
+            if memory.chip > memory.available:  # what would do is looked for once, not for each
+                full.append((memory.chip - memory.available, deployment))
+            else:
+                found.append(_candidate(architecture, deployment, load, memory, prices))
         except InputError as error:
             last = error
+    if not found and full:
+        _, nearest = min(full, key=lambda one: one[0])
+        check_fits(architecture, nearest, load, memory_of(architecture, nearest, load))
     if not found:
-        raise last or InputError("there is no deployment to serve with; name other degrees")
+        assert last is not None, "every grid has a deployment"
+        raise last
     return found
 
 
 def _candidate(
     architecture: Architecture,
     deployment: Deployment,
-    longest: int,
-    budget: int,
+    load: Load,
+    memory: Memory,
     prices: Mapping[str, Price],
 ) -> Candidate:
-    load = Load(1, max(1, min(budget, longest - 1)), 1, max(longest, 2))
-    memory = memory_of(architecture, deployment, load)
-    check_fits(architecture, deployment, load, memory)
+    longest = load.limit
     fleet = fleet_of(deployment, prices)
     share = memory.available * fleet.cores / deployment.mesh.cores_per_chip
     tokens = int((share - memory.weights - memory.workspace) / (memory.cache / load.limit))

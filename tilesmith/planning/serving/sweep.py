@@ -16,6 +16,7 @@ from tilesmith.planning.architecture import Architecture
 from tilesmith.planning.deployment import Deployment, Load
 from tilesmith.planning.estimate import Estimate, estimate
 from tilesmith.planning.fronts import front
+from tilesmith.planning.memory import check_fits, memory_of
 from tilesmith.planning.serving.fleet import Fleet
 from tilesmith.planning.serving.grid import Grid
 from tilesmith.planning.serving.prices import Price, usd_per_million
@@ -119,17 +120,34 @@ def sweep(
     pairs = [(where, load) for where in grid.deployments() for load in grid.loads()]
     points: list[Point] = []
     refused: dict[str, list[InputError]] = {}
+    full: list[tuple[float, Deployment, Load]] = []
     for done, (where, load) in enumerate(pairs):
         counted(done, len(pairs))
         try:
+            memory = memory_of(architecture, where, load)
+            if memory.chip > memory.available:  # what would do is looked for once, not for each
+                full.append((memory.chip - memory.available, where, load))
+                continue
             points.append(_point(where, load, estimator(architecture, where, load), prices))
         except InputError as error:
             refused.setdefault(_kind(error), []).append(error)
     counted(len(pairs), len(pairs))
+    refusals = [Refusal(len(errors), str(errors[0])) for errors in refused.values()]
+    if full:
+        refusals.append(Refusal(len(full), _why_full(architecture, full)))
     if not points:
-        raise list(refused.values())[-1][-1]
-    refusals = tuple(Refusal(len(errors), str(errors[0])) for errors in refused.values())
-    return Sweep(_with_fronts(points), refusals)
+        raise InputError(refusals[-1].example)
+    return Sweep(_with_fronts(points), tuple(refusals))
+
+
+def _why_full(architecture: Architecture, full: Sequence[tuple[float, Deployment, Load]]) -> str:
+    """What the point that lacks the least memory lacks, and what would do."""
+    _, where, load = min(full, key=lambda one: one[0])
+    try:
+        check_fits(architecture, where, load, memory_of(architecture, where, load))
+    except InputError as error:
+        return str(error)
+    raise AssertionError("it has not fitted before")
 
 
 def fleet_of(where: Deployment, prices: Mapping[str, Price]) -> Fleet:
