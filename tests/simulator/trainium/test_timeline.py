@@ -15,7 +15,7 @@ from tilesmith.codegen.trainium.isa.instructions import Op
 from tilesmith.codegen.trainium.isa.verification import verify_synchronisation
 from tilesmith.codegen.trainium.kernel.builder import Kernel
 from tilesmith.codegen.trainium.timing import dependences, ordering
-from tilesmith.codegen.trainium.timing.costs import transfer_time
+from tilesmith.codegen.trainium.timing.costs import costs, transfer_time
 from tilesmith.search_space.target import load_target
 from tilesmith.simulator.trainium import timeline as timeline_module
 from tilesmith.simulator.trainium.timeline import timeline
@@ -92,6 +92,23 @@ def test_native_passes_equal_python(seed):
         plain = passes()
     for one, other in zip(native, plain, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("stationary", "moving"), [
+    ("bfloat16", "float32"), ("float32", "bfloat16"), ("float8_e4m3", "bfloat16"),
+])  # fmt: skip
+def test_a_product_is_priced_by_both_operands(trn1, stationary, moving):
+    """The slower type decides (the verifier refuses fp32 with others, but prices stay true)."""
+
+    def issue(one, two):
+        kernel = Kernel("product", trn1)
+        tiles = kernel.sbuf((128, 128), one), kernel.sbuf((128, 512), two)
+        kernel.matmul(kernel.psum((128, 512)), *tiles)
+        return costs(kernel.draft()).issue[0]
+
+    slower = "float32" if "float32" in (stationary, moving) else "bfloat16"
+    assert issue(stationary, moving) == issue(slower, slower)
+    assert issue("float32", "float32") > 4 * issue("bfloat16", "bfloat16")
 
 
 def test_one_matmul_tile_takes_512_cycles(trn1):
