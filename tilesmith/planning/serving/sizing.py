@@ -83,6 +83,8 @@ class _Search:
         for at, start in enumerate(starts):
             if not self.may_beat(start, best):
                 break
+            if self.too_large(start, start.replicas):
+                continue
             self.told(f"{at + 1} of {len(starts)}: {describe(start.candidate, start.engine)}")
             capacity = self.capacity(start.engine)
             start = _Start.at(start.candidate, start.engine, capacity, self.demand.rate)
@@ -94,6 +96,14 @@ class _Search:
         if best is None:
             raise InputError(self.why_none())
         return best
+
+    def too_large(self, start: _Start, replicas: int) -> bool:
+        """Whether so many replicas need more chips than there may be."""
+        chips = start.candidate.fleet.chips(replicas)
+        if not self.options.chips or chips <= self.options.chips:
+            return False
+        self.too_many.append((chips, start.candidate.label))
+        return True
 
     def may_beat(self, start: _Start, best: Answer | None) -> bool:
         """Whether the fewest replicas of a start are less than the best there is."""
@@ -185,8 +195,7 @@ class _Search:
 
     def tried(self, start: _Start, replicas: int, best: Answer | None) -> Answer | None:
         """The answer with so many replicas, if it keeps the bounds and the number of chips."""
-        if self.options.chips and start.candidate.fleet.chips(replicas) > self.options.chips:
-            self.too_many.append((start.candidate.fleet.chips(replicas), start.candidate.label))
+        if self.too_large(start, replicas):
             return None
         shares = self.demand.shares(replicas)
         found = self.settled(serve(start.engine, shares[:1]))
