@@ -140,6 +140,12 @@ def stays_constant(graph: Graph, name: str) -> bool:
     return value is not None and (value.size <= SMALL or value.dtype.kind not in "f")
 
 
+def is_weight(graph: Graph, name: str, spec: Spec) -> bool:
+    """Whether cores are given their parts of a constant, rather than finding it in the program."""
+    same = not spec.axes and not spec.partial
+    return name in graph.constants and not (same and stays_constant(graph, name))
+
+
 def single(
     graph: Graph, node: Node, found: DimensionMap, strategy: Strategy, mesh: LogicalMesh
 ) -> Graph:
@@ -151,7 +157,7 @@ def single(
             names.append("")
             continue
         own = local.declare(f"{name}.{number}", graph.info(name), spec)
-        if stays_constant(graph, name) and not spec.axes and not spec.partial:
+        if name in graph.constants and not is_weight(graph, name, spec):
             local.constants[own] = graph.constants[name]
         names.append(own)
     for name, spec in zip(node.outputs, strategy.outputs, strict=True):

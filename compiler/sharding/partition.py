@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.sharding.dimension_maps import DimensionMap, dimension_map
-from tilesmith.compiler.sharding.localise import LocalGraph, stays_constant
+from tilesmith.compiler.sharding.localise import LocalGraph, is_weight
 from tilesmith.compiler.sharding.mesh import LogicalMesh
 from tilesmith.compiler.sharding.program import Move, Placed, Program, Segment
 from tilesmith.compiler.sharding.resharding import steps_between
@@ -146,10 +146,10 @@ class _Partitioner:
         self.known[name, spec] = own
         if name not in self.graph.constants:
             self.inputs.append(Placed(info, spec, own))
-        elif stays_constant(self.graph, name) and not spec.axes and not spec.partial:
-            self.local.constants[own] = self.graph.constants[name]
-        else:
+        elif is_weight(self.graph, name, spec):
             self.weights.append(Placed(info, spec, own))
+        else:
+            self.local.constants[own] = self.graph.constants[name]
         return own
 
     def _close(self) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.sharding.costs import Costs
 from tilesmith.compiler.sharding.dimension_maps import dimension_map
-from tilesmith.compiler.sharding.localise import elements, stays_constant
+from tilesmith.compiler.sharding.localise import elements, is_weight
 from tilesmith.compiler.sharding.partition import Sharding
 from tilesmith.compiler.sharding.specs import Spec, local_shape
 from tilesmith.search_space.dtypes import size_of
@@ -141,7 +141,7 @@ class _Cutter:
                 if produced is not None and (name, wanted) not in seen:
                     seen.add((name, wanted))
                     time += self.costs.move(produced, wanted, info.dims, info.dtype)
-                if name in self.graph.constants and not stays_constant(self.graph, name):
+                if is_weight(self.graph, name, wanted):
                     weights[f"{name} {wanted}"] = self._bytes(name, wanted)
             self.work.append(self.work[-1] + time / 1e3)
             self.own.append(weights)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from tilesmith.compiler.graph import Graph, Node, TensorInfo
 from tilesmith.compiler.sharding.costs import Costs
 from tilesmith.compiler.sharding.dimension_maps import DimensionMap, dimension_map
-from tilesmith.compiler.sharding.localise import elements, stays_constant
+from tilesmith.compiler.sharding.localise import elements, is_weight
 from tilesmith.compiler.sharding.mesh import LogicalMesh
 from tilesmith.compiler.sharding.partition import Sharding
 from tilesmith.compiler.sharding.specs import Spec, local_shape
@@ -183,8 +183,8 @@ class _Maker:
         """What the model is given and whose spec is given, too."""
         spec = self.given[name]
         version = self.versions[name] = (name, 0)
-        held = name in self.graph.constants and not stays_constant(self.graph, name)
-        option = Option(0, (), (spec,), self._bytes(name, spec) if held else 0)
+        held = self._bytes(name, spec) if is_weight(self.graph, name, spec) else 0
+        option = Option(0, (), (spec,), held)
         self.items.append(Item(name, (), (version,), (option,)))
 
     def _bytes(self, name: str, spec: Spec) -> int:
@@ -200,7 +200,9 @@ class _Maker:
             held = sum(
                 self._bytes(name, spec) // len(self.graph.consumers[name])
                 for name, spec in zip(node.inputs, way.inputs, strict=True)
-                if spec is not None and name in self.graph.constants and name not in self.versions
+                if spec is not None
+                and name not in self.versions
+                and is_weight(self.graph, name, spec)
             )
             cost = self.costs.node(self.graph, node, found, way)
             option = Option(cost, reads, writes, held, way)

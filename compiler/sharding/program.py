@@ -110,8 +110,14 @@ class Program:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights on one core."""
-        return sum(self.tensors[placed.local].nbytes for placed in self.weights)
+        """Bytes of the weights on one core; of a pipeline's, in the stage that has most."""
+        sizes = {placed.local: self.tensors[placed.local].nbytes for placed in self.weights}
+        read: dict[int, set[str]] = {}
+        for item, stage in zip(self.order, self.stages, strict=True):
+            read.setdefault(stage, set()).update(_reads(item))
+        return max(
+            (sum(sizes.get(name, 0) for name in names) for names in read.values()), default=0
+        )
 
     @cached_property
     def activation_bytes(self) -> int:

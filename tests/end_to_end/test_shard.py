@@ -49,8 +49,11 @@ def test_the_best_sharding_says_how_far_it_may_be_from_the_best(model: Path) -> 
 def test_a_pipeline_is_cut_where_stages_are_even(model: Path) -> None:
     asked = ("shard", model, *MESH, "--tensor", 2, "--pipeline", 2, "--microbatches", 8,
              "--spec", "w0.up=-,tensor")  # fmt: skip
-    found = succeed(*asked)["pipeline"]
+    whole = succeed(*asked)
+    assert whole["cores"] == 4 and whole["axes"] == {"tensor": 2, "pipeline": 2}
+    found = whole["pipeline"]
     first, second = found["stages"]
+    assert whole["weight_bytes"] == max(first["weight_bytes"], second["weight_bytes"])
     assert first["last"] == second["first"] and found["interval_us"] == max(
         first["us"], second["us"]
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +116,7 @@ def _summary(found: Sharded) -> str:
         lines += [table(header, moves), ""]
     total = account.compute_us + account.communication_us
     lines.append(
-        f"{total:.1f} us a run on {found.program.mesh} cores of {found.machine}: computing "
+        f"{total:.1f} us a run on {_cores(found.axes)} of {found.machine}: computing "
         f"{account.compute_us:.1f}, {len(account.collectives)} collectives "
         f"{account.communication_us:.1f}"
     )
@@ -130,6 +132,12 @@ def _summary(found: Sharded) -> str:
     if found.pipeline is not None:
         lines += ["", _stages(found.pipeline)]
     return "\n".join(lines)
+
+
+def _cores(axes: Mapping[str, int]) -> str:
+    """`32 cores (data 4 x tensor 8)`."""
+    names = " x ".join(f"{name} {size}" for name, size in axes.items() if size > 1)
+    return f"{math.prod(axes.values())} cores ({names})" if names else "one core"
 
 
 def _stages(pipeline: Pipeline) -> str:

@@ -94,7 +94,7 @@ class Sharded:
             "model": self.program.name,
             "mesh": self.machine,
             "axes": dict(self.axes),
-            "cores": self.program.mesh.size,
+            "cores": math.prod(self.axes.values()),
             "objective_us": self.objective_us,
             "bound_us": self.bound_us,
             "gap": self.gap,
@@ -120,9 +120,9 @@ def sharded(request: ShardRequest) -> Sharded:
 
     machine = machine_of(request.mesh, request.settings)
     axes = axes_of(machine, request.degrees, request.cores, bool(request.specs))
-    stages = axes.pop(PIPELINE, 1)
+    stages = axes.get(PIPELINE, 1)
     graph = shardable(graph_of(request.model, request.shapes))
-    costs = Costs(machine, LogicalMesh.of(axes))
+    costs = Costs(machine, LogicalMesh.of({n: axes[n] for n in axes if n != PIPELINE}))
     given = given_specs(graph, costs.mesh.sizes, request.specs)
     objective = bound = None
     if request.optimise or not given:
@@ -140,19 +140,16 @@ def sharded(request: ShardRequest) -> Sharded:
 
         pipeline = pipeline_of(sharding, costs, stages, request.microbatches)
     program = partition(sharding, None if pipeline is None else pipeline.stage_of(graph))
-    _check_memory(program, costs, stages)
+    _check_memory(program, costs)
     return Sharded(
         program, account(program, costs), machine.name, axes, costs.core_bytes, objective, bound,
         pipeline,
     )  # fmt: skip
 
 
-def _check_memory(program: Program, costs: Costs, stages: int) -> None:
-    """Raise `InputError` where a core's memory is too small, naming a mesh that is not.
-
-    Stages of a pipeline were cut so that their weights fit.
-    """
-    needed = program.weight_bytes // stages + program.activation_bytes
+def _check_memory(program: Program, costs: Costs) -> None:
+    """Raise `InputError` where a core's memory is too small, naming a mesh that is not."""
+    needed = program.weight_bytes + program.activation_bytes
     if needed <= costs.core_bytes:
         return
     weights = sum(value.nbytes for value in program.values.values())
@@ -164,7 +161,7 @@ def _check_memory(program: Program, costs: Costs, stages: int) -> None:
     )
     raise InputError(
         f"'{program.name}' over {program.mesh} of mesh '{costs.machine.name}' needs "
-        f"{amount(needed)} a core (weights {amount(program.weight_bytes // stages)}), "
+        f"{amount(needed)} a core (weights {amount(program.weight_bytes)}), "
         f"{amount(needed - costs.core_bytes)} more than the {amount(costs.core_bytes)} there are; "
         f"{advice}"
     )
@@ -234,8 +231,9 @@ def axes_of(
         return {"tensor": there} if along_one else _square(there)
     if wanted > there or there % wanted:
         text = " x ".join(f"{name} {size}" for name, size in asked.items())
+        text += f" = {wanted}" if len(asked) > 1 else ""
         raise InputError(
-            f"{text} = {wanted} does not divide the {there} cores of mesh '{machine.name}'; "
+            f"{text} does not divide the {there} cores of mesh '{machine.name}'; "
             f"products that do: {divisors(there)}"
         )
     if cores is not None and wanted != cores:
