@@ -54,7 +54,7 @@ FEW_ROWS = 4
 MOST_MOVES = 2
 """Vectors that are moved at once at most, of different tensors: by the units of a hemisphere."""
 
-MOST_STREAMS = 24
+MOST_STREAMS = 16
 """Streams of one byte a lane that the operands of an expression come on at most: of the 32 of
 either direction, results and weights need some."""
 
@@ -330,9 +330,15 @@ class _Emission:
             for o in p.operands
             if not isinstance(o, Applied | Number)
         }
+        known: dict[tuple[object, ...], int] = {}
         for leaf in leaves.values():
-            places[id(leaf)] = len(inputs)
-            inputs.append(self.value(leaf))
+            key: tuple[object, ...] = (id(leaf),)
+            if isinstance(leaf, Stored):
+                key = (leaf.tensor, leaf.frame, leaf.numbers.tobytes())
+            if key not in known:
+                known[key] = len(inputs)
+                inputs.append(self.value(leaf))
+            places[id(leaf)] = known[key]
         for original, part in zip(_together(node), parts, strict=True):
             if not isinstance(part, Applied):
                 continue

@@ -85,15 +85,22 @@ class Algebra:
 
     def select(self, condition: Vectors, then: Vectors, otherwise: Vectors) -> Vectors:
         types = {v.dtype for v in (then, otherwise) if not isinstance(v, Number)}
-        if types <= {"bool"}:
-            dtype = "bool" if types else "float32"
+        if len(types) <= 1:  # nothing is computed, so that narrow ones stay
+            dtype = min(types, default="float32")
         else:
             dtype = "float32" if any(map(is_floating, types)) else "int32"
-        if dtype == "float32":
-            then, otherwise = self.floating(then), self.floating(otherwise)
-        elif dtype == "int32":
-            then, otherwise = self._whole(then), self._whole(otherwise)
-        return self.apply("select", self.flag(condition), then, otherwise, dtype=dtype)
+        chosen = (self._as(part, dtype) for part in (then, otherwise))
+        return self.apply("select", self.flag(condition), *chosen, dtype=dtype)
+
+    def _as(self, value: Vectors, dtype: str) -> Vectors:
+        """A value that is chosen as one of a type: numbers saturate."""
+        if not isinstance(value, Number):
+            return self.floating(value) if dtype == "float32" else value
+        number = value.value
+        if not is_floating(dtype) and dtype != "bool":
+            low, high = BYTES.get(dtype, (-(2**31), 2**31 - 1))
+            number = float(min(max(number, low), high))
+        return self.number(number, dtype)
 
     # -- composites ---------------------------------------------------------------------------
     def reciprocal(self, x: Vectors, positive: bool = False) -> Vectors:
@@ -192,9 +199,6 @@ _UNARY: dict[str, Callable[[Algebra, Vectors], Vectors]] = {
     "to_uint8": lambda g, x: _to_byte(g, x, "uint8"),
 }
 
-COMPUTED = frozenset((*_BINARY, *_DIRECT, *_FLOATING, *_COMPARISONS, *_UNARY, "divide", "where"))
-"""Functions of the loop IR that VXM computes."""
-
 
 def _whole(value: Vectors) -> bool:
     """Whether a floating value is a whole number for sure: it was rounded, or is the sum, or the
@@ -249,7 +253,13 @@ def build(g: Algebra, value: Scalar, leaf: Callable[[Scalar], Vectors]) -> Vecto
         case Call("divide", (a, b)):
             top, below = build(g, a, leaf), build(g, b, leaf)
             return g.binary("multiply", top, g.reciprocal(below))
-        case Call(name, arguments) if name in COMPUTED:
+        case Call(name, arguments) if name in (
+            *_BINARY,
+            *_DIRECT,
+            *_FLOATING,
+            *_COMPARISONS,
+            *_UNARY,
+        ):
             made = [build(g, argument, leaf) for argument in arguments]
             if name in _BINARY:
                 return g.binary(name, *made)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilesmith.codegen.lpu.selection.accesses import Environment
 from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.ir.expression import Expr
 from tilesmith.search_space.ir.intrinsics import IntrinsicSpec, fits
 from tilesmith.search_space.ir.program import Block, Buffer, Intrinsic, Loop, Statement
-from tilesmith.search_space.ir.scalar import Load
+from tilesmith.search_space.ir.scalar import Call, Index, Load, Scalar, Select, call
 from tilesmith.search_space.schedules.lpu.machine import INTRINSICS
 
 
@@ -48,14 +48,26 @@ def nest_of(statement: Statement, buffers: Mapping[str, Buffer]) -> Nest | None:
         inner = inner.body
     if not isinstance(inner, Block):
         return None
+    plain = replace(inner, value=_chosen(inner.value))
     for spec in INTRINSICS:
-        if fits(spec, inner, buffers):
+        if fits(spec, inner, buffers) or (spec.pointwise and fits(spec, plain, buffers)):
             return Nest(tuple(loops), inner, spec)
     known = ", ".join(f"{spec.name} ({spec})" for spec in INTRINSICS)
     raise CodegenError(
         f"stage '{inner.stage}' has no instruction for {inner.write} "
         f"{'=' if inner.reducer is None else inner.reducer + '='} {inner.value}; there are {known}"
     )
+
+
+def _chosen(value: Scalar) -> Scalar:
+    """An expression whose choices by position are functions: a mask is an operand of VXM."""
+    match value:
+        case Select(condition, then, otherwise):
+            return call("where", Index(condition[0]), _chosen(then), _chosen(otherwise))
+        case Call(name, arguments):
+            return Call(name, tuple(map(_chosen, arguments)))
+        case _:
+            return value
 
 
 def lane_loop(nest: Nest, access: Load, around: Environment) -> str:

@@ -88,6 +88,8 @@ class Piece:
         if not where.moves and self.lanes and self.count > 1:
             return self._one_lane(where)
         lane = where.lane
+        if where.moves and _beside(where, self.count, inside):
+            return self._collected(access, frame, inside)
         held = in_bounds(where, self.count if where.moves else 1)
         inside = held if inside is None else inside & held
         shifts = np.unique((lane % LANES)[np.broadcast_to(inside, lane.shape)])
@@ -215,12 +217,19 @@ class Piece:
             where = place(outside, frame, self.grid, self.lanes)
             one = len(set(where.rows.tolist())) == 1
             whole = frame.dtype == buffer.dtype and shape_of(frame)[-1] <= LANES
+            whole &= self.state.chains.tensors[self.state.names[frame.name]].role == "constant"
             if one and whole and where.moves and not where.lead.any():
                 return self.state.names[frame.name]
         return None
 
     def value(self, value: Scalar) -> Vectors:
         return build(self.state.algebra, value, self.leaf)
+
+
+def _beside(where: Place, count: int, inside: Any) -> bool:
+    """Whether lanes of an access lie beside its rows: what is chosen by lane leaves them out."""
+    outside = (where.lane < 0) | (where.lane + count > shape_of(where.buffer)[-1])
+    return bool((outside if inside is None else outside & inside).any())
 
 
 def plain(access: Load, lanes: str) -> bool:

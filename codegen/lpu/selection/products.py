@@ -95,7 +95,7 @@ def _passes(state: State, nest: Nest, around: Environment, rows: list[Loop], rol
             continue  # all rows are beside the image
         for column in range(0, n, LANES):
             numbers = rows_held[column : column + LANES] + (lane_held + first) // LANES * held
-            tensor = state.weights(state.buffers[weights.buffer])
+            tensor = state.weights(state.buffers[weights.buffer], numbers)
             done = Pass(vectors, Rows(tensor, numbers), count)
             key = (nest.block.buffer, (chunk + column) // LANES)
             at = target.lead + key[1] * places_of(state.buffers[nest.block.buffer])

@@ -35,6 +35,7 @@ class State:
         series: passes of MXM in one chain.
         readers: statements that read a buffer, where it is more than one: what flows to several is
             written once.
+        scattered: tensors whose rows are loaded as weights from here and there.
     """
 
     chains: Chains
@@ -45,6 +46,7 @@ class State:
     written: dict[str, set[int]] = field(default_factory=dict)
     series: int = 1
     readers: dict[str, int] = field(default_factory=dict)
+    scattered: set[str] = field(default_factory=set)
 
     def declare(self, buffer: Buffer, role: Role) -> None:
         """A buffer of the caller's: its tensor has its name."""
@@ -117,12 +119,15 @@ class State:
         self.written.setdefault(tensor, set()).update(numbers.tolist())
         self.chains.write(stage, value, Rows(tensor, numbers))
 
-    def weights(self, buffer: Buffer) -> str:
+    def weights(self, buffer: Buffer, numbers: Ints) -> str:
         """The tensor of a buffer that planes are loaded from: a block is a matrix, or 320 columns
         of one."""
         name = self.names[buffer.name]
         columns = shape_of(buffer)[-2] if len(shape_of(buffer)) > 1 else 1
         block = LANES if columns % LANES == 0 else min(columns, MOST_ROWS)
+        if len(np.unique(numbers // block)) > 1 or name in self.scattered:
+            self.scattered.add(name)  # rows of a matrix that are no neighbours
+            block = min(rows_of(buffer), MOST_ROWS)
         self.chains.tensors[name] = replace(self.chains.tensors[name], block=block)
         return name
 

@@ -148,7 +148,7 @@ def prepared(schedule: Schedule) -> Schedule:
     return schedule
 
 
-def with_numbers(compute: ComputeDefinition) -> ComputeDefinition:
+def with_numbers(compute: ComputeDefinition, across: int = -1) -> ComputeDefinition:
     """Single numbers that rows are computed with, each over a row of its own, and zero points as
     whole numbers:
 
@@ -157,18 +157,21 @@ def with_numbers(compute: ComputeDefinition) -> ComputeDefinition:
         to_uint8(round(x) + q[1])      -->  q.zero[0, l] = to_int32(floor(q[1]))
                                             to_uint8(clip(to_int32(round(x)) + q.zero[0, j % L]))
 
-    The latter sum is cut towards zero, and to 0 below: for an unsigned byte any z gives the same.
+    `across` is the axis of stages that lies across the lanes. The latter sum is cut towards zero,
+    and to 0 below: for an unsigned byte any z gives the same.
     """
     made: dict[str, Stage] = {}
-    stages = [_with_numbers(compute, stage, made) for stage in compute.stages]
+    stages = [_with_numbers(compute, stage, made, across) for stage in compute.stages]
     return replace(compute, stages=(*made.values(), *stages))
 
 
-def _with_numbers(compute: ComputeDefinition, stage: Stage, made: dict[str, Stage]) -> Stage:
+def _with_numbers(
+    compute: ComputeDefinition, stage: Stage, made: dict[str, Stage], across: int
+) -> Stage:
     vectors = {t.name: t for t in compute.inputs if len(t.extents) == 1}
-    if not stage.axes or stage.reducer is not None:
+    if not stage.axes or len(stage.axes) <= across:
         return stage
-    lane, lanes = stage.axes[-1].var % LANES, axis("all.l", LANES)
+    lane, lanes = stage.axes[across].var % LANES, axis("all.l", LANES)
     value = stage.value
     match value:
         case Call("to_uint8", (Call("add", (Call("round") as rounded, Load() as z)),)) if (

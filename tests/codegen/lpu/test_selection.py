@@ -38,8 +38,14 @@ PRODUCTS = [
     "conv2d c=400 h=4 w=4 oc=330 kh=1 kw=1 stride=2 dtype=int8 const=weight",
 ]
 
+MOVEMENTS = [
+    "transpose shape=2x7x3x5 perm=0x2x3x1 dtype=float16",
+    "transpose shape=330x40 perm=1x0 dtype=int8",
+    "layout_transform shape=1x64x4x8 src=NHW2h2wC dst=NHWC dtype=uint8",
+]
 
-@pytest.mark.parametrize("text", [*EXAMPLES, *PRODUCTS])
+
+@pytest.mark.parametrize("text", [*EXAMPLES, *PRODUCTS, *MOVEMENTS])
 def test_the_default_computes_the_reference(text: str) -> None:
     workload = Workload.parse(text)
     rng = np.random.default_rng(zlib.crc32(text.encode()))

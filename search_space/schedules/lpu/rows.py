@@ -1,0 +1,176 @@
+"""Rows of lanes: maps, softmax and normalisations.
+
+Every tensor lies as its last dimension across lanes, so that maps go row by row. What is one number
+for each row (a maximum, a mean) is kept on all lanes of a row of its own, which is what reducing
+along lanes gives. Stages flow into each other, but for those that several read.
+
+    for `rows` rows of the first dimension:  stage after stage
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilesmith.search_space.flattening import product
+from tilesmith.search_space.formula import expanded, parse_formula
+from tilesmith.search_space.ir.expression import Expr, const, var
+from tilesmith.search_space.ir.scalar import Load, Scalar, rewrite
+from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.lpu.common import (
+    LpuScheduler,
+    prepared,
+    result_stage,
+    with_numbers,
+)
+from tilesmith.search_space.schedules.lpu.functions import not_computed
+from tilesmith.search_space.schedules.lpu.machine import LANES
+from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.schedule import Schedule
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.spaces.knobs import tile
+from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import compute_of, template_of
+from tilesmith.search_space.workload import Workload
+
+
+def map_compute(workload: Workload) -> ComputeDefinition:
+    """`elementwise` over the axes of its output as they are."""
+    template = template_of("elementwise")
+    output = template.output(workload)
+    axes = tuple(axis(f"d{i}", extent) for i, extent in enumerate(output.shape))
+    tensors, elements = [], []
+    for operand in template.inputs(workload):
+        shape = operand.shape
+        own = axes[len(axes) - len(shape) :]
+        places = tuple(
+            a.var if extent == n else const(0)
+            for a, extent, n in zip(own, shape, output.shape[len(axes) - len(shape) :], strict=True)
+        )
+        constant = workload.is_constant(operand.name)
+        tensors.append(Tensor(operand.name, shape, operand.dtype, constant))
+        elements.append(Load(operand.name, places))
+    value = expanded(parse_formula(workload.text("expression")), elements)
+    stage = Stage("y", axes, value, dtype=workload.dtype)
+    return ComputeDefinition("elementwise", tuple(tensors), (stage,))
+
+
+def on_all_lanes(compute: ComputeDefinition) -> ComputeDefinition:
+    """Stages of one number a row, on every lane of a row of their own.
+
+    m[r] = max over k of x[r, k]; y[r, k] = x[r, k] - m[r]
+    -->  m[r, l] = max over k of x[r, k]; y[r, k] = x[r, k] - m[r, k % LANES]
+    """
+    rank = len(compute.output.axes)
+    small = {s.name for s in compute.stages if len(s.axes) < rank}
+    stages = []
+    for stage in compute.stages:
+        own = axis(f"{stage.name}.l", LANES)
+        along = [a for a in (*stage.axes, *stage.reduce_axes) if a.name == _last(compute)]
+        lane: Expr = own.var if stage.name in small and not along else const(0)
+        if along:
+            lane = along[0].var % LANES
+
+        def access(found: Load, lane: Expr = lane) -> Scalar:
+            if found.buffer not in small:
+                return found
+            return Load(found.buffer, (*found.indices, lane))
+
+        value = rewrite(stage.value, lambda index: index, access)
+        axes = (*stage.axes, own) if stage.name in small else stage.axes
+        stages.append(replace(stage, axes=axes, value=value))
+    return replace(compute, stages=tuple(stages))
+
+
+def _last(compute: ComputeDefinition) -> str:
+    return compute.output.axes[-1].name
+
+
+@dataclass(frozen=True)
+class RowsSpace:
+    """Space and schedule of stages over the same rows.
+
+    Args:
+        compute: its last stage is pointwise; all have its first axes first.
+    """
+
+    compute: ComputeDefinition
+
+    @property
+    def rows(self) -> int:
+        """Extent of the first axis, if it is not the lanes."""
+        axes = self.compute.output.axes
+        return (axes[0].extent.constant or 1) if len(axes) > 1 else 1
+
+    def space(self) -> SearchSpace:
+        parts = {-(-self.rows // parts) for parts in (1, 2, 3, 4, 8)}
+        return SearchSpace((Subspace((("algorithm", "rows"),), (tile("rows", parts),)),))
+
+    def default(self) -> Config:
+        return Config.of(algorithm="rows", rows=self.rows)
+
+    def schedule(self, structure: Config) -> Schedule:
+        """See the module's docstring; `rows` stays a symbol."""
+        schedule = prepared(Schedule(self.compute))
+        *before, last = (s for s in self.compute.stages if not self.compute.is_constant(s.name))
+        if len(last.axes) > 1:
+            schedule = schedule.split(last.name, last.axes[0].name, var("rows"), "ro", "ri")
+            schedule = schedule.unroll(last.name, "ro")
+        for stage in before:
+            if stage.reducer is not None:
+                loops = (*stage.reduce_axes, *stage.axes)
+                schedule = schedule.reorder(stage.name, tuple(a.name for a in loops))
+            shared = stage.reducer is None and self._readers(stage.name) > 1
+            scope = "mem" if shared else "stream"
+            if len(last.axes) > 1:
+                schedule = schedule.compute_at(stage.name, last.name, "ro", scope)
+            else:
+                schedule = schedule.set_scope(stage.name, scope)
+        return schedule
+
+    def _readers(self, name: str) -> int:
+        return sum(name in stage.reads for stage in self.compute.stages)
+
+
+class RowsOnLpu(LpuScheduler):
+    """A scheduler of stages over the same rows."""
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        return compute_of(workload)
+
+    def refusal(self, workload: Workload, target: Target) -> str | None:
+        return super().refusal(workload, target) or not_computed(self.compute(workload), target)
+
+    def prepare(self, workload: Workload, target: Target) -> RowsSpace:
+        compute = result_stage(self.compute(workload), workload)
+        return RowsSpace(on_all_lanes(with_numbers(compute)))
+
+
+@schedules("elementwise", on="lpu")
+class MapOnLpu(RowsOnLpu):
+    """See the module's docstring."""
+
+    def compute(self, workload: Workload) -> ComputeDefinition:
+        return map_compute(workload)
+
+
+@schedules("softmax", on="lpu")
+class SoftmaxOnLpu(RowsOnLpu):
+    """See the module's docstring."""
+
+    def refusal(self, workload: Workload, target: Target) -> str | None:
+        shape, place = workload.shape("shape"), workload.integer("axis")
+        if place % len(shape) != len(shape) - 1:
+            return f"operator 'softmax' runs along the last axis only on target '{target.name}'"
+        return super().refusal(workload, target)
+
+
+@schedules("layer_norm", on="lpu")
+class LayerNormOnLpu(RowsOnLpu):
+    """See the module's docstring."""
+
+    def refusal(self, workload: Workload, target: Target) -> str | None:
+        shape, axes = workload.shape("shape"), workload.integer("axes")
+        if axes > 1 and product(shape[-axes:-1]) > 1:
+            return f"operator 'layer_norm' runs over the last axis only on target '{target.name}'"
+        return super().refusal(workload, target)
