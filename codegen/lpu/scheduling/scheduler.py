@@ -130,9 +130,10 @@ class _Scheduler:
             entry = heapq.heappop(waiting)
             seen.append(entry)
             found = self.candidate(entry[1])
-            if best is None or found.idle <= SLACK or found.start < best.start - SLACK:
+            slack = min(SLACK, found.plan.span // 4)
+            if best is None or found.idle <= slack or found.start < best.start - slack:
                 best = found
-            if found.idle <= SLACK:
+            if found.idle <= slack:
                 break
         assert best is not None, "somebody waits"
         for entry in seen:

@@ -161,7 +161,7 @@ class _Attempt:
             for block, spans in self.spans(access):
                 options = self.homes(access, block)
                 for stripe, span in spans.items() if len(options) == 1 else ():
-                    for words in options[0][stripe][:1]:
+                    for words in options[0][stripe]:
                         begin, length = self.interval(access, words.slice, span)
                         free = memory.next_free(words, access.write, begin, length)
                         if free != begin:
