@@ -48,10 +48,12 @@ class Options:
     Attributes:
         order: by the longest way to the end, or as given.
         window: chains looked at for one that may start at once.
+        ranks: of every chain, the smallest first, in place of `order`.
     """
 
     order: Order = "critical"
     window: int = 8
+    ranks: tuple[int, ...] = ()
 
 
 SLACK, LOADING = 64, 24
@@ -109,8 +111,12 @@ class _Scheduler:
             for other in earlier:
                 after[other].append(number)
         missing = [len(earlier) for earlier in before]
-        critical = self.options.order == "critical"
-        waiting = [(-height[n] if critical else 0, n) for n, m in enumerate(missing) if not m]
+        keys = [-way for way in height]
+        if self.options.ranks:
+            keys = list(self.options.ranks)
+        elif self.options.order == "program":
+            keys = [0] * len(keys)
+        waiting = [(keys[n], n) for n, m in enumerate(missing) if not m]
         heapq.heapify(waiting)
         while waiting:
             chosen = self.next(waiting)
@@ -118,7 +124,7 @@ class _Scheduler:
             for other in after[chosen.number]:
                 missing[other] -= 1
                 if not missing[other]:
-                    heapq.heappush(waiting, (-height[other] if critical else 0, other))
+                    heapq.heappush(waiting, (keys[other], other))
         return self.finished()
 
     def next(self, waiting: list[tuple[int, int]]) -> Candidate:
