@@ -74,6 +74,8 @@ class Backend(ABC):
     """Whether kernels write arrays of the caller's (the region "caller")."""
     multiplies_bytes: ClassVar[bool] = False
     """Whether products of quantised tensors become kernels of whole numbers."""
+    computes_in: ClassVar[str] = "fp32"
+    """The precision of kernels of an fp32 model, unless another is asked for."""
     widens_floats: ClassVar[bool] = False
     """Whether models of 16-bit floats are computed in float32, unless a precision is asked for."""
     falls_back: ClassVar[bool] = False

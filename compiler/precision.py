@@ -9,6 +9,7 @@ from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.placement import device_tensors
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
 PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -26,7 +27,8 @@ class LowerPrecision(Pass):
     way to and from the device.
 
     Contract: a lowered graph in; out, every float32 tensor that a kernel, view or join touches is
-    of the precision's element type, weights included, and among the graph's `converted`.
+    of the precision's element type, weights included, and among the graph's `converted`; but for
+    those that kernels have in float32 always (what sums of whole numbers are scaled by).
 
     Raises:
         ModelError: no such precision.
@@ -62,7 +64,9 @@ def _narrowed(graph: Graph, dtype: str) -> Graph:
         name for node in graph.nodes if node.kind != "host" for name in node.reads
     } & graph.constants.keys()
     changed = frozenset(
-        name for name in device_tensors(graph) | weights if graph.info(name).dtype == "float32"
+        name
+        for name in (device_tensors(graph) | weights) - _kept(graph, dtype)
+        if graph.info(name).dtype == "float32"
     )
     tensors = dict(graph.tensors)
     for name in changed:
@@ -74,6 +78,20 @@ def _narrowed(graph: Graph, dtype: str) -> Graph:
     converted = {**dict.fromkeys(changed, "float32"), **graph.converted}
     nodes = tuple(_converted(node, dtype) for node in graph.nodes)
     return graph.with_(nodes=nodes, tensors=tensors, constants=constants, converted=converted)
+
+
+def _kept(graph: Graph, dtype: str) -> set[str]:
+    """Tensors that kernels take or make in float32 whatever they compute in: what sums of whole
+    numbers are scaled by."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        if node.workload is None:
+            continue
+        template, workload = template_of(node.workload.operator), in_precision(node.workload, dtype)
+        operands = (*template.operands(workload), template.output(workload))
+        names = (*node.inputs, *node.outputs)
+        found |= {n for n, o in zip(names, operands, strict=False) if o.dtype == "float32"}
+    return found
 
 
 def _converted(node: Node, dtype: str) -> Node:

@@ -43,6 +43,7 @@ class LayoutTransform(RelayoutTemplate):
         "layout_transform shape=2x20x3x5 src=NCHW16c dst=NHWC dtype=int64",
         "layout_transform shape=1x1x1x1 src=NCHW dst=NCHW4c",
         "layout_transform shape=1x6x4x8 src=NHWC dst=NHW2h2wC",
+        "layout_transform shape=1x3x8x8 src=NCHW dst=NHW4h4wC dtype=int8",
     )
     varying = (
         "layout_transform shape=[b]x19x5x7 src=NCHW dst=NCHW16c",

@@ -131,7 +131,8 @@ def test_a_whole_model_runs_and_is_timed(family: str) -> None:
     executable = build(import_model(model), target)
     x = random(6, 40)
     (want,) = ReferenceEvaluator(model).run(None, {"x": x})
-    np.testing.assert_allclose(executable.run({"x": x})["y"], want, rtol=2e-5, atol=2e-5)
+    tolerance = 2e-5 if executable.report.precision == "fp32" else 4e-3
+    np.testing.assert_allclose(executable.run({"x": x})["y"], want, tolerance, tolerance)
     assert executable.report.default >= 2, "the products have schedules everywhere"
     if measures_models(target, "simulator"):
         played = backends[family].simulate(executable.recipe)

@@ -20,9 +20,14 @@ from tilesmith.search_space.ir.program import Buffer
 
 def image(buffer: Buffer, array: NDArray[Any]) -> NDArray[Any]:
     """Rows of a buffer's content, (rows, `LANES`); `array` has as many elements as the buffer."""
-    *lead, last = shape_of(buffer)
+    return in_rows(shape_of(buffer), buffer.dtype, array)
+
+
+def in_rows(shape: Sequence[int], dtype: str, array: NDArray[Any]) -> NDArray[Any]:
+    """Rows of an array of a shape (at least one dimension)."""
+    *lead, last = shape
     chunks = -(-last // LANES)
-    rows = np.zeros((int(np.prod(lead, dtype=np.int64)), chunks * LANES), to_numpy(buffer.dtype))
+    rows = np.zeros((int(np.prod(lead, dtype=np.int64)), chunks * LANES), to_numpy(dtype))
     rows[:, :last] = np.asarray(array).reshape(len(rows), last)
     return rows.reshape(-1, chunks, LANES).swapaxes(0, 1).reshape(-1, LANES)
 

@@ -27,6 +27,7 @@ from tilesmith.codegen.lpu.selection.expressions import build
 from tilesmith.codegen.lpu.selection.lanes import one_lane
 from tilesmith.codegen.lpu.selection.nests import Nest, lane_loop
 from tilesmith.codegen.lpu.selection.state import State
+from tilesmith.codegen.lpu.selection.turning import Turned, turned
 from tilesmith.codegen.lpu.selection.vectors import Moved, Stored, Vectors
 from tilesmith.search_space.errors import CodegenError
 from tilesmith.search_space.ir.expression import Expr, const, var
@@ -112,14 +113,7 @@ class Piece:
     def _collected(self, access: Load, frame: str, inside: Any) -> Vectors:
         """An operand whose lanes come from anywhere, but from the same lanes for all rows."""
         buffer = self.state.buffers[access.buffer]
-        shape = shape_of(buffer)
-        rows: Any = np.int64(0)
-        for index, extent in zip(access.indices[:-1], shape, strict=False):
-            rows = rows * extent + np.clip(self._spread(index), 0, extent - 1)
-        last = np.clip(self._spread(access.indices[-1]), 0, shape[-1] - 1)
-        size = (self.grid.count, self.count)
-        rows = np.broadcast_to(rows + last // LANES * places_of(buffer), size)
-        lane = np.broadcast_to(last % LANES, size)
+        rows, lane = self.sources(access)
         apart = rows - rows[:, :1]
         if (apart != apart[0]).any() or (lane != lane[0]).any():
             raise CodegenError(f"{access} takes other lanes on every row")
@@ -137,6 +131,18 @@ class Piece:
             found = value if found is None else self.state.algebra.select(mask, value, found)
         assert found is not None, "a piece has lanes"
         return found
+
+    def sources(self, access: Load) -> tuple[Ints, Ints]:
+        """Where every row and lane of the piece comes from: rows and lanes, (rows, lanes) each."""
+        buffer = self.state.buffers[access.buffer]
+        shape = shape_of(buffer)
+        rows: Any = np.int64(0)
+        for index, extent in zip(access.indices[:-1], shape, strict=False):
+            rows = rows * extent + np.clip(self._spread(index), 0, extent - 1)
+        last = np.clip(self._spread(access.indices[-1]), 0, shape[-1] - 1)
+        size = (self.grid.count, self.count)
+        rows = np.broadcast_to(rows + last // LANES * places_of(buffer), size)
+        return rows, np.broadcast_to(last % LANES, size)
 
     def mask(self, lanes: Any) -> Vectors:
         """True on some lanes of every row."""
@@ -326,11 +332,29 @@ def _alike(
 
 def _compute(piece: Piece) -> None:
     """The chains of rows that begin at the same lanes."""
+    target = place(
+        piece.nest.block.write,
+        piece.state.buffers[piece.nest.block.buffer],
+        piece.grid,
+        piece.lanes,
+    )
+    access = piece.nest.block.value
+    if isinstance(access, Load) and not plain(access, piece.lanes):
+        rows, lanes = piece.sources(access)
+        apart = rows - rows[:, :1]
+        if (apart != apart[0]).any() or (lanes != lanes[0]).any():
+            source = piece.state.buffers[access.buffer]
+            where = Turned(piece.state, piece.nest.block.stage, piece.at, piece.mask)
+            for mine, value in turned(where, source, rows, lanes):
+                _write(piece, target, target.rows[mine], value)
+            return
+    _write(piece, target, target.rows, piece.value(access))
+
+
+def _write(piece: Piece, target: Place, numbers: Ints, value: Vectors) -> None:
+    """Vectors of a piece into rows of its result."""
     state, block = piece.state, piece.nest.block
     buffer = state.buffers[block.buffer]
-    target = place(block.write, buffer, piece.grid, piece.lanes)
-    value = piece.value(block.value)
-    numbers = target.rows
     short = buffer.scope in FLOWING or _ends(target, piece.count)
     if piece.at or not (piece.count == LANES or short):
         value = _merged(piece, numbers, value)
@@ -355,6 +379,6 @@ def _merged(piece: Piece, numbers: Ints, value: Vectors) -> Vectors:
         return value
     old = Stored(tensor, np.where(held, numbers, -1), buffer.dtype)
     copied = state.algebra.apply("copy", old, dtype=buffer.dtype)
-    kept = state.chains.stored(block.stage, copied, piece.grid.count)
+    kept = state.chains.stored(block.stage, copied, len(numbers))
     lanes = piece.at + np.arange(piece.count)
     return state.algebra.select(piece.mask(lanes), value, kept)

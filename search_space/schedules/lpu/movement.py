@@ -15,7 +15,6 @@ from tilesmith.search_space.integer_products import product_stage
 from tilesmith.search_space.ir.expression import as_expr, minimum
 from tilesmith.search_space.ir.scalar import Const, Load, Select, load
 from tilesmith.search_space.scheduler import schedules
-from tilesmith.search_space.schedules.lpu.blocks import SIDES, Block
 from tilesmith.search_space.schedules.lpu.common import (
     LpuScheduler,
     identity,
@@ -83,47 +82,6 @@ class GatherOnLpu(LpuScheduler):
 @schedules("resize", on="lpu")
 class ResizeOnLpu(MovesOnLpu):
     """See the module's docstring."""
-
-
-@schedules("layout_transform", on="lpu")
-class LayoutOnLpu(MovesOnLpu):
-    """Between blocks of pixels: lanes of one pixel are shifted to another's place.
-
-    y[n, h, w, c] in blocks = x in others
-    """
-
-    def refusal(self, workload: Workload, target: Target) -> str | None:
-        known = {Block(*sides).layout for sides in SIDES}
-        for name in ("src", "dst"):
-            if workload.text(name) not in known:
-                return (
-                    f"images on {target.name} are kept as {', '.join(sorted(known))}, not "
-                    f"{workload.text(name)}"
-                )
-        shape = workload.shape("shape")
-        for name in ("src", "dst"):
-            block = Block.of(workload.text(name))
-            if shape[2] % block.rows or shape[3] % block.columns:
-                return f"blocks of {block.layout} do not divide {workload['shape']}"
-        return super().refusal(workload, target)
-
-    def compute(self, workload: Workload) -> ComputeDefinition:
-        batch, channels, height, width = workload.shape("shape")
-        source, made = (Block.of(workload.text(name)) for name in ("src", "dst"))
-
-        def shape(block: Block) -> tuple[int, ...]:
-            lanes = channels * block.pixels
-            return (batch, height // block.rows, width // block.columns, lanes)
-
-        n, y, x, k = (axis(f"d{i}", extent) for i, extent in enumerate(shape(made)))
-        pixel, channel = k.var // channels, k.var % channels
-        row = y.var * made.rows + pixel // made.columns
-        column = x.var * made.columns + pixel % made.columns
-        lane = (row % source.rows * source.columns + column % source.columns) * channels + channel
-        value = load("x", n.var, row // source.rows, column // source.columns, lane)
-        stage = Stage("y", (n, y, x, k), value, dtype=workload.dtype)
-        x_tensor = Tensor("x", shape(source), workload.dtype)
-        return ComputeDefinition("layout_transform", (x_tensor,), (stage,))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,107 @@
+"""The backend of LPU-like chips: kernels are chains, a model is one program placed as a whole.
+
+Nothing here runs on such a chip; what is compiled executes functionally, burst by burst, in numpy,
+and takes the cycles its schedule says. MXM multiplies float16 and bytes, so models of float32 are
+computed in float16, sums in float32; quantised models in whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tilesmith.codegen.lpu.chip import Chip
+from tilesmith.codegen.lpu.selection.from_program import select
+from tilesmith.codegen.lpu.selection.prologue import prepare
+from tilesmith.codegen.structures import lowered
+from tilesmith.compiler.areas import Memory
+from tilesmith.compiler.backend import Backend, Compiled, backends
+from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
+from tilesmith.compiler.backends.lpu.model import latency_of, simulate_model
+from tilesmith.compiler.backends.lpu.program import linked
+from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.known_operands import MarkKnown
+from tilesmith.compiler.passes.fallback import FallBack
+from tilesmith.compiler.precision import LowerPrecision
+from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
+from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.dispatch import SimulationResult
+
+
+class LpuBackend(Backend):
+    """See the module's docstring."""
+
+    family = "lpu"
+    reuses_memory = False
+    falls_back = True
+    multiplies_bytes = True
+    computes_in = "fp16"
+
+    def passes(self, target: Target, precision: str) -> tuple[Pass, ...]:
+        if precision == "bf16":
+            raise ModelError(
+                f"target '{target.name}' has no bfloat16; models of fp32 run in fp16 there"
+            )
+        return (LowerPrecision(self.computes_in), MarkKnown(), FallBack(target))
+
+    def check(self, target: Target) -> None:
+        """The target has to describe a chip that is complete and possible."""
+        Chip.of(target)
+
+    def check_size(self, target: Target, name: str, nbytes: int) -> None:
+        """A model's weights and activations have to fit into MEM."""
+        room = Chip.of(target).sram_bytes
+        if nbytes > room:
+            raise ModelError(
+                f"model '{name}' needs {nbytes / 2**20:.0f} MiB for weights and activations, "
+                f"{(nbytes - room) / 2**20:.0f} MiB more than the {room / 2**20:.0f} MiB of MEM of "
+                f"target '{target.name}'; {-(-nbytes // room)} chips would hold it"
+            )
+
+    def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
+        program = lowered(workload, target, config)
+        code = KernelCode.of(select(program, target, frozenset(workload.constants)))
+        touched = code.touched()
+        return Compiled(
+            CodeObject(code.to_bytes()),
+            tuple(p.name for p in code.parameters),
+            {p.name: _elements(p.shape) * size_of(p.dtype) for p in code.parameters},
+            code.parameters[-1].name,
+            frozenset(p.name for p in code.parameters[:-1]) - touched,
+            lambda constants: prepare(program, constants),
+        )
+
+    def predict(self, recipe: Recipe) -> float | None:
+        """Programs as scheduled, transfers to and from the host."""
+        return latency_of(recipe)
+
+    def simulate(
+        self, recipe: Recipe, target: Target | None = None, trace: Path | None = None
+    ) -> SimulationResult:
+        """See `model.simulate_model`."""
+        return simulate_model(recipe, target, trace)
+
+    def link(
+        self,
+        recipe: Recipe,
+        steps: Sequence[KernelStep],
+        memory: Memory,
+    ) -> Callable[[], None]:
+        def run() -> None:
+            linked(recipe, steps).run(memory)  # when first run: simulation links the same program
+
+        return run
+
+
+def _elements(shape: Sequence[int]) -> int:
+    found = 1
+    for extent in shape:
+        found *= extent
+    return found
+
+
+backends.register("lpu")(LpuBackend())

@@ -1,0 +1,204 @@
+"""What a compiled model costs on an LPU-like chip: its programs' cycles, its host steps.
+
+    latency = programs (as scheduled: exact) + host steps (estimated)
+
+Beside the whole stands every kernel: its own roofline, and how much of the latency it *shows*: the
+time from the last result before it to its own, so that these sum to the programs' latency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilesmith.codegen.lpu.chip import Chip
+from tilesmith.codegen.lpu.isa.bursts import Op, Schedule, latency
+from tilesmith.compiler.backends.lpu.program import Program, segments
+from tilesmith.compiler.host.costs import compute_time, host_time, transfer_time
+from tilesmith.compiler.program import HostStep, KernelStep, Recipe
+from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.dispatch import OperatorCost, SimulationResult
+from tilesmith.simulator.lpu.picture import write_picture
+from tilesmith.simulator.lpu.roofline import Roofline, roofline
+from tilesmith.simulator.lpu.shares import shares
+from tilesmith.simulator.lpu.trace import write_trace
+
+
+@dataclass
+class _Kernel:
+    """A workload in one configuration, wherever the model runs it. Times in us."""
+
+    step: KernelStep
+    roofline: Roofline
+    weight: int = 0
+    shown: float = 0.0
+
+
+@dataclass
+class _Total:
+    """Sums over the model's programs; times in us."""
+
+    latency: float = 0.0
+    host: float = 0.0
+    cycles: int = 0
+    bursts: int = 0
+    engines: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def simulate_model(
+    recipe: Recipe, target: Target | None = None, trace: Path | None = None
+) -> SimulationResult:
+    """Schedule a compiled model and count its cycles.
+
+    Args:
+        target: another chip to place the same chains on (a what-if); the recipe's if None.
+        trace: where to write a trace.
+
+    Raises:
+        InputError: a trace of a model that the host cuts into several programs, or of none.
+        TargetError: host steps, and a target that does not say what they cost.
+    """
+    target = target or recipe.target
+    total, kernels = _Total(), dict[tuple[str, str], _Kernel]()
+    parts = segments(recipe, target)
+    programs = [part for part in parts if isinstance(part, Program)]
+    if trace is not None and len(programs) != 1:
+        raise InputError(
+            f"--trace shows one program and '{recipe.name}' is {len(programs)} of them, with steps "
+            "on the host between; name an operator with --op"
+        )
+    for part in parts:
+        if isinstance(part, HostStep):
+            _add_host(total, part, target)
+            continue
+        _add_program(total, part)
+        _add_kernels(kernels, part, target)
+        if trace is not None:
+            total.notes += _write(part.schedule, trace)
+    return _result(recipe, target, total, kernels)
+
+
+def latency_of(recipe: Recipe) -> float:
+    """Seconds of a compiled model, nothing else."""
+    return sum(
+        part.schedule.seconds
+        if isinstance(part, Program)
+        else host_time(part, recipe.target) * 1e-9
+        for part in segments(recipe)
+    )
+
+
+def _write(placed: Schedule, path: Path) -> list[str]:
+    """Write a trace: HTML where the path says so, else Perfetto JSON."""
+    if path.suffix == ".html":
+        write_picture(placed, path)
+        return []
+    notice = write_trace(placed, path)
+    return [notice] if notice else []
+
+
+def _add_host(total: _Total, step: HostStep, target: Target) -> None:
+    moving, computing = transfer_time(step, target) / 1e3, compute_time(step, target) / 1e3
+    total.host += moving + computing
+    total.notes.append(
+        f"{step.name} runs on the host: {moving:.1f} us of transfers, {computing:.1f} us of "
+        "computing (estimated)"
+    )
+
+
+def _add_program(total: _Total, program: Program) -> None:
+    found = program.schedule
+    total.latency += found.seconds * 1e6
+    total.cycles += found.cycles
+    total.bursts += len(found.table)
+    for name, share in shares(found).items():
+        total.engines[name] = total.engines.get(name, 0.0) + share * found.seconds * 1e6
+
+
+def _add_kernels(kernels: dict[tuple[str, str], _Kernel], program: Program, target: Target) -> None:
+    for step, time in zip(program.steps, shown_times(program), strict=True):
+        key = (step.workload, step.config)
+        if key not in kernels:
+            kernels[key] = _Kernel(step, roofline(Workload.parse(step.workload), target))
+        kernels[key].weight += 1
+        kernels[key].shown += float(time)
+
+
+def shown_times(program: Program) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """us from the last result before each step to its own, shape (steps,)."""
+    found, ends = program.schedule, np.zeros(len(program.steps))
+    table, chip = found.table, found.chip
+    last = table["cycle"] + (table["count"].astype(np.int64) - 1) * table["interval"]
+    delays = np.zeros(max(Op) + 1, np.int64)
+    for op in Op:
+        delays[op] = latency(chip, op)
+    done = last + delays[table["op"]] + chip.tiles
+    np.maximum.at(ends, np.array(program.joined.owners)[table["chain"]], done)
+    return np.diff(np.maximum.accumulate(ends), prepend=0.0) / (chip.ghz * 1e3)
+
+
+def _result(
+    recipe: Recipe,
+    target: Target,
+    total: _Total,
+    kernels: Mapping[tuple[str, str], _Kernel],
+) -> SimulationResult:
+    whole, chip = total.latency + total.host, Chip.of(target)
+    engines = {name: time / whole for name, time in total.engines.items()}
+    roofs = sum(kernel.roofline.latency * 1e6 * kernel.weight for kernel in kernels.values())
+    bounds = {**engines, "host": total.host / whole}
+    report = recipe.report
+    details: dict[str, Any] = {
+        "precision": report.precision,
+        "roofline_us": roofs,
+        "between_us": whole - roofs,
+        "host_us": total.host,
+        "instructions": total.bursts,
+        "tuned": report.tuned,
+        "stale": report.stale,
+        "nearest": report.fallback,
+        "default": report.default,
+        "host": report.host,
+    }
+    return SimulationResult(
+        target=target.name,
+        fidelity="timeline",
+        cycles=round(whole * chip.ghz * 1e3),
+        compute_cycles=round(engines.get("mxm", 0.0) * total.cycles),
+        latency_us=whole,
+        bound=max(bounds, key=lambda name: bounds[name]),
+        engines=engines,
+        ops=tuple(_operator(kernel) for kernel in kernels.values()),
+        details=details,
+        notes=tuple(dict.fromkeys(total.notes)),
+        remarks=_remarks(details),
+    )
+
+
+def _remarks(found: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        f"{found['precision']}; {found['tuned']} tuned, {found['stale']} tuned by another version, "
+        f"{found['nearest']} by nearest shape, {found['default']} by default, {found['host']} on "
+        f"the host ({found['host_us']:.1f} us, transfers included)",
+        f"operators' rooflines add up to {found['roofline_us']:.1f} us",
+    )
+
+
+def _operator(kernel: _Kernel) -> OperatorCost:
+    roof = kernel.roofline
+    details = {
+        "weight": kernel.weight,
+        "roofline_us": roof.latency * 1e6,
+        "shown_us": kernel.shown,
+        "engines": {"mxm": roof.compute * 1e6 / max(kernel.shown / kernel.weight, 1e-9)},
+        "config": kernel.step.config,
+        "origin": kernel.step.origin,
+    }
+    return OperatorCost(kernel.step.workload, kernel.shown / kernel.weight, roof.bound, details)

@@ -1,0 +1,124 @@
+"""The program of a compiled model on an LPU-like chip: chains of all its kernels, placed as one.
+
+A recipe's steps are cut where a host step stands; what lies between is one program for the chip.
+Kernels' tensors that are the same bytes of the arena are one tensor of the program, so that chains
+of a kernel start as soon as the rows they read are there, whoever writes them. Weights are
+resident.
+
+Invariants: linked once for each recipe, whoever asks; the schedule is proved free of conflicts
+before anybody sees it; a tensor that the caller, the host or another program reads is an output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.codegen.lpu.chip import Chip
+from tilesmith.codegen.lpu.isa.bursts import Schedule
+from tilesmith.codegen.lpu.scheduling.scheduler import schedule
+from tilesmith.codegen.lpu.selection.images import content, in_rows
+from tilesmith.codegen.lpu.verification.checker import check
+from tilesmith.codegen.lpu.verification.tokens import Matching
+from tilesmith.compiler.areas import Memory
+from tilesmith.compiler.backends.lpu.joining import Held, Joined, join
+from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
+from tilesmith.compiler.program import HostStep, KernelStep, Place, Recipe
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.target import Target
+from tilesmith.simulator.lpu.functional import execute
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Kernels that run one after another without the host.
+
+    Attributes:
+        steps: in order.
+        joined: their chains as one program.
+        schedule: where and when these happen.
+        matching: which token each instruction takes, as the checker found it.
+    """
+
+    steps: tuple[KernelStep, ...]
+    joined: Joined
+    schedule: Schedule
+    matching: Matching
+
+    def run(self, memory: Memory) -> None:
+        """Execute the bursts on what stands in memory, and leave the results there."""
+        contents: dict[str, NDArray[Any]] = dict(self.joined.literals)
+        for held in self.joined.inputs:
+            contents[held.tensor] = in_rows(held.shape, held.dtype, _view(memory, held))
+        played = execute(self.schedule, contents, matching=self.matching)
+        for held in self.joined.outputs:
+            _view(memory, held)[:] = content(held.shape, played.tensors[held.tensor])
+
+
+def _view(memory: Memory, held: Held) -> NDArray[Any]:
+    return memory.view(held.place, np.dtype(to_numpy(held.dtype)), held.shape)
+
+
+Key = tuple[int, int, str]
+_programs: WeakKeyDictionary[Recipe, dict[Key, Program]] = WeakKeyDictionary()
+
+
+def segments(recipe: Recipe, target: Target | None = None) -> list[Program | HostStep]:
+    """What runs, in order: programs on the chip and steps on the host.
+
+    Args:
+        target: another chip to place the same chains on (a what-if); the recipe's if None.
+    """
+    found: list[Program | HostStep] = []
+    for is_kernel, steps in groupby(recipe.steps, lambda step: isinstance(step, KernelStep)):
+        if is_kernel:
+            kernels = [s for s in steps if isinstance(s, KernelStep)]
+            found.append(linked(recipe, kernels, target))
+        else:
+            found += [step for step in steps if isinstance(step, HostStep)]
+    return found
+
+
+def linked(recipe: Recipe, steps: Sequence[KernelStep], target: Target | None = None) -> Program:
+    """The program of a run of kernel steps of a recipe.
+
+    Raises:
+        ModelError: the recipe's code does not fit its arguments (a damaged artifact).
+        CodegenError: its tensors do not fit into MEM at once.
+        VerificationError: a law is broken.
+    """
+    target = target or recipe.target
+    known = _programs.setdefault(recipe, {})
+    key = id(steps[0]), len(steps), repr(target)
+    if key not in known:
+        codes = {n: KernelCode.from_bytes(recipe.codes[n].code) for n in {s.code for s in steps}}
+        parts = [(step, codes[step.code]) for step in steps]
+        joined = join(recipe.name, parts, _outside(recipe, steps))
+        placed = schedule(joined.flow, Chip.of(target))
+        known[key] = Program(tuple(steps), joined, placed, check(placed))
+    return known[key]
+
+
+def _outside(recipe: Recipe, steps: Sequence[KernelStep]) -> frozenset[int]:
+    """Offsets in the arena of what others than these steps read: the caller, the host, later
+    programs."""
+    mine = set(map(id, steps))
+    places: list[Place] = [ref.place for ref in recipe.outputs]
+    for step in recipe.steps:
+        if isinstance(step, HostStep):
+            places += [ref.place for ref in step.inputs]
+        elif isinstance(step, KernelStep) and id(step) not in mine:
+            places += step.arguments
+        elif not isinstance(step, KernelStep):
+            raise ModelError(
+                f"'{recipe.name}' has compiled loops, which family 'lpu' does not run; "
+                "compile the model again"
+            )
+    return frozenset(place.offset for place in places if place.region == "arena")
