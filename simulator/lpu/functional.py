@@ -150,7 +150,8 @@ class _Player:
                 depends(row, writer)
         self._products(depends)
         self._tables(depends)
-        skipped = (table["op"] == Op.INSTALL) | ((table["op"] == Op.ALU) & (table["step"] != 0))
+        several = np.isin(table["op"], (Op.ALU, Op.TRANSPOSE))
+        skipped = (table["op"] == Op.INSTALL) | (several & (table["step"] != 0))
         free = np.flatnonzero((missing == 0) & ~skipped).tolist()
         heap = [(int(table["cycle"][row]), row) for row in free]
         heapq.heapify(heap)

@@ -12,7 +12,8 @@ do (VXM, MXM, SXM, links) is said by `units`, which the column `unit` numbers.
     MOVE        ABC: a moving vector meets the array
     ACCUMULATE  ACC: its sums, with what is added to them, onto streams
     ALU         one operation of VXM                       `step`: which of the unit's operations
-    SHUFFLE, TRANSPOSE    SXM
+    SHUFFLE     SXM
+    TRANSPOSE   SXM, a transposer for each byte        `step`: which byte
     SEND, RECEIVE         links
 
 Addresses are words of a bank: word i of a burst is `address + i * step`. Operands are taken from

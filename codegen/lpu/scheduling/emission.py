@@ -175,9 +175,9 @@ class Emitter:
             case Transpose():
                 wanted = tuple(o for o in range(16) if plan.outs.get((number, o)))
                 unit = self.unit(Unit(place, ins, outs, results=wanted))
-                for _, line in lines:
+                for byte, (_, line) in enumerate(lines):
                     queue = chip.sxm_queue(place > 0, "transposer") + line
-                    self.burst(Op.TRANSPOSE, queue, cycle, pace, unit)
+                    self.burst(Op.TRANSPOSE, queue, cycle, pace, unit, byte)
             case Send(link=link) | Receive(link=link):
                 op = Op.SEND if isinstance(step, Send) else Op.RECEIVE
                 unit = self.unit(Unit(place, ins, outs, link=link))

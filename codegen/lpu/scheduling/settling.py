@@ -20,9 +20,6 @@ from tilesmith.codegen.lpu.scheduling.readiness import Request, Settled, Taken, 
 from tilesmith.codegen.lpu.scheduling.rigid import Access, Flow
 from tilesmith.search_space.errors import CodegenError
 
-COPIED = ("input", "constant")
-"""Roles of tensors that may lie in several places."""
-
 RESIDENT = ("input", "constant", "state")
 """Roles of tensors that lie in MEM before the first cycle."""
 
@@ -145,7 +142,7 @@ class _Attempt:
         if later:
             return False, min(later)
         layout = self.board.layouts[access.tensor]
-        if options and (access.tensor in self.board.ready or layout.tensor.role not in COPIED):
+        if options and (access.tensor in self.board.ready or layout.tensor.role == "state"):
             raise CodegenError(
                 f"chain '{self.request.name}': tensor '{access.tensor}' lies on a slice "
                 "that the chain needs for another one in the same cycles"
@@ -234,29 +231,25 @@ class _Attempt:
         layout = self.board.layouts[access.tensor]
         width, words = layout.tensor.bytes_an_element, -(-layout.rows_of(block) // layout.stripes)
         whole = (min(b for b, _ in spans.values()), max(e for _, e in spans.values()))
-        mine = {
-            words.slice
-            for several in self.placed.values()
-            for homes in several
-            for stripe in homes
-            for words in stripe
-        }
+        mine: dict[int, int] = defaultdict(int)  # banks, whose free words are not taken yet
+        for several in self.placed.values():
+            for words_of in (words for homes in several for stripe in homes for words in stripe):
+                mine[words_of.slice] |= 1 << words_of.bank
         others = self.partners(access.tensor, block)
 
         def when(group: int, number: int) -> tuple[int, int]:
             return self.interval(access, number, spans.get(group // width, whole))
 
         def used(number: int) -> int:
-            if number in mine:
-                return 3
             begin, length = self.interval(access, number, whole)
             if begin < self.request.floor:
                 return 3
-            return self.clash(Words(number, 0, 0, 0), access.write, begin, length)
+            return mine[number] | self.clash(Words(number, 0, 0, 0), access.write, begin, length)
 
         later = 0
-        for avoided in (others, set[int]()) if others else (set[int](),):
-            candidates = [n for n in self.order(access) if n not in avoided]
+        for avoided in (others, set[int]()):
+            apart = {*avoided, *mine} if avoided is others else avoided
+            candidates = [n for n in self.order(access) if n not in apart]
             candidates.sort(key=lambda number: number in others)
             chosen, wait = self.board.memory.choose(
                 candidates, layout.stripes * width, words, access.write, when, used,

@@ -100,7 +100,8 @@ def units_of(schedule: Schedule) -> list[tuple[int, Op, Unit, tuple[int, int, in
     """(row, op, unit, (cycle, count, interval)) of bursts between streams; of VXM one a unit."""
     table = schedule.table
     units = (table["unit"] >= 0) & (table["op"] != Op.INSTALL)
-    mine = np.flatnonzero(units & ((table["op"] != Op.ALU) | (table["step"] == 0)))
+    several = np.isin(table["op"], (Op.ALU, Op.TRANSPOSE))
+    mine = np.flatnonzero(units & (~several | (table["step"] == 0)))
     names = ("op", "unit", "cycle", "count", "interval")
     columns = [table[name][mine].tolist() for name in names]
     return [

@@ -57,7 +57,7 @@ def _events(schedule: Schedule, bursts: list[dict[str, int]]) -> tuple[list[Even
     chip, given, taken = schedule.chip, list[Event](), list[Event]()
     for burst in bursts:
         op, unit = Op(burst["op"]), burst["unit"]
-        if op == Op.INSTALL or (op == Op.ALU and burst["step"]):
+        if op == Op.INSTALL or (op in (Op.ALU, Op.TRANSPOSE) and burst["step"]):
             continue
         for turn in range(burst["count"]):
             cycle = burst["cycle"] + turn * burst["interval"]
