@@ -25,6 +25,7 @@ from tilesmith.codegen.lpu.dataflow import (
 )
 from tilesmith.codegen.lpu.isa.bursts import BURST, Place, Region, Schedule
 from tilesmith.codegen.lpu.scheduling.board import Board, Homes, Plane
+from tilesmith.codegen.lpu.scheduling.copies import ClashError, with_copy
 from tilesmith.codegen.lpu.scheduling.dependences import heights, predecessors, reads_of, writes_of
 from tilesmith.codegen.lpu.scheduling.emission import Emitter
 from tilesmith.codegen.lpu.scheduling.normal_form import normalised, zeros_of
@@ -90,10 +91,12 @@ class _Scheduler:
     def __init__(self, flow: Dataflow, chip: Chip, options: Options) -> None:
         chains = tuple(normalised(c, types_of(c, flow.tensors)) for c in flow.chains)
         self.flow = Dataflow(flow.name, {**flow.tensors, **zeros_of(chains)}, chains)
+        self.chains = list(chains)
         self.chip, self.options = chip, options
         self.board = Board.of(self.flow, chip)
         self.emitter = Emitter(self.board)
         self.users = dict.fromkeys(self.flow.tensors, 0)
+        self.counted: dict[int, set[str]] = {}
         for chain in chains:
             for name in _touched(chain):
                 self.users[name] += 1
@@ -149,7 +152,7 @@ class _Scheduler:
 
     def place(self, candidate: Candidate) -> None:
         """Give one chain its place."""
-        chain, emitter = self.flow.chains[candidate.number], self.emitter
+        chain, emitter = self.chains[candidate.number], self.emitter
         emitter.chain = candidate.number
         types, plan, request = candidate.types, candidate.plan, candidate.request
         start = earliest(self.board, request)
@@ -158,7 +161,11 @@ class _Scheduler:
                 held = self.flow.tensors[step.weights.tensor].dtype
                 ready = self.install(plan, step_number, step, held)
                 start = max(start, ready - (plan.times[step_number] or 0))
-        settled = settle(self.board, request, start)
+        try:
+            settled = settle(self.board, request, start)
+        except ClashError as clash:
+            self.copied(candidate.number, clash)
+            return
         commit(self.board, request, settled)
         emitter.emit(plan, request, settled)
         for step_number, step in enumerate(chain.steps):
@@ -166,14 +173,29 @@ class _Scheduler:
                 end = settled.start + (plan.times[step_number] or 0) + plan.span
                 for plane in self.planes(plan.choice.planes[step_number], types[step.moving]):
                     plane.free = end
-        for name in _touched(chain):
+        for name in self.counted.pop(candidate.number, ()) or _touched(chain):
             self.users[name] -= 1
             if not self.users[name]:
                 self.release(name)
 
+    def copied(self, number: int, clash: ClashError) -> None:
+        """Place a chain that reads a copy of what it cannot read where it lies."""
+        before, turn = self.chains[number], len(self.chains)
+        copying, reading, name = with_copy(self.board, before, clash, turn)
+        self.flow.tensors[name] = self.board.layouts[name].tensor
+        self.users[name] = 2
+        types = types_of(copying, self.flow.tensors)
+        self.chains.append(normalised(copying, types))
+        self.users[clash.tensor] += 1
+        self.place(self.candidate(turn))
+        counted = self.counted.get(number) or _touched(before)
+        self.counted[number] = counted | {name}
+        self.chains[number] = reading
+        self.place(self.candidate(number))
+
     def candidate(self, number: int) -> Candidate:
         """A chain with the choice of units under which it may be done first."""
-        chain = self.flow.chains[number]
+        chain = self.chains[number]
         types = types_of(chain, self.flow.tensors)
         best: tuple[int, Candidate] | None = None
         reason: UnfitError | None = None
@@ -259,7 +281,7 @@ class _Scheduler:
         places = tuple(Place(t.name, t.rows, t.dtype, t.role) for t in flow.tensors.values())
         return Schedule(
             flow.name, self.chip, table, tuple(self.emitter.units), places, regions,
-            tuple(chain.name for chain in flow.chains),
+            tuple(chain.name for chain in self.chains),
         )  # fmt: skip
 
 

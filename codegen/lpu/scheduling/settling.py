@@ -14,6 +14,7 @@ import numpy as np
 
 from tilesmith.codegen.lpu.scheduling.board import Board, Homes
 from tilesmith.codegen.lpu.scheduling.calendars import STRETCHES, any_of
+from tilesmith.codegen.lpu.scheduling.copies import ClashError
 from tilesmith.codegen.lpu.scheduling.memory import Words
 from tilesmith.codegen.lpu.scheduling.pieces import pieces
 from tilesmith.codegen.lpu.scheduling.readiness import Request, Settled, Taken, issue, mark
@@ -143,10 +144,7 @@ class _Attempt:
             return False, min(later)
         layout = self.board.layouts[access.tensor]
         if options and (access.tensor in self.board.ready or layout.tensor.role == "state"):
-            raise CodegenError(
-                f"chain '{self.request.name}': tensor '{access.tensor}' lies on a slice "
-                "that the chain needs for another one in the same cycles"
-            )
+            raise ClashError(self.request.name, access.tensor, access.step, access.write)
         return False, 0
 
     def placed_already(self) -> int:

@@ -210,3 +210,21 @@ def test_what_does_not_fit_is_said() -> None:
     }
     with pytest.raises(CodegenError, match="MEM is full"):
         schedule(Dataflow("full", tensors, tuple(chains)), small)
+
+
+def test_rows_on_one_slice_are_copied_where_a_chain_needs_both() -> None:
+    x = numbers(40, "int32")
+    b, c = ChainBuilder("absolute", 40), ChainBuilder("pairs", 20)
+    b.write(
+        b.compute((b.read(Rows.of("x", 0, (40, 1))),), Operation("abs", (0,), "int32")),
+        Rows.of("t", 0, (40, 1)),
+    )
+    pair = c.read(Rows.of("t", 0, (20, 2))), c.read(Rows.of("t", 1, (20, 2)))
+    c.write(c.compute(pair, Operation("add", (0, 1), "int32")), Rows.of("y", 0, (20, 1)))
+    tensors = [
+        Tensor("x", 40, "int32", "input"),
+        Tensor("t", 40, "int32"),
+        Tensor("y", 20, "int32", "output"),
+    ]
+    found = played(tensors, [b.chain(), c.chain()], x=x).tensors["y"]
+    np.testing.assert_array_equal(found, np.abs(x)[::2] + np.abs(x)[1::2])

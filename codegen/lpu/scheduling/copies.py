@@ -1,0 +1,53 @@
+"""Rows copied to other slices, where a chain needs two tensors in the same cycles that lie on one.
+
+Places are chosen so that it hardly happens (`board.Board.partners`); where it does, a chain of its
+own copies the rows, and the chain that could not be placed reads the copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tilesmith.codegen.lpu.dataflow import Chain, ChainBuilder, Ints, Read, Rows
+from tilesmith.codegen.lpu.scheduling.board import Board
+from tilesmith.search_space.errors import CodegenError
+
+
+class ClashError(CodegenError):
+    """A chain's step needs a slice that the chain needs for something else, whenever it starts."""
+
+    def __init__(self, chain: str, tensor: str, step: int, written: bool) -> None:
+        super().__init__(
+            f"chain '{chain}': tensor '{tensor}' lies on a slice that the chain needs for another "
+            "one in the same cycles"
+        )
+        self.tensor, self.step, self.written = tensor, step, written
+
+
+def with_copy(board: Board, chain: Chain, clash: ClashError, turn: int) -> tuple[Chain, Chain, str]:
+    """The chain that copies the rows a step reads, the chain that reads the copy, and its name.
+
+    Raises:
+        ClashError: what clashes is not read by a step of its own.
+    """
+    step, name = chain.steps[clash.step], f"{clash.tensor}.copy.{turn}"
+    if clash.written or not isinstance(step, Read) or step.rows.tensor != clash.tensor:
+        raise clash
+    rows: Ints = np.unique(step.rows.numbers[step.rows.numbers >= 0])
+    layout = board.layouts[clash.tensor]
+    tensor = replace(layout.tensor, name=name, role="temporary", copies=1)
+    board.layouts[name] = replace(layout, tensor=tensor, multiplied=False)
+    for table in (board.ready, board.read_until):
+        table[name] = np.zeros(tensor.rows, np.int64)
+    for block in range(layout.blocks):
+        near = {*board.partners.get((clash.tensor, block), ()), (clash.tensor, block)}
+        board.partners[name, block] = near
+        for other in near:
+            board.partners.setdefault(other, set()).add((name, block))
+    builder = ChainBuilder(f"copy of {clash.tensor}", len(rows))
+    builder.write(builder.read(Rows(clash.tensor, rows)), Rows(name, rows))
+    steps = list(chain.steps)
+    steps[clash.step] = replace(step, rows=Rows(name, step.rows.numbers))
+    return builder.chain(), replace(chain, steps=tuple(steps)), name
