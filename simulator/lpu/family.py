@@ -19,7 +19,8 @@ import numpy as np
 from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.codegen.lpu.isa.bursts import Schedule
 from tilesmith.codegen.lpu.scheduling.scheduler import schedule
-from tilesmith.codegen.lpu.selection.from_program import Selection, select
+from tilesmith.codegen.lpu.selection.accesses import shape_of
+from tilesmith.codegen.lpu.selection.from_program import Selection, select, single_numbers
 from tilesmith.codegen.lpu.verification.checker import check
 from tilesmith.codegen.structures import default_of, lowered, space_of
 from tilesmith.search_space.errors import (
@@ -60,7 +61,9 @@ def selected(workload: Workload, target: Target, config: Config) -> Selection:
         ConfigError: the configuration is outside the workload's space.
         CodegenError, VerificationError: the operator has a part that no slice does.
     """
-    return select(lowered(workload, target, config), target, frozenset(workload.constants))
+    program = lowered(workload, target, config)
+    numbers = {b.name: np.ones(shape_of(b)) for b in single_numbers(program)}  # any will do
+    return select(program, target, frozenset(workload.constants), numbers)
 
 
 @lru_cache(maxsize=KEPT)

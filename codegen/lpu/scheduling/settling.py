@@ -94,6 +94,11 @@ def _pools(request: Request, start: int) -> tuple[list[int], int]:
     return chosen, start
 
 
+FEW_ROWS, WORTH_A_HOME, MOST_HOMES = 16, 32, 4
+"""Constants of few rows that chains side by side all read (a bias) get another home rather than
+be waited for so many cycles, and so many homes at most."""
+
+
 class _Attempt:
     """Ports of all accesses for one start."""
 
@@ -140,12 +145,18 @@ class _Attempt:
                 return True, 0
             outcomes.append(outcome)
         later = [outcome for outcome in outcomes if outcome > 0]
-        if later:
-            return False, min(later)
         layout = self.board.layouts[access.tensor]
+        more = self.spare(access) and len(options) < MOST_HOMES
+        if later and not (more and min(later) >= WORTH_A_HOME):
+            return False, min(later)
         if options and (access.tensor in self.board.ready or layout.tensor.role == "state"):
             raise ClashError(self.request.name, access.tensor, access.step, access.write)
         return False, 0
+
+    def spare(self, access: Access) -> bool:
+        """Whether rows may well have several homes."""
+        tensor = self.board.layouts[access.tensor].tensor
+        return tensor.role in ("input", "constant") and tensor.rows <= FEW_ROWS
 
     def placed_already(self) -> int:
         """Ports of blocks that are placed: the start, or a later one to try."""
@@ -155,7 +166,8 @@ class _Attempt:
                 continue
             for block, spans in self.spans(access):
                 options = self.homes(access, block)
-                for stripe, span in spans.items() if len(options) == 1 else ():
+                fixed = len(options) == 1 and not self.spare(access)
+                for stripe, span in spans.items() if fixed else ():
                     for words in options[0][stripe]:
                         begin, length = self.interval(access, words.slice, span)
                         free = memory.next_free(words, access.write, begin, length)

@@ -54,7 +54,7 @@ FEW_ROWS = 4
 MOST_MOVES = 2
 """Vectors that are moved at once at most, of different tensors: by the units of a hemisphere."""
 
-MOST_STREAMS = 16
+MOST_STREAMS = 24
 """Streams of one byte a lane that the operands of an expression come on at most: of the 32 of
 either direction, results and weights need some."""
 

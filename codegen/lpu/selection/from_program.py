@@ -56,18 +56,24 @@ class Selection:
     operands: tuple[Buffer, ...]
 
 
-def select(program: Program, target: Target, constants: frozenset[str] = frozenset()) -> Selection:
+def select(
+    program: Program,
+    target: Target,
+    constants: frozenset[str] = frozenset(),
+    numbers: Mapping[str, NDArray[Any]] | None = None,
+) -> Selection:
     """The chains of a bound program; its prologue is left to compile time.
 
     Args:
         constants: inputs that are known at compile time.
+        numbers: contents of `single_numbers`, which become immediates.
 
     Raises:
         VerificationError: the program breaks a rule of the loop IR or a limit of the target.
         CodegenError: a statement that no instruction computes.
     """
     verify(program, target)
-    state = State(Chains(), readers=_readers(program.body))
+    state = State(Chains(), readers=_readers(program.body), numbers=numbers or {})
     for buffer in program.parameters:
         role: Role = "input"
         if buffer.role == "output":
@@ -80,6 +86,15 @@ def select(program: Program, target: Target, constants: frozenset[str] = frozens
         state.chains.literals[buffer.name] = image(buffer, np.array(buffer.values))
     _Walk(state).run(program.body, {})
     return Selection(state.chains.dataflow(program.name), state.chains.literals, program.parameters)
+
+
+def single_numbers(program: Program) -> tuple[Buffer, ...]:
+    """Prepared buffers whose rows hold one number each (`schedules.lpu.common.with_numbers`)."""
+    return tuple(
+        buffer
+        for buffer in program.parameters
+        if buffer.role == "prepared" and buffer.name.endswith((".all", ".zero"))
+    )
 
 
 def _readers(body: Statement) -> Counter[str]:

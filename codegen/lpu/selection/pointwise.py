@@ -97,6 +97,9 @@ class Piece:
         assert len(shifts) <= 1, "rows that begin at different lanes are pieces of their own"
         start = int(shifts[0]) if len(shifts) else 0
         numbers = np.where(inside, where.rows, -1)
+        known = self.state.number(buffer, numbers)
+        if known is not None:
+            return known
         if start == self.at:
             return self.state.read(buffer, numbers, frame)
         value = self.state.read(buffer, numbers, frame)

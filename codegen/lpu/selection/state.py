@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilesmith.codegen.lpu.dataflow import DTYPES, LANES, Ints, Role, Rows, Tensor
 from tilesmith.codegen.lpu.selection.accesses import places_of, rows_of, shape_of
@@ -35,6 +38,7 @@ class State:
         series: passes of MXM in one chain.
         readers: statements that read a buffer, where it is more than one: what flows to several is
             written once.
+        numbers: what is known of constant buffers: rows of one number are immediates.
         scattered: tensors whose rows are loaded as weights from here and there.
     """
 
@@ -47,6 +51,7 @@ class State:
     series: int = 1
     readers: dict[str, int] = field(default_factory=dict)
     scattered: set[str] = field(default_factory=set)
+    numbers: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def declare(self, buffer: Buffer, role: Role) -> None:
         """A buffer of the caller's: its tensor has its name."""
@@ -100,6 +105,15 @@ class State:
         places[flow.numbers] = whole.numbers
         picked = np.where(numbers < 0, -1, places[np.maximum(numbers, 0)])
         return Stored(whole.tensor, picked, whole.dtype, frame)
+
+    def number(self, buffer: Buffer, rows: Ints) -> Vectors | None:
+        """The number that rows of a constant buffer hold on all lanes, if it is known."""
+        if buffer.name not in self.numbers or (rows < 0).any():
+            return None
+        held = self.numbers[buffer.name][rows[:1]].reshape(-1)
+        if (rows != rows[0]).any() or (held != held[0]).any():
+            return None
+        return self.algebra.number(float(held[0]), buffer.dtype)
 
     def key(self, buffer: Buffer, numbers: Ints) -> tuple[str, int]:
         """Where rows of a buffer flow: it, and which part of the lanes."""

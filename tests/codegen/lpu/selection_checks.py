@@ -13,7 +13,7 @@ from tests.conformance.template_checks import expected, physical, random_inputs
 from tilesmith.codegen.lpu.chip import Chip
 from tilesmith.codegen.lpu.scheduling.scheduler import schedule
 from tilesmith.codegen.lpu.selection.accesses import shape_of
-from tilesmith.codegen.lpu.selection.from_program import select
+from tilesmith.codegen.lpu.selection.from_program import select, single_numbers
 from tilesmith.codegen.lpu.selection.images import content, image
 from tilesmith.codegen.lpu.selection.prologue import prepare
 from tilesmith.codegen.lpu.verification.checker import check as prove
@@ -36,9 +36,10 @@ def run(workload: Workload, config: Config, inputs: dict[str, NDArray]) -> NDArr
     """Run a configuration; the result in its logical layout."""
     template, program = template_of(workload.operator), lowered(workload, TARGET, config)
     given = physical(template, workload, config, inputs)
-    selected = select(program, TARGET, frozenset(workload.constants))
-    placed = schedule(selected.dataflow, Chip.of(TARGET))
     held = prepare(program, {name: given[name] for name in workload.constants})
+    numbers = {buffer.name: held[buffer.name] for buffer in single_numbers(program)}
+    selected = select(program, TARGET, frozenset(workload.constants), numbers)
+    placed = schedule(selected.dataflow, Chip.of(TARGET))
     contents = dict(selected.literals)
     *operands, result = program.parameters
     for buffer in operands:

@@ -38,6 +38,14 @@ PRODUCTS = [
     "conv2d c=400 h=4 w=4 oc=330 kh=1 kw=1 stride=2 dtype=int8 const=weight",
 ]
 
+QUANTISED = [
+    "matmul m=9 n=21 k=13 weights=int8 dtype=uint8 const=b,correction0,rescale1,quantise_uint83 "
+    "epilogue=correction,rescale,relu,quantise_uint8",
+    "conv2d c=5 h=8 w=8 oc=20 kh=3 kw=3 pad=1 weights=int8 dtype=uint8 "
+    "const=weight,pad_value,quantise_int83 epilogue=correction,rescale,relu,quantise_int8",
+]
+"""Their numbers are immediates."""
+
 MOVEMENTS = [
     "transpose shape=2x7x3x5 perm=0x2x3x1 dtype=float16",
     "transpose shape=330x40 perm=1x0 dtype=int8",
@@ -45,7 +53,7 @@ MOVEMENTS = [
 ]
 
 
-@pytest.mark.parametrize("text", [*EXAMPLES, *PRODUCTS, *MOVEMENTS])
+@pytest.mark.parametrize("text", [*EXAMPLES, *PRODUCTS, *QUANTISED, *MOVEMENTS])
 def test_the_default_computes_the_reference(text: str) -> None:
     workload = Workload.parse(text)
     rng = np.random.default_rng(zlib.crc32(text.encode()))
