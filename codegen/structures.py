@@ -34,6 +34,11 @@ def default_of(workload: Workload, target: Target) -> Config:
     return scheduler_of(workload, target).default(workload, target)
 
 
+def inside_of(workload: Workload, target: Target) -> Config:
+    """The same for kernels between others, which keep tensors on chip where a target can."""
+    return scheduler_of(workload, target).inside(workload, target)
+
+
 @lru_cache(maxsize=2048)
 def structure_program(workload: Workload, target: Target, structure: Config) -> Program:
     """The symbolic program of a structural configuration, verified."""

@@ -23,7 +23,7 @@ from tilesmith.compiler.placement import device_tensors
 from tilesmith.compiler.program import Recipe
 from tilesmith.compiler.recorded import Records
 from tilesmith.compiler.settling.chooser import Chooser
-from tilesmith.compiler.settling.in_model import Choices, assignments, fastest
+from tilesmith.compiler.settling.in_model import Choices, assignments, between_kernels, fastest
 from tilesmith.compiler.settling.settlement import Settled, settle
 from tilesmith.compiler.updates import with_updates
 from tilesmith.search_space.errors import CodegenError, ModelError, VerificationError
@@ -130,6 +130,7 @@ def fastest_recipe(lowered: Graph, chooser: Chooser, arrange: Arrange = plan_are
 
     others: list[Choices] = []
     if backend.falls_back and not chooser.measured_only:
+        chooser = chooser.preferring(between_kernels(lowered, chooser))
         others = assignments(lowered, chooser, backend)
     return fastest([{}, *others], assembled, backend)
 

@@ -55,6 +55,10 @@ class Scheduler(ABC):
             ConfigError: the space is empty; the message names the limit that is broken.
         """
 
+    def inside(self, workload: Workload, target: Target) -> Config:
+        """The configuration used without tuning between kernels that keep tensors on chip."""
+        return self.default(workload, target)
+
     @abstractmethod
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         """The schedule of a structural configuration, tile sizes symbolic; extents may be, too."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.codegen.structures import default_of, inside_of, space_of
 from tilesmith.compiler.recorded import BestRecord, Records
 from tilesmith.compiler.settling.layouts import normal
 from tilesmith.compiler.settling.parallel import ALL, Candidate, Parallel
@@ -136,7 +136,7 @@ class Chooser:
             seconds = min((best.latency for best in bests.values()), default=0.0)
             origin: Origin = "tuned" if bests else self._derived(workload, chosen)
             users = self._parallel.users(workload, chosen)
-            untuned = chosen == default_of(workload, self.target) and not self.measured_only
+            untuned = self._usual(workload, chosen) and not self.measured_only
             if untuned:
                 seconds = estimate(workload, self.target)
             found[self.layouts(workload, chosen)] = Schedule(chosen, origin, seconds, users)
@@ -204,8 +204,12 @@ class Chooser:
 
     def _derived(self, workload: Workload, config: Config) -> Origin:
         """Where a configuration comes from that is on no record of its workload."""
-        usual = default_of(workload, self.target)
-        return "default" if config == usual else "fallback"
+        return "default" if self._usual(workload, config) else "fallback"
+
+    def _usual(self, workload: Workload, config: Config) -> bool:
+        """Whether a configuration is one that nobody tuned: alone, or between kernels."""
+        usual = default_of(workload, self.target), inside_of(workload, self.target)
+        return config in usual
 
     def _add_next_best(
         self, workload: Workload, space: SearchSpace, found: dict[tuple[str, str], Schedule]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tilesmith.codegen.structures import default_of
+from tilesmith.codegen.structures import inside_of
 from tilesmith.compiler.backend import Backend
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.program import Recipe
@@ -26,6 +26,21 @@ RIVALS = 6
 Choices = dict[Workload, Config]
 
 
+def between_kernels(graph: Graph, chooser: Chooser) -> Choices:
+    """Untuned schedules that differ between kernels from what they are alone: rows that neighbours
+    keep on chip come in no longer pieces. A model of one kernel has no neighbours."""
+    kernels = [n.workload for n in graph.nodes if n.workload is not None]
+    if len(kernels) < 2:
+        return {}
+    found: Choices = {}
+    for workload in dict.fromkeys(kernels):
+        best = chooser.best(workload)
+        config = inside_of(workload, chooser.target)
+        if best.origin == "default" and config != best.config:
+            found[workload] = config
+    return found
+
+
 def assignments(graph: Graph, chooser: Chooser, backend: Backend) -> list[Choices]:
     """Schedules to compare in the whole model, beside every kernel's best alone.
 
@@ -35,7 +50,7 @@ def assignments(graph: Graph, chooser: Chooser, backend: Backend) -> list[Choice
     inside: Choices = {}
     default: Choices = {}
     for workload in dict.fromkeys(n.workload for n in graph.nodes if n.workload is not None):
-        usual = default_of(workload, target)
+        usual = inside_of(workload, target)
         alone = chooser.best(workload).config
         rivals = [alone, usual, *_recorded(workload, chooser)]
         rivals = [config for config in dict.fromkeys(rivals) if config in chooser.space(workload)]

@@ -15,10 +15,8 @@ from dataclasses import replace
 
 from tilesmith.search_space.ir.expression import const, minimum, var
 from tilesmith.search_space.ir.scalar import Load, loads, rewrite
-from tilesmith.search_space.operators.layer_norm import LayerNorm
-from tilesmith.search_space.scheduler import schedules
-from tilesmith.search_space.schedules.trainium.common import CoreScheduler, with_store
-from tilesmith.search_space.schedules.trainium.flags import arithmetic, not_computed
+from tilesmith.search_space.schedules.trainium.common import with_store
+from tilesmith.search_space.schedules.trainium.flags import arithmetic
 from tilesmith.search_space.schedules.trainium.machine import memories
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.schedule import Schedule
@@ -26,8 +24,6 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import Constraint, divisors, tile
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.target import Target
-from tilesmith.search_space.template import compute_of, template_of
-from tilesmith.search_space.workload import Workload
 
 LONGEST = 8192
 """Elements of a row at most where it may be cut; longer ones only make DMA wait."""
@@ -206,28 +202,3 @@ def _staged(compute: ComputeDefinition) -> ComputeDefinition:
         replace(s, value=rewrite(s.value, lambda index: index, access)) for s in compute.stages
     )
     return replace(compute, stages=(*copies.values(), *stages))
-
-
-@schedules("elementwise", "softmax", on="trainium")
-class RowsOnCore(CoreScheduler):
-    """See the module's docstring."""
-
-    def refusal(self, workload: Workload, target: Target) -> str | None:
-        return (
-            super().refusal(workload, target)
-            or not_computed(compute_of(workload), target)
-            or self.prepare(workload, target).refusal
-        )
-
-    def prepare(self, workload: Workload, target: Target) -> RowsSpace:
-        return RowsSpace(compute_of(workload), workload.dtype, target)
-
-
-@schedules("layer_norm", "rms_norm", on="trainium")
-class NormOnCore(RowsOnCore):
-    """What needs no variance comes first: the scale, while sums are reduced."""
-
-    def prepare(self, workload: Workload, target: Target) -> RowsSpace:
-        template = template_of(workload.operator)
-        assert isinstance(template, LayerNorm)
-        return RowsSpace(template.compute(workload, late=True), workload.dtype, target)

@@ -12,20 +12,17 @@ reductions alone.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from math import prod
-
 from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.ir.expression import Expr
-from tilesmith.search_space.ir.scalar import Load, loads, rewrite
+from tilesmith.search_space.ir.scalar import loads
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.trainium.common import CoreScheduler
+from tilesmith.search_space.schedules.trainium.folded_rows import beside, chosen, longest
 from tilesmith.search_space.schedules.trainium.rows import PIECE, RowsSpace
-from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
+from tilesmith.search_space.scheduling.compute import ComputeDefinition
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import divisors
-from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import compute_of
 from tilesmith.search_space.workload import Workload
@@ -44,7 +41,7 @@ class ShortRowsSpace:
     def __init__(self, compute: ComputeDefinition, dtype: str, target: Target) -> None:
         self.target, self.size = target, size_of(dtype)
         self.partitions = target.integer("sbuf.partitions")
-        self.length = _longest(compute)
+        self.length = longest(compute)
         self.rows = compute.output.axes[0].extent.constant or 1
         self.spaces = {
             n: RowsSpace(beside(compute, n), dtype, target) for n in _candidates(compute)
@@ -59,7 +56,7 @@ class ShortRowsSpace:
         """All copies and widths, for every number of rows to a partition."""
         return SearchSpace(
             tuple(
-                _with(subspace, n)
+                chosen(subspace, KNOB, n)
                 for n, space in self.spaces.items()
                 for subspace in space.space().subspaces
             )
@@ -88,53 +85,16 @@ class ShortRowsSpace:
         return self.spaces[structure.integer(KNOB)].schedule(structure)
 
 
-def _with(subspace: Subspace, n: int) -> Subspace:
-    return replace(subspace, fixed=tuple(sorted((*subspace.fixed, (KNOB, n)))))
-
-
 def _candidates(compute: ComputeDefinition) -> list[int]:
     """Numbers of rows to a partition that divide them, as far as one instruction takes their
     elements; 1 where a stage uses the number of its row."""
     rows, *_ = compute.output.axes
     for stage in compute.stages:
         for found in loads(stage.value):
-            if found.indices[:1] != (rows.var,) or _uses(found.indices[1:], rows.name):
+            again = any(rows.name in index.variables() for index in found.indices[1:])
+            if found.indices[:1] != (rows.var,) or again:
                 return [1]
-    return list(divisors(rows.extent.constant or 1, max(1, PIECE // _longest(compute))))
-
-
-def _longest(compute: ComputeDefinition) -> int:
-    """Elements of a row that a stage goes over, of the longest."""
-    return max(
-        prod(a.extent.constant or PIECE for a in (*stage.axes[1:], *stage.reduce_axes))
-        for stage in compute.stages
-    )
-
-
-def _uses(indices: tuple[Expr, ...], name: str) -> bool:
-    return any(name in index.variables() for index in indices)
-
-
-def beside(compute: ComputeDefinition, n: int) -> ComputeDefinition:
-    """The computation with its first axis, the rows, as two: blocks of `n`, and rows in one."""
-    if n == 1:
-        return compute
-    rows, *_ = compute.output.axes
-    extent = rows.extent.constant or 1
-    outer, inner = axis(rows.name, extent // n), axis(f"{rows.name}.p", n)
-
-    def access(found: Load) -> Load:
-        return Load(found.buffer, (outer.var, inner.var, *found.indices[1:]))
-
-    def tensor(old: Tensor) -> Tensor:
-        return replace(old, extents=(extent // n, n, *old.shape[1:]))
-
-    def stage(old: Stage) -> Stage:
-        value = rewrite(old.value, lambda index: index, access)
-        return replace(old, axes=(outer, inner, *old.axes[1:]), value=value)
-
-    inputs, stages = map(tensor, compute.inputs), map(stage, compute.stages)
-    return replace(compute, inputs=tuple(inputs), stages=tuple(stages))
+    return list(divisors(rows.extent.constant or 1, max(1, PIECE // longest(compute))))
 
 
 @schedules("reduce", on="trainium")

@@ -1,0 +1,41 @@
+"""The schedulers of maps, softmax and normalisations on Trainium-like cores: see `rows`."""
+
+from __future__ import annotations
+
+from tilesmith.search_space.operators.layer_norm import LayerNorm
+from tilesmith.search_space.scheduler import schedules
+from tilesmith.search_space.schedules.trainium.common import CoreScheduler
+from tilesmith.search_space.schedules.trainium.flags import not_computed
+from tilesmith.search_space.schedules.trainium.folded_rows import FoldedRowsSpace
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.template import compute_of, template_of
+from tilesmith.search_space.workload import Workload
+
+
+@schedules("elementwise", "softmax", on="trainium")
+class RowsOnCore(CoreScheduler):
+    """See the module's docstring."""
+
+    def refusal(self, workload: Workload, target: Target) -> str | None:
+        return (
+            super().refusal(workload, target)
+            or not_computed(compute_of(workload), target)
+            or self.prepare(workload, target).refusal
+        )
+
+    def prepare(self, workload: Workload, target: Target) -> FoldedRowsSpace:
+        return FoldedRowsSpace(compute_of(workload), workload.dtype, target)
+
+    def inside(self, workload: Workload, target: Target) -> Config:
+        return self.prepare(workload, target).inside()
+
+
+@schedules("layer_norm", "rms_norm", on="trainium")
+class NormOnCore(RowsOnCore):
+    """What needs no variance comes first: the scale, while sums are reduced."""
+
+    def prepare(self, workload: Workload, target: Target) -> FoldedRowsSpace:
+        template = template_of(workload.operator)
+        assert isinstance(template, LayerNorm)
+        return FoldedRowsSpace(template.compute(workload, late=True), workload.dtype, target)
