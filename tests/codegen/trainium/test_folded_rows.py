@@ -1,0 +1,48 @@
+"""Short rows that come several to a partition: numbers, time saved, and where they do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.conformance.accelerator_checks import check
+from tilesmith.codegen.structures import default_of, inside_of, space_of
+from tilesmith.search_space.target import load_target
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator import simulate
+
+TARGET = load_target("trn1")
+
+SHORT = [
+    "softmax shape=258x128",
+    "softmax shape=134x50 dtype=bfloat16",
+    "softmax shape=6x40x5 axis=1",
+    "layer_norm shape=260x96 scale=1 bias=1",
+    "rms_norm shape=130x64",
+]
+
+
+@pytest.mark.parametrize("text", SHORT)
+def test_rows_of_every_fold_are_right(text: str) -> None:
+    workload = Workload.parse(text)
+    folds = {c.integer("fold"): c for c in space_of(workload, TARGET)}
+    assert len(folds) > 2
+    for config in list(folds.values())[:4]:
+        check(workload, config, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("text", ["softmax shape=1536x128", "layer_norm shape=4096x128"])
+def test_the_default_has_longer_rows_and_is_near_the_best(text: str) -> None:
+    workload = Workload.parse(text)
+    folds = {c.integer("fold"): c for c in space_of(workload, TARGET) if c.integer("copies") == 3}
+    times = {n: simulate(workload, TARGET, c, "timeline").latency_us for n, c in folds.items()}
+    default = simulate(workload, TARGET, None, "timeline").latency_us
+    assert default <= 1.1 * min(times.values())
+    assert default < 0.5 * times[1]
+    assert default_of(workload, TARGET).integer("fold") > 1
+    assert inside_of(workload, TARGET).integer("fold") == 1
+
+
+def test_long_rows_are_not_folded() -> None:
+    for text in ("softmax shape=512x2048", "layer_norm shape=256x4096"):
+        assert default_of(Workload.parse(text), TARGET).integer("fold") == 1
