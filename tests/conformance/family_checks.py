@@ -25,11 +25,14 @@ from tilesmith.search_space.workload import Workload
 ROOFLINE = "peak"
 """The table of facts by which targets are known of which no more than a roofline is public."""
 
-TARGETS = {
-    target.family: target
-    for target in (*map(load_target, reversed(target_names())), host_target())
+SHIPPED = [
+    target
+    for target in map(load_target, target_names())
     if all(not name.startswith(f"{ROOFLINE}.") for name, _ in target.facts)
-}
+]
+"""Targets that can be scheduled for."""
+
+TARGETS = {target.family: target for target in (*reversed(SHIPPED), host_target())}
 """The first target of every family that can be scheduled for, of those on CPUs this machine."""
 
 TOLERANCE = {"float32": 2e-5, "float16": 2e-3, "bfloat16": 3e-2}

@@ -13,6 +13,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from tests.conformance.family_checks import SHIPPED
 from tilesmith.codegen.host import host_target
 from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.errors import ConfigError, TargetError, WorkloadError
@@ -24,11 +25,10 @@ from tilesmith.search_space.scheduler import (
     schedulers,
 )
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target, load_target, target_names
+from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import templates
 from tilesmith.search_space.workload import Workload
 
-SHIPPED = [load_target(name) for name in target_names()]
 TARGETS = {
     "cpu": host_target(),
     **{target.family: target for target in reversed(SHIPPED)},

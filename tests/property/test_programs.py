@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.conformance.accelerator_checks import check
+from tests.conformance.family_checks import SHIPPED
 from tests.conformance.template_checks import expected, physical, random_inputs
 from tilesmith.codegen.host import cpu_target
 from tilesmith.codegen.structures import default_of, lowered, space_of, structure_program
@@ -21,12 +22,12 @@ from tilesmith.search_space.ir.verifier import verify
 from tilesmith.search_space.scheduler import is_scheduled
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.target import Target, load_target, target_names
+from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of, templates
 from tilesmith.search_space.workload import Workload
 
 CPU = cpu_target("avx512", "avx512", "x86_64-unknown-linux-gnu")
-TARGETS = {CPU.name: CPU, **{name: load_target(name) for name in target_names()}}
+TARGETS = {CPU.name: CPU, **{target.name: target for target in SHIPPED}}
 SAMPLES = 2
 SMALL = 4000
 """Operations of a workload whose programs are interpreted, at most."""
