@@ -53,3 +53,14 @@ def width_share(operator: Pointwise, tensor: int) -> int:
 def kept(attention: Attention, length: int) -> int:
     """Tokens of a sequence whose keys matter."""
     return min(length, attention.window) if attention.window else length
+
+
+def seen_pairs(attention: Attention, rows: int, length: int) -> int:
+    """Pairs of query and key that matter: of the last `rows` of `length` tokens, each with itself
+    and those before, as far as its window goes."""
+    if not attention.causal:
+        return rows * length
+    window = kept(attention, length)
+    filling = max(0, min(rows, window - (length - rows)))  # those whose window is not full yet
+    first = length - rows + 1
+    return filling * (2 * first + filling - 1) // 2 + (rows - filling) * window

@@ -28,6 +28,7 @@ from tilesmith.planning.shares import (
     is_narrow,
     kept,
     product_share,
+    seen_pairs,
     width_share,
 )
 from tilesmith.simulator.collectives import collective_cost
@@ -118,7 +119,7 @@ class _Step:
     def _streamed(self, efficiency: str) -> float:
         """Bytes a second of one core: as simulated and fitted, at most its share of the memory."""
         mesh = self.deployment.mesh
-        share = mesh.chip_gbps * 1e9 / mesh.cores_per_chip
+        share = mesh.chip_gbps * 1e9 / mesh.cores_per_chip * self.constant("memory.efficiency")
         return min(self.rates.stream * self.constant(efficiency), share)
 
     def add(self, layer: Layer) -> None:
@@ -184,7 +185,9 @@ class _Step:
         if self.decodes:
             self._cached(attention, heads, keys)
         else:
-            self._prompted(attention, heads * rows, keys)
+            each = layer.rows or self.new_tokens
+            pairs = each * keys if attention.keys else seen_pairs(attention, each, length)
+            self._prompted(attention, heads * rows, keys, pairs / (each * keys))
         if self.cache and not attention.keys:
             room = (
                 kept(attention, self.cache) * self.sequences * cached_share(attention, self.tensor)
@@ -202,13 +205,17 @@ class _Step:
         scores *= self.constant("attention.passes")
         self.parts["attention"] += (max(read, work) + scores) / self.each
 
-    def _prompted(self, attention: Attention, queries: float, keys: int) -> None:
-        """Many queries: fused, or with scores that go through memory as far as they do not fit."""
+    def _prompted(self, attention: Attention, queries: float, keys: int, seen: float) -> None:
+        """Many queries: fused, which passes over what no query sees, or with scores that go through
+        memory as far as they do not fit.
+
+        Args:
+            seen: the share of scores that are not masked.
+        """
         scores = queries * keys
         work = 2 * scores * (attention.width + attention.value_width) / self.each
         if self._fused(attention):
-            share = 0.5 if attention.causal else 1.0
-            self.parts["attention"] += share * work / self.rates.attend
+            self.parts["attention"] += seen * work / self.rates.attend
             return
         spilled = scores * self._spilled(keys) * self.constant("attention.spilled_bytes")
         self.parts["attention"] += work / self.rates.attend + spilled / self.stream / self.each
@@ -238,9 +245,13 @@ class _Step:
             self.parts["norms"] += self.rates.norm.spread(rows, width) / self.each
 
     def _all_reduce(self, size: float) -> None:
-        """A sum over the group: what does not depend on its size, and what does."""
+        """A sum over the group: what does not depend on its size, and what does: links as costed,
+        and the engines of a core, of which a runtime lends a few to collectives."""
         if len(self.group) > 1:
-            cost = collective_cost(self.deployment.mesh, "all_reduce", size, self.group)
-            moving = (cost.seconds - cost.latency_s) / self.constant("collective.bandwidth")
+            mesh, members = self.deployment.mesh, len(self.group)
+            cost = collective_cost(mesh, "all_reduce", size, self.group)
+            sent = 2 * (members - 1) / members * size
+            engines = mesh.levels[0].gbps * 1e9 * self.each * self.constant("collective.bandwidth")
+            moving = cost.seconds - cost.latency_s + sent / engines
             waiting = cost.latency_s + self.constant("collective.wait_us") * 1e-6
             self.parts["collectives"] += waiting + moving
