@@ -6,6 +6,8 @@ Source: modeling_*.py and configuration_*.py of transformers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilesmith.planning.architecture import Architecture, Layer, Operator
 from tilesmith.planning.architectures.parts import (
     embedding,
@@ -14,6 +16,7 @@ from tilesmith.planning.architectures.parts import (
     head,
     norm,
 )
+from tilesmith.planning.architectures.windows import qwen_windows, windows
 from tilesmith.planning.configuration import Configuration
 from tilesmith.planning.registry import families
 
@@ -27,26 +30,26 @@ def llama(c: Configuration) -> Architecture:
 @families.register("mistral")
 def mistral(c: Configuration) -> Architecture:
     """Mistral: a sliding window unless it is null."""
-    window = c.integer("sliding_window", 4096) if c.fields.get("sliding_window", 4096) else 0
-    return decoder(c, key_heads=8, window=window)
+    return decoder(c, key_heads=8, seen=windows(c, 4096))
 
 
 @families.register("qwen2")
 def qwen2(c: Configuration) -> Architecture:
     """Qwen 2 and 2.5: biases of query, key and value."""
-    return decoder(c, key_heads=32, bias=True)
+    return decoder(c, key_heads=32, bias=True, seen=qwen_windows(c))
 
 
 @families.register("qwen3")
 def qwen3(c: Configuration) -> Architecture:
     """Qwen 3: heads of 128 features, normalised queries and keys."""
-    return decoder(c, key_heads=32, width=128, normalised=True)
+    seen = qwen_windows(c)
+    return decoder(c, key_heads=32, width=128, normalised=True, seen=seen)
 
 
 @families.register("phi3")
 def phi3(c: Configuration) -> Architecture:
-    """Phi 3 and 4."""
-    return decoder(c, key_heads=c.integer("num_attention_heads"))
+    """Phi 3 and 4: a sliding window if there is one."""
+    return decoder(c, key_heads=c.integer("num_attention_heads"), seen=windows(c))
 
 
 @families.register("gemma")
@@ -57,8 +60,9 @@ def gemma(c: Configuration) -> Architecture:
 
 @families.register("gemma2")
 def gemma2(c: Configuration) -> Architecture:
-    """Gemma 2: norms before and behind, every second layer sees a window."""
-    return decoder(c, key_heads=4, width=256, tied=True, norms=4, window=0)
+    """Gemma 2: norms before and behind, every second layer, from the first on, sees a window."""
+    seen = windows(c, 4096, lambda layer: layer % 2 == 0)
+    return decoder(c, key_heads=4, width=256, tied=True, norms=4, seen=seen)
 
 
 def decoder(
@@ -70,7 +74,7 @@ def decoder(
     normalised: bool = False,
     tied: bool = False,
     norms: int = 2,
-    window: int = 0,
+    seen: Mapping[int, int] | None = None,
 ) -> Architecture:
     """A dense decoder.
 
@@ -80,18 +84,21 @@ def decoder(
             projections, tied embeddings.
         normalised: queries and keys are normalised, head by head.
         norms: normalisations of a layer.
-        window: keys that are seen at most.
+        seen: how many layers see how many keys at most (`windows`); without, all see all.
     """
     hidden = c.integer("hidden_size")
-    attention = grouped_attention(
-        c, key_heads=key_heads, width=width, bias=bias, normalised=normalised, window=window
-    )
-    operators: tuple[Operator, ...] = (
-        *(norm(hidden, f"norm {n}") for n in range(norms)),
-        *attention,
-        *gated(hidden, c.integer("intermediate_size"), bias=c.flag("mlp_bias", False)),
-    )
-    return whole_decoder(c, (Layer("decoder", operators, c.integer("num_hidden_layers")),), tied)
+    layers = []
+    for window, count in (seen or {0: c.integer("num_hidden_layers")}).items():
+        attention = grouped_attention(
+            c, key_heads=key_heads, width=width, bias=bias, normalised=normalised, window=window
+        )
+        operators: tuple[Operator, ...] = (
+            *(norm(hidden, f"norm {n}") for n in range(norms)),
+            *attention,
+            *gated(hidden, c.integer("intermediate_size"), bias=c.flag("mlp_bias", False)),
+        )
+        layers.append(Layer(f"decoder{' with a window' * (window > 0)}", operators, count))
+    return whole_decoder(c, tuple(layers), tied)
 
 
 def whole_decoder(c: Configuration, layers: tuple[Layer, ...], tied: bool = False) -> Architecture:

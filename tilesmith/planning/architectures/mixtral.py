@@ -40,7 +40,8 @@ def qwen2_moe(c: Configuration) -> Architecture:
 @families.register("qwen3_moe")
 def qwen3_moe(c: Configuration) -> Architecture:
     """Qwen 3 with experts: 128 of them, none shared."""
-    attention = grouped_attention(c, key_heads=4, width=128, normalised=True)
+    window = c.integer("sliding_window", 4096) if c.flag("use_sliding_window", False) else 0
+    attention = grouped_attention(c, key_heads=4, width=128, normalised=True, window=window)
     return _sparse(c, attention, 128, 8, 768, ())
 
 

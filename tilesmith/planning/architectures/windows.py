@@ -1,0 +1,49 @@
+"""Which layers of a decoder see all of a sequence, and which a sliding window of it.
+
+Fields are those of transformers: `sliding_window` (null: none), `use_sliding_window` and
+`max_window_layers` (Qwen), and `layer_types`, which names each layer's kind and is the last word.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from tilesmith.planning.configuration import Configuration
+from tilesmith.search_space.errors import ModelError
+
+_SLIDING, _FULL = "sliding_attention", "full_attention"
+
+
+def windows(
+    c: Configuration, default: int = 0, slides: Callable[[int], bool] = lambda layer: True
+) -> dict[int, int]:
+    """How many layers see how many keys at most (0: all), in the order in which they first stand.
+
+    Args:
+        default: the family's window where the field is absent.
+        slides: the family's layers with a window where `layer_types` is silent.
+
+    Raises:
+        ModelError: fields that are none of these, or of another number of layers.
+    """
+    depth = c.integer("num_hidden_layers")
+    null = "sliding_window" in c.fields and c.fields["sliding_window"] is None
+    window = 0 if null else c.integer("sliding_window", default, least=0)
+    kinds = tuple(_SLIDING if slides(n) else _FULL for n in range(depth))
+    if "layer_types" in c:
+        kinds = c.texts("layer_types")
+        if len(kinds) != depth or set(kinds) - {_SLIDING, _FULL}:
+            raise ModelError(
+                f"'{c.source}': layer_types has {len(kinds)} entries, {', '.join(set(kinds))}; "
+                f"{depth} of {_SLIDING} and {_FULL} are expected"
+            )
+    return dict(Counter(window if kind == _SLIDING else 0 for kind in kinds))
+
+
+def qwen_windows(c: Configuration) -> dict[int, int]:
+    """Qwen's: none unless `use_sliding_window`, and then from `max_window_layers` on."""
+    if not c.flag("use_sliding_window", False):
+        return {0: c.integer("num_hidden_layers")}
+    first = c.integer("max_window_layers", 28, least=0)
+    return windows(c, 4096, lambda layer: layer >= first)
