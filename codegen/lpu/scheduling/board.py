@@ -122,10 +122,11 @@ class Board:
         known = self.sides.get(self.side_key(tensor, row))
         if known is not None:
             return (known,)
-        if wanted is not None:
-            return (wanted,)
         words, half = self.memory.words, self.chip.half
-        return (sum(words[:half]) > sum(words[half:]),)
+        taken = (sum(words[:half]), sum(words[half:]))
+        if wanted is None or taken[wanted] > FULL * half * 2 * self.chip.bank_words:
+            return (taken[0] > taken[1],)
+        return (wanted,)
 
 
 def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
@@ -161,6 +162,9 @@ def _kept_twice(flow: Dataflow, chip: Chip, not_these: set[str]) -> set[str]:
     taken = sum(words[name] for name in resident) + sum(words[name] for name in moving)
     return moving if taken <= TWICE_SHARE * chip.slices * 2 * chip.bank_words else set()
 
+
+FULL = 0.6
+"""Of a hemisphere's words, beyond which what is new goes into the emptier one."""
 
 TWICE_SHARE = 0.7
 """Of MEM, for what is there at the start or the end, copies included."""

@@ -8,7 +8,7 @@ a chain needs of MXM's planes is appended to them; all else may go into gaps.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -38,6 +38,7 @@ from tilesmith.codegen.lpu.scheduling.requests import (
 )
 from tilesmith.codegen.lpu.scheduling.rigid import Choice, Rigid, UnfitError, interval_of, rigid
 from tilesmith.codegen.lpu.scheduling.settling import commit, probe, settle
+from tilesmith.search_space.errors import CodegenError
 
 Order = Literal["critical", "program"]
 
@@ -81,10 +82,20 @@ class Candidate:
 def schedule(flow: Dataflow, chip: Chip, options: Options = Options()) -> Schedule:
     """Place a program on a chip.
 
+    By the longest way, tiles of a product grow side by side; what does not fit MEM that way is
+    tried once more as given, one tile after the other.
+
     Raises:
         CodegenError: a chain fits no unit, tensors do not fit into MEM.
     """
-    return _Scheduler(flow, chip, options).run()
+    try:
+        return _Scheduler(flow, chip, options).run()
+    except UnfitError:
+        raise
+    except CodegenError:
+        if options.order == "program" or options.ranks:
+            raise
+    return _Scheduler(flow, chip, replace(options, order="program")).run()
 
 
 class _Scheduler:

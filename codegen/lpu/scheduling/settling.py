@@ -25,7 +25,7 @@ RESIDENT = ("input", "constant", "state")
 """Roles of tensors that lie in MEM before the first cycle."""
 
 PROBES = 64
-MOST_TRIES = 100_000
+MOST_TRIES = 10_000
 
 
 def settle(board: Board, request: Request, start: int) -> Settled:
