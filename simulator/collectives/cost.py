@@ -42,8 +42,8 @@ class CollectiveCost:
 
     @property
     def gbps(self) -> float:
-        """Bytes of the tensor a second, in GB/s: `algbw` of nccl-tests."""
-        return self.bytes / self.seconds / 1e9
+        """Bytes of the tensor a second, in GB/s: `algbw` of nccl-tests; 0 of a core alone."""
+        return self.bytes / self.seconds / 1e9 if self.seconds else 0.0
 
     @property
     def bus_gbps(self) -> float:
@@ -51,6 +51,10 @@ class CollectiveCost:
         p = self.members
         factor = {"all_reduce": 2 * (p - 1) / p, "send": 1.0}.get(self.kind, (p - 1) / p)
         return self.gbps * factor
+
+
+_MOST_MEMBERS = 2048
+"""Costs are added up over the transfers of all pairs."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,11 @@ def collective_cost(
         TargetError: an unknown kind, or a group that is no group of this mesh.
     """
     group = mesh.check_group(group)
+    if len(group) > _MOST_MEMBERS:
+        raise TargetError(
+            f"a collective over {len(group)} cores of mesh '{mesh.name}' is too large to be "
+            f"costed; groups of at most {_MOST_MEMBERS} are allowed"
+        )
     together = tuple(mesh.check_group(one) for one in together if one != group)
     if kind not in COLLECTIVE_KINDS:
         raise TargetError(

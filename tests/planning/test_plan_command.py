@@ -47,6 +47,11 @@ def test_a_point_for_people(tmp_path: Path) -> None:
         ("Llama 3 8B", "--mesh trn1.32xlarge --input 100 --max-sequence 64", "allow 228"),
         ("Llama 3.1 405B", "--mesh trn1.32xlarge --tp 32", "smallest mesh that would do is"),
         ("Mixtral 8x7B", "--mesh trn1.32xlarge --ep 3", "cannot be dealt over 3 groups"),
+        ("Mixtral 8x7B", "--mesh trn1.32xlarge --tp 32 --ep 16", "an expert degree of at most 8"),
+        ("Llama 3 8B", "--mesh trn1.32xlarge --tp 8 --ep 2", "has no experts, which"),
+        ("Llama 3 8B", "--mesh trn2.48xlarge --tp 1 --pp 64", "degree of at most 32 is allowed"),
+        ("GPT-2", "--mesh trn1.2xlarge --tp 2 --output 1000", "has learnt 1024 positions"),
+        ("Llama 3 8B", "--mesh trn1.32xlarge --tp 32 --ttft-p50 5", "--ttft-p50 bounds a load"),
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path: Path, model: str, words: str, sentence: str) -> None:

@@ -70,3 +70,11 @@ def test_what_cannot_be_meant_is_refused() -> None:
     assert "no size" in refused("collectives", "--mesh", "trn1.2xlarge", "--from", "2KB2")
     assert "larger" in refused("collectives", "--mesh", "trn1.2xlarge", "--from", "2K", "--to", "1")
     assert "a mesh (" in refused("targets", "trn9")
+    large = ("--mesh", "trn1.32xlarge", "--set", "torus.members=1000x1000")
+    assert "too large to be costed" in refused("collectives", *large)
+
+
+def test_a_core_alone_sends_nothing() -> None:
+    words = ("--mesh", "trn1.32xlarge", "--cores", "1", "--to", "1KiB", "--json")
+    (row,) = json.loads(asked("collectives", *words))["rows"]
+    assert (row["us"], row["busbw_gbps"], row["algorithm"]) == (0, 0, "none")

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.commands.options import NameList, Setting, json_option
-from tilesmith.commands.serving_options import Numbers, is_point, planned, serving_options
+from tilesmith.commands.serving_options import (
+    Numbers,
+    check_options,
+    is_point,
+    planned,
+    serving_options,
+)
 from tilesmith.display.output import print_json, table
 
 if TYPE_CHECKING:
@@ -57,6 +63,7 @@ def plan(model: str, mesh_names: tuple[str, ...], as_json: bool, **asked: Any) -
     from tilesmith.planning.reading import read_architecture
     from tilesmith.search_space.mesh import load_mesh
 
+    check_options(asked)
     architecture = read_architecture(model)
     settings = dict(asked["settings"])
     meshes = [with_serving_settings(load_mesh(n), settings) for n in dict.fromkeys(mesh_names)]

@@ -125,15 +125,18 @@ def planned(
     """
     from tilesmith.planning.serving.job import plan_load, plan_sweep
 
-    _check(asked)
     grid, outputs = _grid(meshes, asked), _outputs(asked)
     if has_load(asked):
         return plan_load(architecture, grid, _load(asked), outputs)
     return plan_sweep(architecture, grid, outputs)
 
 
-def _check(asked: Mapping[str, Any]) -> None:
-    """Refuse what contradicts itself."""
+def check_options(asked: Mapping[str, Any]) -> None:
+    """Refuse what contradicts itself.
+
+    Raises:
+        UsageError: options that contradict each other, or bound a load where there is none.
+    """
     if not has_load(asked):
         for name in (*_BOUNDS, "max_chips"):
             if asked[name] is not None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from tilesmith.planning.architecture import Architecture
 from tilesmith.planning.deployment import Deployment, Load, bucket
+from tilesmith.planning.limits import check_possible
 from tilesmith.planning.memory import Memory, check_fits, memory_of
 from tilesmith.planning.steps import Parts, step_parts
 
@@ -65,6 +66,7 @@ def estimate(architecture: Architecture, deployment: Deployment, load: Load) -> 
     Raises:
         InputError: the mesh does not divide so, or the model does not fit it.
     """
+    check_possible(architecture, deployment, load)
     memory = memory_of(architecture, deployment, load)
     check_fits(architecture, deployment, load, memory)
     if architecture.kind == "pass":

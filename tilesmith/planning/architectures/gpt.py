@@ -23,7 +23,7 @@ def gpt2(c: Configuration) -> Architecture:
     """GPT-2: learnt positions, tied embeddings."""
     width, inner = c.integer("n_embd"), c.integer("n_inner", 0, least=0)
     positions = c.integer("n_positions", 1024)
-    layer = _layer(width, c.integer("n_head"), inner or 4 * width)
+    layer = _layer(width, c.divided("n_embd", "n_head"), inner or 4 * width)
     return _whole(c, width, Layer("decoder", layer, c.integer("n_layer")), positions, tied=True)
 
 
@@ -31,7 +31,8 @@ def gpt2(c: Configuration) -> Architecture:
 def opt(c: Configuration) -> Architecture:
     """OPT: learnt positions (two more than it uses), tied embeddings."""
     width, positions = c.integer("hidden_size"), c.integer("max_position_embeddings", 2048)
-    layer = _layer(width, c.integer("num_attention_heads"), c.integer("ffn_dim"))
+    size = c.divided("hidden_size", "num_attention_heads")
+    layer = _layer(width, size, c.integer("ffn_dim"))
     depth = c.integer("num_hidden_layers")
     return _whole(c, width, Layer("decoder", layer, depth), positions, tied=True, spare=2)
 
@@ -40,7 +41,8 @@ def opt(c: Configuration) -> Architecture:
 def gpt_neox(c: Configuration) -> Architecture:
     """GPT-NeoX and Pythia: rotary positions, a head of its own."""
     width = c.integer("hidden_size")
-    layer = _layer(width, c.integer("num_attention_heads"), c.integer("intermediate_size"))
+    size = c.divided("hidden_size", "num_attention_heads")
+    layer = _layer(width, size, c.integer("intermediate_size"))
     return _whole(c, width, Layer("decoder", layer, c.integer("num_hidden_layers")), 0, tied=False)
 
 
@@ -48,14 +50,14 @@ def gpt_neox(c: Configuration) -> Architecture:
 def phi(c: Configuration) -> Architecture:
     """Phi 1 to 2: attention and feed-forward side by side behind one norm, biases everywhere."""
     width = c.integer("hidden_size")
-    heads = c.integer("num_attention_heads")
-    layer = _layer(width, heads, c.integer("intermediate_size"), norms=1)
+    size = c.divided("hidden_size", "num_attention_heads")
+    layer = _layer(width, size, c.integer("intermediate_size"), norms=1)
     last = c.integer("num_hidden_layers")
     return _whole(c, width, Layer("decoder", layer, last), 0, tied=False, bias=True)
 
 
-def _layer(width: int, heads: int, inner: int, norms: int = 2) -> tuple[Operator, ...]:
-    size = width // heads
+def _layer(width: int, size: int, inner: int, norms: int = 2) -> tuple[Operator, ...]:
+    heads = width // size
     return (
         *(norm(width, f"norm {n}", bias=True) for n in range(norms)),
         Product("query, key, value", width, width, "columns", unit=size, times=3, bias=True),

@@ -9,6 +9,7 @@ from functools import partial
 from tilesmith.planning.architecture import Architecture
 from tilesmith.planning.deployment import Deployment, Load
 from tilesmith.planning.estimate import step_seconds
+from tilesmith.planning.limits import check_possible
 from tilesmith.planning.memory import GIB, Memory, check_fits, memory_of
 from tilesmith.planning.serving.answer import Candidate
 from tilesmith.planning.serving.fleet import Fleet
@@ -46,6 +47,7 @@ def candidates(
     full: list[tuple[float, Deployment]] = []
     for deployment in deployments:
         try:
+            check_possible(architecture, deployment, load)
             memory = memory_of(architecture, deployment, load)
             if memory.chip > memory.available:  # what would do is looked for once, not for each
                 full.append((memory.chip - memory.available, deployment))

@@ -16,6 +16,7 @@ from tilesmith.planning.architecture import Architecture
 from tilesmith.planning.deployment import Deployment, Load
 from tilesmith.planning.estimate import Estimate, estimate
 from tilesmith.planning.fronts import front
+from tilesmith.planning.limits import check_possible
 from tilesmith.planning.memory import check_fits, memory_of
 from tilesmith.planning.serving.fleet import Fleet
 from tilesmith.planning.serving.grid import Grid
@@ -124,6 +125,7 @@ def sweep(
     for done, (where, load) in enumerate(pairs):
         counted(done, len(pairs))
         try:
+            check_possible(architecture, where, load)
             memory = memory_of(architecture, where, load)
             if memory.chip > memory.available:  # what would do is looked for once, not for each
                 full.append((memory.chip - memory.available, where, load))
