@@ -111,8 +111,8 @@ def _summary(found: Exploration) -> str:
     ]
     if found.error == found.error:
         lines.append(
-            f"score: latency to the base's; '~' is estimated, within {found.error:.0%} in the "
-            "median of designs played and left out"
+            "score: latency to the base's; '~' is estimated: estimates of designs that were played "
+            f"afterwards were off by {found.error:.0%} in the median"
         )
     lines += ["", "percent for each percent more:", _sensitivities(found)]
     for settings, reason in found.refused[:_MOST_REFUSED]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.exploration.correction import Corrected, corrected
+from tilesmith.exploration.correction import Floats, corrected
 from tilesmith.exploration.report import Design, Exploration, Sensitivity
 from tilesmith.exploration.request import UNITS, Budget, ExploreRequest
 from tilesmith.exploration.search import OperatorDesigns
@@ -37,6 +37,7 @@ class Findings:
         judged: every operator on every design.
         played: of designs that were played, what came of each model.
         refused: why a design's programs could not be compiled.
+        errors: relative ones of estimates, of designs that were played afterwards.
     """
 
     designs: Designs
@@ -44,6 +45,7 @@ class Findings:
     judged: Mapping[str, OperatorDesigns]
     played: dict[int, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
+    errors: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         simulator = simulators[self.designs.targets[0].family]
@@ -70,8 +72,8 @@ class Findings:
         elif number not in self.refused:
             self.played.setdefault(number, {})[model] = answer
 
-    def estimated(self) -> dict[str, Corrected]:
-        """Every model on every design."""
+    def estimated(self) -> dict[str, Floats]:
+        """Latency of every model on every design, us."""
         return {
             model.name: corrected(
                 self.numbers,
@@ -81,9 +83,9 @@ class Findings:
             for model in self.models
         }
 
-    def scores(self, estimated: Mapping[str, Corrected]) -> np.ndarray:
+    def scores(self, estimated: Mapping[str, Floats]) -> Floats:
         """Of every design; NaN where something does not run."""
-        ratios = [np.log(found.latency_us / found.latency_us[0]) for found in estimated.values()]
+        ratios = [np.log(latency / latency[0]) for latency in estimated.values()]
         scores = np.exp(np.mean(ratios, axis=0))
         scores[[number for number in range(len(self.designs)) if not self.runs(number)]] = np.nan
         return np.asarray(scores)
@@ -95,7 +97,7 @@ class Findings:
     def _spent(self, budget: Budget) -> list[float]:
         return [c.area_mm2 if budget == "area" else c.power_w for c in self.costs]
 
-    def _front(self, scores: np.ndarray, budget: Budget, at_most: float | None) -> list[int]:
+    def _front(self, scores: Floats, budget: Budget, at_most: float | None) -> list[int]:
         """
         Raises:
             InputError: no design runs everything, or none within the limit.
@@ -123,7 +125,6 @@ class Findings:
             replace(self._design(number, estimated, float(scores[number])), on_front=number in best)
             for number in range(len(self.designs))
         ]
-        errors = [found.error for found in estimated.values()]
         return Exploration(
             target,
             tuple(model.name for model in self.models),
@@ -137,17 +138,17 @@ class Findings:
             sum(one.judged for one in self.judged.values()),
             sum(len(self.designs) - one.judged for one in self.judged.values()),
             sum(len(answers) for answers in self.played.values()),
-            max(errors) if errors else math.nan,
+            float(np.median(self.errors)) if self.errors else math.nan,
             tuple(dict.fromkeys(note for model in self.models for note in model.notes)),
         )
 
-    def _design(self, number: int, estimated: Mapping[str, Corrected], score: float) -> Design:
+    def _design(self, number: int, estimated: Mapping[str, Floats], score: float) -> Design:
         bounds = [*self._bounds(number), "", ""]
         return Design(
             self.designs.points[number],
             self.costs[number],
             {name: float(added[number]) for name, added in self.added.items()},
-            {name: float(found.latency_us[number]) for name, found in estimated.items()},
+            {name: float(latency[number]) for name, latency in estimated.items()},
             score,
             bounds[0],
             bounds[1],

@@ -2,7 +2,7 @@
 
 designs ─► every operator on every design (workers) ─► operators added up
         ─► the extremes compiled and played (workers) ─► whole models estimated ─► fronts
-        ─► designs of the front played, estimates renewed, twice ─► report
+        ─► designs of the front played, estimates renewed, some times ─► report
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tilesmith.simulator.dispatch import simulators
 if TYPE_CHECKING:
     from tilesmith.tuner.model_corpus import Mapped
 
-ROUNDS = 2
+ROUNDS = 4
 """Times that designs of the front are played and the estimates renewed."""
 
 Told = Callable[[str, int, int], None]
@@ -126,11 +126,15 @@ class _Run:
     def _played(self, findings: Findings, numbers: Sequence[int]) -> int:
         """Play all models on designs that can run them; how many designs that were."""
         able = [number for number in numbers if findings.runs(number)]
+        foretold = findings.estimated() if findings.played else {}
         pairs = [(number, model) for number in able for model in self.models]
         calls = [self._call(findings.judged, number, model) for number, model in pairs]
         answers = self.mapped(confirmed, calls) if calls else []
         for done, ((number, model), answer) in enumerate(zip(pairs, answers, strict=True), 1):
             findings.take(number, model.name, answer)
+            if foretold and "latency_us" in answer:
+                error = foretold[model.name][number] / answer["latency_us"] - 1.0
+                findings.errors.append(abs(float(error)))
             self.told("models played", done, len(pairs))
         return len(able)
 

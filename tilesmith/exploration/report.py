@@ -121,7 +121,7 @@ class Exploration:
         searches, judged, shared: operators times designs searched anew, judged, and taken from
             another design that does not differ for that operator.
         played: models times designs played on the timeline.
-        error: of the estimates of whole models, at designs played and left out; NaN if unknown.
+        error: median of relative errors of estimates, at designs played after them; NaN if none.
         notes: for the reader.
     """
 
