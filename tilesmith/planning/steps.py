@@ -246,8 +246,9 @@ class _Step:
 
     def _all_reduce(self, size: float) -> None:
         """A sum over the group: what does not depend on its size, and what does: links as costed,
-        and the engines of a core, of which a runtime lends a few to collectives."""
-        if len(self.group) > 1:
+        and the engines of a core, of which a runtime lends a few to collectives. Physical cores
+        alone in a logical one need none: they are one to the engine."""
+        if self.tensor > 1:
             mesh, members = self.deployment.mesh, len(self.group)
             cost = collective_cost(mesh, "all_reduce", size, self.group)
             sent = 2 * (members - 1) / members * size

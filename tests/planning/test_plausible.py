@@ -1,0 +1,90 @@
+"""What has to hold on every machine, whatever the constants: more hardware is not slower, more
+work is not faster, and no term is faster than what its bytes take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from tests.planning.test_architectures import PUBLISHED, read
+from tilesmith.planning.deployment import Deployment
+from tilesmith.planning.steps import step_parts
+from tilesmith.search_space.mesh import load_mesh
+
+LLAMA_8B, LLAMA_70B = (read(PUBLISHED[name][0]) for name in ("Llama 3 8B", "Llama 3 70B"))
+WHOLE = {"trn1.32xlarge": 32, "inf2.48xlarge": 24, "trn2.48xlarge": 64}
+LINKS = {"trn1.32xlarge": "torus", "inf2.48xlarge": "ring", "trn2.48xlarge": "torus"}
+
+
+def token(deployment: Deployment, batch: int = 1, context: int = 2048) -> dict[str, float]:
+    return dict(step_parts(LLAMA_70B, deployment, batch, 1, context).parts)
+
+
+def prompt(deployment: Deployment, batch: int = 1, rows: int = 1024) -> dict[str, float]:
+    return dict(step_parts(LLAMA_70B, deployment, batch, rows, rows, rows).parts)
+
+
+@pytest.mark.parametrize("mesh", WHOLE)
+def test_more_work_takes_longer(mesh: str) -> None:
+    whole = Deployment(load_mesh(mesh), WHOLE[mesh])
+    for times in (
+        [sum(token(whole, batch).values()) for batch in (1, 2, 4, 8, 16, 32, 64)],
+        [sum(token(whole, 4, context).values()) for context in (128, 512, 2048, 8192, 32768)],
+        [sum(prompt(whole, batch).values()) for batch in (1, 4, 16, 64)],
+        [sum(prompt(whole, 1, rows).values()) for rows in (128, 512, 2048, 8192)],
+    ):
+        assert all(less < more for less, more in pairwise(times))
+
+
+@pytest.mark.parametrize("mesh", WHOLE)
+def test_more_cores_are_never_slower_at_their_own_part(mesh: str) -> None:
+    found = load_mesh(mesh)
+    degrees = [n for n in (1, 2, 4, 8, 12, 16, 24, 32, 64) if found.cores % n == 0]
+    steps = [token(Deployment(found, n)) for n in degrees if n <= WHOLE[mesh]]
+    for name in ("weights", "attention", "products"):
+        assert all(less[name] >= more[name] for less, more in pairwise(steps)), name
+    sums = [parts.get("collectives", 0.0) for parts in steps]
+    assert sums[0] == 0.0, "one core, logical or not, sums nothing"
+    assert all(sums[1:]) and max(sums) < 1.5 * min(sums[1:]), "a hop or two, whatever the group"
+
+
+@pytest.mark.parametrize("mesh", WHOLE)
+def test_faster_memory_and_links_are_never_slower(mesh: str) -> None:
+    found = load_mesh(mesh)
+    base = Deployment(found, WHOLE[mesh])
+    for name in ("memory.gbps", f"{LINKS[mesh]}.gbps"):
+        number = found.number(name)
+        times = [
+            [sum(f(replace(base, mesh=found.with_settings({name: int(number * k)}))).values())
+             for f in (token, prompt)]
+            for k in (0.5, 1.0, 2.0)
+        ]  # fmt: skip
+        for less, more in pairwise(times):
+            assert less[0] >= more[0] and less[1] >= more[1]
+
+
+@pytest.mark.parametrize("mesh", WHOLE)
+@pytest.mark.parametrize("weights", ["bf16", "int8", "fp8"])
+def test_no_stream_or_sum_is_faster_than_its_bytes(mesh: str, weights: str) -> None:
+    found = load_mesh(mesh)
+    whole = Deployment(found, WHOLE[mesh], weights=weights)  # type: ignore[arg-type]
+    chips = whole.cores / found.cores_per_chip
+    numbers = LLAMA_70B.parameters - 2 * LLAMA_70B.vocabulary * LLAMA_70B.width
+    width = 2 if weights == "bf16" else 1
+    parts, pace = token(whole, 16), found.chip_gbps * 1e9 * chips
+    assert parts["weights"] > numbers * width / pace
+    assert parts["attention"] > 16 * 2048 * 80 * 8 * 256 * 2 / pace, "keys and values of 8 heads"
+    sent = 160 * 2 * 1024 * LLAMA_70B.width * 2 * (1 - 1 / whole.cores)
+    assert prompt(whole)["collectives"] > sent / (found.levels[0].gbps * 1e9 * whole.cores_each)
+
+
+def test_integers_are_converted_and_narrow_floats_are_not() -> None:
+    """Vector engines convert slower than engines bring bytes; products take 8 bits as they are."""
+    for mesh, degree in WHOLE.items():
+        wide, integer, narrow = (
+            token(Deployment(load_mesh(mesh), degree, weights=w))["weights"]
+            for w in ("bf16", "int8", "fp8")
+        )
+        assert wide > integer > narrow > wide / 2, "the head stays wide"
