@@ -156,3 +156,12 @@ def test_an_onnx_file_is_read_without_its_weights(tmp_path: Path) -> None:
 
 def _all(read: Architecture) -> list[tuple[Layer, Operator]]:
     return [(layer, operator) for layer in read.layers for operator in layer.operators]
+
+
+def test_an_onnx_file_whose_products_have_no_weights_is_refused(tmp_path: Path) -> None:
+    values = [onnx.helper.make_tensor_value_info(name, 1, [8, 8]) for name in ("x", "w", "y")]
+    product = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = onnx.helper.make_graph([product], "g", values[:2], values[2:])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match="no products with weights"):
+        read_architecture(tmp_path / "m.onnx")

@@ -48,13 +48,15 @@ def architecture_of_graph(path: Path) -> Architecture:
     read = _Reader(path, graph)
     for node in graph.node:
         read.add(node)
-    if not read.layers:
-        raise ModelError(f"'{path}' has no products with weights; there is nothing to plan")
+    widths = [op.n for layer in read.layers for op in layer.operators if isinstance(op, Product)]
+    if not widths:
+        raise ModelError(
+            f"'{path}' has no products with weights (initializers); there is nothing to plan"
+        )
     counted = sum(layer.parameters for layer in read.layers)
     others = Pointwise("other parameters", 1, max(0, read.parameters - counted))
     layers = (*read.layers, Layer("others", (others,), rows=1))
-    width = max(op.n for layer in layers for op in layer.operators if isinstance(op, Product))
-    return Architecture(path.stem, "onnx", "pass", layers, width)
+    return Architecture(path.stem, "onnx", "pass", layers, max(widths))
 
 
 def _inferred(path: Path) -> ModelProto:
