@@ -60,12 +60,13 @@ def precision_dtype(precision: str) -> str:
 
 
 def _narrowed(graph: Graph, dtype: str) -> Graph:
+    kept = _kept(graph, dtype)
     weights = {
         name for node in graph.nodes if node.kind != "host" for name in node.reads
     } & graph.constants.keys()
     changed = frozenset(
         name
-        for name in (device_tensors(graph) | weights) - _kept(graph, dtype)
+        for name in (device_tensors(graph) | weights) - kept
         if graph.info(name).dtype == "float32"
     )
     tensors = dict(graph.tensors)
@@ -76,13 +77,15 @@ def _narrowed(graph: Graph, dtype: str) -> Graph:
         for name, value in graph.constants.items()
     }
     converted = {**dict.fromkeys(changed, "float32"), **graph.converted}
-    nodes = tuple(_converted(node, dtype) for node in graph.nodes)
+    nodes = tuple(
+        node if _stays(graph, node, kept) else _converted(node, dtype) for node in graph.nodes
+    )
     return graph.with_(nodes=nodes, tensors=tensors, constants=constants, converted=converted)
 
 
 def _kept(graph: Graph, dtype: str) -> set[str]:
     """Tensors that kernels take or make in float32 whatever they compute in: what sums of whole
-    numbers are scaled by."""
+    numbers are scaled by, and what becomes of them."""
     found: set[str] = set()
     for node in graph.nodes:
         if node.workload is None:
@@ -91,7 +94,23 @@ def _kept(graph: Graph, dtype: str) -> set[str]:
         operands = (*template.operands(workload), template.output(workload))
         names = (*node.inputs, *node.outputs)
         found |= {n for n, o in zip(names, operands, strict=False) if o.dtype == "float32"}
-    return found
+    while True:  # kernels, views and joins keep what they share with others that do
+        more = {n for node in graph.nodes if _stays(graph, node, found) for n in _names(node)}
+        more = {n for n in more if graph.info(n).dtype == "float32"} - found
+        if not more:
+            return found
+        found |= more
+
+
+def _names(node: Node) -> tuple[str, ...]:
+    """What a node reads and writes."""
+    return (*node.inputs, *node.outputs)
+
+
+def _stays(graph: Graph, node: Node, kept: set[str]) -> bool:
+    """Whether a node works on what is kept: its weights are its own."""
+    names = [name for name in _names(node) if name not in graph.constants]
+    return node.kind in ("kernel", "view", "join") and not kept.isdisjoint(names)
 
 
 def _converted(node: Node, dtype: str) -> Node:

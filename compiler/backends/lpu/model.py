@@ -115,6 +115,8 @@ def _add_host(total: _Total, step: HostStep, target: Target) -> None:
 
 def _add_program(total: _Total, program: Program) -> None:
     found = program.schedule
+    for step, _ in (*program.before, *program.after):
+        total.notes.append(f"{step.name}: by the host as it hands tensors over, not counted")
     total.latency += found.seconds * 1e6
     total.cycles += found.cycles
     total.bursts += len(found.table)

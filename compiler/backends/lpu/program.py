@@ -27,6 +27,7 @@ from tilesmith.codegen.lpu.selection.images import content, in_rows
 from tilesmith.codegen.lpu.verification.checker import check
 from tilesmith.codegen.lpu.verification.tokens import Matching
 from tilesmith.compiler.areas import Memory
+from tilesmith.compiler.backends.lpu.entrance import entering, hand_over, leaving
 from tilesmith.compiler.backends.lpu.joining import Held, Joined, join
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
 from tilesmith.compiler.program import HostStep, KernelStep, Place, Recipe
@@ -41,7 +42,8 @@ class Program:
     """Kernels that run one after another without the host.
 
     Attributes:
-        steps: in order.
+        steps: that run on the chip, in order.
+        before, after: that the host does as it hands tensors over (`entrance`), with their codes.
         joined: their chains as one program.
         schedule: where and when these happen.
         matching: which token each instruction takes, as the checker found it.
@@ -51,15 +53,21 @@ class Program:
     joined: Joined
     schedule: Schedule
     matching: Matching
+    before: tuple[tuple[KernelStep, KernelCode], ...] = ()
+    after: tuple[tuple[KernelStep, KernelCode], ...] = ()
 
     def run(self, memory: Memory) -> None:
         """Execute the bursts on what stands in memory, and leave the results there."""
+        for step, code in self.before:
+            hand_over(step, code, memory)
         contents: dict[str, NDArray[Any]] = dict(self.joined.literals)
         for held in self.joined.inputs:
             contents[held.tensor] = in_rows(held.shape, held.dtype, _view(memory, held))
         played = execute(self.schedule, contents, matching=self.matching)
         for held in self.joined.outputs:
             _view(memory, held)[:] = content(held.shape, played.tensors[held.tensor])
+        for step, code in self.after:
+            hand_over(step, code, memory)
 
 
 def _view(memory: Memory, held: Held) -> NDArray[Any]:
@@ -99,10 +107,13 @@ def linked(recipe: Recipe, steps: Sequence[KernelStep], target: Target | None = 
     key = id(steps[0]), len(steps), repr(target)
     if key not in known:
         codes = {n: KernelCode.from_bytes(recipe.codes[n].code) for n in {s.code for s in steps}}
-        parts = [(step, codes[step.code]) for step in steps]
-        joined = join(recipe.name, parts, _outside(recipe, steps))
+        first, last = entering(recipe, steps), leaving(recipe, steps)
+        inner = tuple(steps)[len(first) : len(steps) - len(last)]
+        parts = [(step, codes[step.code]) for step in inner]
+        joined = join(recipe.name, parts, _outside(recipe, inner))
         placed = schedule(joined.flow, Chip.of(target))
-        known[key] = Program(tuple(steps), joined, placed, check(placed))
+        ends = [tuple((step, codes[step.code]) for step in part) for part in (first, last)]
+        known[key] = Program(inner, joined, placed, check(placed), *ends)
     return known[key]
 
 
