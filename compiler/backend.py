@@ -138,6 +138,13 @@ class Backend(ABC):
         """
         return None
 
+    def estimated(self, workload: Workload, target: Target, config: Config) -> float | None:
+        """Seconds of a configuration that nobody measured, told at once.
+
+        None where the family cannot tell: then peaks are all that is known.
+        """
+        return None
+
     def foretell(
         self, workload: Workload, target: Target, configs: Sequence[Config], threads: int
     ) -> Sequence[float] | None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tilesmith.codegen.structures import default_of, inside_of, space_of
+from tilesmith.compiler.backend import backends
 from tilesmith.compiler.recorded import BestRecord, Records
 from tilesmith.compiler.settling.layouts import normal
 from tilesmith.compiler.settling.parallel import ALL, Candidate, Parallel
@@ -138,7 +139,7 @@ class Chooser:
             users = self._parallel.users(workload, chosen)
             untuned = self._usual(workload, chosen) and not self.measured_only
             if untuned:
-                seconds = estimate(workload, self.target)
+                seconds = self.estimated(workload, chosen)
             found[self.layouts(workload, chosen)] = Schedule(chosen, origin, seconds, users)
             if untuned:  # in every layout it has, as in a model that was never tuned
                 self._add_variants(workload, space, found)
@@ -229,7 +230,7 @@ class Chooser:
         return normal(source), normal(result)
 
     def _untuned(self, workload: Workload, space: SearchSpace) -> Schedule:
-        seconds = estimate(workload, self.target)
+        seconds = self.estimated(workload, default_of(workload, self.target))
         if self.database is not None:
             for threads in (self.threads, None):
                 for near in self.database.nearest(workload, self.target, threads):
@@ -238,6 +239,16 @@ class Chooser:
                         return self._earned(workload, config, near.record.threads, seconds)
         usual = default_of(workload, self.target)
         return Schedule(usual, "default", seconds, self._parallel.users(workload, usual))
+
+    def told(self, workload: Workload, config: Config) -> float | None:
+        """Seconds of a configuration that nobody measured, if the target's family can tell."""
+        family = backends.find(self.target.family)
+        return None if family is None else family.estimated(workload, self.target, config)
+
+    def estimated(self, workload: Workload, config: Config) -> float:
+        """Seconds of a configuration that nobody measured."""
+        found = self.told(workload, config)
+        return estimate(workload, self.target) if found is None else found
 
     def _earned(self, workload: Workload, config: Config, threads: int, seconds: float) -> Schedule:
         """A schedule of another shape; one of another thread count has to beat the default."""
@@ -262,6 +273,9 @@ class Chooser:
                 like = config.get("algorithm") == best.config.get("algorithm")
                 factor = _DOUBT if like else _DOUBT * _DOUBT
                 seconds = max(best.seconds * factor, measured)
+                if derived == "default":
+                    told = self.told(workload, config)
+                    seconds = seconds if told is None else told
                 users = self._parallel.users(workload, config)
                 found[pair] = Schedule(config, derived, seconds, users)
 

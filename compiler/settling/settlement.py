@@ -196,6 +196,8 @@ class _Settlement:
         best = self.chooser.best(workload)
         if best.origin in ("tuned", "stale"):
             return best.seconds
+        if (told := self.chooser.told(workload, best.config)) is not None:
+            return told
         return copy_seconds(max(physical_bytes(s, info.dims, info.dtype) for s in (source, result)))
 
 

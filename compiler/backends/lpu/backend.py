@@ -16,6 +16,7 @@ from tilesmith.codegen.lpu.selection.prologue import prepare
 from tilesmith.codegen.structures import lowered
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backend import Backend, Compiled, backends
+from tilesmith.compiler.backends.lpu.estimates import seconds
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
 from tilesmith.compiler.backends.lpu.model import latency_of, simulate_model
 from tilesmith.compiler.backends.lpu.program import linked
@@ -74,6 +75,10 @@ class LpuBackend(Backend):
             frozenset(p.name for p in code.parameters[:-1]) - touched,
             lambda constants: prepare(program, constants),
         )
+
+    def estimated(self, workload: Workload, target: Target, config: Config) -> float | None:
+        """See `estimates`."""
+        return seconds(workload, target, config)
 
     def predict(self, recipe: Recipe) -> float | None:
         """Programs as scheduled, transfers to and from the host."""

@@ -1,0 +1,46 @@
+"""What unmeasured kernels cost, in closed form: enough to tell layouts apart.
+
+    convolution   vectors that pass MXM over its planes, and an install for every matrix
+    layouts       rows of the larger side, several times where lanes become rows
+
+What it leaves out (latencies, ports) is about the same in all layouts.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilesmith.codegen.lpu.chip import Chip
+from tilesmith.search_space.relayout import relayout_of
+from tilesmith.search_space.scheduler import scheduler_of
+from tilesmith.search_space.schedules.lpu.common import planes
+from tilesmith.search_space.schedules.lpu.conv2d import LpuConv2d
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.target import Target
+from tilesmith.search_space.workload import Workload
+
+LOAD = 40
+"""Cycles to load and install a matrix, about."""
+
+TURNING = 8
+"""Cycles a row where lanes become rows."""
+
+
+def seconds(workload: Workload, target: Target, config: Config) -> float | None:
+    """Of one configuration; None where nothing is known."""
+    chip = Chip.of(target)
+    cycles: float
+    if workload.operator == "conv2d":
+        scheduler = scheduler_of(workload, target)
+        assert isinstance(scheduler, LpuConv2d), "it is registered so"
+        form = scheduler.prepare(workload, target).form(config)
+        cycles = (form.passes + LOAD * form.depth * form.tiles) / planes(workload, target)
+    elif workload.operator == "layout_transform":
+        layouts = (relayout_of(workload).source, relayout_of(workload).target)
+        shape = relayout_of(workload).shape
+        lanes = [layout.dimensions[-1].axis for layout in layouts]
+        rows = max(prod(layout.concrete_shape(shape)[:-1]) for layout in layouts)
+        cycles = rows * (1 if lanes[0] == lanes[1] else TURNING)
+    else:
+        return None
+    return cycles / (chip.ghz * 1e9)
