@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import Pass
+from tilesmith.compiler.many_cores import CoreProgram, LinkedCores
 from tilesmith.compiler.program import CodeObject, DeviceStep, KernelStep, Recipe
 from tilesmith.compiler.recorded import Records
 from tilesmith.search_space.errors import CodegenError, ModelError, TargetError
 from tilesmith.search_space.ir.program import Program
 from tilesmith.search_space.ir.sizes import Size
 from tilesmith.search_space.measure import MeasuredBy, MeasureResult
+from tilesmith.search_space.mesh import Mesh
 from tilesmith.search_space.model_evaluator import ModelEvaluator
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.spaces.config import Config
@@ -204,6 +206,21 @@ class Backend(ABC):
                 "compile the model again"
             )
         return self.link(recipe, kernels, memory)
+
+    def link_cores(self, programs: Mapping[int, CoreProgram], mesh: Mesh) -> LinkedCores:
+        """Programs of several cores of a mesh, kernels and collectives, each linked to one.
+
+        Args:
+            programs: by the number of the core.
+
+        Raises:
+            TargetError: the family's programs have no collectives.
+            VerificationError: cores would wait for each other for ever.
+        """
+        raise TargetError(
+            f"the cores of mesh '{mesh.name}' are of family '{self.family}', whose programs have "
+            "no collectives; its sharded models run in segments, and are costed by rooflines"
+        )
 
 
 backends: Registry[Backend] = Registry("target family", "tilesmith.compiler.backends", TargetError)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from tilesmith.compiler.executable import Executable
     from tilesmith.compiler.varying.executable import VaryingExecutable
+    from tilesmith.jobs.sharding import shard
     from tilesmith.jobs.targets import resolve_target
     from tilesmith.records import Database
     from tilesmith.search_space.errors import (
@@ -71,6 +72,7 @@ _HOMES = {
     "quantize": "tilesmith.api",
     "replay": "tilesmith.api",
     "resolve_target": "tilesmith.jobs.targets",
+    "shard": "tilesmith.jobs.sharding",
     "simulate": "tilesmith.api",
     "torch_model": "tilesmith.api",
     "tune": "tilesmith.api",
@@ -101,6 +103,7 @@ __all__ = [
     "quantize",
     "replay",
     "resolve_target",
+    "shard",
     "simulate",
     "torch_model",
     "tune",

@@ -51,7 +51,7 @@ def execute(
         ModelError: an input is missing or of another shape.
         JobError: a segment failed.
     """
-    given = _given(program, inputs)
+    given = parts_of(program, inputs)
     held: list[dict[str, NDArray[Any]]] = [{} for _ in given]
     for stage in range(max(program.stages, default=0) + 1):
         sent = program.crossing(stage - 1)
@@ -68,8 +68,12 @@ def execute(
     }
 
 
-def _given(program: Program, inputs: Arrays) -> list[dict[str, NDArray[Any]]]:
-    """What each core is given: its parts of inputs and weights, and where its parts begin."""
+def parts_of(program: Program, inputs: Arrays) -> list[dict[str, NDArray[Any]]]:
+    """What each core is given: its parts of inputs and weights, and where its parts begin.
+
+    Raises:
+        ModelError: an input is missing or of another shape.
+    """
     mesh = program.mesh
     for placed in program.inputs:
         value = inputs.get(placed.info.name)

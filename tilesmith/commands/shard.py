@@ -13,7 +13,9 @@ from tilesmith.commands.options import Setting, json_option, set_option, shape_o
 from tilesmith.display.output import print_json, table
 
 if TYPE_CHECKING:
+    from tilesmith.compiler.many_cores import Played
     from tilesmith.compiler.sharding.pipeline import Pipeline
+    from tilesmith.compiler.sharding.report import Account
     from tilesmith.jobs.sharding import Sharded
 
 
@@ -59,6 +61,11 @@ _DEGREE = click.IntRange(min=1, max=1 << 20)
 @click.option(
     "--optimise", is_flag=True, help="Choose what the specs leave open, instead of propagating."
 )
+@click.option(
+    "--timeline",
+    is_flag=True,
+    help="Link every core's kernels and collectives to one instruction stream, and play them.",
+)
 @shape_option
 @set_option
 @json_option
@@ -92,6 +99,7 @@ def shard(
             shapes,
             settings,
             asked["microbatches"],
+            timeline=asked["timeline"],
         )
     )
     if as_json:
@@ -129,9 +137,23 @@ def _summary(found: Sharded) -> str:
             f"optimised: {found.objective_us:.1f} us with every node alone, no sharding takes less "
             f"than {found.bound_us:.1f} (gap {found.gap:.2%})"
         )
+    if found.played is not None:
+        lines.append(_played(found.played, account))
     if found.pipeline is not None:
         lines += ["", _stages(found.pipeline)]
     return "\n".join(lines)
+
+
+def _played(played: Played, account: Account) -> str:
+    one = played.longest
+    estimate = account.compute_us + account.communication_us
+    return (
+        f"played: {played.makespan_us:.1f} us, {played.makespan_us / estimate:.2f} of that, "
+        f"{played.instructions} instructions; of the core that is last, engines compute for "
+        f"{one.computing_us:.1f} us, collectives take {one.collectives_us:.1f} "
+        f"({one.waiting_us:.1f} of it waiting for others), {one.hidden_us:.1f} of it behind "
+        "computing"
+    )
 
 
 def _cores(axes: Mapping[str, int]) -> str:

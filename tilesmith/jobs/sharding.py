@@ -12,19 +12,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from tilesmith.jobs.extras import required
 from tilesmith.search_space.errors import InputError
 
 if TYPE_CHECKING:
     from tilesmith.compiler.graph import Graph
+    from tilesmith.compiler.many_cores import Played
     from tilesmith.compiler.sharding.costs import Costs
     from tilesmith.compiler.sharding.partition import Sharding
     from tilesmith.compiler.sharding.pipeline import Pipeline
     from tilesmith.compiler.sharding.program import Program
     from tilesmith.compiler.sharding.report import Account
     from tilesmith.compiler.sharding.specs import Spec
+    from tilesmith.compiler.sharding.streams import ShardedStreams
     from tilesmith.jobs.request import Settings, Shapes
     from tilesmith.jobs.subjects import Model
     from tilesmith.search_space.mesh import Mesh
@@ -50,6 +52,7 @@ class ShardRequest:
         optimise: choose what the specs leave open, instead of propagating them; without specs that
             is done in any case.
         effort: limit of the solver, in its own deterministic time.
+        timeline: compile the program for its cores, link it to one stream each, and play them.
     """
 
     model: Model
@@ -62,6 +65,7 @@ class ShardRequest:
     settings: Settings = field(default_factory=dict)
     microbatches: int = 1
     effort: float = 60.0
+    timeline: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +75,8 @@ class Sharded:
     Attributes:
         objective_us, bound_us: of the optimisation: what was found and what nothing is below; None
             where specs were propagated. Its computing counts every node alone, unfused.
+        streams, played: the cores' instruction streams (`streams.run(inputs)` executes them), and
+            how they were played; None where that was not asked for.
     """
 
     program: Program
@@ -81,6 +87,8 @@ class Sharded:
     objective_us: float | None = None
     bound_us: float | None = None
     pipeline: Pipeline | None = None
+    streams: ShardedStreams | None = None
+    played: Played | None = None
 
     @property
     def gap(self) -> float | None:
@@ -101,7 +109,41 @@ class Sharded:
             "memory_limit_bytes": self.limit_bytes,
             **self.account.to_json(),
             **({} if self.pipeline is None else {"pipeline": self.pipeline.to_json()}),
+            **({} if self.played is None else {"timeline": self.played.to_json()}),
         }
+
+
+class AskedOfSharding(TypedDict, total=False):
+    """What `shard` may be asked for; see `ShardRequest`."""
+
+    degrees: Mapping[str, int]
+    cores: int | None
+    specs: Mapping[str, str]
+    optimise: bool
+    shapes: Shapes
+    settings: Settings
+    microbatches: int
+    effort: float
+    timeline: bool
+
+
+def shard(model: Model, mesh: str | Mesh, **asked: Unpack[AskedOfSharding]) -> Sharded:
+    """Cut a model over the cores of a mesh, and say what that costs.
+
+        found = ts.shard("model.onnx", "trn1.32xlarge", cores=4, timeline=True)
+        found.account.communication_us, found.played.makespan_us
+        outputs = found.streams.run({"x": x})       # instruction by instruction, on all cores
+
+    Args:
+        mesh: the machine: a mesh by name, or a .toml file.
+        asked: fields of `ShardRequest`: `degrees` ({"data": 4, "tensor": 8}), `cores`, `specs`
+            ({"x": "data,-,tensor"}), `optimise`, `timeline` and so on.
+
+    Raises:
+        InputError: model, mesh, or what is asked of them (and its kinds).
+        DependencyError: OR-tools is needed and not installed.
+    """
+    return sharded(ShardRequest(model, mesh, **asked))
 
 
 def sharded(request: ShardRequest) -> Sharded:
@@ -141,10 +183,17 @@ def sharded(request: ShardRequest) -> Sharded:
         pipeline = pipeline_of(sharding, costs, stages, request.microbatches)
     program = partition(sharding, None if pipeline is None else pipeline.stage_of(graph))
     _check_memory(program, costs)
+    streams = _streams(program, machine) if request.timeline else None
     return Sharded(
         program, account(program, costs), machine.name, axes, costs.core_bytes, objective, bound,
-        pipeline,
+        pipeline, streams, None if streams is None else streams.play(),
     )  # fmt: skip
+
+
+def _streams(program: Program, machine: Mesh) -> ShardedStreams:
+    from tilesmith.compiler.sharding.streams import streams_of
+
+    return streams_of(program, machine)
 
 
 def _check_memory(program: Program, costs: Costs) -> None:

@@ -135,7 +135,7 @@ class Draft:
         names = [OPERANDS[number] for number in operands[order].tolist()]
         pairs = list(zip(rows[order].tolist(), names, strict=True))
         known, firsts = np.unique(tiles[order], return_index=True)
-        stops = [*firsts[1:].tolist(), len(pairs)]
+        stops = [*firsts[1:].tolist(), len(pairs)][: len(known)]  # a draft may have no tiles
         bounds = zip(known.tolist(), firsts.tolist(), stops, strict=True)
         return {tile: pairs[start:stop] for tile, start, stop in bounds}
 

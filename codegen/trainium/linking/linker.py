@@ -81,7 +81,7 @@ def links(
     Raises:
         VerificationError: the program breaks a rule; an error of ours, not of the caller.
     """
-    shared = True
+    shared = any(part.stream.allocations for part in parts)  # collectives alone have no tiles
     while True:
         draft = concatenate(name, parts, core)
         residents = keep_on_chip(draft, external, policy) if policy is not None else ()

@@ -30,10 +30,12 @@ from tilesmith.compiler.backends.trainium.entrance import ConvertAtEntrance
 from tilesmith.compiler.backends.trainium.model import latency_of, simulate_model
 from tilesmith.compiler.backends.trainium.program import Program, linked
 from tilesmith.compiler.backends.trainium.selected import ChooseByRank
+from tilesmith.compiler.backends.trainium.streams import linked_streams
 from tilesmith.compiler.backends.trainium.windows import EvenWindows
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.known_operands import MarkKnown
+from tilesmith.compiler.many_cores import CoreProgram, LinkedCores
 from tilesmith.compiler.passes.attention import FuseAttention
 from tilesmith.compiler.passes.fallback import FallBack, has_schedule
 from tilesmith.compiler.passes.unpacked_weights import UnpackWeights
@@ -44,6 +46,7 @@ from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import CodegenError, ModelError, VerificationError
 from tilesmith.search_space.ir.program import Program as LoopProgram
 from tilesmith.search_space.measure import MeasureResult
+from tilesmith.search_space.mesh import Mesh
 from tilesmith.search_space.model_evaluator import ModelEvaluator
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
@@ -160,6 +163,10 @@ class TrainiumBackend(Backend):
             execute_in(found[0].linked.stream, parts)
 
         return run
+
+    def link_cores(self, programs: Mapping[int, CoreProgram], mesh: Mesh) -> LinkedCores:
+        """One stream a core; see `streams.linked_streams`."""
+        return linked_streams(programs, mesh)
 
 
 backends.register("trainium")(TrainiumBackend())

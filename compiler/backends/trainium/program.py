@@ -98,9 +98,17 @@ def _link(recipe: Recipe, steps: tuple[KernelStep, ...], effort: Effort) -> Prog
     core = Core.of(recipe.target)
     codes = {n: from_bytes(recipe.codes[n].code, core) for n in {step.code for step in steps}}
     streams = tuple(codes[step.code] for step in steps)
-    parts = [_part(step, stream) for step, stream in zip(steps, streams, strict=True)]
+    parts = [part_of(step, stream) for step, stream in zip(steps, streams, strict=True)]
     mine = set(map(id, steps))
     outside = _outside(recipe, mine)
+    best = fastest(recipe.name, parts, core, outside, effort)
+    return Program(steps, streams, best, _compulsory(steps, best, outside))
+
+
+def fastest(
+    name: str, parts: Sequence[Part], core: Core, outside: Sequence[Range], effort: Effort
+) -> Linked:
+    """Parts linked to the program that ends first; `outside` is what others read of it."""
     found: list[Linked] = []
 
     def ending(made: Linked) -> float:
@@ -108,15 +116,14 @@ def _link(recipe: Recipe, steps: tuple[KernelStep, ...], effort: Effort) -> Prog
 
     def tried(policy: Policy | None, rules: Sequence[Rule]) -> Linked:
         """The fastest program under a policy, which joins those found."""
-        made = links(recipe.name, parts, core, outside, policy, rules, effort.checked)
+        made = links(name, parts, core, outside, policy, rules, effort.checked)
         found.append(min(made, key=ending))
         return found[-1]
 
     policy = min(effort.policies, key=lambda policy: ending(tried(policy, effort.rules[:1])))
     if len(effort.rules) > 1:
         tried(policy, effort.rules[1:])
-    best = min(found, key=ending)
-    return Program(steps, streams, best, _compulsory(steps, best, outside))
+    return min(found, key=ending)
 
 
 def _compulsory(steps: Sequence[KernelStep], linked: Linked, outside: Sequence[Range]) -> int:
@@ -142,7 +149,12 @@ def _compulsory(steps: Sequence[KernelStep], linked: Linked, outside: Sequence[R
     return moved + sum(known.values())
 
 
-def _part(step: KernelStep, stream: InstructionStream) -> Part:
+def part_of(step: KernelStep, stream: InstructionStream) -> Part:
+    """A kernel step as a part of a program.
+
+    Raises:
+        ModelError: its code takes other arguments.
+    """
     table = stream.accesses
     touched = set(np.unique(table["tensor"][table["space"] == Space.HBM]).tolist())
     if len(step.arguments) != len(stream.tensors):
@@ -168,7 +180,12 @@ def _outside(recipe: Recipe, mine: set[int]) -> list[Range]:
         elif isinstance(step, KernelStep) and id(step) not in mine:
             # Sizes are in the other programs' code; the first byte is enough to know a tensor.
             found += [_range(place, 1) for place in step.arguments if place.region == "arena"]
-    return found + [
+    return found + places_of(refs)
+
+
+def places_of(refs: Sequence[TensorRef]) -> list[Range]:
+    """Where those tensors lie that are in the arena."""
+    return [
         _range(ref.place, max(1, ref.info.elements * size_of(ref.stored or ref.info.dtype)))
         for ref in refs
         if ref.place.region == "arena"

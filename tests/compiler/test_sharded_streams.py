@@ -1,0 +1,159 @@
+"""Sharded models as one instruction stream a core: they compute what the model does, and meet."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+
+import tilesmith as ts
+from tests.compiler.model_builder import inputs_of
+from tests.compiler.sharded_models import ModelBuilder, graph_of, mlp, transformer
+from tests.compiler.test_sharding import assert_same
+from tilesmith.command_line import command_line as main
+from tilesmith.compiler.backend import backend_of
+from tilesmith.compiler.graph import TensorInfo
+from tilesmith.compiler.host.reference import run_reference
+from tilesmith.compiler.many_cores import CoreProgram, Exchange
+from tilesmith.compiler.program import Place, TensorRef
+from tilesmith.compiler.sharding.exchanges import Held, Seat, exchanges, needs_spare
+from tilesmith.compiler.sharding.mesh import LogicalMesh
+from tilesmith.compiler.sharding.program import Move
+from tilesmith.compiler.sharding.resharding import run_step, steps_between
+from tilesmith.compiler.sharding.specs import Spec, local_shape, parse, part
+from tilesmith.search_space.errors import InputError, ModelError, TargetError
+from tilesmith.search_space.mesh import load_mesh
+from tilesmith.simulator.collectives import collective_cost
+
+MACHINE = load_mesh("trn1.32xlarge")
+SHAPE = (8, 12)
+SPECS = ("-,-", "a,-", "b,a", "-,a/3", "a+b,-", "b/2,-", "a/2,b")
+PARTIAL = (("-,b", "a"), ("-,-", "ab"))
+
+
+def moved(
+    source: Spec, wanted: Spec, mesh: LogicalMesh
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """What the cores hold after the steps from a spec to another: by streams, and by their
+    meaning."""
+    rng = np.random.default_rng(3)
+    held = [
+        rng.integers(-9, 9, local_shape(source, SHAPE, mesh.sizes)).astype(np.float32)
+        if source.partial
+        else part(np.arange(96, dtype=np.float32).reshape(SHAPE), source, SHAPE, mesh, at)
+        for at in mesh.coordinates()
+    ]
+    steps = steps_between(source, wanted, SHAPE, mesh)
+    programs, memories, room = {}, {}, 4 * 96
+    for number, core in enumerate(mesh.cores):
+        order: list[Exchange] = []
+        for n, step in enumerate(steps):
+            move = Move(step, "x", "y", "x", SHAPE)
+            sizes = [local_shape(s, SHAPE, mesh.sizes) for s in (step.before, step.after)]
+            counts = [*(int(np.prod(size)) for size in sizes), needs_spare(move, mesh)]
+            places = [Place("arena", room * at) for at in (2 * n, 2 * n + 2, 2 * n + 1)]
+            here = [Held(p, "float32", c) for p, c in zip(places, counts, strict=True)]
+            order += exchanges(move, Seat(mesh, number), *here)
+        shape = local_shape(wanted, SHAPE, mesh.sizes)
+        last = TensorRef(TensorInfo("y", "float32", shape), Place("arena", 2 * room * len(steps)))
+        arena = np.zeros(room * (2 * len(steps) + 1), np.uint8)
+        arena[: held[number].nbytes] = held[number].reshape(-1).view(np.uint8)
+        memories[core] = {"arena": arena}
+        programs[core] = CoreProgram(
+            "moves",
+            MACHINE.target,
+            tuple(order),
+            (),
+            np.zeros(0, np.uint8),
+            arena.size,
+            (),
+            (last,),
+        )
+    backend_of(MACHINE.target).link_cores(programs, MACHINE).run(memories)
+    size = 4 * int(np.prod(shape))
+    found = [
+        memories[core]["arena"][last.place.offset :][:size].view(np.float32).reshape(shape)
+        for core in mesh.cores
+    ]
+    for step in steps:
+        held = run_step(step, held, SHAPE, mesh)
+    return found, held
+
+
+def test_every_move_is_what_it_means() -> None:
+    mesh = LogicalMesh.of({"a": 2, "b": 2}, (4, 5, 6, 7))
+    specs = [parse(text, SHAPE, mesh.sizes, "x") for text in SPECS]
+    specs += [parse(text, SHAPE, mesh.sizes, "x").summing(tuple(axes)) for text, axes in PARTIAL]
+    kinds = set()
+    for source, wanted in list(itertools.permutations(specs, 2))[::13]:
+        kinds |= {step.kind for step in steps_between(source, wanted, SHAPE, mesh)}
+        found, meant = moved(source, wanted, mesh)
+        for one, other in zip(found, meant, strict=True):
+            assert np.array_equal(one, other), f"{source} to {wanted}"
+    assert len(kinds) == 6
+
+
+def test_a_perceptron_over_two_cores_is_one_stream_each() -> None:
+    model = mlp(16, 32, 64)
+    found = ts.shard(
+        model,
+        MACHINE,
+        degrees={"tensor": 2},
+        specs={"w0.up": "-,tensor"},
+        timeline=True,
+    )
+    assert found.streams is not None
+    assert found.played is not None
+    graph = graph_of(model)
+    given = inputs_of(graph)
+    assert_same(found.streams.run(given), run_reference(graph, given))
+    cost = collective_cost(MACHINE, "all_reduce", 4 * 16 * 32, (0, 1))
+    played = found.played
+    assert played.collectives == 1
+    for core in played.cores.values():
+        assert core.collectives_us == pytest.approx(cost.seconds * 1e6)
+        assert core.waiting_us == pytest.approx(0.0), "they do the same"
+        assert core.end_us >= core.collectives_us + core.computing_us - core.hidden_us
+    assert json.loads(json.dumps(found.to_json()))["timeline"]["makespan_us"] == played.makespan_us
+
+
+def test_a_transformer_block_cut_in_heads_and_its_sequence() -> None:
+    model = transformer(1, 16, 32, 2, fused=True)
+    specs = {"l0.attention.qkv": "-,tensor/3", "l0.mlp.up": "-,tensor", "x": "-,tensor"}
+    specs |= {"l0.attention.residual": "-,tensor", "y": "-,tensor"}
+    found = ts.shard(model, MACHINE, cores=2, specs=specs, timeline=True)
+    assert found.streams is not None
+    kinds = [row.kind for row in found.account.collectives]
+    assert kinds == ["all_gather", "reduce_scatter"] * 2
+    given = inputs_of(graph_of(model))
+    assert_same(found.streams.run(given), run_reference(graph_of(model), given))
+
+
+def test_the_command_plays(tmp_path: Path) -> None:
+    path = tmp_path / "mlp.onnx"
+    onnx.save(mlp(16, 32, 64), path)
+    asked = ["shard", str(path), "--mesh", "trn1.32xlarge", "--cores", "2", "--timeline"]
+    done = CliRunner().invoke(main, [*asked, "--spec", "w0.up=-,tensor"])
+    assert done.exit_code == 0, done.output
+    assert "played: " in done.output
+    assert "behind computing" in done.output
+
+
+def test_what_cannot_be_played_is_said() -> None:
+    with pytest.raises(InputError, match="stages of a pipeline"):
+        ts.shard(
+            mlp(8, 16, 32, 2), MACHINE, degrees={"pipeline": 2, "tensor": 2},
+            specs={"w0.up": "-,tensor"}, timeline=True,
+        )  # fmt: skip
+    b = ModelBuilder("sorted")
+    x = b.input("x", 8, 16)
+    b.node("Det", b.node("Reshape", x, b.shape(8, 4, 4)), to="y")
+    with pytest.raises(ModelError, match="runs on the host"):
+        ts.shard(b.model("y"), MACHINE, cores=2, specs={"x": "tensor,-"}, timeline=True)
+    with pytest.raises(TargetError, match="whose programs have no collectives"):
+        backend_of(ts.resolve_target("cpu")).link_cores({}, MACHINE)
