@@ -93,5 +93,7 @@ def test_nothing_or_the_same_twice_is_refused() -> None:
         of()
     with pytest.raises(InputError, match="varied twice"):
         of("sbuf.mib=1,2", "sbuf.mib=3,4")
-    with pytest.raises(InputError, match="no design can be built"):
+    with pytest.raises(InputError, match="no design beside the base can be built"):
         of("psum.banks=7")
+    with pytest.raises(InputError, match="only the base itself"):
+        of("sbuf.mib=24")

@@ -20,7 +20,7 @@ from tilesmith.commands.options import (
     threads_option,
     update_option,
 )
-from tilesmith.display.output import print_json
+from tilesmith.display.output import note, print_json
 
 if TYPE_CHECKING:
     from tilesmith.jobs.passes import ListedPass
@@ -94,6 +94,8 @@ def compile_model(
         print_json(report.to_json())
     else:
         click.echo(_summary(report))
+        if optimal_memory and report.memory is None:
+            note("activations share no memory on this target, so there is none to save")
 
 
 def _print(passes: list[ListedPass], as_json: bool) -> None:

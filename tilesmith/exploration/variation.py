@@ -119,7 +119,7 @@ def designs(
     """The points to look at: at most about `most`.
 
     Raises:
-        InputError: no number is varied, one is twice, or no point is a target.
+        InputError: no number is varied, one is twice, or no point but the base is a target.
     """
     names = [variation.name for variation in variations]
     if not names:
@@ -143,7 +143,11 @@ def designs(
         except TargetError as error:
             refused.append((settings, str(error)))
     if len(points) < 2:
-        raise InputError(f"no design can be built: {refused[0][1]}" if refused else "no designs")
+        raise InputError(
+            f"no design beside the base can be built: {refused[0][1]}"
+            if refused
+            else f"only the base itself is varied to: {', '.join(v.name for v in variations)}"
+        )
     alone = sum(1 for settings in points[1:] if settings in set(single))
     return Designs(tuple(variations), tuple(points), tuple(targets), alone, tuple(refused), grid)
 
