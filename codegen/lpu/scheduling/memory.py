@@ -124,7 +124,7 @@ class Memory:
                     continue
                 hole = room.fits(words, 0 if virgin else start)
                 if hole < 0:
-                    if any(length >= words for _, length, _ in room.free):
+                    if not virgin and any(length >= words for _, length, _ in room.free):
                         later = min(later, 16)
                     continue
                 place = Words(number, bank, room.free[hole][0], words)

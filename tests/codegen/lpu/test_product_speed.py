@@ -1,0 +1,50 @@
+"""Products run at the pace of their passes, in the memory there is."""
+
+import pytest
+
+from tests.codegen.lpu.chains import chip
+from tilesmith.codegen.lpu.dataflow import Dataflow, Tensor
+from tilesmith.codegen.lpu.isa.bursts import Schedule
+from tilesmith.codegen.lpu.scheduling.board import Board
+from tilesmith.codegen.lpu.scheduling.memory import Words
+from tilesmith.codegen.lpu.scheduling.scheduler import schedule
+from tilesmith.codegen.lpu.verification.checker import check
+from tilesmith.codegen.structures import default_of
+from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.lpu.family import selected
+
+
+def _placed(text: str, **settings: int) -> Schedule:
+    machine = chip(**settings)
+    workload = Workload.parse(text)
+    config = default_of(workload, machine.target)
+    placed = schedule(selected(workload, machine.target, config).dataflow, machine)
+    check(placed)
+    return placed
+
+
+@pytest.mark.parametrize(("k", "n"), [(320, 640), (640, 640), (1280, 640), (640, 1280)])
+def test_each_row_of_a_product_takes_its_passes_and_no_cycle_more(k: int, n: int) -> None:
+    """Half-tiles of 160 x 320 by two float16 units: exactly, beyond what filling takes."""
+    text = f"matmul k={k} n={n} dtype=float16 tb=1"
+    long, short = (_placed(f"{text} m={m}").cycles for m in (512, 256))
+    passes = (k // 160) * (n // 320)
+    assert long - short == 256 * passes // 2
+    assert short - 256 * passes // 2 < 300
+
+
+def test_a_product_whose_sums_do_not_fit_side_by_side_goes_tile_by_tile() -> None:
+    text = "matmul m=192 k=1280 n=2560 dtype=float16 tb=1"
+    roomy, tight = _placed(text), _placed(text, mem__words=384)
+    assert tight.cycles < 1.01 * roomy.cycles
+
+
+def test_a_full_hemisphere_leaves_what_is_new_to_the_other() -> None:
+    machine = chip()
+    new = Dataflow("new", {"new": Tensor("new", 8, "float16")}, ())
+    board = Board.of(new, machine)
+    assert board.side("new", 0, False) == (False,)
+    for number in range(machine.half):
+        board.memory.take([Words(number, bank, 0, 3000) for bank in range(2)])
+    assert board.side("new", 0, False) == (True,)
+    assert board.side("new", 0, True) == (True,)
