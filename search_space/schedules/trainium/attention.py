@@ -6,6 +6,8 @@ reduced at once, how many places tiles have in SBUF and PSUM, and which engines 
 
 from __future__ import annotations
 
+from math import gcd
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,6 +30,9 @@ from tilesmith.search_space.workload import Workload
 
 COPIES = (1, 2, 3, 4, 6, 8)
 """Of each tile in SBUF: groups of heads, or blocks of queries, that are under way at once."""
+
+FOLDS = (2, 4, 8, 16)
+"""Queries, or keys, that come to a partition in one piece."""
 
 GROUPS = (1, 2, 3, 4, 6, 8)
 """Heads whose scores are reduced at once."""
@@ -67,10 +72,11 @@ class AttentionSpace(AttentionBlocks):
     def space(self) -> SearchSpace:
         """What is turned, where scores stand, heads together, places of tiles, engines."""
         spaces = [
-            self._subspace(turn, scores, group, pair)
+            self._subspace(turn, scores, group, pair, fold)
             for turn, scores in self.ways()
             for group in self.groups(turn, scores)
             for pair in self.pairs(group)
+            for fold in self.folds(pair)
         ]
         for turn, scores in self.ways():
             spaces += self.blocks(turn, scores)
@@ -94,7 +100,50 @@ class AttentionSpace(AttentionBlocks):
             return (1,)
         return (1, 2) if group == 1 or group % 2 == 0 else (1,)
 
-    def _subspace(self, turn: str, scores: str, group: int, pair: int) -> Subspace:
+    def folds(self, pair: int) -> tuple[int, ...]:
+        """How many queries and keys may come to a partition in one piece: 1, and what makes runs no
+        longer than they cost anyway; heads turned together have no runs of several."""
+        floor, tiles = self.target.integer("dma.row_floor_bytes"), self.cols * TURNED
+        whole = all(x <= tiles or x % tiles == 0 for x in (self.m, self.n))
+        if pair != 1 or not whole:
+            return (1,)
+        shared = gcd(self.m, self.n)
+        fits = (f for f in FOLDS if shared % f == 0 and f * self.k * self.size <= floor)
+        return (1, *(f for f in fits if all(self._even(x, f) for x in (self.m, self.n))))
+
+    def _even(self, extent: int, fold: int) -> bool:
+        """Whether what is turned together begins at the first partition, each time."""
+        group = min(extent, self.cols * TURNED) // fold
+        return extent // fold <= self.rows or group % self.rows == 0
+
+    def _busy(self, fold: int) -> int:
+        """ns, roughly, that DMA or the tensor engine is busy, and a tenth of the other: short rows
+        take as much as long ones, and short tiles as much to turn."""
+        number = self.target.number
+        floor, over = number("dma.row_floor_bytes"), number("dma.row_overhead_bytes")
+
+        def moved(rows: float, width: int) -> float:
+            return rows * max(floor, width * self.size + over)
+
+        rows = self.m + self.n
+        bytes_ = moved(rows / fold, fold * self.k) + moved(rows, self.width)
+        factor, extra = (1.0, 0.0) if self.size == 2 else (
+            number("tensor.fp32_factor"), number("tensor.fp32_pass_overhead"))  # fmt: skip
+        least = number("tensor.min_ii")
+
+        def passes(count: float, columns: float) -> float:
+            return count * (max(least, columns) + extra) * factor
+
+        cycles = 3 * passes(-(-self.m // self.cols), self.n)
+        for extent in (self.m, self.n):
+            tile = min(self.cols, extent / fold)
+            cycles += passes(extent / tile, tile)
+        heads = self.batch * self.heads
+        dma = heads * bytes_ / (number("dma.gbps_practical") * number("dma.engines"))
+        tensor = heads * cycles / number("tensor.ghz")
+        return int(max(dma, tensor) + min(dma, tensor) / 10)
+
+    def _subspace(self, turn: str, scores: str, group: int, pair: int, fold: int) -> Subspace:
         what = "bytes of {} a partition that the tiles take"
         limits = (
             Constraint(self._sbuf(turn, scores, group, pair), self.capacity, what.format("SBUF")),
@@ -102,8 +151,8 @@ class AttentionSpace(AttentionBlocks):
                        "choose fewer places"),
         )  # fmt: skip
         fixed = (
-            ("algorithm", "fused"), ("group", group), ("pair", pair), ("scores", scores),
-            ("turn", turn),
+            ("algorithm", "fused"), ("fold", fold), ("group", group), ("pair", pair),
+            ("scores", scores), ("turn", turn),
         )  # fmt: skip
         engines: dict[str, tuple[str, ...]]
         engines = {"keys": COPIERS, "queries": COPIERS[1:] + COPIERS[:1]}
@@ -147,10 +196,18 @@ class AttentionSpace(AttentionBlocks):
             total = total + var(name) * sum(map(self._space_of, sizes))
         return total
 
+    def inside(self) -> Config:
+        """The default between kernels that keep queries and keys on chip, a row a partition."""
+        return self._best(folded=False)
+
     def default(self) -> Config:
         """Many chains under way, two heads at once, copies by whichever engine is free."""
+        return self._best(folded=True)
+
+    def _best(self, folded: bool) -> Config:
         space = self.space()
-        found = [best for subspace in space.subspaces if (best := self._usual(subspace))]
+        kept = [s for s in space.subspaces if folded or dict(s.fixed).get("fold", 1) == 1]
+        found = [best for subspace in kept if (best := self._usual(subspace))]
         if not found:
             space.validate(space.subspaces[0].config(space.subspaces[0].rows(0, 1)[0]))
         return min(found, key=lambda one: one[0])[1]
@@ -176,11 +233,12 @@ class AttentionSpace(AttentionBlocks):
         least, block = np.minimum(places, turning), self.block(first)
         if block:
             away, copies = away + 1, np.minimum(copies, number("ahead"))
+        busy = 0 if block else self._busy(first.integer("fold"))
         ranks = np.stack(
             [
                 -np.minimum(np.minimum(least, copies), 2), np.full(len(rows), away),
-                -np.minimum(least, 3), -number("pair"), abs(number("group") - 2),
-                np.full(len(rows), -block),
+                -np.minimum(least, 3), np.full(len(rows), busy), -number("pair"),
+                abs(number("group") - 2), np.full(len(rows), -block),
                 -places - turning - strips, -strips, -copies,
             ]
         )  # fmt: skip
@@ -198,3 +256,6 @@ class AttentionOnCore(CoreScheduler):
         return AttentionSpace(
             workload, target, Attention.width(workload), Attention.scale(workload)
         )
+
+    def inside(self, workload: Workload, target: Target) -> Config:
+        return self.prepare(workload, target).inside()

@@ -8,6 +8,8 @@ over these (`gn`) inside.
 
 from __future__ import annotations
 
+from math import gcd
+
 from tilesmith.search_space.schedules.trainium.attention_stages import AttentionStages
 from tilesmith.search_space.schedules.trainium.common import partitioned
 from tilesmith.search_space.scheduling.layout import Layout, LayoutDimension
@@ -66,8 +68,10 @@ class AttentionSchedule(AttentionStages):
             place = place if name == "k" else ("y", "mo")
         else:
             schedule = schedule.compute_at(strip, *place, "sbuf")
-        schedule = schedule.set_layout(strip, partitioned(4, 2, self.rows, 0, 1, 3))
-        schedule = schedule.split(strip, along, self.rows, f"{strip}.t", f"{strip}.i")
+        fold = gcd(self.fold(structure), self.m if along == "m" else self.n)
+        others, loop = ((0, 1, 3), along) if fold == 1 else ((0, 1, 3, 4), f"{along}p")
+        schedule = schedule.set_layout(strip, partitioned(1 + len(others), 2, self.rows, *others))
+        schedule = schedule.split(strip, loop, self.rows, f"{strip}.t", f"{strip}.i")
         schedule = schedule.compute_at(result, *place, "sbuf")
         schedule = schedule.set_layout(result, partitioned(4, 3, self.rows, 0, 1, 2))
         schedule = schedule.assign_engine(result, structure.text(engines))
@@ -77,14 +81,27 @@ class AttentionSchedule(AttentionStages):
         self, schedule: Schedule, structure: Config, result: str, turned: str, along: str
     ) -> Schedule:
         """`turned` in PSUM for `TURNED` tiles of `result` at a time."""
-        group, inner = f"{result}.g", f"{result}.{along}i"
+        group, inner = f"{result}.g", f"{result}.{along}"
         schedule = schedule.split(result, "f", self.rows, f"{result}.ft", f"{result}.fi")
-        schedule = schedule.split(result, along, self.cols * TURNED, group, inner)
-        order = ("b", "g", f"{result}.ft", group, f"{result}.fi", inner)
+        extent = self.m if along == "m" else self.n
+        fold, tiles = gcd(self.fold(structure), extent), min(self.cols * TURNED, extent)
+        schedule = schedule.split(result, along, tiles, group, inner)
+        rest = [inner]
+        if fold > 1:
+            rest = [f"{result}.{along}i", f"{result}.{along}j"]
+            schedule = schedule.split(result, inner, fold, *rest)
+        order = ("b", "g", f"{result}.ft", group, f"{result}.fi", *rest)
         schedule = schedule.reorder(result, order)
         schedule = schedule.compute_at(turned, result, group, "psum")
-        schedule = schedule.set_layout(turned, _lead(3))
-        schedule = schedule.split(turned, along, self.rows, f"{turned}.t", f"{turned}.i")
+        if fold > 1:
+            schedule = schedule.set_layout(turned, _lead(4, 5))
+            rows = min(self.rows, tiles // fold)
+            schedule = schedule.split(turned, f"{along}p", rows, f"{turned}.t", f"{turned}.i")
+            names = "b", "g", f"{turned}.t", f"{along}j", f"{turned}.i", "f"
+            schedule = schedule.reorder(turned, names).unroll(turned, f"{along}j")
+        else:
+            schedule = schedule.set_layout(turned, _lead(3))
+            schedule = schedule.split(turned, along, self.rows, f"{turned}.t", f"{turned}.i")
         schedule = schedule.assign_engine(turned, "tensor")
         return schedule.pipeline(result, group, structure.integer("strips"))
 

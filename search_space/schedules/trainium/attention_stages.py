@@ -28,6 +28,7 @@ allow, and copies go to whichever of the engines named is free.
 from __future__ import annotations
 
 from functools import lru_cache
+from math import gcd
 
 from tilesmith.search_space.attention_masks import MASKS
 from tilesmith.search_space.dtypes import size_of
@@ -84,16 +85,24 @@ class AttentionStages:
         """The stages, each over sequence b and head h first; the same object for all structures
         that compute the same."""
         text, block = structure.text, self.block(structure)
-        return _computed(self, structure.integer("pair"), text("turn"), text("scores"), block)
+        pair, fold = structure.integer("pair"), self.fold(structure)
+        return _computed(self, pair, text("turn"), text("scores"), block, fold)
 
     @staticmethod
     def block(structure: Config) -> int:
         """Keys of a block; 0: all of them are one."""
         return structure.integer("block") if structure.text("algorithm") == "blocks" else 0
 
-    def computed(self, pair: int, turn: str, scores: str, block: int) -> ComputeDefinition:
-        """As `compute`, for `pair` heads at a time, `turn` turned, `scores` standing there, and
-        blocks of `block` keys (0: all of them)."""
+    @staticmethod
+    def fold(structure: Config) -> int:
+        """Queries, or keys, that come to a partition in one piece, where that divides them."""
+        return structure.integer("fold") if structure.text("algorithm") == "fused" else 1
+
+    def computed(
+        self, pair: int, turn: str, scores: str, block: int, fold: int
+    ) -> ComputeDefinition:
+        """As `compute`, for `pair` heads at a time, `turn` turned, `scores` standing there, blocks
+        of `block` keys (0: all of them), and `fold` of queries and keys to a partition."""
         stages = _Stages(self.batch, self.heads, self.workload.dtype, self.n, block)
         m, n, k, e = (
             axis(name, extent)
@@ -105,9 +114,12 @@ class AttentionStages:
         b, h, at = stages.b, stages.h, stages.at
         for name, along in (("k", n), ("q", m)):
             axes = (g, along, f)
-            stages.map(f"{name}.strip", axes, self._head(name, b, g, along, f, pair))
-            stages.map(f"{name}.turned", axes, at(f"{name}.strip", *axes))
+            self._strip(stages, name, axes, pair, gcd(fold, along.extent.constant or 1))
+            shares = gcd(fold, along.extent.constant or 1)
             value: Scalar = at(f"{name}.turned", *axes)
+            if shares > 1:
+                index = b.var, g.var, along.var // shares, along.var % shares, f.var
+                value = Load(f"{name}.turned", index)
             if name == "q":
                 factor = self.scale / self.eighth if again else -self.scale
                 value = call("multiply", value, factor)
@@ -139,6 +151,22 @@ class AttentionStages:
         stages.map("row", (h, m, e), result)
         stages.map("y", (h, m, e), at("row", h, m, e))
         return ComputeDefinition("attention", self._tensors(), tuple(stages.found))
+
+    def _strip(
+        self, stages: _Stages, name: str, axes: tuple[Axis, Axis, Axis], pair: int, fold: int
+    ) -> None:
+        """Queries or keys as they come, and turned; `fold` of them stand on a partition."""
+        g, along, f = axes
+        if fold == 1:
+            stages.map(f"{name}.strip", axes, self._head(name, stages.b, g, along, f, pair))
+            stages.map(f"{name}.turned", axes, stages.at(f"{name}.strip", *axes))
+            return
+        place = axis(f"{along.name}p", (along.extent.constant or 1) // fold)
+        beside = axis(f"{along.name}j", fold)
+        index = stages.b.var, g.var, place.var * fold + beside.var, f.var
+        stages.map(f"{name}.strip", (g, place, beside, f), Load(name, index))
+        split = g, place, beside, f
+        stages.map(f"{name}.turned", split, stages.at(f"{name}.strip", *split))
 
     def bounded(self, block: int) -> bool:
         """Whether a block of keys may be left out whole by a mask: see `MOST`."""
@@ -295,6 +323,6 @@ class _Stages:
 
 @lru_cache(maxsize=64)
 def _computed(
-    stages: AttentionStages, pair: int, turn: str, scores: str, block: int
+    stages: AttentionStages, pair: int, turn: str, scores: str, block: int, fold: int
 ) -> ComputeDefinition:
-    return stages.computed(pair, turn, scores, block)
+    return stages.computed(pair, turn, scores, block, fold)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.codegen.trainium.random_kernels import F, P, unfinished
 from tests.conformance.accelerator_checks import TARGET, check, run
 from tests.conformance.template_checks import random_inputs
-from tilesmith.codegen.structures import default_of, space_of
+from tilesmith.codegen.structures import default_of, inside_of, space_of
 from tilesmith.codegen.trainium.isa.core import ENGINES, Core
 from tilesmith.codegen.trainium.isa.instructions import Op
 from tilesmith.search_space.dtypes import to_numpy
@@ -68,7 +68,7 @@ def test_interleaved_heads_overlap_and_compute_the_same():
 
 
 def test_pairs_of_heads_are_turned_at_once():
-    default = default_of(HEADS, TARGET)
+    default = inside_of(HEADS, TARGET)
     space = space_of(HEADS, TARGET)
     turned = {}
     for turn, pair, more in (

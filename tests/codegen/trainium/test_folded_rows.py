@@ -7,6 +7,7 @@ import pytest
 
 from tests.conformance.accelerator_checks import check
 from tilesmith.codegen.structures import default_of, inside_of, space_of
+from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.target import load_target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator import simulate
@@ -46,3 +47,31 @@ def test_the_default_has_longer_rows_and_is_near_the_best(text: str) -> None:
 def test_long_rows_are_not_folded() -> None:
     for text in ("softmax shape=512x2048", "layer_norm shape=256x4096"):
         assert default_of(Workload.parse(text), TARGET).integer("fold") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "attention m=128 n=128 k=64 heads=2 dtype=bfloat16",
+        "attention m=40 n=72 k=16 batch=2 heads=3 mask=full",
+        "attention m=512 n=1024 k=32 dtype=bfloat16 mask=row",
+    ],
+)
+def test_queries_and_keys_of_every_fold_are_right(text: str) -> None:
+    workload = Workload.parse(text)
+    space = space_of(workload, TARGET)
+    subspaces = {dict(s.fixed).get("fold", 1): s for s in space.subspaces}
+    assert max(subspaces) >= 8
+    for subspace in subspaces.values():
+        (config,) = SearchSpace((subspace,)).sample(np.random.default_rng(0), 1)
+        check(workload, config, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_attention_of_short_rows_is_faster_folded(dtype: str) -> None:
+    workload = Workload.parse(f"attention m=128 n=128 k=64 heads=12 dtype={dtype}")
+    inside = inside_of(workload, TARGET)
+    assert inside.integer("fold") == 1
+    unfolded = simulate(workload, TARGET, inside, "timeline").latency_us
+    most = 0.6 if dtype == "bfloat16" else 0.8
+    assert simulate(workload, TARGET, None, "timeline").latency_us < most * unfolded
