@@ -252,6 +252,19 @@ def target_option(required: bool) -> Callable[[Command], Command]:
     return add
 
 
+def compared_targets_option(command: Command) -> Command:
+    """`--target`, of which several are compared, with `--set` beside it."""
+    option = click.option(
+        "--target",
+        "targets",
+        multiple=True,
+        default=(HOST,),
+        show_default=True,
+        help=f"{_TARGET_HELP}; repeatable: targets are compared in one table.",
+    )
+    return option(set_option(command))
+
+
 def targets_option(command: Command) -> Command:
     """`--target`, of which there may be several, with `--set` beside it."""
     option = click.option(

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.commands.options import (
+    compared_targets_option,
     database_option,
     json_option,
     operator_option,
     precision_option,
     request_of,
     shape_option,
-    target_option,
 )
 from tilesmith.display.output import note, print_json, table
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model", required=False, metavar="MODEL.onnx|MODEL.mlir|MODEL.tsm")
 @operator_option
-@target_option(required=False)
+@compared_targets_option
 @database_option(required=False)
 @click.option(
     "--fidelity",
@@ -45,6 +45,7 @@ def simulate(
     fidelity: str | None,
     trace: Path | None,
     as_json: bool,
+    targets: tuple[str, ...],
     **asked: Any,
 ) -> None:
     """Predict the latency of a model, or of the operators given with --op, on a target.
@@ -55,17 +56,47 @@ def simulate(
     """
     from tilesmith.jobs.simulation import simulated
     from tilesmith.jobs.subjects import is_artifact, subject_of
+    from tilesmith.search_space.errors import InputError
 
     subject = subject_of(model, operators)
     if is_artifact(subject):
-        _check_asked(Path(str(subject)), target=asked["target"], precision=asked["precision"])
-    result = simulated(request_of(subject, asked), fidelity, trace)
+        _check_asked(Path(str(subject)), targets=targets[0], precision=asked["precision"])
+    if len(targets) > 1 and trace is not None:
+        raise InputError("--trace is of one target; give one --target")
+    asked_of = [request_of(subject, {**asked, "target": target}) for target in targets]
+    result, *others = [simulated(request, fidelity, trace) for request in asked_of]
+    if others:
+        _compare([result, *others], as_json)
+        return
     if as_json:
         print_json(result.to_json())
         return
     click.echo(_summary(result))
     for text in result.notes:
         note(text)
+
+
+def _compare(results: list[SimulationResult], as_json: bool) -> None:
+    """Print what the same subject costs on several targets."""
+    if as_json:
+        print_json({"targets": [result.to_json() for result in results]})
+        return
+    rows = [
+        (
+            result.target,
+            result.latency_us,
+            result.latency_us / results[0].latency_us,
+            result.bound,
+            f"{result.compute_cycles / max(result.cycles, 1):.1%}",
+            result.details.get("precision", "as given"),
+        )
+        for result in results
+    ]
+    header = ("target", "us", "times the first", "bound", "computing", "precision")
+    click.echo(table(header, rows))
+    for result in results:
+        for text in result.notes:
+            note(f"{result.target}: {text}")
 
 
 def _check_asked(path: Path, **asked: str) -> None:
@@ -81,12 +112,12 @@ def _check_asked(path: Path, **asked: str) -> None:
     if not given:
         return
     recipe = read_artifact(path)
-    made = {"target": recipe.target.name, "precision": recipe.report.precision}
+    made = {"targets": recipe.target.name, "precision": recipe.report.precision}
     for name, value in given.items():
         if value != made[name]:
             raise InputError(
-                f"'{path}' was compiled for {name} '{made[name]}', not '{value}'; compile the "
-                "model again"
+                f"'{path}' was compiled for {name.removesuffix('s')} '{made[name]}', not "
+                f"'{value}'; compile the model again"
             )
 
 

@@ -26,11 +26,12 @@ from tilesmith.compiler.passes.fallback import FallBack
 from tilesmith.compiler.precision import LowerPrecision
 from tilesmith.compiler.program import CodeObject, KernelStep, Recipe
 from tilesmith.search_space.dtypes import size_of
-from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.errors import ModelError, TargetError
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.dispatch import SimulationResult
+from tilesmith.simulator.lpu.roofline import has_slices
 
 
 class LpuBackend(Backend):
@@ -51,6 +52,11 @@ class LpuBackend(Backend):
 
     def check(self, target: Target) -> None:
         """The target has to describe a chip that is complete and possible."""
+        if not has_slices(target):
+            raise TargetError(
+                f"target '{target.name}' is known as a roofline only: models are not placed on it; "
+                "simulate single operators with --op and --fidelity roofline"
+            )
         Chip.of(target)
 
     def check_size(self, target: Target, name: str, nbytes: int) -> None:

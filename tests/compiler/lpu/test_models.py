@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from onnx.reference import ReferenceEvaluator
 
 from tests.compiler.model_builder import model_of, random
+from tilesmith.command_line import command_line
 from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
 from tilesmith.compiler.build import build
@@ -85,3 +88,15 @@ def test_images_go_from_block_to_block_and_are_turned_at_the_ends() -> None:
 def test_a_model_that_does_not_fit_says_how_many_chips_would_do() -> None:
     with pytest.raises(ModelError, match=r"MiB more than the 220 MiB of MEM .*; 2 chips would"):
         backend_of(TARGET).check_size(TARGET, "large", 300 << 20)
+
+
+def test_targets_are_compared_in_one_table(tmp_path: Path) -> None:
+    onnx.save(perceptron(), tmp_path / "mlp.onnx")
+    asked = ["simulate", str(tmp_path / "mlp.onnx"), "--target", "trn1", "--target", "lpu1"]
+    lines = CliRunner().invoke(command_line, asked).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["target", "trn1", "lpu1"]
+    assert [line.split()[-1] for line in lines[1:]] == ["fp32", "fp16"]
+    found = json.loads(CliRunner().invoke(command_line, [*asked, "--json"]).stdout)["targets"]
+    assert [one["target"] for one in found] == ["trn1", "lpu1"]
+    refused = CliRunner().invoke(command_line, [*asked[:2], "--target", "lp30"])
+    assert refused.exit_code != 0
