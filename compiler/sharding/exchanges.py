@@ -16,6 +16,7 @@ from tilesmith.compiler.program import Place
 from tilesmith.compiler.sharding.mesh import LogicalMesh
 from tilesmith.compiler.sharding.program import Move
 from tilesmith.compiler.sharding.specs import Digits, Spec, digits, legal, local_shape
+from tilesmith.search_space.dtypes import size_of
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,13 @@ class Held:
     def dense(self) -> View:
         """All of it, as it lies."""
         return View(self.place, self.dtype, self.elements, 0, ((self.elements, 1),))
+
+    def piece(self, number: int, pieces: int) -> View:
+        """One of equal pieces, in the order in which they lie."""
+        count = self.elements // pieces
+        offset = self.place.offset + number * count * size_of(self.dtype)
+        place = Place(self.place.region, offset)
+        return View(place, self.dtype, count, 0, ((count, 1),))
 
     def along(self, view: Digits, axes: Sequence[str]) -> View:
         """All of it, the digits of some axes outermost."""
@@ -72,10 +80,13 @@ class Seat:
         return tuple(self.mesh.cores[place] for place in mine), mine.index(self.number)
 
 
-def exchanges(move: Move, seat: Seat, source: Held, result: Held, spare: Held) -> list[Exchange]:
+def exchanges(
+    move: Move, seat: Seat, source: Held, result: Held, spare: Held, pieces: int = 1
+) -> list[Exchange]:
     """What one core does for a move.
 
     Args:
+        pieces: into how many a sum goes, if they are equal: each begins when its rows are there.
         spare: room for all parts of its group, which moves to other blocks of a digit need.
     """
     step, mesh = move.step, seat.mesh
@@ -88,7 +99,11 @@ def exchanges(move: Move, seat: Seat, source: Held, result: Held, spare: Held) -
 
     match step.kind:
         case "all_reduce":
-            return [one("all_reduce", source.dense(), result.dense())]
+            count = pieces if source.elements % pieces == 0 else 1
+            return [
+                one("all_reduce", source.piece(n, count), result.piece(n, count))
+                for n in range(count)
+            ]
         case "reduce_scatter":
             view = digits(step.after, shape, sizes, (axis,))
             return [one("reduce_scatter", source.along(view, (axis,)), result.dense())]

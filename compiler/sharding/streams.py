@@ -39,6 +39,12 @@ from tilesmith.search_space.mesh import Mesh
 
 Arrays = Mapping[str, NDArray[Any]]
 
+PIECES = (1, 2, 4, 8)
+"""Sums are cut into so many pieces, which overlap with computing; the fastest played is taken."""
+
+PIECE_BYTES = 1 << 17
+"""Pieces are not tried to be smaller."""
+
 
 @dataclass(frozen=True, eq=False)
 class ShardedStreams:
@@ -99,12 +105,28 @@ def streams_of(program: Program, machine: Mesh) -> ShardedStreams:
             f"'{program.name}' is in stages of a pipeline, and only the cores of one stage are "
             "played together; leave --pipeline out"
         )
-    nothing = {p.info.name: np.zeros(p.info.dims, to_numpy(p.info.dtype)) for p in program.inputs}
     known: dict[tuple[str, bytes], Recipe] = {}
+    found = [_with_pieces(program, machine, pieces, known) for pieces in _piece_counts(program)]
+    return min(found, key=lambda streams: streams.play().makespan_us)
+
+
+def _piece_counts(program: Program) -> tuple[int, ...]:
+    """Into how many pieces sums are tried to be cut; small ones are all start-up."""
+    sums = (move for move in program.moves if move.step.kind == "all_reduce")
+    largest = max((program.tensors[move.source].nbytes for move in sums), default=0)
+    return tuple(pieces for pieces in PIECES if pieces == 1 or largest // pieces >= PIECE_BYTES)
+
+
+def _with_pieces(
+    program: Program, machine: Mesh, pieces: int, known: dict[tuple[str, bytes], Recipe]
+) -> ShardedStreams:
+    nothing = {p.info.name: np.zeros(p.info.dims, to_numpy(p.info.dtype)) for p in program.inputs}
     programs = {}
     for number, own in enumerate(parts_of(program, nothing)):
         seat = Seat(program.mesh, number)
-        programs[program.mesh.cores[number]] = _Core(program, machine, seat, own, known).program()
+        programs[program.mesh.cores[number]] = _Core(
+            program, machine, seat, own, known, pieces
+        ).program()
     return ShardedStreams(
         program, programs, backend_of(machine.target).link_cores(programs, machine)
     )
@@ -122,6 +144,7 @@ class _Core:
     Attributes:
         own: its weights and starts, by name; of inputs only the shapes count.
         known: segments that another core compiled with the same weights.
+        pieces: into how many sums are cut.
         where: tensors that are there so far; `borrowed` of them are in the arena of a segment.
     """
 
@@ -130,6 +153,7 @@ class _Core:
     seat: Seat
     own: Arrays
     known: dict[tuple[str, bytes], Recipe]
+    pieces: int
     where: dict[str, TensorRef] = field(default_factory=dict)
     inputs: dict[str, TensorRef] = field(default_factory=dict)
     order: list[KernelStep | Exchange] = field(default_factory=list)
@@ -214,7 +238,7 @@ class _Core:
         dtype = source.stored or info.dtype
         elements = needs_spare(move, self.whole.mesh)
         spare = Held(Place("arena", self._room(elements * size_of(dtype))), dtype, elements)
-        self.order += exchanges(move, self.seat, _held(source), _held(result), spare)
+        self.order += exchanges(move, self.seat, _held(source), _held(result), spare, self.pieces)
         self.where[move.result] = result
 
     # -- memory -------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.many_cores import CoreProgram, Exchange
 from tilesmith.compiler.program import Place, TensorRef
+from tilesmith.compiler.sharding import streams
 from tilesmith.compiler.sharding.exchanges import Held, Seat, exchanges, needs_spare
 from tilesmith.compiler.sharding.mesh import LogicalMesh
 from tilesmith.compiler.sharding.program import Move
@@ -98,7 +99,7 @@ def test_every_move_is_what_it_means() -> None:
     assert len(kinds) == 6
 
 
-def test_a_perceptron_over_two_cores_is_one_stream_each() -> None:
+def test_a_perceptron_over_two_cores_is_one_stream_each(monkeypatch: pytest.MonkeyPatch) -> None:
     model = mlp(16, 32, 64)
     found = ts.shard(
         model,
@@ -119,6 +120,11 @@ def test_a_perceptron_over_two_cores_is_one_stream_each() -> None:
         assert core.collectives_us == pytest.approx(cost.seconds * 1e6)
         assert core.waiting_us == pytest.approx(0.0), "they do the same"
         assert core.end_us >= core.collectives_us + core.computing_us - core.hidden_us
+    monkeypatch.setattr(streams, "PIECES", (4,))
+    monkeypatch.setattr(streams, "PIECE_BYTES", 1)
+    pieces = streams.streams_of(found.program, MACHINE)
+    assert_same(pieces.run(given), run_reference(graph, given))
+    assert pieces.play().collectives == 4
     assert json.loads(json.dumps(found.to_json()))["timeline"]["makespan_us"] == played.makespan_us
 
 
