@@ -40,7 +40,8 @@ class Layout:
     """How a tensor is cut.
 
     Attributes:
-        multiplied: only products use it, so that each block may lie in either hemisphere.
+        multiplied: only products use it (or make it, `_shared_blocks`), so that each block may lie
+            in either hemisphere.
         outer: rather near MXM than near VXM: partial sums, and row numbers of gathers.
         east: gathers and their row numbers lie in the east.
     """
@@ -146,7 +147,9 @@ def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
                 f"tensor '{name}': a block of {block} rows does not fit a bank of "
                 f"{chip.bank_words} words; cut it into smaller blocks"
             )
-        multiplied = name not in others | indices | tables | written
+        multiplied = name not in others | indices | tables | written or (
+            name in weights & written and _shared_blocks(flow, name, block)
+        )
         found[name] = Layout(
             tensor, block, stripes, multiplied, name in sums | indices, name in tables
         )
@@ -214,6 +217,19 @@ def _uses(flow: Dataflow) -> tuple[set[str], ...]:
                 if "other" in ways:
                     others.add(step.rows.tensor)
     return weights, sums, indices, tables, others, written
+
+
+def _shared_blocks(flow: Dataflow, name: str, block: int) -> bool:
+    """Whether a tensor is read as weights alone, and written by chains that each stay in one block
+    but share it: blocks of both hemispheres keep more such chains apart than those of one."""
+    writers: dict[int, int] = defaultdict(int)
+    for chain in flow.chains:
+        for tensor, rows, write in accessed(chain):
+            if tensor == name:
+                if not write or len(np.unique(rows // block)) > 1:
+                    return False
+                writers[int(rows[0]) // block] += 1
+    return max(writers.values(), default=0) > 1
 
 
 def _written(flow: Dataflow) -> set[str]:
