@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from tilesmith.codegen.lpu.dataflow import (
 )
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode, Parameter
 from tilesmith.compiler.program import KernelStep, Place
+from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import ModelError
 
 
@@ -116,6 +118,8 @@ class _Joining:
             if rows_like(found) != rows_like(wanted):
                 raise ModelError(f"kernel '{step.name}' reads other rows than were written")
         else:
+            if place.region == "arena" and any(_meet(wanted, w) for w in self.written.values()):
+                raise ModelError(f"kernel '{step.name}' reads a part of what was written")
             cut = f"{rows_like(wanted)}.{tensor.block}"
             found = replace(wanted, tensor=f"{wanted.tensor}.{cut}")
             self.inputs[found.tensor] = found
@@ -143,6 +147,13 @@ class _Joining:
             Dataflow(name, self.tensors, tuple(self.chains)), self.literals,
             tuple(self.inputs.values()), tuple(outputs), tuple(self.owners),
         )  # fmt: skip
+
+
+def _meet(one: Held, other: Held) -> bool:
+    """Whether two tensors of the arena share bytes."""
+    first, second = sorted((one, other), key=lambda held: held.place.offset)
+    nbytes = prod(first.shape) * size_of(first.dtype)
+    return first.place.offset + nbytes > second.place.offset
 
 
 def rows_like(held: Held) -> tuple[int, int, str]:
