@@ -81,14 +81,14 @@ class AttentionSchedule(AttentionStages):
         self, schedule: Schedule, structure: Config, result: str, turned: str, along: str
     ) -> Schedule:
         """`turned` in PSUM for `TURNED` tiles of `result` at a time."""
-        group, inner = f"{result}.g", f"{result}.{along}"
+        group, inner = f"{result}.g", f"{result}.{along}i"
         schedule = schedule.split(result, "f", self.rows, f"{result}.ft", f"{result}.fi")
         extent = self.m if along == "m" else self.n
         fold, tiles = gcd(self.fold(structure), extent), min(self.cols * TURNED, extent)
         schedule = schedule.split(result, along, tiles, group, inner)
         rest = [inner]
         if fold > 1:
-            rest = [f"{result}.{along}i", f"{result}.{along}j"]
+            rest = [f"{result}.{along}o", f"{result}.{along}j"]
             schedule = schedule.split(result, inner, fold, *rest)
         order = ("b", "g", f"{result}.ft", group, f"{result}.fi", *rest)
         schedule = schedule.reorder(result, order)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilesmith.codegen.structures import default_of, lowered
+from tilesmith.codegen.structures import default_of, inside_of, lowered
 from tilesmith.codegen.trainium.isa.core import Core
 from tilesmith.codegen.trainium.isa.instructions import InstructionStream, Op, Space
 from tilesmith.codegen.trainium.isa.storage import from_bytes, to_bytes
@@ -46,7 +46,7 @@ POLICIES = [None, Policy(copies=False), Policy(), Policy(share=0.1)]
 
 def stream_of(text: str) -> InstructionStream:
     workload = Workload.parse(text)
-    config = default_of(workload, TARGET)
+    config = inside_of(workload, TARGET)
     return instruction_stream(workload, TARGET, config)
 
 
