@@ -35,8 +35,8 @@ def chains_of(text: str, **knobs: int) -> Chains:
 @pytest.mark.parametrize("copies", [1, 2, 3])
 def test_blocks_wait_for_the_places_of_their_tiles(copies):
     """24 blocks of rows in d places: the longest life passes 24 / d - 1 times."""
-    found = chains_of("softmax shape=3072x128", copies=copies)
-    alone = chains_of("softmax shape=128x128", copies=copies)
+    found = chains_of("softmax shape=3072x128", copies=copies, fold=1)
+    alone = chains_of("softmax shape=128x128", copies=copies, fold=1)
     assert alone.waiting == 0.0
     life = float(found.waiting[0]) / (24 / copies - 1)
     assert 0.3 * found.chain < life < found.chain
@@ -61,7 +61,7 @@ def test_attention_is_ranked_as_the_timeline_does(text):
     configs = list(dict.fromkeys(space.sample(np.random.default_rng(0), 48)))
     judged = judge(workload, TARGET, configs).latency
     played = measure(workload, TARGET, configs).latency
-    assert spearmanr(judged, played).statistic >= 0.8
+    assert spearmanr(judged, played).statistic >= 0.7
     assert (np.abs(np.log(judged / played)) < np.log(1.6)).mean() > 0.9
 
 
