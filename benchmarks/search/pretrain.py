@@ -1,7 +1,7 @@
 """Make the cost models that come with the package.
 
     python -m benchmarks.search.pretrain --family cpu --out tuner/cost_models/pretrained/cpu.json
-    python -m benchmarks.search.pretrain --family trainium --workloads 400 --samples 60 \\
+    python -m benchmarks.search.pretrain --family trainium --workloads 160 --samples 40 \\
         --out tuner/cost_models/pretrained/trainium.json
 
 Draws workloads of all sizes, measures schedules of each as a tuning job does (evenly from all
