@@ -36,13 +36,23 @@ class _Bank:
     line: Line = field(default_factory=Line)
 
     def fits(self, words: int, cycle: int) -> int:
-        """Which stretch takes so many words at a cycle, rather one used before; -1 for none."""
+        """Which stretch takes so many words at a cycle, rather one used before; -1 for none.
+
+        Words never used, which alone take what stands there from the start, join used ones beside
+        them only for what fits into neither.
+        """
         best = -1
         for number, (_, length, since) in enumerate(self.free):
             if length >= words and since <= cycle:
                 if since:
                     return number
                 best = number if best < 0 else best
+        if best < 0 and cycle:
+            joined = _joined(self.free)
+            for number, (_, length, since) in enumerate(joined):
+                if length >= words and since <= cycle:
+                    self.free = joined
+                    return number
         return best
 
     def take(self, number: int, words: int) -> int:
@@ -53,15 +63,26 @@ class _Bank:
         return address
 
     def give(self, address: int, words: int, cycle: int) -> None:
-        """Give words back from a cycle on, joined with neighbours."""
+        """Give words back from a cycle on, joined with neighbours that were used too."""
         merged = []
         for first, length, since in self.free:
-            if first + length == address or address + words == first:
+            if since and (first + length == address or address + words == first):
                 address, words, cycle = min(address, first), words + length, max(cycle, since)
             else:
                 merged.append((first, length, since))
         insort(merged, (address, words, cycle))
         self.free = merged
+
+
+def _joined(free: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Stretches joined with whatever lies beside them."""
+    found: list[tuple[int, int, int]] = []
+    for address, words, since in free:
+        if found and found[-1][0] + found[-1][1] == address:
+            before = found.pop()
+            address, words, since = before[0], before[1] + words, max(before[2], since)
+        found.append((address, words, since))
+    return found
 
 
 class Memory:

@@ -1,6 +1,7 @@
 """The chains of several kernels as one program: names of their own, tensors they have in common.
 
-What two kernels have at one place of the arena is one tensor, if both cut it into the same rows.
+What two kernels have at one place of the arena is one tensor, if both cut it into the same rows;
+else chains between them cut it anew (`recutting`).
 Constants are shared where place and rows are the same.
 """
 
@@ -8,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import Any
 
 from numpy.typing import NDArray
@@ -24,20 +24,11 @@ from tilesmith.codegen.lpu.dataflow import (
     Tensor,
     Write,
 )
+from tilesmith.codegen.lpu.selection.chains import Chains
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode, Parameter
+from tilesmith.compiler.backends.lpu.recutting import Held, cut_anew, rows_like
 from tilesmith.compiler.program import KernelStep, Place
-from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import ModelError
-
-
-@dataclass(frozen=True)
-class Held:
-    """A tensor of the program that stands in the executable's memory before or after a run."""
-
-    tensor: str
-    place: Place
-    shape: tuple[int, ...]
-    dtype: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +39,7 @@ class Joined:
         literals: contents of constant tensors that stand nowhere in memory, (rows, 320).
         inputs: what is filled before a run, weights too.
         outputs: what is read after it.
-        owners: the number of the kernel that each chain is of.
+        owners: the number of the kernel that each chain is of, or that reads what it cuts anew.
     """
 
     flow: Dataflow
@@ -84,6 +75,11 @@ class _Joining:
     owners: list[int] = field(default_factory=list)
     inputs: dict[str, Held] = field(default_factory=dict)
     written: dict[int, Held] = field(default_factory=dict)
+    cut: dict[tuple[object, ...], Held] = field(default_factory=dict)
+    moves: Chains = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.moves = Chains(self.tensors, self.literals, self.chains)
 
     def add(self, number: int, step: KernelStep, code: KernelCode) -> None:
         if len(step.arguments) != len(code.parameters):
@@ -108,61 +104,65 @@ class _Joining:
         for chain in code.flow.chains:
             steps = tuple(_renamed(part, names) for part in chain.steps)
             self.chains.append(replace(chain, name=f"{number}.{chain.name}", steps=steps))
-            self.owners.append(number)
+        self.owners += [number] * (len(self.chains) - len(self.owners))
 
     def operand(self, step: KernelStep, of: Parameter, place: Place, tensor: Tensor) -> str:
         """The program's tensor that a kernel reads."""
         wanted = Held(f"{place.region}.{place.offset}", place, of.shape, of.dtype)
-        if place.region == "arena" and place.offset in self.written:
-            found = self.written[place.offset]
-            if rows_like(found) != rows_like(wanted):
-                raise ModelError(f"kernel '{step.name}' reads other rows than were written")
-        else:
-            if place.region == "arena" and any(_meet(wanted, w) for w in self.written.values()):
-                raise ModelError(f"kernel '{step.name}' reads a part of what was written")
-            cut = f"{rows_like(wanted)}.{tensor.block}"
-            found = replace(wanted, tensor=f"{wanted.tensor}.{cut}")
-            self.inputs[found.tensor] = found
-        known = self.tensors.get(found.tensor)
-        if known is None:
-            self.tensors[found.tensor] = replace(tensor, name=found.tensor)
-        elif known.block != tensor.block:
-            raise ModelError(f"kernel '{step.name}' wants other blocks than were written")
-        else:
-            copies = max(known.copies, tensor.copies)
-            self.tensors[found.tensor] = replace(known, copies=copies)
+        if place.region == "arena":
+            met = [held for held in self.written.values() if held.meets(wanted)]
+            if met:
+                return self.made(step, met, wanted, tensor)
+        cut = f"{rows_like(wanted)}.{tensor.block}"
+        found = replace(wanted, tensor=f"{wanted.tensor}.{cut}")
+        self.inputs[found.tensor] = found
+        return self.known(found.tensor, tensor)
+
+    def made(self, step: KernelStep, met: Sequence[Held], wanted: Held, tensor: Tensor) -> str:
+        """The tensor of what kernels before made: as one wrote it, or in the rows of the reader."""
+        last, place = met[-1], wanted.place
+        alike = last.place == place and rows_like(last) == rows_like(wanted)
+        if alike and self.tensors[last.tensor].block == tensor.block:
+            return self.known(last.tensor, tensor)
+        key = (place.offset, rows_like(wanted), tensor.block)
+        if key in self.cut:
+            return self.known(self.cut[key].tensor, tensor)
+        found = replace(wanted, tensor=f"cut.{len(self.chains)}.{place.offset}")
+        self.cut[key] = found
+        self.tensors[found.tensor] = replace(tensor, name=found.tensor, role="temporary")
+        cut_anew(step.name, self.moves, met, wanted, self.tensors[found.tensor])
         return found.tensor
+
+    def known(self, name: str, tensor: Tensor) -> str:
+        """A tensor of the program, as often in memory as every reader wants it."""
+        found = self.tensors.get(name)
+        if found is None:
+            self.tensors[name] = replace(tensor, name=name)
+        else:
+            self.tensors[name] = replace(found, copies=max(found.copies, tensor.copies))
+        return name
 
     def result(self, of: Parameter, place: Place, tensor: Tensor) -> str:
         """The program's tensor that a kernel writes."""
         name = f"made.{place.offset}"
-        self.written[place.offset] = Held(name, place, of.shape, of.dtype)
-        role = "output" if place.offset in self.outside else "temporary"
+        self.written.pop(place.offset, None)
+        made = self.written[place.offset] = Held(name, place, of.shape, of.dtype)
+        self.cut = {key: held for key, held in self.cut.items() if not held.meets(made)}
+        role = "output" if self.is_read_outside(made) else "temporary"
         self.tensors[name] = replace(tensor, name=name, role=role)  # type: ignore[arg-type]
         return name
 
+    def is_read_outside(self, held: Held) -> bool:
+        """Whether the caller, the host or another program reads from there, if only a part."""
+        first = held.place.offset
+        return any(first <= offset < first + max(held.nbytes, 1) for offset in self.outside)
+
     def joined(self, name: str) -> Joined:
-        outputs = [h for offset, h in self.written.items() if offset in self.outside]
+        outputs = [held for held in self.written.values() if self.is_read_outside(held)]
         return Joined(
             Dataflow(name, self.tensors, tuple(self.chains)), self.literals,
             tuple(self.inputs.values()), tuple(outputs), tuple(self.owners),
         )  # fmt: skip
-
-
-def _meet(one: Held, other: Held) -> bool:
-    """Whether two tensors of the arena share bytes."""
-    first, second = sorted((one, other), key=lambda held: held.place.offset)
-    nbytes = prod(first.shape) * size_of(first.dtype)
-    return first.place.offset + nbytes > second.place.offset
-
-
-def rows_like(held: Held) -> tuple[int, int, str]:
-    """What two tensors have alike that lie in the same rows."""
-    *lead, last = held.shape
-    places = 1
-    for extent in lead:
-        places *= extent
-    return (places, last, held.dtype)
 
 
 def _renamed(step: Step, names: Mapping[str, str]) -> Step:

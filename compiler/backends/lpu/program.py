@@ -28,8 +28,9 @@ from tilesmith.codegen.lpu.verification.checker import check
 from tilesmith.codegen.lpu.verification.tokens import Matching
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backends.lpu.entrance import entering, hand_over, leaving
-from tilesmith.compiler.backends.lpu.joining import Held, Joined, join
+from tilesmith.compiler.backends.lpu.joining import Joined, join
 from tilesmith.compiler.backends.lpu.kernel_code import KernelCode
+from tilesmith.compiler.backends.lpu.recutting import Held
 from tilesmith.compiler.program import HostStep, KernelStep, Place, Recipe
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import ModelError

@@ -85,6 +85,36 @@ def test_images_go_from_block_to_block_and_are_turned_at_the_ends() -> None:
     assert executable.report.host == 0
 
 
+def encoder_layer(rows: int, width: int, heads: int) -> onnx.ModelProto:
+    """Attention over heads and a perceptron, both with what they started from added, normalised."""
+    parts = [
+        f"{n}a = MatMul(x, w{n}) {n}b = Add({n}a, b{n}) {n}c = Reshape({n}b, split) "
+        f"{n} = Transpose<perm=[0,2,{order}]>({n}c) "
+        for n, order in (("q", "1,3"), ("k", "3,1"), ("v", "1,3"))
+    ]
+    text = (
+        f"encoder (float[1, {rows}, {width}] x) => (float[1, {rows}, {width}] y) {{ "
+        f"{''.join(parts)} s = MatMul(q, k) t = Mul(s, scale) p = Softmax<axis=-1>(t) "
+        "c = MatMul(p, v) ct = Transpose<perm=[0,2,1,3]>(c) cr = Reshape(ct, whole) "
+        "o = MatMul(cr, wo) ob = Add(o, bo) r = Add(ob, x) n = LayerNormalization(r, g, e) "
+        "f = MatMul(n, w1) fb = Add(f, b1) a = Relu(fb) h = MatMul(a, w2) hb = Add(h, b2) "
+        "z = Add(hb, n) y = LayerNormalization(z, g, e) }"
+    )
+    size, root = width // heads, np.float32(width**0.5)
+    weights = {f"w{n}": random(width, width) / root for n in "qkvo"}
+    weights |= {"w1": random(width, 4 * width) / root, "w2": random(4 * width, width) / root / 2}
+    weights |= {n: random(width) for n in ("bq", "bk", "bv", "bo", "b2", "g", "e")}
+    weights |= {"b1": random(4 * width), "scale": np.array(size**-0.5, np.float32)}
+    weights |= {"split": np.array([1, rows, heads, size]), "whole": np.array([1, rows, width])}
+    return model_of(text, **weights)
+
+
+def test_heads_become_rows_and_lanes_again_in_an_encoder_layer() -> None:
+    executable = compared(encoder_layer(16, 64, 4), 4e-3, x=random(1, 16, 64))
+    assert executable.report.host == 0
+    assert backend_of(TARGET).simulate(executable.recipe).latency_us > 0
+
+
 def test_a_model_that_does_not_fit_says_how_many_chips_would_do() -> None:
     with pytest.raises(ModelError, match=r"MiB more than the 220 MiB of MEM .*; 2 chips would"):
         backend_of(TARGET).check_size(TARGET, "large", 300 << 20)

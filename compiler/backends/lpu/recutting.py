@@ -1,0 +1,175 @@
+"""Rows cut anew: what some kernels wrote, in the rows that another reads.
+
+A view (Reshape, a part of a tensor, parts side by side) moves no byte of the arena, but tensors on
+the chip lie in rows, the last dimension across lanes, and another shape means other rows. Each
+element of the reader's tensor has a place on both sides, (row, lane); from this map follow the
+chains:
+
+    row of the reader = sum over the rows its lanes come from of (lanes moved by SXM, others zero)
+
+One chain moves all rows whose lanes move alike. Heads that become rows ([s, h d] -> [s h, d]) are a
+chain a head; on the way back each adds its lanes to those before. Adding zeros is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tilesmith.codegen.lpu.dataflow import LANES, Ints, Rows, Tensor
+from tilesmith.codegen.lpu.selection.chains import Chains
+from tilesmith.codegen.lpu.selection.vectors import Applied, Moved, Stored, Vectors
+from tilesmith.compiler.program import Place
+from tilesmith.search_space.dtypes import size_of
+from tilesmith.search_space.errors import ModelError
+
+MOST_MOVES = 1024
+"""Chains that one tensor is cut anew by at most."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor of the program that stands in the executable's memory before or after a run."""
+
+    tensor: str
+    place: Place
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * size_of(self.dtype)
+
+    def meets(self, other: Held) -> bool:
+        """Whether two tensors of the arena share bytes."""
+        first, second = sorted((self, other), key=lambda held: held.place.offset)
+        return first.place.offset + first.nbytes > second.place.offset
+
+
+def rows_like(held: Held) -> tuple[int, int, str]:
+    """What two tensors have alike that lie in the same rows."""
+    *lead, last = held.shape
+    return (prod(lead), last, held.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """Lanes that one row of the reader takes from one row written: lane l is lane `lanes[l]`.
+
+    Attributes:
+        whole: the row written as it is: nothing moves.
+    """
+
+    target: int
+    source: int
+    row: int
+    lanes: tuple[int, ...]
+    whole: bool
+
+
+def cut_anew(
+    kernel: str, chains: Chains, written: Iterable[Held], wanted: Held, tensor: Tensor
+) -> None:
+    """Chains that bring what was written into the rows of a tensor.
+
+    Args:
+        kernel: that reads them.
+        chains: those so far; new ones and their tensors are added.
+        written: what meets the place wanted, the latest last.
+        tensor: of the chains, in the rows of `wanted`.
+
+    Raises:
+        ModelError: a part was never written or is of another type, or it takes too many moves.
+    """
+    sources = tuple(written)
+    pieces = _pieces(kernel, sources, wanted)
+    levels: dict[int, list[_Piece]] = {}
+    for piece in pieces:
+        levels.setdefault(piece.target, []).append(piece)
+    groups: dict[tuple[int, bool, int, tuple[int, ...], bool], list[_Piece]] = {}
+    for parts in levels.values():
+        for level, piece in enumerate(parts):
+            last = level == len(parts) - 1
+            key = (level, last, piece.source, piece.lanes, piece.whole)
+            groups.setdefault(key, []).append(piece)
+    if len(groups) > MOST_MOVES:
+        raise ModelError(
+            f"kernel '{kernel}' reads {len(levels)} rows that were written in other rows, which "
+            f"takes {len(groups)} moves of lanes; at most {MOST_MOVES} are made"
+        )
+    sums = [
+        chains.temporary(f"{tensor.name}.part", tensor.rows, tensor.dtype)
+        for _ in range(max(map(len, levels.values())) - 1)
+    ]
+    for key in sorted(groups, key=lambda key: key[0]):
+        level, last, source, *_ = key
+        into = tensor.name if last else sums[level].name
+        before = sums[level - 1].name if level else ""
+        _move(chains, groups[key], sources[source], (into, before), tensor)
+
+
+def _move(
+    chains: Chains, pieces: Sequence[_Piece], source: Held, ends: tuple[str, str], tensor: Tensor
+) -> None:
+    """Pieces that move alike, added to what stands in the rows of the tensor `ends[1]`."""
+    into, before = ends
+    targets = np.array([piece.target for piece in pieces], np.int64)
+    rows = np.array([piece.row for piece in pieces], np.int64)
+    value: Vectors = Stored(source.tensor, rows, tensor.dtype)
+    if not pieces[0].whole:
+        value = Moved("permute", value, pieces[0].lanes)
+    if before:
+        kind = "float32" if tensor.dtype.startswith("float") else "int32"
+        function, kind = ("or", "bool") if tensor.dtype == "bool" else ("add", kind)
+        value = Applied(function, (Stored(before, targets, tensor.dtype), value), kind)
+    chains.write(f"{tensor.name}.moved", value, Rows(into, targets))
+
+
+def _pieces(kernel: str, sources: Sequence[Held], wanted: Held) -> list[_Piece]:
+    """What every row wanted takes from every row written, by rows."""
+    target, lane = _places(wanted)
+    owners, rows, lanes = (np.full(len(target), -1, np.int64) for _ in range(3))
+    for number, source in enumerate(sources):
+        apart = wanted.place.offset - source.place.offset
+        if source.dtype != wanted.dtype or apart % size_of(wanted.dtype):
+            raise ModelError(
+                f"kernel '{kernel}' reads {wanted.dtype} where {source.dtype} was written"
+            )
+        elements = np.arange(len(target)) + apart // size_of(wanted.dtype)
+        mine = (elements >= 0) & (elements < prod(source.shape))
+        row, at = _places(source)
+        owners[mine], rows[mine], lanes[mine] = number, row[elements[mine]], at[elements[mine]]
+    if (owners < 0).any():
+        raise ModelError(f"kernel '{kernel}' reads a part of what was never written")
+    used = [_used(source) for source in sources]
+    order = np.lexsort((rows, owners, target))
+    keys = np.stack([target, owners, rows])[:, order]
+    starts = np.flatnonzero(np.r_[True, (np.diff(keys) != 0).any(axis=0)])
+    found = []
+    for members in np.split(order, starts[1:]):
+        first, own = members[0], int(owners[members[0]])
+        moved = np.full(LANES, -1, np.int64)
+        moved[lane[members]] = lanes[members]
+        whole = len(members) == used[own][rows[first]] and np.array_equal(
+            lane[members], lanes[members]
+        )
+        piece = _Piece(int(target[first]), own, int(rows[first]), tuple(moved.tolist()), whole)
+        found.append(piece)
+    return found
+
+
+def _places(held: Held) -> tuple[Ints, Ints]:
+    """(row, lane) of every element of a tensor in order."""
+    *lead, last = held.shape
+    elements = np.arange(prod(held.shape), dtype=np.int64)
+    place, at = elements // last, elements % last
+    return at // LANES * prod(lead) + place, at % LANES
+
+
+def _used(held: Held) -> Mapping[int, int]:
+    """How many lanes of each row of a tensor hold elements."""
+    rows, counts = np.unique(_places(held)[0], return_counts=True)
+    return dict(zip(rows.tolist(), counts.tolist(), strict=True))
