@@ -165,12 +165,15 @@ class SoftmaxOnLpu(RowsOnLpu):
         return super().refusal(workload, target)
 
 
-@schedules("layer_norm", on="lpu")
-class LayerNormOnLpu(RowsOnLpu):
+@schedules("layer_norm", "rms_norm", on="lpu")
+class NormOnLpu(RowsOnLpu):
     """See the module's docstring."""
 
     def refusal(self, workload: Workload, target: Target) -> str | None:
         shape, axes = workload.shape("shape"), workload.integer("axes")
         if axes > 1 and product(shape[-axes:-1]) > 1:
-            return f"operator 'layer_norm' runs over the last axis only on target '{target.name}'"
+            return (
+                f"operator '{workload.operator}' runs over the last axis only "
+                f"on target '{target.name}'"
+            )
         return super().refusal(workload, target)

@@ -115,6 +115,62 @@ def test_heads_become_rows_and_lanes_again_in_an_encoder_layer() -> None:
     assert backend_of(TARGET).simulate(executable.recipe).latency_us > 0
 
 
+def decode_step(width: int, heads: int, shared: int, past: int) -> onnx.ModelProto:
+    """One token of Llama's kind: caches of `shared` heads, positions turned, a gated perceptron."""
+    size, inner, new = width // heads, 2 * width, past + 1
+
+    def norm(x: str, y: str, scale: str) -> str:
+        return (
+            f"{y}2 = Mul({x}, {x}) {y}m = ReduceMean<axes=[-1]>({y}2) {y}a = Add({y}m, eps) "
+            f"{y}s = Sqrt({y}a) {y}d = Div({x}, {y}s) {y} = Mul({y}d, {scale}) "
+        )
+
+    def turned(x: str, y: str) -> str:
+        return (
+            f"{y}l, {y}h = Split<axis=-1>({x}) {y}n = Neg({y}h) {y}r = Concat<axis=-1>({y}n, {y}l) "
+            f"{y}x = Mul({x}, cos) {y}y = Mul({y}r, sin) {y} = Add({y}x, {y}y) "
+        )
+
+    def spread(x: str, y: str) -> str:
+        return f"{y}v = Reshape({x}, kv1) {y}e = Expand({y}v, kvs) {y} = Reshape({y}e, all) "
+
+    cache = f"float[1, {shared}, {past}, {size}]"
+    grown = f"float[1, {shared}, {new}, {size}]"
+    parts = "".join(
+        f"{n}a = MatMul(n, w{n}) {n}b = Reshape({n}a, split{n}) "
+        f"{n}c = Transpose<perm=[0,2,1,3]>({n}b) "
+        for n in "qkv"
+    )
+    text = (
+        f"llama (float[1, 1, {width}] x, {cache} pk, {cache} pv, float[1, 1, 1, {size}] cos, "
+        f"float[1, 1, 1, {size}] sin) => (float[1, 1, {width}] y, {grown} nk, {grown} nv) {{ "
+        f"{norm('x', 'n', 'g1')} {parts} {turned('qc', 'q')} {turned('kc', 'k')} "
+        "nk = Concat<axis=2>(pk, k) nv = Concat<axis=2>(pv, vc) "
+        f"{spread('nk', 'ks')} {spread('nv', 'vs')} kt = Transpose<perm=[0,1,3,2]>(ks) "
+        "s = MatMul(q, kt) t = Mul(s, scale) p = Softmax<axis=-1>(t) c = MatMul(p, vs) "
+        "ct = Transpose<perm=[0,2,1,3]>(c) cr = Reshape(ct, whole) o = MatMul(cr, wo) "
+        f"r = Add(o, x) {norm('r', 'm', 'g2')} gate = MatMul(m, wg) sg = Sigmoid(gate) "
+        "silu = Mul(gate, sg) u = MatMul(m, wu) f = Mul(silu, u) d = MatMul(f, wd) y = Add(d, r) }"
+    )
+    root, few = np.float32(width**0.5), shared * size
+    extents = {"q": width, "k": few, "v": few, "o": width, "g": inner, "u": inner}
+    weights = {f"w{n}": random(width, extent) / root for n, extent in extents.items()}
+    weights |= {"wd": random(inner, width) / root, "g1": random(width), "g2": random(width)}
+    weights |= {"scale": np.array(size**-0.5, np.float32), "eps": np.array(1e-5, np.float32)}
+    shapes = {"splitq": [1, 1, heads, size], "splitk": [1, 1, shared, size], "whole": [1, 1, width]}
+    shapes |= {"splitv": [1, 1, shared, size], "all": [1, heads, new, size]}
+    shapes |= {"kv1": [1, shared, 1, new, size], "kvs": [1, shared, heads // shared, new, size]}
+    return model_of(text, **weights, **{n: np.array(shape) for n, shape in shapes.items()})
+
+
+def test_a_decode_step_runs_whole_with_its_caches() -> None:
+    angles = np.tile(random(8), 2).reshape(1, 1, 1, 16)
+    inputs = {"x": random(1, 1, 64), "pk": random(1, 2, 15, 16), "pv": random(1, 2, 15, 16)}
+    inputs |= {"cos": np.cos(angles), "sin": np.sin(angles)}
+    executable = compared(decode_step(64, 4, 2, 15), 4e-3, **inputs)
+    assert executable.report.host == 0
+
+
 def test_a_model_that_does_not_fit_says_how_many_chips_would_do() -> None:
     with pytest.raises(ModelError, match=r"MiB more than the 220 MiB of MEM .*; 2 chips would"):
         backend_of(TARGET).check_size(TARGET, "large", 300 << 20)

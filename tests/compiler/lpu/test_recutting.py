@@ -1,0 +1,77 @@
+"""Rows cut anew: scheduled, checked and executed, against numpy's reshape of the same bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilesmith.codegen.lpu.chip import Chip
+from tilesmith.codegen.lpu.dataflow import Tensor
+from tilesmith.codegen.lpu.scheduling.scheduler import schedule
+from tilesmith.codegen.lpu.selection.chains import Chains
+from tilesmith.codegen.lpu.selection.images import content, in_rows
+from tilesmith.codegen.lpu.verification.checker import check
+from tilesmith.compiler.backends.lpu import recutting
+from tilesmith.compiler.backends.lpu.recutting import Held, cut_anew
+from tilesmith.compiler.program import Place
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.target import load_target
+from tilesmith.simulator.lpu.functional import execute
+
+Shape = tuple[int, ...]
+TARGET = load_target("lpu1")
+
+
+def cut(written: list[tuple[int, Shape]], at: int, shape: Shape, dtype: str) -> None:
+    """Tensors at elements of one array, read from element `at` on in a shape."""
+    kind = np.dtype(to_numpy(dtype))
+    size = max(first + int(np.prod(extents)) for first, extents in written)
+    array = np.random.default_rng(3).integers(-90, 90, size).astype(kind)
+    chains, contents, helds = Chains(), {}, []
+    for first, extents in written:
+        part = array[first : first + int(np.prod(extents))]
+        rows = contents[f"x{first}"] = in_rows(extents, dtype, part)
+        chains.tensors[f"x{first}"] = Tensor(f"x{first}", len(rows), dtype, "input")
+        helds.append(Held(f"x{first}", Place("arena", 64 + first * kind.itemsize), extents, dtype))
+    wanted = Held("y", Place("arena", 64 + at * kind.itemsize), shape, dtype)
+    want = array[at : at + int(np.prod(shape))].reshape(shape)
+    chains.tensors["y"] = tensor = Tensor("y", len(in_rows(shape, dtype, want)), dtype, "output")
+    cut_anew("reader", chains, helds, wanted, tensor)
+    placed = schedule(chains.dataflow("cut"), Chip.of(TARGET))
+    played = execute(placed, {**contents, **chains.literals}, matching=check(placed))
+    rows = np.asarray(played.tensors["y"])
+    assert np.array_equal(content(shape, rows), want)
+    assert np.array_equal(rows, in_rows(shape, dtype, want)), "other lanes hold zeros"
+
+
+@pytest.mark.parametrize(
+    ("source", "shape", "dtype"),
+    [
+        ((16, 64), (16, 4, 16), "float16"),
+        ((16, 4, 16), (16, 64), "float16"),
+        ((5, 700), (7, 500), "float16"),
+        ((6, 8), (16, 3), "int8"),
+        ((2, 9), (3, 6), "bool"),
+        ((3, 8), (24,), "float32"),
+    ],
+)
+def test_a_reshape_is_what_numpy_does(source: Shape, shape: Shape, dtype: str) -> None:
+    cut([(0, source)], 0, shape, dtype)
+
+
+def test_parts_are_read_and_parts_side_by_side() -> None:
+    cut([(0, (6, 40))], 80, (2, 40), "float16")
+    cut([(0, (3, 8)), (24, (2, 12))], 4, (4, 11), "int8")
+
+
+def test_what_cannot_be_cut_anew_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelError, match="'reader' reads a part of what was never written"):
+        cut([(0, (2, 8)), (20, (1, 4))], 0, (3, 8), "float16")
+    monkeypatch.setattr(recutting, "MOST_MOVES", 20)
+    with pytest.raises(ModelError, match="takes 40 moves of lanes; at most 20"):
+        cut([(0, (40, 1))], 0, (1, 40), "float16")
+    wanted = Held("y", Place("arena", 0), (4,), "float16")
+    with pytest.raises(ModelError, match="reads float16 where int8 was written"):
+        held = Held("x", Place("arena", 0), (8,), "int8")
+        cut_anew("reader", Chains(), [held], wanted, Tensor("y", 1, "float16"))
