@@ -24,6 +24,9 @@ from tilesmith.search_space.errors import CodegenError
 RESIDENT = ("input", "constant", "state")
 """Roles of tensors that lie in MEM before the first cycle."""
 
+Spans = dict[int, list[tuple[int, int]]]
+"""By stripe, stretches of vectors: first, and behind the last."""
+
 PROBES = 64
 MOST_TRIES = 10_000
 
@@ -132,7 +135,7 @@ class _Attempt:
         return self.start
 
     def use_one(
-        self, access: Access, block: int, spans: dict[int, tuple[int, int]]
+        self, access: Access, block: int, spans: Spans
     ) -> tuple[bool, int]:
         """Take the ports of a block, in whichever of its homes; or how much later to try, 0 if it
         needs another home."""
@@ -167,7 +170,7 @@ class _Attempt:
             for block, spans in self.spans(access):
                 options = self.homes(access, block)
                 fixed = len(options) == 1 and not self.spare(access)
-                for stripe, span in spans.items() if fixed else ():
+                for stripe, (span,) in spans.items() if fixed else ():
                     for words in options[0][stripe]:
                         begin, length = self.interval(access, words.slice, span)
                         free = memory.next_free(words, access.write, begin, length)
@@ -175,25 +178,25 @@ class _Attempt:
                             return self.start + free - begin
         return self.start
 
-    def spans(self, access: Access) -> Iterator[tuple[int, dict[int, tuple[int, int]]]]:
-        """Blocks of an access, with first and last vector of each stripe."""
+    def spans(self, access: Access) -> Iterator[tuple[int, Spans]]:
+        """Blocks of an access, with the vectors of each stripe; all of a block in one home."""
         if access.index is not None:  # any row, all the time
             block = self.request.cut[access][0].block
-            yield block, {0: (0, self.request.count)}
+            yield block, {0: [(0, self.request.count)]}
             return
         if access.scattered and access.vectors is not None:
             turns = access.vectors
-            for run in np.split(turns, np.flatnonzero(np.diff(turns) != 1) + 1):
-                yield 0, {0: (int(run[0]), int(run[-1]) + 1)}
+            apart = np.split(turns, np.flatnonzero(np.diff(turns) != 1) + 1)
+            yield 0, {0: [(int(run[0]), int(run[-1]) + 1) for run in apart]}
             return
-        blocks: dict[int, dict[int, tuple[int, int]]] = {}
+        blocks: dict[int, Spans] = {}
         for piece in self.request.cut[access]:
             stripes = blocks.setdefault(piece.block, {})
             begin, end = piece.first, piece.first + piece.span
             if piece.stripe in stripes:
-                begin = min(begin, stripes[piece.stripe][0])
-                end = max(end, stripes[piece.stripe][1])
-            stripes[piece.stripe] = (begin, end)
+                ((first, last),) = stripes[piece.stripe]
+                begin, end = min(begin, first), max(end, last)
+            stripes[piece.stripe] = [(begin, end)]
         yield from blocks.items()
 
     def homes(self, access: Access, block: int) -> list[Homes]:
@@ -207,10 +210,10 @@ class _Attempt:
         step = self.request.interval
         return begin + span[0] * step, (span[1] - span[0]) * step
 
-    def use(self, access: Access, homes: Homes, spans: dict[int, tuple[int, int]]) -> int:
+    def use(self, access: Access, homes: Homes, spans: Spans) -> int:
         """Take the ports of a block; 0, how much later to try, or -1 if never."""
         memory, mine = self.board.memory, list[Taken]()
-        for stripe, span in spans.items():
+        for stripe, span in ((stripe, span) for stripe in spans for span in spans[stripe]):
             for words in homes[stripe]:
                 begin, length = self.interval(access, words.slice, span)
                 if begin < self.request.floor:
@@ -235,12 +238,13 @@ class _Attempt:
         return bits
 
     def place(
-        self, access: Access, block: int, spans: dict[int, tuple[int, int]]
+        self, access: Access, block: int, spans: Spans
     ) -> tuple[Homes | None, int]:
         """Choose slices for a block."""
         layout = self.board.layouts[access.tensor]
         width, words = layout.tensor.bytes_an_element, -(-layout.rows_of(block) // layout.stripes)
-        whole = (min(b for b, _ in spans.values()), max(e for _, e in spans.values()))
+        each = {s: (min(parts)[0], max(parts)[1]) for s, parts in spans.items()}
+        whole = (min(b for b, _ in each.values()), max(e for _, e in each.values()))
         mine: dict[int, int] = defaultdict(int)  # banks, whose free words are not taken yet
         for several in self.placed.values():
             for words_of in (words for homes in several for stripe in homes for words in stripe):
@@ -248,7 +252,7 @@ class _Attempt:
         others = self.partners(access.tensor, block)
 
         def when(group: int, number: int) -> tuple[int, int]:
-            return self.interval(access, number, spans.get(group // width, whole))
+            return self.interval(access, number, each.get(group // width, whole))
 
         def used(number: int) -> int:
             begin, length = self.interval(access, number, whole)
