@@ -160,8 +160,8 @@ class Chip:
 
     def peak_flops(self, dtype: str) -> float:
         """Operations a second of MXM; a multiply and an add are two. Other types than float16 and
-        int8 are VXM's: an operation an ALU."""
-        each = {"int8": 4 * LANES, "float16": 2 * self.k_float16}.get(dtype)
+        bytes are VXM's: an operation an ALU."""
+        each = {"int8": 4 * LANES, "uint8": 4 * LANES, "float16": 2 * self.k_float16}.get(dtype)
         work = 2 * each * LANES if each else self.alus * LANES
         return work * self.ghz * 1e9
 

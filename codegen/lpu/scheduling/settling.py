@@ -134,9 +134,7 @@ class _Attempt:
                 return self.start + max(later, 1)
         return self.start
 
-    def use_one(
-        self, access: Access, block: int, spans: Spans
-    ) -> tuple[bool, int]:
+    def use_one(self, access: Access, block: int, spans: Spans) -> tuple[bool, int]:
         """Take the ports of a block, in whichever of its homes; or how much later to try, 0 if it
         needs another home."""
         options = self.homes(access, block)
@@ -213,7 +211,7 @@ class _Attempt:
     def use(self, access: Access, homes: Homes, spans: Spans) -> int:
         """Take the ports of a block; 0, how much later to try, or -1 if never."""
         memory, mine = self.board.memory, list[Taken]()
-        for stripe, span in ((stripe, span) for stripe in spans for span in spans[stripe]):
+        for stripe, span in ((n, part) for n, parts in spans.items() for part in parts):
             for words in homes[stripe]:
                 begin, length = self.interval(access, words.slice, span)
                 if begin < self.request.floor:
@@ -237,9 +235,7 @@ class _Attempt:
                 bits |= 3 if wrote == write else 1 << other.bank
         return bits
 
-    def place(
-        self, access: Access, block: int, spans: Spans
-    ) -> tuple[Homes | None, int]:
+    def place(self, access: Access, block: int, spans: Spans) -> tuple[Homes | None, int]:
         """Choose slices for a block."""
         layout = self.board.layouts[access.tensor]
         width, words = layout.tensor.bytes_an_element, -(-layout.rows_of(block) // layout.stripes)

@@ -12,11 +12,15 @@ import numpy as np
 import pytest
 
 from tests.codegen.lpu.selection_checks import TARGET, check
+from tilesmith.codegen.lpu.chip import Chip
+from tilesmith.codegen.lpu.scheduling.scheduler import schedule
+from tilesmith.codegen.lpu.verification.checker import check as prove
 from tilesmith.codegen.structures import default_of, space_of
 from tilesmith.search_space.errors import WorkloadError
 from tilesmith.search_space.scheduler import is_scheduled, scheduler_of
 from tilesmith.search_space.template import templates
 from tilesmith.search_space.workload import Workload
+from tilesmith.simulator.lpu.family import selected
 
 EXAMPLES = [
     text
@@ -89,3 +93,13 @@ def test_blocks_of_input_and_result_may_differ(layouts: tuple[str, str]) -> None
 def test_what_has_no_instruction_is_refused_in_a_sentence(text: str, said: str) -> None:
     with pytest.raises(WorkloadError, match=said):
         scheduler_of(Workload.parse(text), TARGET)
+
+
+def test_a_chain_reads_the_frame_from_one_home() -> None:
+    """Chains side by side have the quantised zero from several slices; each from one alone."""
+    text = "conv2d c=3 h=224 w=224 oc=64 kh=7 kw=7 pad=3 stride=2 dtype=int8 const=weight,pad_value"
+    workload = Workload.parse(text)
+    chosen = {"input_layout": "NHW8h8wC", "output_layout": "NHWC", "rows": 5, "series": 1}
+    space = space_of(workload, TARGET)
+    config = next(c for c in space if all(c[n] == v for n, v in chosen.items()))
+    prove(schedule(selected(workload, TARGET, config).dataflow, Chip.of(TARGET)))

@@ -1,0 +1,65 @@
+"""ResNet-50 in int8, batch 1, whole on an LPU-like chip: scheduled, checked, and layer by layer.
+
+    python benchmarks/accelerator/lpu_resnet.py [--model resnet50] [--set KEY=VALUE ...]
+
+The network that the onnx package ships, with seeded random weights, quantised on one random
+sample: numbers are worth nothing, shapes are real. A layer's cycles are those from the last result
+before it to its own, so that they sum to the whole. The chip's makers report 49.0 us (ISCA 2020).
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from tilesmith import quantize
+from tilesmith.compiler.backends.lpu.model import shown_times
+from tilesmith.compiler.backends.lpu.program import Program, segments
+from tilesmith.compiler.build import build
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.program import HostStep
+from tilesmith.jobs.light_models import save_light_model
+from tilesmith.search_space.target import load_target
+from tilesmith.simulator.lpu.shares import shares
+
+PUBLISHED_US = 49.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="resnet50", help="a light model's name")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    arguments = parser.parse_args()
+    settings = dict(setting.split("=", 1) for setting in arguments.set)
+    target = load_target("lpu1").with_settings(settings)
+    with tempfile.TemporaryDirectory() as folder:
+        plain = save_light_model(arguments.model, Path(folder) / "model.onnx")
+        quantised = quantize(plain, random=1).model
+    recipe = build(import_model(quantised), target).recipe
+    began = time.perf_counter()
+    parts = segments(recipe, target)
+    took = time.perf_counter() - began
+    host = [part.name for part in parts if isinstance(part, HostStep)]
+    programs = [part for part in parts if isinstance(part, Program)]
+    for program in programs:
+        layers(program)
+    cycles = sum(program.schedule.cycles for program in programs)
+    us = sum(program.schedule.seconds for program in programs) * 1e6
+    busy = sum(shares(p.schedule)["mxm"] * p.schedule.cycles for p in programs) / cycles
+    print(f"{cycles} cycles, {us:.1f} us, {us / PUBLISHED_US:.2f} of {PUBLISHED_US} us")
+    print(f"MXM's planes are busy for {busy:.1%}, or {busy * cycles:.0f} cycles")
+    print(f"{len(host)} steps on the host; scheduled and checked in {took:.0f} s")
+
+
+def layers(program: Program) -> None:
+    """Cycles of each layer."""
+    chip = program.schedule.chip
+    print(" cycles  layer")
+    for step, us in zip(program.steps, shown_times(program), strict=True):
+        print(f"{round(us * chip.ghz * 1e3):7d}  {step.workload.split(' const=')[0]}")
+
+
+if __name__ == "__main__":
+    main()
