@@ -30,6 +30,11 @@ MOST_MOVES = 1024
 """Chains that one tensor is cut anew by at most."""
 
 
+BLOCKS = 2
+"""Blocks of a tensor that one chain writes at most: each needs slices of its own, 16 if it is
+weights of float16."""
+
+
 @dataclass(frozen=True)
 class Held:
     """A tensor of the program that stands in the executable's memory before or after a run."""
@@ -89,11 +94,13 @@ def cut_anew(
     levels: dict[int, list[_Piece]] = {}
     for piece in pieces:
         levels.setdefault(piece.target, []).append(piece)
-    groups: dict[tuple[int, bool, int, tuple[int, ...], bool], list[_Piece]] = {}
+    together = BLOCKS * tensor.block or tensor.rows  # rows whose blocks find slices at once
+    groups: dict[tuple[int, bool, int, int, tuple[int, ...], bool], list[_Piece]] = {}
     for parts in levels.values():
         for level, piece in enumerate(parts):
             last = level == len(parts) - 1
-            key = (level, last, piece.source, piece.lanes, piece.whole)
+            part = piece.target // together
+            key = (level, last, piece.source, part, piece.lanes, piece.whole)
             groups.setdefault(key, []).append(piece)
     if len(groups) > MOST_MOVES:
         raise ModelError(

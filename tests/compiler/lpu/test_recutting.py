@@ -23,7 +23,14 @@ Shape = tuple[int, ...]
 TARGET = load_target("lpu1")
 
 
-def cut(written: list[tuple[int, Shape]], at: int, shape: Shape, dtype: str) -> None:
+def cut(
+    written: list[tuple[int, Shape]],
+    at: int,
+    shape: Shape,
+    dtype: str,
+    block: int = 0,
+    stripes: int = 1,
+) -> None:
     """Tensors at elements of one array, read from element `at` on in a shape."""
     kind = np.dtype(to_numpy(dtype))
     size = max(first + int(np.prod(extents)) for first, extents in written)
@@ -36,7 +43,8 @@ def cut(written: list[tuple[int, Shape]], at: int, shape: Shape, dtype: str) -> 
         helds.append(Held(f"x{first}", Place("arena", 64 + first * kind.itemsize), extents, dtype))
     wanted = Held("y", Place("arena", 64 + at * kind.itemsize), shape, dtype)
     want = array[at : at + int(np.prod(shape))].reshape(shape)
-    chains.tensors["y"] = tensor = Tensor("y", len(in_rows(shape, dtype, want)), dtype, "output")
+    count = len(in_rows(shape, dtype, want))
+    chains.tensors["y"] = tensor = Tensor("y", count, dtype, "output", block, stripes=stripes)
     cut_anew("reader", chains, helds, wanted, tensor)
     placed = schedule(chains.dataflow("cut"), Chip.of(TARGET))
     played = execute(placed, {**contents, **chains.literals}, matching=check(placed))
@@ -63,6 +71,10 @@ def test_a_reshape_is_what_numpy_does(source: Shape, shape: Shape, dtype: str) -
 def test_parts_are_read_and_parts_side_by_side() -> None:
     cut([(0, (6, 40))], 80, (2, 40), "float16")
     cut([(0, (3, 8)), (24, (2, 12))], 4, (4, 11), "int8")
+
+
+def test_more_blocks_than_slices_at_once_are_written() -> None:
+    cut([(0, (64, 96))], 0, (384, 16), "float16", block=16, stripes=8)
 
 
 def test_what_cannot_be_cut_anew_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
