@@ -1,0 +1,128 @@
+"""Models over several LPU-like chips: cuts against exhaustive search, what is kept, what fits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.compiler.model_builder import model_of, random
+from tilesmith.codegen.lpu.dataflow import LANES
+from tilesmith.compiler.areas import Memory
+from tilesmith.compiler.backends.lpu import backend
+from tilesmith.compiler.backends.lpu.pipeline import Cutter, Pipeline, best_cuts
+from tilesmith.compiler.build import build
+from tilesmith.compiler.executable import Executable
+from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.mesh import load_mesh
+from tilesmith.search_space.target import load_target
+from tilesmith.simulator.collectives.cost import collective_cost
+
+TARGET = load_target("lpu1")
+LAYERS = 12
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_cuts_are_the_best_of_all_cuts(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    kernels, chips = int(chance.integers(1, 9)), int(chance.integers(1, 6))
+    costs = chance.integers(1, 40, (kernels, kernels + 1)).astype(float)
+    costs[chance.random(costs.shape) < 0.2] = math.inf
+    every = [
+        max(costs[a, b] for a, b in zip((0, *ends), (*ends, kernels), strict=True))
+        for count in range(min(chips, kernels))
+        for ends in combinations(range(1, kernels), count)
+    ]
+    least, ends = best_cuts(kernels, chips, lambda first, end: costs[first, end])
+    assert least == min(every)
+    if least < math.inf:
+        assert ends[-1] == kernels and len(ends) <= chips
+        assert max(costs[a, b] for a, b in zip((0, *ends), ends, strict=False)) == least
+
+
+def perceptron() -> onnx.ModelProto:
+    body, weights = "", {}
+    for n in range(LAYERS):
+        weights |= {f"w{n}": random(320, 320, seed=n) / np.float32(18), f"b{n}": random(320)}
+        body += f"h{n} = Gemm(a{n}, w{n}, b{n}) a{n + 1} = Relu(h{n}) "
+    body = body.replace("a0,", "x,").replace(f"a{LAYERS} ", "y ")
+    return model_of(f"mlp (float[16, 320] x) => (float[16, 320] y) {{ {body} }}", **weights)
+
+
+@pytest.fixture(scope="module")
+def built() -> Executable:
+    return build(import_model(perceptron()), TARGET)
+
+
+@dataclass
+class Chained:
+    """All stages of a pipeline, one after the other, in the place of a model's program."""
+
+    pipeline: Pipeline
+
+    def run(self, memory: Memory) -> None:
+        for stage in self.pipeline.stages:
+            stage.program.run(memory)
+
+
+def test_stages_hold_every_kernel_once_and_compute_what_the_whole_does(
+    built: Executable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cutter = Cutter(built.recipe, links=16)
+    found = cutter.cut(3)
+    steps = [step for stage in found.stages for step in stage.program.steps]
+    assert steps == list(cutter.kernels) and 1 < len(found.stages) <= 3
+    assert sum(stage.weights for stage in found.stages) == cutter.weights(0, len(cutter.kernels))
+    given = {"x": random(16, 320)}
+    wanted = built.run(given)["y"]
+    monkeypatch.setattr(backend, "linked", lambda *_: Chained(found))
+    assert np.array_equal(build(import_model(perceptron()), TARGET).run(given)["y"], wanted)
+
+
+def test_the_slowest_of_stages_and_transfers_makes_the_period(built: Executable) -> None:
+    for links in (1, 16):
+        cutter = Cutter(built.recipe, links=links)
+        pipelines = [cutter.cut(chips) for chips in (1, 2, 4)]
+        periods = [found.period for found in pipelines]
+        assert periods == sorted(periods, reverse=True)
+        assert pipelines[0].latency == periods[0]
+        link = -(-LANES * 9 // 150)  # cycles of 0.9 GHz for a plane of bytes at 15 GB/s
+        for found in pipelines:
+            sent = [stage.sent for stage in found.stages]
+            assert sent[:-1] == [-(-16 * 2 // links) * link] * (len(sent) - 1) and not sent[-1]
+            cycles = [stage.cycles for stage in found.stages]
+            assert found.period == max(*cycles, *sent)
+            flights = TARGET.integer("delay.link") * (len(sent) - 1)
+            assert found.latency == sum(cycles) + sum(sent) + flights
+            assert found.per_second == pytest.approx(0.9e9 / found.period)
+
+
+def test_weights_that_one_chip_does_not_hold_take_more(built: Executable) -> None:
+    words = 80  # 88 slices of 80 words of 320 bytes: 2.15 MiB, and the layers take 2.34
+    small = TARGET.with_settings({"mem.words": str(words)})
+    cutter = Cutter(built.recipe, small)
+    room, whole = 88 * words * LANES, cutter.weights(0, len(cutter.kernels))
+    needed = -(-whole // room)
+    assert needed >= 2
+    for chips in range(1, needed):
+        with pytest.raises(ModelError, match=r"'mlp' does not fit on .* of MEM each, however"):
+            cutter.cut(chips)
+    found = cutter.cut(LAYERS)
+    assert len(found.stages) >= needed
+    assert all(stage.weights <= room for stage in found.stages)
+    tiny = TARGET.with_settings({"mem.words": "4"})
+    with pytest.raises(ModelError, match=r"12 chips .* one of its kernels alone has 0\.2 MiB"):
+        Cutter(built.recipe, tiny).cut(LAYERS)
+
+
+def test_sums_over_a_node_are_two_exchanges_between_all_of_its_chips() -> None:
+    node = load_mesh("lpu1.node")
+    assert (node.chips, node.cores, node.target.name) == (8, 8, "lpu1")
+    hop, link = node.number("node.hop_us") * 1e-6, node.number("node.gbps") / 7 * 0.97e9
+    cost = collective_cost(node, "all_reduce", 64 << 10, tuple(range(8)))
+    assert cost.seconds == pytest.approx(2 * (hop + (64 << 10) / 8 / link), rel=0.1)
