@@ -32,7 +32,7 @@ def test_a_family_without_a_backend_says_so() -> None:
     array = load_target("systolic")
     assert not measures_models(array, "simulator") and not measures_models(array, "hardware")
     with pytest.raises(
-        TargetError, match=r"models do not run on target 'systolic'.* are cpu, loom, trainium"
+        TargetError, match=r"models do not run on target 'systolic'.* are cpu, loom, lpu, trainium"
     ):
         backend_of(array)
 

@@ -172,7 +172,7 @@ def test_a_fact_misspelt_in_a_scheduler_is_named(monkeypatch):
     scheduler = find_scheduler("transpose", "trainium")
     monkeypatch.setattr(type(scheduler), "space", lambda *_: TRN1.integer("sbuf.partitons"))
     with pytest.raises(TargetError, match=r"has no 'sbuf\.partitons'"):
-        simulate(workload, TRN1.with_settings({"dma.engines": "14"}), None, "timeline")
+        simulate(workload, TRN1.with_settings({"sbuf.mib": "25"}), None, "timeline")
 
 
 def test_an_operator_whose_smallest_tile_does_not_fit_is_named():
