@@ -202,7 +202,7 @@ def _check_memory(program: Program, costs: Costs) -> None:
     if needed <= costs.core_bytes:
         return
     weights = sum(value.nbytes for value in program.values.values())
-    other = smallest_mesh(weights, program.activation_bytes)
+    other = smallest_mesh(weights, program.activation_bytes, costs.machine.target.family)
     advice = (
         f"the smallest mesh that would do is '{other.name}' with {other.cores} cores"
         if other is not None
@@ -216,8 +216,8 @@ def _check_memory(program: Program, costs: Costs) -> None:
     )
 
 
-def smallest_mesh(weights: int, activations: int) -> Mesh | None:
-    """The known mesh of least memory whose cores hold weights cut evenly over all of them.
+def smallest_mesh(weights: int, activations: int, family: str) -> Mesh | None:
+    """The known mesh of a family, of least memory, whose cores hold weights cut evenly.
 
     Args:
         weights: bytes of the whole model.
@@ -229,7 +229,8 @@ def smallest_mesh(weights: int, activations: int) -> Mesh | None:
     fitting = [
         mesh
         for mesh in meshes
-        if weights / mesh.cores + activations <= mesh.chip_gib * 2**30 / mesh.cores_per_chip
+        if mesh.target.family == family
+        and weights / mesh.cores + activations <= mesh.chip_gib * 2**30 / mesh.cores_per_chip
     ]
     return min(fitting, key=lambda m: (m.chip_gib * m.chips, len(m.name), m.name), default=None)
 

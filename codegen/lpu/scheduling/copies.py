@@ -14,6 +14,12 @@ from tilesmith.codegen.lpu.dataflow import Chain, ChainBuilder, Ints, Read, Rows
 from tilesmith.codegen.lpu.scheduling.board import Board
 from tilesmith.search_space.errors import CodegenError
 
+COPY = ".copy."
+"""Stands in the name of a copy, between its tensor's and the chain's number."""
+
+MOST_COPIES = 3
+"""Copies of copies that are tried before a chain is given up."""
+
 
 class ClashError(CodegenError):
     """A chain's step needs a slice that the chain needs for something else, whenever it starts."""
@@ -30,10 +36,12 @@ def with_copy(board: Board, chain: Chain, clash: ClashError, turn: int) -> tuple
     """The chain that copies the rows a step reads, the chain that reads the copy, and its name.
 
     Raises:
-        ClashError: what clashes is not read by a step of its own.
+        ClashError: what clashes is not read by a step of its own, or is a copy of copies already.
     """
-    step, name = chain.steps[clash.step], f"{clash.tensor}.copy.{turn}"
+    step, name = chain.steps[clash.step], f"{clash.tensor}{COPY}{turn}"
     if clash.written or not isinstance(step, Read) or step.rows.tensor != clash.tensor:
+        raise clash
+    if clash.tensor.count(COPY) >= MOST_COPIES:  # moving it from slice to slice leads nowhere
         raise clash
     rows: Ints = np.unique(step.rows.numbers[step.rows.numbers >= 0])
     layout = board.layouts[clash.tensor]
