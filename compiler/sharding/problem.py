@@ -82,11 +82,6 @@ class Problem:
         info = self.tensor(version)
         return self.costs.move(source, wanted, info.dims, info.dtype)
 
-    def bytes_of(self, version: Version, spec: Spec) -> int:
-        """Bytes of a tensor on one core."""
-        info = self.tensor(version)
-        return elements(local_shape(spec, info.dims, self.mesh.sizes)) * size_of(info.dtype)
-
     def writers(self) -> dict[Version, tuple[int, int]]:
         """(item, place among its writes) of each tensor that is chosen for."""
         return {

@@ -46,14 +46,6 @@ class Network:
     def _engines(self) -> Level:
         return self.mesh.levels[0]
 
-    def level_between(self, one: int, other: int) -> Level:
-        """The outermost level that has two cores in different members."""
-        return next(
-            level
-            for level in reversed(self.mesh.levels)
-            if one // level.inside != other // level.inside
-        )
-
     def memory_of(self, core: int) -> Resource:
         return (MEMORY, core // self.per_chip)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
+from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import InputError, TargetError
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.workload import Workload
@@ -77,7 +78,7 @@ def rates_of(target: Target) -> Rates:
         times = [_seconds(f"{text} dtype={dtype}", target) for text in (less, more)]
         return max(times[1] - times[0], times[1] / 100)
 
-    width = 4 if dtype == "float32" else 2
+    width = size_of(dtype)
     streamed = between("matmul m=1 k=4096 n=2048 const=b", "matmul m=1 k=4096 n=4096 const=b")
     product = "matmul m={} k=2048 n=1024 const=b"
     multiplied = between(product.format(512), product.format(1024))
