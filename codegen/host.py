@@ -94,7 +94,7 @@ def _vscale(triple: str, features: str) -> int:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_triple(triple).create_target_machine(features=features)
-    jit = llvm.create_lljit_compiler(machine, use_jit_link=False, suppress_errors=False)
+    jit = llvm.create_lljit_compiler(machine, use_jit_link=True, suppress_errors=False)
     builder = llvm.JITLibraryBuilder().add_ir(_VSCALE.format(triple=triple))
     library = builder.export_symbol("vscale").link(jit, "vscale")
     return int(ctypes.CFUNCTYPE(ctypes.c_int64)(library["vscale"])())

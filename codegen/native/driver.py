@@ -222,9 +222,7 @@ def _driver() -> _Driver:
     code = toolchain.emit_object(
         f"{module}\n{walking.WALK}\n{walking.CONTROL}\n{team.TEXT}", target
     )
-    jit = llvm.create_lljit_compiler(
-        toolchain.machine(target), use_jit_link=False, suppress_errors=False
-    )
+    jit = toolchain.linker(target)
     builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
     names = ("perform", "move", "repeat", "branch", *team.NAMES)
     for name in names:

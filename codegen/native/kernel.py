@@ -158,9 +158,7 @@ class NativeKernel:
     def __init__(self, code: KernelCode) -> None:
         self.code = code
         toolchain.check_loadable(code.object)
-        self._jit = llvm.create_lljit_compiler(
-            toolchain.machine(_host()), use_jit_link=False, suppress_errors=False
-        )
+        self._jit = toolchain.linker(_host())
         self._library = _linked(self._jit, code.object, f"kernel{id(self)}")
         self.address = self._library["run"]
         self._run = ENTRY(self.address)

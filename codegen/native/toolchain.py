@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -50,6 +50,16 @@ def _machine(triple: str, processor: str, features: str) -> llvm.TargetMachine:
     return target.create_target_machine(
         cpu=processor, features=features, opt=OPTIMISATION, reloc="pic", codemodel="default"
     )
+
+
+def linker(target: Target) -> Any:
+    """What links objects for a target into this process.
+
+    JITLink gives the sections of an object one block of memory. The older linker maps each for
+    itself, and where a process has few holes in its address space (it has loaded PyTorch, JAX and
+    more) they can come to lie over 2 GiB apart, which relative addresses do not reach: LLVM aborts.
+    """
+    return llvm.create_lljit_compiler(machine(target), use_jit_link=True, suppress_errors=False)
 
 
 def machine(target: Target) -> llvm.TargetMachine:

@@ -106,9 +106,7 @@ def run(program: Program, arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
         address = ctypes.cast(function, ctypes.c_void_p).value
         builder = builder.import_symbol(f"emulated.{name}", address)
     assert "llvm.x86.t" not in text
-    jit = llvm.create_lljit_compiler(
-        toolchain.machine(host_target()), use_jit_link=False, suppress_errors=False
-    )
+    jit = toolchain.linker(host_target())
     code = toolchain.emit_object(text, target_of("avx512", "+avx512vnni"))
     builder = builder.add_object_img(code).add_current_process().export_symbol("run")
     library = builder.link(jit, "emulated")

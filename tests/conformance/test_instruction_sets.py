@@ -191,9 +191,7 @@ def test_dot_products_compute_what_they_state(name: str, product: DotProduct) ->
     )
     found = rng.integers(-1000, 1000, lane_count).astype(sums)
     expected = found + (left.astype(np.int64) * right.astype(np.int64)).sum(axis=1)
-    jit = llvm.create_lljit_compiler(
-        toolchain.machine(target), use_jit_link=False, suppress_errors=False
-    )
+    jit = toolchain.linker(target)
     code = toolchain.emit_object(dot_module(chosen, product), target)
     builder = llvm.JITLibraryBuilder().add_object_img(code).export_symbol("dot")
     library = builder.link(jit, f"{name}.{product.instruction}")
