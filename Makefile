@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint types layers tests format golden clean
+.PHONY: help venv demo test lint types layers docs tests format golden clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-9s %s\n", $$1, $$2}'
@@ -25,7 +25,7 @@ venv: $(STAMP)  ## make the virtual environment .venv and install Tilesmith into
 demo: $(STAMP)  ## tune ResNet-50 on this CPU for 3 minutes, compile it, compare and time it
 	$(BIN)/python examples/demo.py
 
-test: lint types layers tests  ## everything continuous integration checks
+test: lint types layers docs tests  ## everything continuous integration checks
 
 lint: $(STAMP)  ## ruff: style and formatting
 	$(BIN)/ruff check .
@@ -36,6 +36,9 @@ types: $(STAMP)  ## mypy, strict
 
 layers: $(STAMP)  ## import-linter: each package imports only those below it
 	$(BIN)/lint-imports
+
+docs: $(STAMP)  ## the documentation site, into build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 tests: $(STAMP)  ## pytest
 	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest -n $(JOBS)
