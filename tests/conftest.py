@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 import tests.family.loom  # noqa: F401 (registers itself; conformance tests find it)
 
+os.environ.pop("TILESMITH_DATABASE", None)
 os.environ["TILESMITH_CALIBRATION"] = "off"  # simulated latencies must not depend on the machine
 
 GOLDEN_FOLDER = Path(__file__).parent / "golden"

@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from tilesmith.jobs.databases import BY_DEFAULT, Named, here
 from tilesmith.jobs.request import (
     Asked,
     AskedOfReplay,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 def tune(
     subject: Subject,
     target: str | Target = HOST,
-    database: str | Path = "tuning.db",
+    database: Named = BY_DEFAULT,
     *,
     observer: Observer | None = None,
     cancel: CancelToken | None = None,
@@ -66,7 +67,7 @@ def tune(
         subject: path of an ONNX or StableHLO file, a loaded `onnx.ModelProto`, a model of a front
             end, a `Workload`, or several.
         target: see `resolve_target`.
-        database: SQLite file or SQLAlchemy URL; made if missing.
+        database: SQLite file or SQLAlchemy URL, made if missing; by default see `jobs.databases`.
         observer: called with a `tuner.options.Progress` now and then.
         cancel: a `tuner.cancel.CancelToken` that ends the job when it is set.
         asked: what else the job is told, by name:
@@ -105,7 +106,7 @@ def tune(
     started = time.monotonic()
     from tilesmith.jobs.tuning import run_job, tuning_job
 
-    request = TuneRequest(subject, target, database, **asked)
+    request = TuneRequest(subject, target, here(database, makes=True), **asked)
     return run_job(tuning_job(request, started), observer, cancel)
 
 
@@ -138,7 +139,7 @@ def replay(
 def compile(
     model: Model,
     target: str | Target = HOST,
-    database: str | Path | None = None,
+    database: Named = BY_DEFAULT,
     *,
     require_tuned: bool = False,
     **asked: Unpack[Asked],
@@ -151,7 +152,8 @@ def compile(
     Args:
         model: path of an ONNX or StableHLO file, a loaded `onnx.ModelProto`, or a model of a front
             end (`from_stablehlo`).
-        database: None compiles everything with defaults.
+        database: None compiles everything with defaults; left out: `TILESMITH_DATABASE`, else
+            `tuning.db` where it lies in the current directory.
         require_tuned: refuse any schedule that is not the workload's own.
         asked: `threads`, `precision`, `calibration`, `shapes`, `settings`, `updates`, as `tune`.
             With ranges in `shapes`, what comes back runs inputs of every size in them, and compiles
@@ -163,7 +165,8 @@ def compile(
     """
     from tilesmith.jobs.compiling import build_executable
 
-    return build_executable(Request(model, target, database, **asked).resolved(), require_tuned)
+    request = Request(model, target, here(database), **asked)
+    return build_executable(request.resolved(), require_tuned)
 
 
 def quantize(
@@ -254,7 +257,7 @@ def from_jax(
     function: Callable[..., Any],
     *examples: Any,
     target: str | Target = HOST,
-    database: str | Path | None = None,
+    database: Named = BY_DEFAULT,
     require_tuned: bool = False,
     **asked: Unpack[Asked],
 ) -> CompiledFunction:
@@ -273,7 +276,7 @@ def from_jax(
     from tilesmith.compiler.stablehlo.function import CompiledFunction
     from tilesmith.jobs.compiling import build_fixed
 
-    request = Request(model, target, database, **asked)
+    request = Request(model, target, here(database), **asked)
     executable = build_fixed(request.resolved(), require_tuned)
 
     return CompiledFunction(model, executable)
@@ -293,7 +296,7 @@ def load(path: str | Path) -> Executable | VaryingExecutable:
 def simulate(
     subject: Subject,
     target: str | Target = HOST,
-    database: str | Path | None = None,
+    database: Named = BY_DEFAULT,
     *,
     fidelity: str | None = None,
     trace: str | Path | None = None,
@@ -318,7 +321,7 @@ def simulate(
     """
     from tilesmith.jobs.simulation import simulated
 
-    request = Request(subject, target, database, **asked)
+    request = Request(subject, target, here(database), **asked)
     return simulated(request, fidelity, None if trace is None else Path(trace))
 
 
@@ -357,7 +360,7 @@ def from_torch(
     *,
     dynamic_shapes: Any = None,
     target: str | Target = HOST,
-    database: str | Path | None = None,
+    database: Named = BY_DEFAULT,
     require_tuned: bool = False,
     **asked: Unpack[Asked],
 ) -> CompiledModule:
@@ -381,7 +384,7 @@ def from_torch(
     model = torch_model(module, args, kwargs, dynamic_shapes=dynamic_shapes)
     from tilesmith.compiler.pytorch.module import CompiledModule
 
-    request = Request(model, target, database, **asked).resolved()
+    request = Request(model, target, here(database), **asked).resolved()
     whole = None
     if model.bounded:
         found = build_executable(replace(request, shapes=model.bounded), require_tuned)

@@ -37,6 +37,7 @@ from tilesmith.compiler.pytorch.binding import (
 from tilesmith.compiler.pytorch.calls import called
 from tilesmith.compiler.pytorch.model import TorchModel, model_of
 from tilesmith.jobs.compiling import build_fixed
+from tilesmith.jobs.databases import BY_DEFAULT, here
 from tilesmith.jobs.extras import required
 from tilesmith.jobs.request import Request
 from tilesmith.search_space.errors import InputError, TilesmithError
@@ -90,6 +91,7 @@ def tilesmith(
             _named(graph),
         )
         return eager
+    asked["database"] = here(asked.get("database", BY_DEFAULT))
     return _Runner(graph, asked, views)
 
 

@@ -267,7 +267,8 @@ def test_bytes_that_nobody_wrote_are_damage(database: Path) -> None:
 
 
 def test_prune(database: Path) -> None:
-    assert succeed("prune", "--keep", 1, "--database", database) == {"removed": 1, "trials": 3}
+    pruned = succeed("prune", "--keep", 1, "--database", database)
+    assert (pruned["removed"], pruned["trials"], pruned["database"]) == (1, 3, str(database))
     assert "say what to remove" in refuse("prune", "--database", database)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tilesmith.display.output import DATABASE
 from tilesmith.search_space.target import HOST
 
 if TYPE_CHECKING:
@@ -279,11 +280,47 @@ def targets_option(command: Command) -> Command:
     return option(set_option(command))
 
 
-def database_option(required: bool) -> Callable[[Command], Command]:
-    """`--database FILE_OR_URL`."""
+def database_option(required: bool, makes: bool = False) -> Callable[[Command], Command]:
+    """`--database FILE_OR_URL`, by default the one that `jobs.databases` finds, said aloud.
+
+    Args:
+        required: whether there is nothing to do without a database.
+        makes: whether the command makes one where there is none.
+    """
+
+    def located_by(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        from tilesmith.jobs.databases import BY_DEFAULT, FILE, VARIABLE, located
+
+        if value is None and _needs_no_database(ctx.params):
+            return None
+        found = located(BY_DEFAULT if value is None else value, makes=makes)
+        ctx.meta[DATABASE] = found
+        if required and found.location is None:
+            raise click.UsageError(
+                f"no database: name one with --database, set {VARIABLE}, or go to where a "
+                f"'{FILE}' lies",
+                ctx,
+            )
+        if found.sentence and not ctx.params.get("as_json"):
+            click.echo(found.sentence, err=True)
+        return found.location
+
     return click.option(
         "--database",
-        required=required,
         metavar="FILE_OR_URL",
-        help="The tuning database: an SQLite file or any SQLAlchemy URL.",
+        callback=located_by,
+        help="The tuning database: an SQLite file or any SQLAlchemy URL. Unless given: "
+        "$TILESMITH_DATABASE, else 'tuning.db' where it lies in the current directory; 'none' "
+        "means none.",
+    )
+
+
+def _needs_no_database(given: Mapping[str, Any]) -> bool:
+    """Whether what was named (parameters given come before those that were not) has its schedules:
+    an artifact, a recorded space, a list of passes."""
+    model = given.get("model")
+    return (
+        (isinstance(model, str) and model.endswith(".tsm"))
+        or given.get("space") is not None
+        or bool(given.get("print_passes"))
     )

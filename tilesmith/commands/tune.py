@@ -34,7 +34,7 @@ _WHOLE = ("median", "mean")
 @click.argument("model", required=False, metavar="MODEL.onnx|MODEL.mlir")
 @operator_option
 @targets_option
-@database_option(required=False)
+@database_option(required=True, makes=True)
 @click.option("--trials", type=click.IntRange(min=1), help="Configurations to try, in all.")
 @click.option(
     "--time-limit",
@@ -137,10 +137,8 @@ def tune(
             report = api.replay(space, objective, observer=observer, cancel=cancel, **told)
         _print(report, as_json)
         return
-    if asked["database"] is None or objective:
-        raise click.UsageError(
-            "--objective goes with --space" if objective else "Missing option '--database'."
-        )
+    if objective:
+        raise click.UsageError("--objective goes with --space")
     subject = subject_of(model, operators)
     resuming = resuming_command(click.get_current_context().find_root().obj)
     sentence = f"stopped; all finished trials are kept; to go on: {resuming}"

@@ -9,10 +9,22 @@ from typing import Any
 
 import click
 
+DATABASE = "tilesmith.database"
+"""Where a command's context keeps its database (`jobs.databases.Located`)."""
+
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on stdout, standard JSON: numbers that are not finite become null."""
-    click.echo(json.dumps(_finite(value), indent=2, allow_nan=False))
+    """One JSON object on stdout, standard JSON: numbers that are not finite become null.
+
+    A command that has a database says which, and why that one.
+    """
+    click.echo(json.dumps(_finite({**value, **_database()}), indent=2, allow_nan=False))
+
+
+def _database() -> dict[str, Any]:
+    context = click.get_current_context(silent=True)
+    found = None if context is None else context.meta.get(DATABASE)
+    return {} if found is None else {"database": found.display, "database_by": found.why}
 
 
 def note(text: str) -> None:

@@ -16,6 +16,7 @@ from tilesmith.commands.db.options import (
     opened_at,
     subject_options,
     with_database_and_json,
+    with_new_database_and_json,
 )
 from tilesmith.display.output import note, print_json
 from tilesmith.search_space.errors import DatabaseError, InputError
@@ -65,7 +66,7 @@ def export_trials(
 
 @click.command(name="import")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@with_database_and_json
+@with_new_database_and_json
 @click.option("--skip-bad", is_flag=True, help="Leave bad lines out instead of refusing the file.")
 @jobs_option
 def import_trials(

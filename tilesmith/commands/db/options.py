@@ -19,6 +19,11 @@ def with_database_and_json(command: Command) -> Command:
     return database_option(required=True)(json_option(command))
 
 
+def with_new_database_and_json(command: Command) -> Command:
+    """The same for a command that makes a database where there is none."""
+    return database_option(required=True, makes=True)(json_option(command))
+
+
 def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     def add(command: Command) -> Command:
         for option in reversed(options):

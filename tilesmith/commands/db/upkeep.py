@@ -14,6 +14,7 @@ from tilesmith.commands.db.options import (
     limit_option,
     opened_at,
     with_database_and_json,
+    with_new_database_and_json,
 )
 from tilesmith.commands.options import Quantity
 from tilesmith.display.output import note, print_json
@@ -24,7 +25,7 @@ _NATURAL = click.IntRange(min=0, max=2**63 - 1)
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True)
-@with_database_and_json
+@with_new_database_and_json
 @limit_option
 def merge(sources: tuple[str, ...], database: str, as_json: bool, limit: int) -> None:
     """Bring the trials of every database in SOURCES into --database, and say which won."""
