@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.memory import aligned_bytes
-from tilesmith.compiler.control_format import ControlReader, control_json
+from tilesmith.compiler.control_format import ControlReader, read_sources
 from tilesmith.compiler.graph import TensorInfo
 from tilesmith.compiler.program import (
     NOWHERE,
@@ -48,6 +48,7 @@ from tilesmith.compiler.program import (
     Step,
     TensorRef,
 )
+from tilesmith.compiler.steps_format import ref_json, step_json
 from tilesmith.compiler.updates_format import read_updates, updates_json
 from tilesmith.compiler.value_types import is_value_type
 from tilesmith.search_space.dtypes import STORED, size_of
@@ -137,46 +138,14 @@ def _manifest(recipe: Recipe) -> dict[str, Any]:
         "arena_bytes": recipe.arena_bytes,
         "constant_bytes": int(recipe.constants.size),
         "opsets": [list(pair) for pair in recipe.opsets],
-        "inputs": [_ref_json(ref) for ref in recipe.inputs],
-        "outputs": [_ref_json(ref) for ref in recipe.outputs],
+        "inputs": [ref_json(ref) for ref in recipe.inputs],
+        "outputs": [ref_json(ref) for ref in recipe.outputs],
         "codes": [[len(c.code), c.shared_bytes, c.local_bytes] for c in recipe.codes],
-        "steps": [_step_json(step) for step in recipe.steps],
+        "steps": [step_json(step) for step in recipe.steps],
         "report": report,
         "private": sorted(recipe.private),
         **updates_json(recipe),
     }
-
-
-def _ref_json(ref: TensorRef) -> dict[str, Any]:
-    shape = None if ref.info.shape is None else list(ref.info.shape)
-    place = [ref.place.region, ref.place.offset]
-    found = {"name": ref.info.name, "dtype": ref.info.dtype, "shape": shape, "place": place}
-    return {**found, "stored": ref.stored} if ref.stored else found
-
-
-def _step_json(step: Step) -> dict[str, Any]:
-    if isinstance(step, KernelStep):
-        places = [[place.region, place.offset] for place in step.arguments]
-        return {
-            "kernel": step.name, "workload": step.workload, "config": step.config,
-            "origin": step.origin, "code": step.code, "arguments": places,
-            **({"checks": [_check_json(c) for c in step.checks]} if step.checks else {}),
-            **({"threads": step.threads} if step.threads else {}),
-        }  # fmt: skip
-    if not isinstance(step, HostStep):
-        return control_json(step, _step_json)
-    return {
-        "host": step.name,
-        "operator": step.operator,
-        "bytes": len(step.proto),
-        "inputs": [_ref_json(ref) for ref in step.inputs],
-        "outputs": [_ref_json(ref) for ref in step.outputs],
-    }
-
-
-def _check_json(check: IndexCheck) -> dict[str, Any]:
-    indices, extents = _ref_json(check.indices), list(check.extents)
-    return {"node": check.node, "indices": indices, "extents": extents}
 
 
 def read_artifact(path: Path) -> Recipe:
@@ -384,8 +353,10 @@ class Reader:
             name, workload, config = (str(raw[key]) for key in ("kernel", "workload", "config"))
             checks = tuple(self._check(check) for check in raw.get("checks", ()))
             threads = self.natural(raw.get("threads", 0), "threads", THREADS)
-            origin = str(raw["origin"])
-            return KernelStep(name, workload, config, origin, code, places, checks, threads)
+            origin, sources = str(raw["origin"]), read_sources(raw)
+            return KernelStep(
+                name, workload, config, origin, code, places, checks, threads, sources
+            )
         if "host" not in raw:
             return self._control(raw, codes)
         proto = self.member(f"host/{next(numbers)}.onnx", self.natural(raw["bytes"], "a size"))
@@ -393,4 +364,5 @@ class Reader:
             str(raw["host"]), str(raw["operator"]), proto,
             tuple(self._ref(ref) for ref in raw["inputs"]),
             tuple(self._ref(ref) for ref in raw["outputs"]),
+            read_sources(raw),
         )  # fmt: skip

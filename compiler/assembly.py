@@ -294,7 +294,7 @@ class _Assembler:
                 places.append(self._arena(operands[parameter], compiled.nbytes[parameter]))
         return KernelStep(
             node.name, workload.key, config.key, option.origin, self._code(compiled.code),
-            tuple(places), threads=option.threads,
+            tuple(places), threads=option.threads, sources=node.sources,
         )  # fmt: skip
 
     def _prepared(
@@ -333,6 +333,7 @@ class _Assembler:
             proto,
             tuple(self._ref(self.graph.info(name)) for name in names),
             tuple(self._ref(self.graph.info(name)) for name in node.writes),
+            node.sources,
         )
 
     def _ref(self, info: TensorInfo) -> TensorRef:

@@ -23,6 +23,7 @@ from tilesmith.compiler.program import (
     MoveStep,
     Place,
 )
+from tilesmith.compiler.sources import source_name
 
 
 class Inside(Protocol):
@@ -73,7 +74,8 @@ def control_steps(
              *_written(node, body, inside, outside, NOWHERE))
             for body, inside in zip(node.bodies, bodies, strict=True)
         )  # fmt: skip
-        return [BranchStep(node.name, outside(node.inputs[0]), (first, second))]
+        flagged = outside(node.inputs[0])
+        return [BranchStep(node.name, flagged, (first, second), node.sources)]
     (body,), (inside,) = node.bodies, bodies
     counter = Place("arena", inside.base + inside.nbytes)
     if body.counter:
@@ -91,6 +93,7 @@ def control_steps(
             *_written(node, body, inside, outside, counter),
             *_handed_on(body, inside),
         ),
+        node.sources,
     )
     return [
         *_shared(node, body, inside, outside),
@@ -105,7 +108,12 @@ Outside = Callable[[str], Place]
 
 def _shared(node: Node, body: Body, inside: Inside, outside: Outside) -> list[MoveStep]:
     return _useful(
-        MoveStep(outside(node.inputs[number]), inside.where(name), inside.graph.info(name).nbytes)
+        MoveStep(
+            outside(node.inputs[number]),
+            inside.where(name),
+            inside.graph.info(name).nbytes,
+            name=f"{name} into {_called(node)}",
+        )
         for number, name in body.shared
         if not inside.lies_outside(name)
     )
@@ -119,6 +127,7 @@ def _entering(
             outside(node.inputs[carried.initial]) if carried.initial >= 0 else flag,
             inside.where(carried.entry),
             inside.graph.info(carried.entry).nbytes,
+            name=f"{carried.entry} into {_called(node)}",
         )
         for carried in body.carried
     )
@@ -130,6 +139,7 @@ def _leaving(node: Node, body: Body, inside: Inside, outside: Outside) -> list[M
             inside.where(carried.entry),
             outside(node.outputs[carried.final]),
             inside.graph.info(carried.entry).nbytes,
+            name=f"{node.outputs[carried.final]} out of {_called(node)}",
         )
         for carried in body.carried
         if carried.final >= 0
@@ -144,7 +154,8 @@ def _read(
         size = inside.graph.info(row.inside).nbytes
         source = _after(outside(node.inputs[row.outside]), row.start * size)
         target = inside.where(row.inside)
-        found.append(MoveStep(source, target, size, row.step * size, 0, counter))
+        name = f"{row.inside} into {_called(node)}"
+        found.append(MoveStep(source, target, size, row.step * size, 0, counter, name))
     return _useful(found)
 
 
@@ -157,7 +168,9 @@ def _written(
         target = _after(outside(node.outputs[row.outside]), row.start * size)
         source = inside.where(row.inside)
         step = row.step * size
-        found.append(MoveStep(source, target, size, 0, step, counter if step else NOWHERE))
+        counted = counter if step else NOWHERE
+        name = f"{node.outputs[row.outside]} out of {_called(node)}"
+        found.append(MoveStep(source, target, size, 0, step, counted, name))
     return _useful(found)
 
 
@@ -170,9 +183,9 @@ def _handed_on(body: Body, inside: Inside) -> list[MoveStep]:
         size = inside.graph.info(carried.entry).nbytes
         source, target = inside.where(carried.exit), inside.where(carried.entry)
         if any(_meets(inside, carried, other) for other in body.carried if other is not carried):
-            first.append(MoveStep(source, Place("arena", free), size))
+            first.append(MoveStep(source, Place("arena", free), size, name=f"{carried.exit} aside"))
             source, free = Place("arena", free), free + _aligned(size)
-        second.append(MoveStep(source, target, size))
+        second.append(MoveStep(source, target, size, name=f"{carried.exit} to {carried.entry}"))
     return _useful([*first, *second])
 
 
@@ -185,6 +198,10 @@ def _meets(inside: Inside, carried: Carried, other: Carried) -> bool:
         and source.offset < target.offset + size
         and target.offset < source.offset + own
     )
+
+
+def _called(node: Node) -> str:
+    return source_name(node.name, node.outputs)
 
 
 def _useful(moves: Iterable[MoveStep]) -> list[MoveStep]:

@@ -32,6 +32,7 @@ def control_json(
                 "source": [*_json(step.source), step.source_step],
                 "target": [*_json(step.target), step.target_step],
                 "counter": _json(step.counter),
+                **({"name": step.name} if step.name else {}),
             }
         case LoopStep():
             return {
@@ -41,10 +42,23 @@ def control_json(
                 "test": _json(step.test),
                 "counter": _json(step.counter),
                 "steps": [write(inner) for inner in step.steps],
+                **sources_json(step.sources),
             }
         case BranchStep():
             branches = [[write(inner) for inner in branch] for branch in step.steps]
-            return {"branch": step.name, "test": _json(step.test), "steps": branches}
+            test = _json(step.test)
+            found = {"branch": step.name, "test": test, "steps": branches}
+            return {**found, **sources_json(step.sources)}
+
+
+def sources_json(sources: tuple[str, ...]) -> dict[str, Any]:
+    """Names of the model's nodes, where there are any."""
+    return {"sources": list(sources)} if sources else {}
+
+
+def read_sources(raw: Any) -> tuple[str, ...]:
+    """What `sources_json` wrote; artifacts of older versions have none."""
+    return tuple(map(str, raw.get("sources", ())))
 
 
 def _json(place: Place) -> list[Any]:
@@ -76,7 +90,8 @@ class ControlReader:
             first, second = (tuple(map(self._read, branch)) for branch in raw["steps"])
             if any(isinstance(s, MoveStep) and s.counter != NOWHERE for s in (*first, *second)):
                 raise self._damaged("a move counts with no loop")
-            return BranchStep(str(raw["branch"]), self._place(raw["test"], 1), (first, second))
+            name, test = str(raw["branch"]), self._place(raw["test"], 1)
+            return BranchStep(name, test, (first, second), read_sources(raw))
         trips = raw["trips"]
         if not _is_whole(trips) or not 0 <= trips <= ENDLESS:
             raise self._damaged(f"a loop runs {trips!r} times")
@@ -87,6 +102,7 @@ class ControlReader:
             self._place(raw["test"], 1, optional=True),
             self._place(raw["counter"], 8, written=True),
             tuple(map(self._read, raw["steps"])),
+            read_sources(raw),
         )
         self._check_moves(loop)
         return loop
@@ -102,7 +118,7 @@ class ControlReader:
             raise self._damaged("a move goes on, and nothing counts")
         return MoveStep(
             self._place(source, nbytes), self._place(target, nbytes, written=True), nbytes,
-            source_step, target_step, counter,
+            source_step, target_step, counter, str(raw.get("name", "")),
         )  # fmt: skip
 
     def _check_moves(self, loop: LoopStep) -> None:

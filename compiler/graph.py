@@ -169,6 +169,8 @@ class Node:
         captures: outer tensors read by subgraph attributes.
         workload: what a kernel computes; `inputs` then are the template's operands in order.
         bodies: what a control node runs.
+        sources: names of the model's nodes, as its file has them, whose work it does; none for
+            what only converts between others (`compiler.sources` says how they are kept).
     """
 
     operator: str
@@ -180,6 +182,7 @@ class Node:
     captures: tuple[str, ...] = ()
     workload: Workload | None = None
     bodies: tuple[Body, ...] = ()
+    sources: tuple[str, ...] = ()
 
     @property
     def kind(self) -> NodeKind:

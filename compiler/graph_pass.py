@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from tilesmith.compiler.graph import Graph
+from tilesmith.compiler.sources import kept_sources
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,6 @@ def announce(step: Pass, before: Graph, after: Graph) -> None:
 def apply(graph: Graph, passes: Sequence[Pass]) -> Graph:
     """Run passes in order; what observers raise ends the run."""
     for step in passes:
-        before, graph = graph, step.run(graph)
+        before, graph = graph, kept_sources(graph, step.run(graph))
         announce(step, before, graph)
     return graph

@@ -88,6 +88,8 @@ class KernelStep:
         arguments: in the code's parameter order.
         checks: what is made sure of before it runs, for itself or for kernels after it.
         threads: how many threads at most run it; 0: all of the recipe's.
+        sources: names of the model's nodes whose work it does (`compiler.sources`); none for
+            conversions.
     """
 
     name: str
@@ -98,6 +100,7 @@ class KernelStep:
     arguments: tuple[Place, ...]
     checks: tuple[IndexCheck, ...] = ()
     threads: int = 0
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ class HostStep:
     proto: bytes
     inputs: tuple[TensorRef, ...]
     outputs: tuple[TensorRef, ...]
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,7 @@ class MoveStep:
         nbytes: how many.
         source_step, target_step: bytes, negative where places are gone through backwards.
         counter: of the loop that the steps count in; none where both are 0.
+        name: which tensor it moves, and where to.
     """
 
     source: Place
@@ -128,6 +133,7 @@ class MoveStep:
     source_step: int = 0
     target_step: int = 0
     counter: Place = NOWHERE
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -150,6 +156,7 @@ class LoopStep:
     test: Place
     counter: Place
     steps: tuple[DeviceStep, ...]
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -165,6 +172,7 @@ class BranchStep:
     name: str
     test: Place
     steps: tuple[tuple[DeviceStep, ...], tuple[DeviceStep, ...]]
+    sources: tuple[str, ...] = ()
 
 
 DeviceStep = KernelStep | MoveStep | LoopStep | BranchStep

@@ -15,6 +15,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tilesmith.compiler.graph import Graph, Node, TensorInfo
+from tilesmith.compiler.sources import inherited
 
 
 class Rewriter:
@@ -101,9 +102,10 @@ class Rewriter:
             self._consumers[name].pop(node)
 
     def replace(self, old: Node | Iterable[Node], *new: Node) -> None:
-        """Put `new` nodes where the (last of the) `old` ones stood."""
+        """Put `new` nodes where the (last of the) `old` ones stood; they inherit their sources."""
         olds = [old] if isinstance(old, Node) else list(old)
         place = max(self._order[node] for node in olds)
+        new = inherited(sorted(olds, key=self._order.__getitem__), new, self._producers)
         for node in olds:
             self.remove(node)
         for step, node in enumerate(new):

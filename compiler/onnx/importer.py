@@ -38,6 +38,7 @@ from tilesmith.compiler.onnx.inference import (
     known_values,
 )
 from tilesmith.compiler.onnx.sequences import Split, part_of, split_of
+from tilesmith.compiler.sources import source_name, sourced
 from tilesmith.compiler.value_types import is_value_type, texts
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.workload import shape_text
@@ -236,7 +237,8 @@ class _Importer:
         for proto in protos:
             branch = chosen(proto, self.values)
             if branch is None:
-                yield from self._read_node(self._node(proto))
+                name = source_name(proto.name, proto.output)
+                yield from (sourced(node, name) for node in self._read_node(self._node(proto)))
                 continue
             graph = opened(proto, branch, self.unused)
             for node in graph.node:

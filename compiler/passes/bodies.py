@@ -36,6 +36,7 @@ from tilesmith.compiler.onnx.bodies import (
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.recurrent import OPERATORS, taken_apart
 from tilesmith.compiler.rewrite import Rewriter
+from tilesmith.compiler.sources import from_one
 from tilesmith.search_space.template import template_of
 
 
@@ -78,7 +79,7 @@ class OpenBodies(Pass):
             opened = _scan(self, rewriter, part) if part.operator == "Scan" else [part]
             if opened is None:
                 return None
-            found += opened
+            found += (_from_one(inner, node.sources) for inner in opened)
         return found or None
 
     def opened(
@@ -103,6 +104,14 @@ class OpenBodies(Pass):
         """A body as kernels; None if something of it is on the host."""
         graph = self.lower(found.graph)
         return replace(found, graph=graph) if _is_native(graph) else None
+
+
+def _from_one(node: Node, sources: tuple[str, ...]) -> Node:
+    """A part of a node, whose bodies are made of it as well."""
+    if not node.bodies:
+        return node
+    bodies = (replace(body, graph=from_one(body.graph, sources)) for body in node.bodies)
+    return replace(node, bodies=tuple(bodies), sources=sources)
 
 
 def _is_native(graph: Graph) -> bool:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tilesmith.compiler.graph import Graph, Node
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.host.nodes import foldable
+from tilesmith.compiler.sources import together
 
 _COMPARED = 4096
 """Bytes up to which constants are compared by value."""
@@ -38,6 +39,7 @@ class ShareCommon(Pass):
         renamed = _equal_constants(graph)
         first: dict[Hashable, Node] = {}
         nodes: list[Node] = []
+        shared: dict[Node, list[Node]] = {}
         for node in graph.nodes:
             inputs = tuple(renamed.get(name, name) for name in node.inputs)
             if inputs != node.inputs:
@@ -49,12 +51,16 @@ class ShareCommon(Pass):
                 nodes.append(node)
             else:
                 renamed |= dict(zip(node.outputs, same.outputs, strict=True))
+                shared.setdefault(same, [same]).append(node)
         if len(nodes) == len(graph.nodes):
             return graph
         read = {name for node in nodes for name in node.reads} | graph.output_names
         gone = {name for name in renamed if name not in read}
         return graph.with_(
-            nodes=tuple(nodes),
+            nodes=tuple(
+                replace(node, sources=together(shared[node])) if node in shared else node
+                for node in nodes
+            ),
             constants={name: value for name, value in graph.constants.items() if name in read},
             tensors={name: info for name, info in graph.tensors.items() if name not in gone},
         )

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from tilesmith.compiler.graph import AttributeValue, Graph, Node, TensorInfo, attributes_of
 from tilesmith.compiler.host.nodes import HostFunction, foldable
 from tilesmith.compiler.onnx.inference import DTYPE_NUMBERS, dtype_of
+from tilesmith.compiler.sources import sourced
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import JobError, ModelError
 
@@ -360,7 +361,7 @@ class Builder:
             self.model,
             tuple(self.inputs),
             tuple(given),
-            tuple(self.nodes),
+            tuple(map(sourced, self.nodes)),
             {name: array for name, array in self.constants.items() if name in used},
             {name: info for name, info in self.tensors.items() if name in named},
             self.opsets,

@@ -22,6 +22,7 @@ from tilesmith.compiler.artifact import (
     Reader,
     write_members,
 )
+from tilesmith.compiler.control_format import read_sources, sources_json
 from tilesmith.compiler.program import Place
 from tilesmith.compiler.value_types import is_value_type
 from tilesmith.compiler.varying.recipe import (
@@ -133,11 +134,13 @@ def _part_json(part: Part) -> dict[str, Any]:
             "checks": [
                 [c.node, c.indices, [_extent_json(e) for e in c.extents]] for c in part.checks
             ],
+            **sources_json(part.sources),
         }  # fmt: skip
     return {
         "host": part.name, "operator": part.operator, "bytes": len(part.proto),
         "formulas": [[name, _pattern_json(value)] for name, value in part.formulas],
         "reads": list(part.reads), "writes": list(part.writes),
+        **sources_json(part.sources),
     }  # fmt: skip
 
 
@@ -283,8 +286,9 @@ class _Reader:
             self._named((*reads, *writes))
         formulas = tuple((str(name), self._pattern(value)) for name, value in raw["formulas"])
         return HostPart(
-            str(raw["host"]), str(raw["operator"]), proto, formulas, tuple(reads), tuple(writes)
-        )
+            str(raw["host"]), str(raw["operator"]), proto, formulas, tuple(reads), tuple(writes),
+            read_sources(raw),
+        )  # fmt: skip
 
     def _kernel(self, raw: Mapping[str, Any]) -> KernelPart:
         code = self.reader.natural(raw["code"], "a code number")
@@ -298,6 +302,7 @@ class _Reader:
             name, workload, config, origin, code,
             tuple(self._argument(argument) for argument in raw["arguments"]),
             self._named(raw["reads"]), self._named((raw["writes"],))[0], checks,
+            read_sources(raw),
         )  # fmt: skip
 
     def _check(self, raw: Any) -> VaryingCheck:

@@ -220,6 +220,7 @@ class _Assembler:
         return HostPart(
             f"{operator} '{node.name or node.writes[0]}'", operator, proto,
             tuple(formulas.items()), tuple(dict.fromkeys(node.reads)), node.writes,
+            node.sources,
         )  # fmt: skip
 
     def _kernel(self, node: Node, compiled: Compiled) -> KernelPart:
@@ -250,7 +251,7 @@ class _Assembler:
             node.name, self.varying.workloads[node.writes[0]], config.key, option.origin,
             self.store.code(compiled.code), tuple(arguments),
             tuple(n for n in node.reads if n not in self.graph.constants), node.writes[0],
-            tuple(self._checks(node, names)),
+            tuple(self._checks(node, names)), node.sources,
         )  # fmt: skip
 
     def _check_bytes(self, node: Node) -> None:

@@ -260,13 +260,16 @@ class _Binder:
                 part.name, part.operator, self._proto(part),
                 tuple(self._ref(name) for name in part.reads),
                 tuple(self._ref(name) for name in part.writes),
+                part.sources,
             )  # fmt: skip
         places = tuple(
             self._place(argument) if isinstance(argument, str) else argument
             for argument in part.arguments
         )
         workload = text_at(part.workload, self.point)
-        return KernelStep(part.name, workload, part.config, part.origin, part.code, places)
+        return KernelStep(
+            part.name, workload, part.config, part.origin, part.code, places, sources=part.sources
+        )
 
     def _checks(self, part: KernelPart, held: NDArray[np.uint8]) -> Iterable[IndexCheck]:
         """What has to be made sure of before a kernel runs.

@@ -97,6 +97,7 @@ class KernelPart:
     reads: tuple[str, ...]
     writes: str
     checks: tuple[VaryingCheck, ...] = ()
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ class HostPart:
     formulas: tuple[tuple[str, Any], ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
