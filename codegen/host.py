@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -65,14 +65,23 @@ def host_instruction_set(triple: str, features: Mapping[str, bool]) -> Instructi
     Args:
         triple, features: what LLVM says of the host.
     """
+    return next(_had(triple, features))
+
+
+def host_instruction_sets() -> tuple[str, ...]:
+    """Names of all instruction sets that this host has, those first that it prefers."""
+    import llvmlite.binding as llvm
+
+    triple, features = llvm.get_process_triple(), llvm.get_host_cpu_features()
+    return tuple(found.name for found in _had(triple, features))
+
+
+def _had(triple: str, features: Mapping[str, bool]) -> Iterator[InstructionSet]:
     known = sorted(map(instruction_set, instruction_set_files), key=lambda s: s.host_order)
-    return next(
-        found
-        for found in known
-        if found.fits(triple)
-        and all(features.get(name) for name in found.host_features)
-        and has_length(found, triple)
-    )
+    for found in known:
+        wanted = all(features.get(name) for name in found.host_features)
+        if found.fits(triple) and wanted and has_length(found, triple):
+            yield found
 
 
 def has_length(wanted: InstructionSet, triple: str) -> bool:

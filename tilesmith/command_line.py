@@ -35,6 +35,7 @@ _COMMANDS = {
     "targets": "tilesmith.commands.targets:targets",
     "collectives": "tilesmith.commands.collectives:collectives",
     "operators": "tilesmith.commands.operators:operators",
+    "doctor": "tilesmith.commands.doctor:doctor",
 }
 """Where each command lives, in the order `--help` lists them."""
 

@@ -1,0 +1,54 @@
+"""`tilesmith doctor`: what this machine has, what it lacks, and what to do about it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from itertools import groupby
+
+import click
+
+from tilesmith.commands.options import json_option
+from tilesmith.display.output import print_json
+
+_INDENT = 21
+_MARKS = {"fine": " ", "note": "?", "problem": "!"}
+
+
+@click.command()
+@json_option
+def doctor(as_json: bool) -> None:
+    """Look at this machine: processor, what is installed, whether it works, noise.
+
+    Lines marked ? are worth knowing. Lines marked ! stop jobs: with one, the exit code is 1.
+    """
+    from tilesmith.jobs.doctor.examination import examine
+
+    found = []
+    for section, findings in groupby(examine(), key=lambda finding: finding.section):
+        if not as_json:
+            click.echo(f"{section}:")
+        for finding in findings:
+            found.append(finding)
+            if not as_json:
+                click.echo(_line(f"{_MARKS[finding.state]} {finding.name}", finding.value))
+                if finding.advice:
+                    click.echo(_line("", f"-> {finding.advice}"))
+    problems = [finding for finding in found if finding.state == "problem"]
+    if as_json:
+        print_json({"findings": [vars(f) for f in found], "problems": len(problems)})
+    else:
+        notes = sum(finding.state == "note" for finding in found)
+        click.echo(f"{len(problems)} problems, {notes} notes")
+    if problems:
+        raise SystemExit(1)
+
+
+def _line(name: str, text: str) -> str:
+    """Two columns, the second as wide as the terminal lets it be; unbroken in a pipe."""
+    if not sys.stdout.isatty():
+        return f"{name:{_INDENT}}{text}"
+    width = max(40, shutil.get_terminal_size().columns - 1)
+    hanging = " " * _INDENT
+    return textwrap.fill(text, width, initial_indent=f"{name:{_INDENT}}", subsequent_indent=hanging)
