@@ -1,16 +1,15 @@
-"""`Memory`: what an executable works in, region by region.
+"""`Memory`: what a run works in, region by region.
 
-Activations and weights are the executable's own. Tensors that a run updates in place lie in the
-caller's memory, which may be another from run to run: its region is the callers' arrays, one behind
-the other, each from a cache line on.
+Activations are the run's own, weights its executable's. Tensors that a run updates in place lie in
+the caller's memory, which may be another from run to run: its region is the callers' arrays, one
+behind the other, each from a cache line on.
 """
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -19,9 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.compiler.memory import ALIGNMENT
-from tilesmith.compiler.program import Place, view_of
+from tilesmith.compiler.program import Place, TensorRef, view_of
+from tilesmith.search_space.dtypes import to_numpy
 
 Bytes = NDArray[np.uint8]
+
+NOTHING: Bytes = np.zeros(0, dtype=np.uint8)
+"""No memory at all."""
 
 
 def starts_of(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -31,7 +34,7 @@ def starts_of(sizes: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """What an executable works in.
+    """What a run works in.
 
     Attributes:
         arena: activations.
@@ -39,7 +42,6 @@ class Memory:
         held: what follows from the sizes of a model whose sizes vary; None for any other.
         lent: weights in memory of their own, by their place among the constants, in order.
         callers: the bytes of arrays that a run updates in place.
-        lock: taken by whoever runs in it.
     """
 
     arena: Bytes
@@ -47,7 +49,6 @@ class Memory:
     held: Bytes | None = None
     lent: tuple[tuple[int, Bytes], ...] = ()
     callers: tuple[Bytes, ...] = ()
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property
     def _starts(self) -> tuple[int, ...]:
@@ -83,3 +84,8 @@ class Memory:
         """The tensor at a place, as an array."""
         memory, offset = self.of(place)
         return view_of(memory, offset, dtype, shape)
+
+    def tensor(self, ref: TensorRef) -> NDArray[Any]:
+        """A tensor that lies in memory, as its readers outside kernels have it."""
+        found = self.view(ref.place, to_numpy(ref.stored or ref.info.dtype), ref.info.dims)
+        return found.astype(to_numpy(ref.info.dtype)) if ref.stored else found

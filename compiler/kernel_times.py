@@ -12,7 +12,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tilesmith.compiler.backend import backend_of
 from tilesmith.compiler.executable import Executable
 from tilesmith.compiler.program import KernelStep
 
@@ -29,14 +28,15 @@ def kernel_times(executable: Executable, inputs: Mapping[str, NDArray[Any]], run
     steps = [step for step in recipe.steps if isinstance(step, KernelStep) and not step.checks]
     if len(steps) < len(recipe.steps):
         return []
-    executable.bind(inputs).run()
-    backend, memory = backend_of(recipe.target), executable.memory
-    calls = [backend.link_all(recipe, [step], memory) for step in steps]
     taken: list[list[float]] = [[] for _ in steps]
-    with memory.lock:
+    executable.check(inputs)
+    with executable.workspace() as work:
+        values = work.put(inputs)
+        work.runner(steps)(values)
+        calls = [work.runner((step,)) for step in steps]
         for _ in range(runs):
             for call, seconds in zip(calls, taken, strict=True):
                 start = time.perf_counter()
-                call()
+                call(values)
                 seconds.append(time.perf_counter() - start)
     return [(step, tuple(seconds)) for step, seconds in zip(steps, taken, strict=True)]

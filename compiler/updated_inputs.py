@@ -18,14 +18,12 @@ from tilesmith.compiler.areas import Bytes
 from tilesmith.compiler.memory import ALIGNMENT
 from tilesmith.compiler.program import Recipe, TensorRef
 from tilesmith.search_space.dtypes import to_numpy
-from tilesmith.search_space.errors import ModelError
 
 
 class UpdatedInputs:
-    """The updated inputs of one executable."""
+    """The updated inputs of one workspace."""
 
     def __init__(self, recipe: Recipe) -> None:
-        self._name = recipe.name
         refs = {ref.info.name: ref for ref in recipe.inputs}
         self.outputs = {update.output: update.input for update in recipe.updates}
         self._direct = [
@@ -35,16 +33,6 @@ class UpdatedInputs:
         ]
         self._staged: dict[str, Bytes] = {}
         self._seen: dict[str, tuple[int, Bytes]] = {}
-
-    def check(self, inputs: Mapping[str, Any]) -> None:
-        """Refuse what cannot be written, before anything runs; `ModelError`."""
-        for name in self.outputs.values():
-            array = inputs[name]
-            if not isinstance(array, np.ndarray) or not array.flags.writeable:
-                raise ModelError(
-                    f"input '{name}' of '{self._name}' is updated by a run; an array that can be "
-                    "written is expected"
-                )
 
     def start(self) -> tuple[Bytes, ...]:
         """Memory of ours for every array that is to be written where it is."""

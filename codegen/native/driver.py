@@ -192,14 +192,18 @@ class NativeProgram:
         return move
 
     def run(self) -> None:
-        """Run every call, in order, to the end."""
+        """Run every call, in order, to the end.
+
+        Programs of several threads that are run at once have the cores one after another, where
+        there are not enough for all of them (`codegen.native.team.Teams`).
+        """
         driver, threads = self._driver, self._threads
         if threads > 1:
             threads = driver.teams.fitting(threads)
         if threads == 1:
             driver.perform(self._address, 0, 1)
         else:
-            driver.teams.of(threads).run(self._address)
+            driver.teams.run(threads, self._address)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ import ctypes
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -222,40 +223,78 @@ def _cores() -> frozenset[int]:
 
 
 class Teams:
-    """The teams of a process, one of each size, for as many threads as there are cores."""
+    """The teams of a process, for as many threads as there are cores.
+
+    Programs of so many threads that are run at once have a team each, as long as there are cores
+    for all of them, and go one after another beyond that: threads that look for each other from
+    the same cores would only wait.
+    """
 
     def __init__(self, functions: Functions) -> None:
         self._functions = functions
         self.rounds = functions.rounds()
-        self._teams: dict[int, Team] = {}
-        self._lock = threading.Lock()
         self._looked = float("-inf")
         self._cores: frozenset[int] = frozenset()
+        self.forget()
 
-    def of(self, threads: int) -> Team:
-        """The team of so many threads, which starts with its first program."""
+    def run(self, threads: int, program: int) -> None:
+        """Perform a program (its address) on a team of so many threads."""
+        free = self._free[threads]
+        try:
+            team = free.pop()
+        except IndexError:
+            team = self._another(threads)
+        try:
+            team.run(program)
+        finally:
+            free.append(team)
+            if self._waiting:
+                with self._lock:
+                    self._lock.notify_all()
+
+    def of(self, threads: int) -> Sequence[Team]:
+        """The teams of so many threads that there are."""
+        return tuple(self._teams[threads])
+
+    def _another(self, threads: int) -> Team:
+        """A team that nobody else uses: one more, or the first that is given back."""
         with self._lock:
-            if threads not in self._teams:
-                self._teams[threads] = Team(threads, self._functions, self.rounds)
-            return self._teams[threads]
+            self._waiting += 1  # before the list is looked at: who gives back later sees it
+            try:
+                while True:
+                    with suppress(IndexError):
+                        return self._free[threads].pop()
+                    if len(self._teams[threads]) < max(1, len(self._cores) // threads):
+                        team = Team(threads, self._functions, self.rounds)
+                        self._teams[threads].append(team)
+                        return team
+                    self._lock.wait()
+            finally:
+                self._waiting -= 1
 
     def fitting(self, threads: int) -> int:
         """How many of the threads have a core for themselves, at least 1."""
         now = time.monotonic()
         if now - self._looked > _FORGET_S:
             self._looked, self._cores = now, _cores()
-            for team in self._teams.values():  # others may have bound its threads meanwhile
-                team.displaced()
+            for teams in list(self._teams.values()):
+                for team in teams:  # others may have bound its threads meanwhile
+                    team.displaced()
         number = len(self._cores)
         if number < threads and threads in self._teams:  # workers may have cores of their own
-            number = len(self._cores | self._teams[threads].cores())
+            number = len(self._cores.union(*(team.cores() for team in self._teams[threads])))
         return max(1, min(threads, number))
 
     def forget(self) -> None:
-        """In a forked child, which has none of its parent's threads."""
-        self._teams, self._lock = {}, threading.Lock()
+        """At first, and in a forked child, which has none of its parent's threads."""
+        self._teams: defaultdict[int, list[Team]] = defaultdict(list)
+        self._free: defaultdict[int, list[Team]] = defaultdict(list)
+        self._lock = threading.Condition()
+        self._waiting = 0
 
     def end(self) -> None:
         """End all of them."""
         while self._teams:
-            self._teams.popitem()[1].end()
+            for team in self._teams.popitem()[1]:
+                team.end()
+        self._free.clear()

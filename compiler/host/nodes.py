@@ -8,6 +8,7 @@ formulas of epilogue steps and the others are ONNX's at its newest opset.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -78,7 +79,7 @@ def _attribute(name: str, value: Any, kind: Any) -> onnx.AttributeProto:
 
 
 class HostFunction:
-    """One node, ready to be run on arrays.
+    """One node, ready to be run on arrays, by several threads at once.
 
     Args:
         proto: the node.
@@ -93,19 +94,25 @@ class HostFunction:
         self._reads = tuple(dict.fromkeys(reads))
         self._writes = tuple(name for name in proto.output if name)
         self._opsets = dict(opsets)
-        self._evaluators: dict[tuple[int, ...], ReferenceEvaluator] = {}
+        self._evaluators: defaultdict[tuple[int, ...], list[ReferenceEvaluator]] = defaultdict(list)
+        """Those that nobody uses now: some operators keep what they work on in themselves."""
 
     @classmethod
     def of(cls, node: Node, opsets: Sequence[tuple[str, int]]) -> HostFunction:
         return cls(node_proto(node, dict(opsets)), node.reads, opsets)
 
-    def _evaluator(self, arrays: Mapping[str, Any]) -> ReferenceEvaluator:
-        """What runs the node on values of these types: some operators are other functions of
+    def _evaluated(self, arrays: Mapping[str, Any]) -> Any:
+        """The node's outputs on values of whatever types: some operators are other functions of
         other types."""
         types = tuple(_type_of(arrays[name]) for name in self._reads)
-        if types not in self._evaluators:
-            self._evaluators[types] = self._evaluator_of(types)
-        return self._evaluators[types]
+        free = self._evaluators[types]
+        try:
+            evaluator = free.pop()
+        except IndexError:
+            evaluator = self._evaluator_of(types)
+        results: Any = evaluator.run(None, dict(arrays))
+        free.append(evaluator)
+        return results
 
     def _evaluator_of(self, types: tuple[int, ...]) -> ReferenceEvaluator:
         proto, known = self._proto, self._opsets
@@ -143,8 +150,7 @@ class HostFunction:
             with np.errstate(all="ignore"):
                 if (own := self._own) is not None:
                     return self._run_own(own, arrays)
-                given = {name: arrays[name] for name in self._reads}
-                results = self._evaluator(given).run(None, given)
+                results = self._evaluated({name: arrays[name] for name in self._reads})
         except Exception as error:
             where = "the host" if self._own else "the host (onnx.reference)"
             raise JobError(

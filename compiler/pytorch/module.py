@@ -2,8 +2,9 @@
 
 Tensors go in and come out by DLPack. Sizes that export kept symbolic may change from call to call:
 what was compiled for ranges of them serves all, else what was compiled for sizes is kept for them.
-Invariants: buffers and arguments that the module writes are written after a call's results are
-computed, as the module itself would leave them; calls from several threads run one after another.
+Calls from several threads go on at once, as runs of executables do. Invariant: buffers and
+arguments that the module writes are written after a call's results are computed, as the module
+itself would leave them.
 """
 
 from __future__ import annotations

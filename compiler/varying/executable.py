@@ -3,9 +3,9 @@
     model.run({"ids": ids_of_17}); model.run({"ids": ids_of_512})      # one model, no compiling
 
 The sizes are read from the inputs' shapes; each choice of them is bound once (`binding`) and kept,
-so that a size seen before costs a look into a table. Invariants: sizes outside their ranges are
-refused before anything is bound; one run at a time; the arena is shared by all sizes and grows to
-the largest that was run.
+so that a size seen before costs a look into a table. Runs from several threads go on at once, as
+of any executable; all sizes share their memory, which grows to the largest that was run. Invariant:
+sizes outside their ranges are refused before anything is bound.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.memory import aligned_copy
-from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backend import backend_of
-from tilesmith.compiler.executable import Arrays, BoundRun, Executable, HostNode, arena_of
+from tilesmith.compiler.executable import BoundRun, Executable, HostNode
 from tilesmith.compiler.graph import TensorInfo
+from tilesmith.compiler.pool import Pool
 from tilesmith.compiler.program import Report
 from tilesmith.compiler.varying.binding import bound, info_at
 from tilesmith.compiler.varying.fitting import text_of
 from tilesmith.compiler.varying.recipe import VaryingInfo, VaryingRecipe
 from tilesmith.compiler.varying.regions import points_in
+from tilesmith.compiler.workspace import Arrays
 from tilesmith.search_space.errors import ModelError
 from tilesmith.search_space.ir.expression import Expr
 
@@ -44,12 +46,10 @@ class VaryingExecutable:
     """
 
     def __init__(self, recipe: VaryingRecipe) -> None:
-        self.recipe = recipe
+        self.recipe = replace(recipe, constants=aligned_copy(recipe.constants))
         self._lock = threading.RLock()
-        self._running = threading.Lock()
         backend_of(recipe.target).check(recipe.target)
-        self._constants = aligned_copy(recipe.constants)
-        self._arena: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
+        self._pool = Pool(recipe.threads)
         self._bound: OrderedDict[tuple[int, ...], Executable] = OrderedDict()
         self._by_shapes: dict[tuple[tuple[int, ...], ...], Executable] = {}
         self._names = tuple(info.name for info in recipe.inputs)
@@ -83,8 +83,6 @@ class VaryingExecutable:
     def at(self, sizes: Mapping[str, int]) -> Executable:
         """The model at one choice of sizes, an executable like any other.
 
-        It shares its memory with this one: what it binds holds until either is run again.
-
         Raises:
             ModelError: a size is missing, unknown or out of its range.
         """
@@ -112,15 +110,11 @@ class VaryingExecutable:
     # -- running --------------------------------------------------------------------------------
     def run(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
         """Run the model on arrays of any sizes in range; else as `Executable.run`."""
-        with self._lock:
-            found = self._of(inputs)
-        return found.run(inputs)
+        return self._of(inputs).run(inputs)
 
     def bind(self, inputs: Arrays) -> BoundRun:
-        """As `Executable.bind`; holds until the next `run` or `bind`, of whatever sizes."""
-        with self._lock:
-            found = self._of(inputs)
-        return found.bind(inputs)
+        """As `Executable.bind`."""
+        return self._of(inputs).bind(inputs)
 
     def _of(self, inputs: Arrays) -> Executable:
         """What runs inputs of these shapes."""
@@ -130,10 +124,12 @@ class VaryingExecutable:
             shapes = tuple(np.shape(inputs[n]) for n in self._names if n in inputs)
         found = self._by_shapes.get(shapes)
         if found is None:
-            found = self._executable(self._sizes_of(inputs))
-            if len(self._by_shapes) > 4 * _KEPT:
-                self._by_shapes.clear()
-            self._by_shapes[shapes] = found
+            sizes = self._sizes_of(inputs)
+            with self._lock:
+                found = self._executable(sizes)
+                if len(self._by_shapes) > 4 * _KEPT:
+                    self._by_shapes.clear()
+                self._by_shapes[shapes] = found
         return found
 
     def _executable(self, sizes: tuple[int, ...]) -> Executable:
@@ -145,14 +141,7 @@ class VaryingExecutable:
         if variant is None:
             raise ModelError(f"'{self.name}' has no variant for {text_of(point)}; compile it again")
         found = bound(self.recipe, variant, point)
-        if found.recipe.arena_bytes > self._arena.size or not self._arena.size:
-            self._bound.clear()
-            self._by_shapes.clear()
-            self._arena = arena_of(found.recipe)
-        memory = Memory(
-            self._arena, self._constants, found.held, found.recipe.lent, lock=self._running
-        )
-        self._bound[sizes] = Executable(found.recipe, memory)
+        self._bound[sizes] = Executable(found.recipe, found.held, self._pool)
         if len(self._bound) > _KEPT:
             self._bound.popitem(last=False)
             self._by_shapes.clear()

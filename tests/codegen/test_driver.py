@@ -117,7 +117,9 @@ def test_threads_that_share_a_core_meet(
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     try:
-        team = _driver().teams.of(2)
+        program.run()
+        _driver().teams.run(2, program._address)  # even if there is one core
+        team = _driver().teams.of(2)[0]
         for worker in team._workers:
             os.sched_setaffinity(worker.native_id or 0, {min(before)})
         assert _driver().teams.fitting(3) <= 2

@@ -31,7 +31,8 @@ def check_both(
     assert len(hosts) == host, hosts
     executable = build(import_model(model), host_target())
     assert executable.report.host == host - opened
-    executable._areas.arena.view(np.float32)[:] = np.nan  # what is read has to be written before
+    with executable.workspace() as work:  # what is read has to be written before
+        work.memory.arena.view(np.float32)[:] = np.nan
     inputs = inputs_of(lowered)
     assert_close(executable.run(inputs), expected(model, inputs), tolerance)
     return lowered

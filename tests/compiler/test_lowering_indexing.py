@@ -32,7 +32,8 @@ def native(model: onnx.ModelProto, inputs: Arrays) -> Executable:
     assert_close(run_reference(lowered, inputs), wanted)
     executable = build(graph, host_target())
     assert executable.report.host == 0
-    executable._areas.arena[:] = 0xA5  # what is read has to be written before
+    with executable.workspace() as work:  # what is read has to be written before
+        work.memory.arena[:] = 0xA5
     assert_close(executable.run(inputs), wanted)
     return executable
 

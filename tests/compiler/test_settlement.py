@@ -137,7 +137,8 @@ def test_every_pair_of_layouts_gives_the_same_numbers(database: Database) -> Non
                 costs = {p: 1e-9 if i == favourite else 1.0 for i, p in enumerate(pairs)}
                 records.add(layout_records(workload, costs))
             executable = build(graph, host_target(), records)
-        executable._areas.arena.view(np.float32)[:] = np.nan
+        with executable.workspace() as work:
+            work.memory.arena.view(np.float32)[:] = np.nan
         assert executable.report.tuned == 3
         assert executable.report.conversions > 0
         assert_close(executable.run(inputs), expected(RESIDUAL, inputs))
@@ -158,7 +159,8 @@ def test_channels_are_split_and_joined_in_blocks(database: Database) -> None:
         costs = {p: 1e-6 if p == (BLOCKED, BLOCKED) else 1e-3 for p in pairs}
         database.add(layout_records(task.workload, costs))
     executable = build(graph, host_target(), database)
-    executable._areas.arena.view(np.float32)[:] = np.nan
+    with executable.workspace() as work:
+        work.memory.arena.view(np.float32)[:] = np.nan
     inputs = inputs_of(graph)
     assert_close(executable.run(inputs), expected(model, inputs))
     moved = [s.workload.split()[0] for s in executable.recipe.steps if hasattr(s, "workload")]

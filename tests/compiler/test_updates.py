@@ -81,11 +81,12 @@ def test_a_cache_is_written_where_it_is() -> None:
 def test_a_cache_that_stays_is_linked_once() -> None:
     executable, cache = compiled(model()), start()
     follow(executable, cache)
-    areas = executable._areas
+    with executable.workspace() as work:
+        memory = work.memory
     follow(executable, cache[:])  # another array over the same memory
-    assert executable._areas is areas
+    assert work.memory is memory
     follow(executable, start())
-    assert executable._areas is not areas
+    assert work.memory is not memory
 
 
 @pytest.mark.parametrize("how", ["unaligned", "strided"])

@@ -1,0 +1,71 @@
+"""`InputCheck`: what a caller gives a model is what the model takes, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilesmith.compiler.program import Recipe
+from tilesmith.compiler.value_types import fits, is_value_type
+from tilesmith.search_space.dtypes import to_numpy
+from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.workload import shape_text
+
+
+class InputCheck:
+    """Refuses inputs that a recipe is not for, in a sentence: called with arrays by name, it raises
+    `ModelError`."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._name = recipe.name
+        self._known = {ref.info.name: ref.info for ref in recipe.inputs}
+        self._keys = self._known.keys()
+        self._usual = tuple(
+            (name, info.shape, None if is_value_type(info.dtype) else to_numpy(info.dtype))
+            for name, info in self._known.items()
+        )
+        self._updated = tuple(update.input for update in recipe.updates)
+
+    def __call__(self, inputs: Mapping[str, Any]) -> None:
+        """See the class's docstring."""
+        if inputs.keys() != self._keys:
+            self._check_names(inputs)
+        for name, shape, dtype in self._usual:
+            value = inputs[name]
+            if type(value) is np.ndarray and value.shape == shape and value.dtype == dtype:
+                continue  # the others are looked at more closely, which takes a microsecond
+            self._check(name, value)
+        for name in self._updated:
+            self._check_updated(name, inputs[name])
+
+    def _check_names(self, inputs: Mapping[str, Any]) -> None:
+        names = ", ".join(self._known)
+        for name in inputs:
+            if name not in self._known:
+                raise ModelError(f"'{self._name}' has no input '{name}'; its inputs are {names}")
+        for name in self._known:
+            if name not in inputs:
+                raise ModelError(f"input '{name}' of '{self._name}' is missing; it takes {names}")
+
+    def _check(self, name: str, value: Any) -> None:
+        info = self._known[name]
+        if info.shape is not None and np.shape(value) != info.shape:
+            raise ModelError(
+                f"input '{name}' of '{self._name}' has the shape {shape_text(np.shape(value))}; "
+                f"{shape_text(info.shape)} is expected"
+            )
+        if not fits(value, info.dtype):
+            held = isinstance(value, list | tuple) or value is None
+            kind = type(value).__name__ if held else f"dtype {np.asarray(value).dtype}"
+            raise ModelError(
+                f"input '{name}' of '{self._name}' is of {kind}; {info.dtype} is expected"
+            )
+
+    def _check_updated(self, name: str, array: Any) -> None:
+        if not isinstance(array, np.ndarray) or not array.flags.writeable:
+            raise ModelError(
+                f"input '{name}' of '{self._name}' is updated by a run; an array that can be "
+                "written is expected"
+            )
