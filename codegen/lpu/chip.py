@@ -158,6 +158,10 @@ class Chip:
         """Bytes of MEM."""
         return self.slices * 2 * self.bank_words * LANES
 
+    def cycles_of_lanes(self, first: int, k: int) -> int:
+        """Cycles that MXM takes over lanes `first` to before `k` of a float16 vector."""
+        return -(-k // self.k_float16) - first // self.k_float16
+
     def peak_flops(self, dtype: str) -> float:
         """Operations a second of MXM; a multiply and an add are two. Other types than float16 and
         bytes are VXM's: an operation an ALU."""

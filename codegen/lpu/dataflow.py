@@ -162,8 +162,9 @@ class Product:
         weights: row n of these (at most 320) holds column n of the matrix over lanes k: as a linear
             layer's [out, in]. The same type as `moving`, or bytes beside bytes. Result lanes
             beyond them are zero.
-        k: lanes that count, at most 320; others of either operand are not looked at. In float16
-            more than `mxm.k_float16` = 160 take two cycles a vector.
+        first, k: lanes that count: from `first` to before `k`, at most 320; others of either
+            operand are not looked at. A float16 vector takes a cycle for each `mxm.k_float16` = 160
+            lanes that some of them stand in (`Chip.cycles_of_lanes`).
         add: a value of the result's type, added to each sum (ACC); the partial sums of earlier k.
 
     One output: "int32", or "float32" whose sum over k is rounded once, then `add` added, rounded.
@@ -173,6 +174,7 @@ class Product:
     weights: Rows
     k: int
     add: Value | None = None
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -314,8 +316,10 @@ class ChainBuilder:
     def gather(self, table: str, index: Value, rows: int, first: int = 0) -> Value:
         return self.add(Gather(table, index, rows, first))
 
-    def product(self, moving: Value, weights: Rows, k: int, add: Value | None = None) -> Value:
-        return self.add(Product(moving, weights, k, add))
+    def product(
+        self, moving: Value, weights: Rows, k: int, add: Value | None = None, first: int = 0
+    ) -> Value:
+        return self.add(Product(moving, weights, k, add, first))
 
     def compute(self, inputs: Sequence[Value], *operations: Operation) -> Value:
         """An expression; its last operation flows out."""

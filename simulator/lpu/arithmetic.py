@@ -109,12 +109,12 @@ def _immediate(operation: Operation, like: Vectors) -> Vectors:
     return np.full((1, 1), number, kind)
 
 
-def multiplied(moving: Vectors, weights: Vectors, k: int) -> Vectors:
-    """MXM: sums of moving vectors (count, 320) with weights (columns, 320) over lanes below k."""
+def multiplied(moving: Vectors, weights: Vectors, first: int, k: int) -> Vectors:
+    """MXM: sums of moving vectors (count, 320) with weights (columns, 320), lanes first to k."""
     kind: Any = np.float64 if moving.dtype == np.float16 else np.float32  # bytes: exact in it
     with np.errstate(all="ignore"):
-        left: NDArray[np.floating[Any]] = moving[:, :k].astype(kind)
-        right: NDArray[np.floating[Any]] = weights[:, :k].astype(kind)
+        left: NDArray[np.floating[Any]] = moving[:, first:k].astype(kind)
+        right: NDArray[np.floating[Any]] = weights[:, first:k].astype(kind)
         sums = left @ right.T
         result = "float32" if moving.dtype == np.float16 else "int32"
         found = np.zeros((len(moving), LANES), result)

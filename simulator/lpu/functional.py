@@ -283,7 +283,7 @@ class _Player:
             self.weights[row] = _loaded(operands, int(burst["step"]))
         elif op == Op.MOVE:
             weights = self.weights[self.installed[row]]
-            self.sums[row] = multiplied(operands[0], weights, unit.k)
+            self.sums[row] = multiplied(operands[0], weights, unit.first, unit.k)
         elif op == Op.ACCUMULATE:
             sums = self.sums.pop(self.moved[row])
             with np.errstate(all="ignore"):

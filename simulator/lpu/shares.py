@@ -25,7 +25,7 @@ def issues(schedule: Schedule) -> dict[str, int]:
     for row in np.flatnonzero(table["op"] == Op.MOVE).tolist():
         unit = schedule.units[int(table["unit"][row])]
         if unit.dtype == "float16":
-            passes = -(-unit.k // schedule.chip.k_float16)
+            passes = schedule.chip.cycles_of_lanes(unit.first, unit.k)
             found["mxm"] += int(count[row]) * (2 * passes - 1)
     return found
 

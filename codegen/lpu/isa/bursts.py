@@ -92,7 +92,7 @@ class Unit:
             is added (or nothing) and the sums, LOAD: one group for each stream that rows come on.
         plane: of MXM, the (first) plane; -1 elsewhere. Planes 2 h and 2 h + 1 together are the
             float16 unit of hemisphere h.
-        k: lanes that count in a product.
+        first, k: lanes that count in a product: from `first` to before `k`.
         dtype: of a product's operands.
         operations, results: VXM's expression, and the operation that each output is.
         lanes: SXM's movement.
@@ -111,6 +111,7 @@ class Unit:
     lanes: tuple[int, ...] = ()
     kind: str = ""
     link: int = -1
+    first: int = 0
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def _unit_text(op: Op, unit: Unit, step: int) -> str:
         case Op.LOAD:
             what = f"{step} rows of {unit.k}"
         case Op.MOVE:
-            what = f"k {unit.k}"
+            what = f"k {unit.first}:{unit.k}" if unit.first else f"k {unit.k}"
         case Op.ALU:
             operation = unit.operations[step]
             names = (f"%{o}" if o >= 0 else str(operation.immediate) for o in operation.operands)

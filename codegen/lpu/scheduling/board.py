@@ -132,8 +132,8 @@ class Board:
 
 def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
     """How every tensor of a program is cut."""
-    weights, sums, indices, tables, others, written = _uses(flow)
-    twice = _kept_twice(flow, chip, weights | indices | tables | others | written)
+    weights, moving, sums, indices, tables, others, written = _uses(flow)
+    twice = _kept_twice(flow, chip, moving - weights - indices - tables - written)
     found = {}
     for name, given in flow.tensors.items():
         tensor = replace(given, copies=2) if name in twice else given
@@ -156,12 +156,12 @@ def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, Layout]:
     return found
 
 
-def _kept_twice(flow: Dataflow, chip: Chip, not_these: set[str]) -> set[str]:
-    """Inputs that only flow past weights are kept in both hemispheres, so that MXM's planes on both
-    sides have the same rows at once; where MEM has the room."""
+def _kept_twice(flow: Dataflow, chip: Chip, moving: set[str]) -> set[str]:
+    """Inputs and constants that flow past weights are kept in both hemispheres, so that MXM's
+    planes on both sides have the same rows at once; where MEM has the room."""
     words = {name: tensor.rows * tensor.bytes_an_element for name, tensor in flow.tensors.items()}
     resident = {name for name, tensor in flow.tensors.items() if tensor.role != "temporary"}
-    moving = {name for name in resident - not_these if flow.tensors[name].role == "input"}
+    moving = {name for name in moving if flow.tensors[name].role in ("input", "constant")}
     taken = sum(words[name] for name in resident) + sum(words[name] for name in moving)
     return moving if taken <= TWICE_SHARE * chip.slices * 2 * chip.bank_words else set()
 
@@ -186,8 +186,9 @@ def cut_for_chasing(tensor: Tensor, stripes: int) -> int:
 
 
 def _uses(flow: Dataflow) -> tuple[set[str], ...]:
-    """Names of tensors: weights, added sums, row numbers, tables, used otherwise, written."""
-    weights, sums, indices, tables, others, written = (set[str]() for _ in range(6))
+    """Names of tensors: weights, what moves past them, added sums, row numbers, tables, what is
+    used otherwise, what is written."""
+    weights, past, sums, indices, tables, others, written = (set[str]() for _ in range(7))
     for chain in flow.chains:
         readers: dict[int, set[str]] = defaultdict(set)
         for step in chain.steps:
@@ -210,13 +211,15 @@ def _uses(flow: Dataflow) -> tuple[set[str], ...]:
         for number, step in enumerate(chain.steps):
             if isinstance(step, Read):
                 ways = readers[number]
+                if "moving" in ways:
+                    past.add(step.rows.tensor)
                 if "add" in ways:
                     sums.add(step.rows.tensor)
                 if "index" in ways:
                     indices.add(step.rows.tensor)
                 if "other" in ways:
                     others.add(step.rows.tensor)
-    return weights, sums, indices, tables, others, written
+    return weights, past, sums, indices, tables, others, written
 
 
 def _shared_blocks(flow: Dataflow, name: str, block: int) -> bool:

@@ -152,9 +152,9 @@ class Emitter:
         place, cycle = plan.places[number] or 0, start + (plan.times[number] or 0)
         pace = (plan.chain.count, plan.interval)
         match step:
-            case Product(k=k):
+            case Product(first=first, k=k):
                 plane, dtype = plan.choice.planes[number], ins[0].dtype
-                unit = self.unit(Unit(place, ins[:1], plane=plane, k=k, dtype=dtype))
+                unit = self.unit(Unit(place, ins[:1], plane=plane, k=k, dtype=dtype, first=first))
                 self.burst(Op.MOVE, chip.mxm_queue(plane, "move"), cycle, pace, unit)
                 unit = self.unit(Unit(place, ins[1:], outs, plane=plane, k=k, dtype=dtype))
                 queue = chip.mxm_queue(plane, "accumulate")

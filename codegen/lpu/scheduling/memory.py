@@ -96,6 +96,7 @@ class Memory:
         ]
         self.words = [0] * chip.slices
         self.live = [0] * chip.slices
+        self.sums = [0] * chip.slices
         self.turn = 0
 
     def next_free(self, words: Words, write: bool, start: int, length: int) -> int:
@@ -159,18 +160,20 @@ class Memory:
                 return found, 0
         return [], 0 if later == NEVER else later
 
-    def take(self, places: Iterable[Words]) -> None:
-        """Take words that were chosen."""
+    def take(self, places: Iterable[Words], sums: bool = False) -> None:
+        """Take words that were chosen; `sums`: read by chains that want more of them at once."""
         for place in places:
             room = self.banks[place.slice][place.bank]
             number = next(n for n, (a, _, _) in enumerate(room.free) if a == place.address)
             room.take(number, place.words)
             self.live[place.slice] += 1
+            self.sums[place.slice] += sums
             self.words[place.slice] += place.words
 
-    def give(self, places: Iterable[Words], cycle: int) -> None:
+    def give(self, places: Iterable[Words], cycle: int, sums: bool = False) -> None:
         """Give words back, to be written from a cycle on."""
         for place in places:
             self.banks[place.slice][place.bank].give(place.address, place.words, cycle)
             self.live[place.slice] -= 1
+            self.sums[place.slice] -= sums
             self.words[place.slice] -= place.words

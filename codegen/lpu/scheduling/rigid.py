@@ -136,8 +136,8 @@ def interval_of(chain: Chain, types: dict[Value, str], chip: Chip) -> int:
     slowest = 1
     for step in chain.steps:
         match step:
-            case Product(moving=moving, k=k) if types[moving] == "float16":
-                slowest = max(slowest, -(-k // chip.k_float16))
+            case Product(moving=moving) if types[moving] == "float16":
+                slowest = max(slowest, chip.cycles_of_lanes(step.first, step.k))
             case Send(value=value):
                 slowest = max(slowest, DTYPES[types[value]] * chip.link_cycles)
             case Receive(dtype=dtype):

@@ -278,7 +278,8 @@ class _Scheduler:
         until = max(int(self.board.ready[name].max()), int(self.board.read_until[name].max()))
         for key in [key for key in self.board.homes if key[0] == name]:
             for homes in self.board.homes.pop(key):
-                self.board.memory.give((words for stripe in homes for words in stripe), until + 1)
+                words = (words for stripe in homes for words in stripe)
+                self.board.memory.give(words, until + 1, self.board.layouts[name].outer)
 
     def finished(self) -> Schedule:
         """The program as placed."""

@@ -295,8 +295,8 @@ class _Attempt:
         half, layout = self.board.chip.half, self.board.layouts[access.tensor]
         first = half * access.side
         if layout.outer:
-            live = self.board.memory.live
-            return sorted(range(first + half - 1, first - 1, -1), key=lambda n: live[n])
+            sums, live = self.board.memory.sums, self.board.memory.live
+            return sorted(range(first + half - 1, first - 1, -1), key=lambda n: (sums[n], live[n]))
         if layout.inner:
             return list(range(first, first + half))
         turn = self.board.memory.turn % half
@@ -347,9 +347,10 @@ def commit(board: Board, request: Request, settled: Settled) -> None:
         line.add(start + begin, start + begin + cycles)
     for (lines, begin, cycles), number in zip(request.pools, settled.chosen, strict=True):
         lines[number].add(start + begin, start + begin + cycles)
-    for several in settled.placed.values():
+    for (tensor, _, _), several in settled.placed.items():
         for homes in several:
-            board.memory.take(words for stripe in homes for words in stripe)
+            stripes = (words for stripe in homes for words in stripe)
+            board.memory.take(stripes, board.layouts[tensor].outer)
     for words, write, begin, cycles in settled.taken:
         board.memory.access(words, write, begin, cycles)
     for (tensor, block, side), several in settled.placed.items():

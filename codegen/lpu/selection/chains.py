@@ -305,7 +305,7 @@ class _Emission:
                 total = None if sums is None else self.value(sums)
                 for part in passes:
                     total = self.builder.product(
-                        self.value(part.moving), part.weights, part.k, total
+                        self.value(part.moving), part.weights, part.k, total, part.first
                     )
                 assert total is not None, "a sum of nothing is a number"
                 return total

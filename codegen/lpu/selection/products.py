@@ -8,6 +8,7 @@ passes, `LANES` each.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -81,25 +82,33 @@ def _passes(state: State, nest: Nest, around: Environment, rows: list[Loop], rol
     held = places_of(state.buffers[weights.buffer])
     target = place(nest.block.write, state.buffers[nest.block.buffer], grid, columns)
     chunk = _one(target.lane, nest.block.write)
-    if lane_held % LANES or chunk % LANES:
+    if chunk % LANES:
         raise CodegenError(
-            f"stage '{nest.block.stage}': a product's lanes begin at a row's first, and those of "
-            f"{weights} at {lane_held}, of the sums at {chunk}"
+            f"stage '{nest.block.stage}': a product's sums begin at a row's first lane, and these "
+            f"at {chunk}"
         )
-    for first in range(0, k, LANES):
-        count = min(LANES, k - first)
+    for first, lane, count in _sections(lane_held % LANES, k):
         cut = section(nest, depth, first, count)
         part = _operand(_factors(cut.block.value)[roles.moving])
-        vectors = Piece(state, cut, grid, depth, count, 0).leaf(part)
+        vectors = Piece(state, cut, grid, depth, count, lane).leaf(part)
         if isinstance(vectors, Number):
             continue  # all rows are beside the image
         for column in range(0, n, LANES):
             numbers = rows_held[column : column + LANES] + (lane_held + first) // LANES * held
             tensor = state.weights(state.buffers[weights.buffer], numbers)
-            done = Pass(vectors, Rows(tensor, numbers), count)
+            done = Pass(vectors, Rows(tensor, numbers), lane + count, lane)
             key = (nest.block.buffer, (chunk + column) // LANES)
             at = target.lead + key[1] * places_of(state.buffers[nest.block.buffer])
             state.flowing[key] = Flow(_with_pass(state, nest, key, done, at), at)
+
+
+def _sections(lane: int, k: int) -> Iterator[tuple[int, int, int]]:
+    """(first of k, its lane, count) of every pass, where weights begin at a lane."""
+    first = 0
+    while first < k:
+        count = min(LANES - lane, k - first)
+        yield first, lane, count
+        first, lane = first + count, 0
 
 
 def _with_pass(

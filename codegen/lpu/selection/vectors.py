@@ -47,11 +47,12 @@ class Applied:
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """One pass of MXM: `k` lanes of moving vectors times rows of weights."""
+    """One pass of MXM: lanes `first` to `k` of moving vectors times rows of weights."""
 
     moving: Vectors
     weights: Rows
     k: int
+    first: int = 0
 
 
 @dataclass(frozen=True, eq=False)

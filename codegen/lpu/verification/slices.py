@@ -142,8 +142,10 @@ def _planes(schedule: Schedule) -> None:
             continue
         if op == Op.MOVE:
             moves[unit.plane, cycle + chip.delay("product"), count, interval] = row
-            if unit.dtype == "float16" and interval < -(-unit.k // chip.k_float16) and count > 1:
-                raise breach(schedule, row, f"{unit.k} lanes of float16 take more cycles a vector")
+            least = chip.cycles_of_lanes(unit.first, unit.k)
+            if unit.dtype == "float16" and interval < least and count > 1:
+                taken = unit.k - unit.first
+                raise breach(schedule, row, f"{taken} lanes of float16 take more cycles a vector")
         for plane in (unit.plane, unit.plane + 1) if unit.dtype == "float16" else (unit.plane,):
             events[plane].append((cycle, int(op), row))
     for mine, others, law in (

@@ -11,11 +11,12 @@ narrowed where they are stored.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
 from tilesmith.search_space.integer_products import product_stage
-from tilesmith.search_space.ir.expression import as_expr, const, minimum
+from tilesmith.search_space.ir.expression import Expr, as_expr, const, minimum
 from tilesmith.search_space.ir.scalar import (
     Call,
     Const,
@@ -28,7 +29,7 @@ from tilesmith.search_space.ir.scalar import (
 )
 from tilesmith.search_space.scheduler import PreparingScheduler
 from tilesmith.search_space.schedules.lpu.machine import DTYPES, LANES, MULTIPLIED
-from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, axis
+from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, axis
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.target import Target
 from tilesmith.search_space.template import template_of
@@ -89,11 +90,39 @@ def identity(name: str, dtype: str, size: int) -> Stage:
     return Stage(name, (i, j), Select(same, Const(1.0), Const(0.0)), dtype=dtype)
 
 
+def lanes_a_cycle(workload: Workload, target: Target) -> int:
+    """Lanes of a moving vector that MXM takes in a cycle, where vectors are whole such parts."""
+    lanes = target.integer("mxm.k_float16") if workload.dtype == "float16" else LANES
+    return lanes if LANES % lanes == 0 else LANES
+
+
+def picking_stage(
+    workload: Workload,
+    name: str,
+    axes: tuple[Axis, ...],
+    picked: Axis,
+    source: Callable[[Expr], Scalar],
+    mirror: Stage,
+    width: int,
+) -> Stage:
+    """The product with the identity that picks lane `picked` of a source: exact, since one term is
+    not 0. Only the `width` lanes are added up that the one stands among, so that no more cycles are
+    spent on a vector than these take.
+
+    `source` is the matrix at a lane; `mirror` made by `identity`; the summed axis is `NAME.jj`.
+    """
+    first = picked.var // width * width
+    jj = axis(f"{name}.jj", minimum(width, as_expr(picked.extent) - first))
+    one = load(mirror.name, picked.var % LANES, first % LANES + jj.var)
+    return product_stage(workload, name, axes, one, source(first + jj.var), (jj,))
+
+
 def turned(
-    compute: ComputeDefinition, name: str, reader: str, workload: Workload
+    compute: ComputeDefinition, name: str, reader: str, workload: Workload, width: int = LANES
 ) -> ComputeDefinition:
     """A matrix turned before its reader: `NAME.turned[.., j, k] = NAME[.., k, j]`, of constants at
-    once, else as a product with `NAME.identity` (see the module's docstring)."""
+    once, else as a product with `NAME.identity` (see the module's docstring), `width` lanes of a
+    vector at once."""
     tensor = next(t for t in compute.inputs if t.name == name)
     *lead, rows, columns = tensor.extents
     batch = tuple(axis(f"{name}.b{n}", extent) for n, extent in enumerate(lead))
@@ -103,14 +132,11 @@ def turned(
     if compute.is_constant(name):
         made = [Stage(result, axes, Load(name, (*over, k.var, j.var)), dtype=tensor.dtype)]
     else:
-        first = j.var // LANES * LANES
-        jj = axis(f"{name}.jj", minimum(LANES, as_expr(columns) - first))
         size = as_expr(columns).constant or LANES
         mirror = identity(f"{name}.identity", tensor.dtype, min(size, LANES))
-        products = product_stage(
-            workload, result, axes, load(mirror.name, j.var % LANES, jj.var),
-            load(name, *over, k.var, first + jj.var), (jj,),
-        )  # fmt: skip
+        products = picking_stage(
+            workload, result, axes, j, lambda lane: load(name, *over, k.var, lane), mirror, width
+        )
         made = [mirror, replace(products, dtype=tensor.dtype)]
 
     def access(found: Load) -> Scalar:
@@ -127,16 +153,17 @@ def turned(
     return replace(compute, stages=tuple(stages))
 
 
-def with_turned(schedule: Schedule, name: str) -> Schedule:
+def with_turned(schedule: Schedule, name: str, width: int = LANES) -> Schedule:
     """How a matrix that `turned` made is made."""
     result = f"{name}.turned"
     if schedule.compute.is_constant(result):
         return schedule
-    schedule = schedule.split(result, f"{name}.j", LANES, f"{name}.jo", f"{name}.ji")
+    schedule = schedule.split(result, f"{name}.j", width, f"{name}.jo", f"{name}.ji")
     schedule = schedule.split(result, f"{name}.k", LANES, f"{name}.ko", f"{name}.ki")
     batch = [a.name for a in schedule.compute.stage(result).axes[:-2]]
-    order = ("jo", "ko", "ji", "ki", "jj")
-    schedule = schedule.reorder(result, (*batch, *(f"{name}.{loop}" for loop in order)))
+    order = ("jo", "ko", "ji", "ki")
+    loops = (*(f"{name}.{loop}" for loop in order), f"{result}.jj")
+    schedule = schedule.reorder(result, (*batch, *loops))
     return schedule.cache_write(result, "sums", f"{name}.ko")
 
 

@@ -20,6 +20,7 @@ from tilesmith.search_space.ir.expression import var
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.lpu.common import (
     ProductScheduler,
+    lanes_a_cycle,
     planes,
     prepared,
     result_stage,
@@ -28,6 +29,12 @@ from tilesmith.search_space.schedules.lpu.common import (
     with_turned,
 )
 from tilesmith.search_space.schedules.lpu.machine import LANES
+from tilesmith.search_space.schedules.lpu.remainders import (
+    exchanged,
+    remainder,
+    shorter,
+    with_exchanged,
+)
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import choice, count, tile, tile_sizes
@@ -38,6 +45,10 @@ from tilesmith.search_space.workload import Workload
 
 ORDERS = ("n,m", "m,n")
 """Which tiles are outside: of columns, so that weights stay, or of rows."""
+
+RESTS = ("columns", "rows")
+"""How columns that fill no tile are computed: as columns like others, or exchanged
+(`remainders`)."""
 
 SERIES = (1, 2)
 """Passes in one chain."""
@@ -63,7 +74,12 @@ class MatmulSpace:
     def space(self) -> SearchSpace:
         deep = -(-self.workload.integer("k") // LANES)
         series = [s for s in SERIES if s == 1 or s <= deep]
-        knobs = (choice("order", ORDERS), count("series", series), tile("m_tile", self.tiles()))
+        knobs = (
+            choice("order", ORDERS),
+            choice("rest", RESTS if remainder(self.workload) else RESTS[:1]),
+            count("series", series),
+            tile("m_tile", self.tiles()),
+        )
         return SearchSpace((Subspace((("algorithm", "passes"),), knobs),))
 
     def tiles(self) -> list[int]:
@@ -81,25 +97,31 @@ class MatmulSpace:
         m_tile = min(t for t in self.tiles() if t >= min(rows, self.m))
         deep = -(-self.workload.integer("k") // LANES)
         series = 2 if deep > 1 else 1
-        return Config.of(algorithm="passes", order="n,m", series=series, m_tile=m_tile)
+        rest = RESTS[shorter(self.workload)]
+        return Config.of(algorithm="passes", order="n,m", rest=rest, series=series, m_tile=m_tile)
 
     # -- schedule -----------------------------------------------------------------------------
     def schedule(self, structure: Config) -> Schedule:
         """See the module's docstring; `m_tile` stays a symbol."""
         compute = with_numbers(result_stage(compute_of(self.workload), self.workload))
-        names = self._turned()
+        names, width = self._turned(), lanes_a_cycle(self.workload, self.target)
         for name in names:
-            compute = turned(compute, name, "c", self.workload)
+            compute = turned(compute, name, "c", self.workload, width)
+        series, rest = structure.integer("series"), structure.text("rest") == "rows"
+        if rest:
+            compute = exchanged(compute, self.workload, width)
         schedule = prepared(Schedule(compute))
         for name in names:
-            schedule = with_turned(schedule, name)
+            schedule = with_turned(schedule, name, width)
         batch = ("b",) if self.workload.integer("batch") > 1 else ()
         schedule = schedule.split("c", "i", var("m_tile"), "io", "ii")
         schedule = schedule.split("c", "j", LANES, "jo", "ji").split("c", "k", LANES, "ko", "ki")
         outer = ("jo", "io") if structure.text("order") == "n,m" else ("io", "jo")
         schedule = schedule.reorder("c", (*batch, *outer, "ko", "ii", "ji", "ki"))
-        schedule = schedule.pipeline("c", "ko", structure.integer("series"))
+        schedule = schedule.pipeline("c", "ko", series)
         schedule = schedule.cache_write("c", "sums", outer[-1])
+        if rest:
+            schedule = with_exchanged(schedule, series, width)
         return schedule.reverse_compute_at(compute.output.name, "c", outer[-1])
 
     def _turned(self) -> list[str]:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilesmith.search_space.integer_products import product_stage
-from tilesmith.search_space.ir.expression import as_expr, minimum
+from tilesmith.search_space.ir.expression import as_expr
 from tilesmith.search_space.ir.scalar import Const, Load, Select, load
 from tilesmith.search_space.scheduler import schedules
 from tilesmith.search_space.schedules.lpu.common import (
     LpuScheduler,
     identity,
+    lanes_a_cycle,
+    picking_stage,
     prepared,
     with_numbers,
 )
@@ -93,6 +94,7 @@ class TurnSpace:
 
     compute: ComputeDefinition
     turned: str
+    width: int
 
     def space(self) -> SearchSpace:
         return SearchSpace(
@@ -106,11 +108,11 @@ class TurnSpace:
         schedule = prepared(Schedule(self.compute))
         *others, lane = (a.name for a in self.compute.output.axes)
         outer = [name for name in others if name != self.turned]
-        schedule = schedule.split("y", self.turned, LANES, "qo", "qi").split(
+        schedule = schedule.split("y", self.turned, self.width, "qo", "qi").split(
             "y", lane, LANES, "po", "pi"
         )
         blocks = ("po", "qo") if structure.text("order") == "p,q" else ("qo", "po")
-        schedule = schedule.reorder("y", (*outer, *blocks, "qi", "pi", "jj"))
+        schedule = schedule.reorder("y", (*outer, *blocks, "qi", "pi", "y.jj"))
         schedule = schedule.unroll("y", *outer)
         return schedule.cache_write("y", "sums", blocks[-1])
 
@@ -140,15 +142,13 @@ class TransposeOnLpu(LpuScheduler):
             stage = Stage("y", axes, Load("x", tuple(places)), dtype=workload.dtype)
             return RowsSpace(ComputeDefinition("transpose", (x,), (stage,)))
         q = axes[perm.index(len(shape) - 1)]
-        first = q.var // LANES * LANES
-        jj = axis("jj", minimum(LANES, as_expr(q.extent) - first))
         mirror = identity("identity", workload.dtype, min(shape[-1], LANES))
-        stage = product_stage(
-            workload, "y", axes, load("identity", q.var % LANES, jj.var),
-            Load("x", (*places[:-1], first + jj.var)), (jj,),
-        )  # fmt: skip
+        width = lanes_a_cycle(workload, target)
+        stage = picking_stage(
+            workload, "y", axes, q, lambda lane: Load("x", (*places[:-1], lane)), mirror, width
+        )
         stage = replace(stage, dtype=workload.dtype)
-        return TurnSpace(ComputeDefinition("transpose", (x,), (mirror, stage)), q.name)
+        return TurnSpace(ComputeDefinition("transpose", (x,), (mirror, stage)), q.name, width)
 
 
 @schedules("pad", on="lpu")

@@ -33,6 +33,21 @@ def test_each_row_of_a_product_takes_its_passes_and_no_cycle_more(k: int, n: int
     assert short - 256 * passes // 2 < 300
 
 
+def test_columns_that_fill_no_tile_take_hardly_more_than_their_own_vectors() -> None:
+    text = "matmul m=1280 k=1280 dtype=float16 tb=1"
+    whole, more, tile = (_placed(f"{text} n={n}").cycles for n in (640, 720, 960))
+    assert tile - whole > 1280 * 8 // 2  # a tile more
+    vectors = 80 * 8 * 4 + 1280
+    assert more - whole < vectors // 2 + 1500
+
+
+def test_turning_spends_a_cycle_on_a_lane() -> None:
+    """160 lanes at once, of which one is picked: 320 rows a block of 320 x 320, by two units."""
+    text = "matmul m=640 k=1280 n=1280 dtype=float16"
+    turned, plain = (_placed(f"{text} tb={tb}").cycles for tb in (0, 1))
+    assert turned - plain < 1.1 * 1280 * 4 / 2 + 800
+
+
 def test_a_product_whose_sums_do_not_fit_side_by_side_goes_tile_by_tile() -> None:
     text = "matmul m=192 k=1280 n=2560 dtype=float16 tb=1"
     roomy, tight = _placed(text), _placed(text, mem__words=384)

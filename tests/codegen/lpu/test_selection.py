@@ -33,6 +33,8 @@ PRODUCTS = [
     "matmul m=50 n=400 k=700 dtype=float16 tb=1",
     "matmul m=40 n=330 k=330 dtype=float16",
     "matmul m=5 n=16 k=7 batch=3 ta=1 dtype=float16",
+    "matmul m=700 n=337 k=330 dtype=float16",
+    "matmul m=330 n=481 k=350 ta=1 tb=1 dtype=float16 const=b",
     "matmul m=7 n=19 k=8 tb=1 const=b dtype=float16 epilogue=residual,gelu",
     "matmul m=9 n=421 k=13 weights=int8 dtype=uint8 const=b "
     "epilogue=correction,rescale,relu,quantise_int8",
@@ -64,7 +66,7 @@ def test_the_default_computes_the_reference(text: str) -> None:
     check(workload, default_of(workload, TARGET), rng)
 
 
-@pytest.mark.parametrize("text", PRODUCTS[:5])
+@pytest.mark.parametrize("text", PRODUCTS[:6])
 def test_sampled_configurations_compute_the_reference(text: str) -> None:
     workload = Workload.parse(text)
     rng = np.random.default_rng(zlib.crc32(text.encode()))
