@@ -9,6 +9,7 @@ from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.placement import device_tensors
 from tilesmith.search_space.dtypes import to_numpy
 from tilesmith.search_space.errors import ModelError
+from tilesmith.search_space.suggestions import unknown
 from tilesmith.search_space.template import template_of
 from tilesmith.search_space.workload import Workload
 
@@ -49,9 +50,7 @@ class LowerPrecision(Pass):
 def check_precision(precision: str) -> None:
     """Raise `ModelError` for what is no precision."""
     if precision not in PRECISIONS:
-        raise ModelError(
-            f"unknown precision '{precision}'; one of {', '.join(PRECISIONS)} is expected"
-        )
+        raise unknown("precision", precision, PRECISIONS, ModelError)
 
 
 def precision_dtype(precision: str) -> str:

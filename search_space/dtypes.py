@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.suggestions import unknown
 
 _NUMPY: dict[str, np.dtype] = {
     "float32": np.dtype(np.float32),
@@ -50,11 +51,34 @@ STORED: tuple[str, ...] = tuple(_NUMPY)
 of fewer than eight bits too."""
 
 
+ALIASES: dict[str, str] = {
+    **{f"{letter}{bits}": f"float{bits}" for letter in ("f", "fp") for bits in (16, 32, 64)},
+    "half": "float16",
+    "float": "float32",
+    "double": "float64",
+    "bf16": "bfloat16",
+    **{f"{letter}{bits}": f"int{bits}" for letter in "is" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+    **{f"{head}e4m3{end}": "float8_e4m3" for head in ("", "f8", "fp8_") for end in ("", "fn")},
+    **{f"{head}e5m2": "float8_e5m2" for head in ("", "f8", "fp8_")},
+    "float8_e4m3fn": "float8_e4m3",
+    "boolean": "bool",
+    "i1": "bool",
+}
+"""What else people call element types (PyTorch, MLIR, other compilers): understood wherever one is
+named, never printed."""
+
+
 def check_dtype(name: str) -> str:
-    """Return `name` if workloads can be made in it; raise `WorkloadError` otherwise."""
-    if name not in NAMES:
-        raise WorkloadError(f"unknown dtype '{name}'; one of {', '.join(NAMES)} is expected")
-    return name
+    """The canonical name of an element type that workloads can be made in.
+
+    Raises:
+        WorkloadError: there is none of that name.
+    """
+    known = ALIASES.get(name.lower(), name)
+    if known not in NAMES:
+        raise unknown("dtype", name, NAMES, WorkloadError, also=ALIASES)
+    return known
 
 
 def to_numpy(name: str) -> np.dtype:

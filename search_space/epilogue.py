@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from tilesmith.search_space.dtypes import is_floating
 from tilesmith.search_space.error_function import erf
 from tilesmith.search_space.errors import WorkloadError
+from tilesmith.search_space.suggestions import unknown
 
 OperandKind = Literal["none", "channel", "full", "pair", "four"]
 
@@ -122,9 +123,7 @@ class EpilogueStep:
 
     def __post_init__(self) -> None:
         if self.name not in STEPS:
-            raise WorkloadError(
-                f"unknown epilogue step '{self.name}'; one of {', '.join(STEPS)} is expected"
-            )
+            raise unknown("epilogue step", self.name, STEPS, WorkloadError)
         defaults = STEPS[self.name].arguments
         if not self.arguments:
             object.__setattr__(self, "arguments", defaults)

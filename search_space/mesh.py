@@ -38,6 +38,7 @@ from typing import Literal, get_args
 
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.registry import Registry
+from tilesmith.search_space.suggestions import did_you_mean
 from tilesmith.search_space.target import FactValue, Target, load_target, parse_facts
 
 Topology = Literal["ring", "torus", "switch", "all_to_all"]
@@ -328,5 +329,6 @@ def load_mesh(name: str) -> Mesh:
     if name not in mesh_files:
         raise TargetError(
             f"unknown mesh '{name}'; one of {', '.join(mesh_names())} or a .toml file is expected"
+            f"{did_you_mean(name, mesh_names())}"
         )
     return parse_mesh(name, mesh_files[name].read_text())

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 
 from tilesmith.search_space.errors import InputError
 from tilesmith.search_space.extensions import import_extensions
+from tilesmith.search_space.suggestions import unknown
 
 T = TypeVar("T")
 
@@ -56,10 +57,7 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> T:
         self._discover()
         if name not in self._entries:
-            raise self._error(
-                f"unknown {self._kind} '{name}'; "
-                f"one of {', '.join(sorted(self._entries))} is expected"
-            )
+            raise unknown(self._kind, name, sorted(self._entries), self._error)
         return self._entries[name]
 
     def find(self, name: str) -> T | None:

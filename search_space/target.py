@@ -32,6 +32,7 @@ from typing import Any
 
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.registry import Registry
+from tilesmith.search_space.suggestions import did_you_mean
 
 HOST = "cpu"
 """The name of the target that is the machine this process runs on."""
@@ -108,7 +109,8 @@ class Target:
         """A fact by dotted name; `TargetError` if the target lacks it."""
         if name not in self._by_name:
             known = ", ".join(self._by_name) or "no facts at all"
-            raise TargetError(f"target '{self.name}' has no '{name}'; it has {known}")
+            meant = did_you_mean(name, self._by_name)
+            raise TargetError(f"target '{self.name}' has no '{name}'; it has {known}{meant}")
         return self._by_name[name]
 
     def __contains__(self, name: str) -> bool:
@@ -206,7 +208,12 @@ def _fact(target: str, name: str, entry: Any) -> tuple[str, Fact]:
     fields = dict(entry) if isinstance(entry, Mapping) else {"value": entry}
     unknown = set(fields) - set(Fact.__dataclass_fields__)
     if unknown:
-        raise TargetError(f"target '{target}': {name} has the unknown key '{sorted(unknown)[0]}'")
+        key = min(unknown)
+        meant = did_you_mean(key, Fact.__dataclass_fields__)
+        raise TargetError(
+            f"target '{target}': {name} has the unknown key '{key}'; keys are "
+            f"{', '.join(Fact.__dataclass_fields__)}{meant}"
+        )
     for key in ("value", "choices"):
         if isinstance(fields.get(key), list):
             fields[key] = _freeze(fields[key])
@@ -276,6 +283,6 @@ def load_target(name: str) -> Target:
     if name not in target_files:
         raise TargetError(
             f"unknown target '{name}'; one of {HOST}, {', '.join(target_names())} or a .toml file "
-            "is expected"
+            f"is expected{did_you_mean(name, (HOST, *target_names()))}"
         )
     return parse_target(name, target_files[name].read_text())

@@ -30,6 +30,7 @@ from tilesmith.search_space.ir.expression import Expr, ExprLike, as_expr
 from tilesmith.search_space.ir.sizes import extent_parts, extent_text, parse_extent
 from tilesmith.search_space.parameter import Parameter, ParameterValue
 from tilesmith.search_space.registry import Registry
+from tilesmith.search_space.suggestions import did_you_mean
 
 __all__ = ["ParameterValue", "Signature", "Workload", "operators", "shape_text", "signature_of"]
 
@@ -99,9 +100,10 @@ class Workload:
         signature = signature_of(operator)
         known = {p.name: p for p in signature.parameters}
         if unknown := [name for name in parameters if name not in known]:
+            meant = did_you_mean(unknown[0], (*known, *_COMMON))
             raise WorkloadError(
                 f"operator '{operator}' has no parameter '{unknown[0]}'; "
-                f"it takes {', '.join(known)}"
+                f"it takes {', '.join(known)}{meant}"
             )
         given = {name: _plain(value) for name, value in parameters.items()}
         filled = tuple((p.name, p.check(given.get(p.name), operator)) for p in known.values())

@@ -25,6 +25,7 @@ from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.measure import MeasureResult
 from tilesmith.search_space.registry import Registry
 from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.suggestions import unknown
 from tilesmith.search_space.target import FactValue, Target
 from tilesmith.search_space.workload import Workload
 from tilesmith.simulator.hardware_cost import HardwareCost
@@ -244,7 +245,5 @@ def simulate(
         ConfigError: the configuration is outside the workload's space.
     """
     if fidelity not in FIDELITIES:
-        raise TargetError(
-            f"unknown fidelity '{fidelity}'; one of {', '.join(FIDELITIES)} is expected"
-        )
+        raise unknown("fidelity", fidelity, FIDELITIES, TargetError)
     return simulators[target.family].simulate(workload, target, config, fidelity, trace)

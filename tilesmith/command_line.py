@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import click
 
 from tilesmith.failures import explain, signals_as_exceptions
+from tilesmith.search_space.suggestions import did_you_mean
 from tilesmith.stopping import explained, leave
 
 _COMMANDS = {
@@ -36,8 +37,12 @@ _COMMANDS = {
     "collectives": "tilesmith.commands.collectives:collectives",
     "operators": "tilesmith.commands.operators:operators",
     "doctor": "tilesmith.commands.doctor:doctor",
+    "completion": "tilesmith.commands.completion:completion",
 }
 """Where each command lives, in the order `--help` lists them."""
+
+_COMPLETING = "_TILESMITH_COMPLETE"
+"""Set by shells that ask for words (`tilesmith.commands.completion`)."""
 
 
 class LazyGroup(click.Group):
@@ -52,7 +57,20 @@ class LazyGroup(click.Group):
         module, _, attribute = _COMMANDS[cmd_name].partition(":")
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command), cmd_name
+        if _COMPLETING in os.environ:
+            from tilesmith.commands.completion import completing
+
+            return completing(command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click, but for what is said of an unknown command."""
+        if not args[0].startswith("-") and args[0] not in _COMMANDS and not ctx.resilient_parsing:
+            meant = did_you_mean(args[0], _COMMANDS)
+            raise click.UsageError(f"No such command '{args[0]}'{meant}", ctx)
+        return super().resolve_command(ctx, args)
 
     def make_context(
         self, info_name: str | None, args: list[str], *rest: Any, **extra: Any
@@ -89,8 +107,23 @@ class LazyGroup(click.Group):
             ctx.exit(_report(error))
 
 
-@click.group(cls=LazyGroup)
-@click.version_option(package_name="tilesmith")
+def _print_versions(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        from tilesmith.display.versions import lines
+
+        click.echo("\n".join(lines()))
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_versions,
+    help="Show the versions of Tilesmith and of what it works with, and stop.",
+)
 @click.option("--traceback", "show_traceback", is_flag=True, help="Show where an error arose.")
 def command_line(show_traceback: bool) -> None:
     """Tune, compile and run ONNX and StableHLO models with schedules kept in a database."""
@@ -99,7 +132,7 @@ def command_line(show_traceback: bool) -> None:
 def main() -> NoReturn:
     """Run the command that the process was started with, and exit."""
     try:
-        command_line.main(prog_name="tilesmith")
+        command_line.main(prog_name="tilesmith", complete_var=_COMPLETING)
     except SystemExit as end:
         leave(end.code if isinstance(end.code, int) else 0)
     raise AssertionError("click exits")

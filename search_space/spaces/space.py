@@ -18,8 +18,12 @@ from tilesmith.search_space.errors import ConfigError
 from tilesmith.search_space.spaces.config import Config, KnobValue
 from tilesmith.search_space.spaces.population import Breeder
 from tilesmith.search_space.spaces.subspace import Subspace
+from tilesmith.search_space.suggestions import did_you_mean
 
 __all__ = ["SearchSpace", "Subspace"]
+
+_TOLD = 8
+"""Algorithms that a message names."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,38 @@ class SearchSpace:
         for subspace in self.subspaces:
             if subspace.holds(config):
                 return subspace
-        known = "; ".join(" ".join(f"{n}={v}" for n, v in s.fixed) for s in self.subspaces)
-        raise ConfigError(f"configuration '{config}' is of no algorithm of this space ({known})")
+        raise ConfigError(self._strange(config))
+
+    def _strange(self, config: Config) -> str:
+        """What keeps a configuration out of every subspace: a name, a value, or how they meet."""
+        names = {k.name for s in self.subspaces for k in s.knobs}
+        names |= {name for s in self.subspaces for name, _ in s.fixed}
+        for name in config:
+            if name not in names:
+                return (
+                    f"knob '{name}' is not of this space; it has {', '.join(sorted(names))}"
+                    f"{did_you_mean(name, names)}"
+                )
+        values: dict[str, dict[KnobValue, None]] = {}
+        for name, value in (pair for s in self.subspaces for pair in s.fixed):
+            values.setdefault(name, {})[value] = None
+        for name, allowed in values.items():
+            if name in config and config[name] not in allowed and not self._free(name):
+                words = ", ".join(map(str, allowed))
+                return (
+                    f"configuration '{config}' is of no algorithm of this space: knob '{name}' "
+                    f"cannot be {config[name]!r}; allowed: {words}"
+                )
+        told = [" ".join(f"{n}={v}" for n, v in s.fixed) for s in self.subspaces]
+        more = f"; and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
+        return (
+            f"configuration '{config}' is of no algorithm of this space "
+            f"({'; '.join(told[:_TOLD])}{more})"
+        )
+
+    def _free(self, name: str) -> bool:
+        """Whether a knob that some subspaces fix is one to choose in others."""
+        return any(knob.name == name for s in self.subspaces for knob in s.knobs)
 
     def validate(self, config: Config) -> None:
         """Raise `ConfigError` naming the knob or the limit that `config` breaks."""

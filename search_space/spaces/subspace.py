@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tilesmith.search_space.errors import ConfigError
 from tilesmith.search_space.spaces.config import Config, KnobValue
 from tilesmith.search_space.spaces.knobs import Constraint, Knob
+from tilesmith.search_space.suggestions import did_you_mean
 
 Rows = NDArray[np.int64]
 """Value indices, shape (configurations, knobs)."""
@@ -172,8 +173,10 @@ class Subspace:
         """The row of a configuration, shape (1, knobs); `ConfigError` names what does not fit."""
         expected = {name for name, _ in self.fixed} | {knob.name for knob in self.knobs}
         if extra := set(config) ^ expected:
+            strange = sorted(extra - expected)
+            meant = did_you_mean(strange[0], expected) if strange else ""
             raise ConfigError(
-                f"configuration has unexpected or missing knobs: {', '.join(sorted(extra))}"
+                f"configuration has unexpected or missing knobs: {', '.join(sorted(extra))}{meant}"
             )
         indices = []
         for knob in self.knobs:

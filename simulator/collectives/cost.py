@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.mesh import COLLECTIVE_KINDS, CollectiveKind, Mesh
+from tilesmith.search_space.suggestions import unknown
 from tilesmith.simulator.collectives.algorithms import Step, Steps
 from tilesmith.simulator.collectives.network import MEMORY, Network, Resource
 from tilesmith.simulator.collectives.stages import Stage, plans_of
@@ -103,9 +104,7 @@ def collective_cost(
         )
     together = tuple(mesh.check_group(one) for one in together if one != group)
     if kind not in COLLECTIVE_KINDS:
-        raise TargetError(
-            f"unknown collective '{kind}'; one of {', '.join(COLLECTIVE_KINDS)} is expected"
-        )
+        raise unknown("collective", kind, COLLECTIVE_KINDS, TargetError)
     if kind == "send" and len(group) != 2:
         raise TargetError(
             f"a send has {len(group)} cores in its group; two are expected, from and to"

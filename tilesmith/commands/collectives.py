@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.options import Size, json_option, set_option
+from tilesmith.commands.options import Listed, Size, json_option, set_option
 from tilesmith.display.output import print_json, table
 from tilesmith.search_space.mesh import COLLECTIVE_KINDS, CollectiveKind
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 @click.option(
     "--mesh",
     "name",
+    cls=Listed,
+    names="tilesmith.search_space.mesh:mesh_names",
     required=True,
     help="A mesh that 'tilesmith targets' lists, or a .toml file.",
 )

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from tilesmith.display.output import DATABASE
+from tilesmith.jobs.request import PRECISIONS
 from tilesmith.search_space.target import HOST
 
 if TYPE_CHECKING:
@@ -112,6 +114,13 @@ class Quantity(click.FloatRange):
         return found
 
 
+class Precision(click.Choice[str]):
+    """A precision, by any of its names."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(super().convert(PRECISIONS.get(str(value).lower(), value), param, ctx))
+
+
 class Size(click.ParamType["int"]):
     """`4096`, `64KiB`, `1.5MB`; becomes bytes."""
 
@@ -160,6 +169,27 @@ class NameList(click.ParamType["tuple[str, ...]"]):
         return names
 
 
+class Listed(click.Option):
+    """An option whose help ends with the names there are, looked up when help is asked for.
+
+    Args:
+        names: module and attribute that hold the names, as "package.module:attribute"; an
+            attribute that is called gives them.
+    """
+
+    def __init__(self, *args: Any, names: str, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._names = names
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """As click, with the names."""
+        record = super().get_help_record(ctx)
+        module, _, attribute = self._names.partition(":")
+        found = getattr(import_module(module), attribute)
+        names = ", ".join(found() if callable(found) else found)
+        return record and (record[0], f"{record[1]}  [one of: {names}]")
+
+
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object on stdout."
 )
@@ -204,7 +234,7 @@ operator_option = click.option(
 
 _PRECISION = click.option(
     "--precision",
-    type=click.Choice(["fp32", "bf16", "fp16", "int8"]),
+    type=Precision(list(dict.fromkeys(PRECISIONS.values()))),
     default="fp32",
     show_default=True,
     help="bf16, or fp16 on CPUs: what an fp32 model's kernels read and write; sums stay in "
@@ -231,9 +261,10 @@ def request_of(subject: Subject, asked: Mapping[str, Any]) -> Request:
     return Request(subject, **{**asked, **pairs})
 
 
+_TARGETS = "tilesmith.search_space.target:target_names"
 _TARGET_HELP = (
     "cpu (this machine), cpu:neon (with another instruction set), a name that 'tilesmith targets' "
-    "lists, or a .toml file"
+    "explains, or a .toml file"
 )
 
 
@@ -243,6 +274,8 @@ def target_option(required: bool) -> Callable[[Command], Command]:
     def add(command: Command) -> Command:
         option = click.option(
             "--target",
+            cls=Listed,
+            names=_TARGETS,
             required=required,
             default=None if required else HOST,
             show_default=not required,
@@ -258,6 +291,8 @@ def compared_targets_option(command: Command) -> Command:
     option = click.option(
         "--target",
         "targets",
+        cls=Listed,
+        names=_TARGETS,
         multiple=True,
         default=(HOST,),
         show_default=True,
@@ -271,6 +306,8 @@ def targets_option(command: Command) -> Command:
     option = click.option(
         "--target",
         "targets",
+        cls=Listed,
+        names=_TARGETS,
         multiple=True,
         default=(HOST,),
         show_default=True,
@@ -291,8 +328,8 @@ def database_option(required: bool, makes: bool = False) -> Callable[[Command], 
     def located_by(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
         from tilesmith.jobs.databases import BY_DEFAULT, FILE, VARIABLE, located
 
-        if value is None and _needs_no_database(ctx.params):
-            return None
+        if ctx.resilient_parsing or (value is None and _needs_no_database(ctx.params)):
+            return value
         found = located(BY_DEFAULT if value is None else value, makes=makes)
         ctx.meta[DATABASE] = found
         if required and found.location is None:

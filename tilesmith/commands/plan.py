@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.options import NameList, Setting, json_option
+from tilesmith.commands.options import Listed, NameList, Setting, json_option
 from tilesmith.commands.serving_options import (
     Numbers,
     check_options,
@@ -28,7 +28,8 @@ _PRECISIONS = NameList(("fp32", "bf16", "fp16", "fp8", "int8", "int4"))
 
 @click.command()
 @click.argument("model", metavar="MODEL.onnx|config.json|FOLDER")
-@click.option("--mesh", "mesh_names", required=True, multiple=True,
+@click.option("--mesh", "mesh_names", cls=Listed, names="tilesmith.search_space.mesh:mesh_names",
+              required=True, multiple=True,
               help="A mesh by name, or a .toml file; repeatable.")  # fmt: skip
 @click.option("--tp", "tensor", type=_DEGREES,
               help="Cores that share each product; all that divide, if not given.")  # fmt: skip

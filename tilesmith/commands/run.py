@@ -32,8 +32,8 @@ from tilesmith.display.output import note, print_json, table
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    metavar="OUT.npz",
-    help="Where to write the outputs, by name.",
+    metavar="OUT.npy|OUT.npz",
+    help="Where to write the outputs: one as .npy, any number by name as .npz.",
 )
 @target_option(required=False)
 @database_option(required=False)
@@ -49,7 +49,7 @@ def run(
     **asked: Any,
 ) -> None:
     """Run MODEL once and print (or write) its outputs."""
-    from tilesmith.display.arrays import read_arrays, summary_of, write_arrays
+    from tilesmith.display.arrays import check_array_file, read_arrays, summary_of, write_arrays
     from tilesmith.jobs.compiling import at_one_size, executable_of, random_inputs
     from tilesmith.search_space.files import check_output
 
@@ -59,6 +59,8 @@ def run(
     given = read_arrays(inputs)
     request = request_of(model, asked)
     executable = executable_of(request)
+    if output is not None:
+        check_array_file(output, [info.name for info in executable.outputs])
     if not given and executable.inputs:
         given = random_inputs(at_one_size(executable, request.shapes or {}))
         note(f"no --input given: seeded random numbers for {', '.join(given)}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.commands.options import Setting, json_option, set_option, shape_option
+from tilesmith.commands.options import Listed, Setting, json_option, set_option, shape_option
 from tilesmith.display.output import print_json, table
 
 if TYPE_CHECKING:
@@ -31,7 +31,12 @@ _DEGREE = click.IntRange(min=1, max=1 << 20)
 @click.command()
 @click.argument("model", metavar="MODEL.onnx|MODEL.mlir")
 @click.option(
-    "--mesh", required=True, metavar="NAME", help="The machine: a mesh by name, or a .toml file."
+    "--mesh",
+    cls=Listed,
+    names="tilesmith.search_space.mesh:mesh_names",
+    required=True,
+    metavar="NAME",
+    help="The machine: a mesh by name, or a .toml file.",
 )
 @click.option("--cores", type=_DEGREE, help="Use so many cores of the mesh; else all.")
 @click.option("--data", type=_DEGREE, help="Cores along the axis 'data', the outermost.")

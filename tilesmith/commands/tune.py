@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.commands.options import (
+    Listed,
     Shape,
     database_option,
     json_option,
@@ -66,21 +67,26 @@ _WHOLE = ("median", "mean")
 )
 @click.option(
     "--strategy",
+    cls=Listed,
+    names="tilesmith.tuner.strategy:strategies",
     default="evolutionary",
     show_default=True,
-    help="Search strategy: a name that a file of tuner/strategies registers.",
+    help="Search strategy.",
 )
 @click.option(
     "--scheduler",
+    cls=Listed,
+    names="tilesmith.tuner.scheduler:schedulers",
     default="expected_gain",
     show_default=True,
-    help="What shares trials among workloads: a name that a file of tuner/schedulers registers.",
+    help="What shares trials among workloads.",
 )
 @click.option(
     "--cost-model",
+    cls=Listed,
+    names="tilesmith.tuner.cost_model:cost_models",
     default="",
-    help="A name that a file of tuner/cost_models registers; chosen by how is measured unless "
-    "given.",
+    help="What ranks candidates; chosen by how is measured unless given.",
 )
 @click.option(
     "--in-flight",

@@ -1,4 +1,4 @@
-"""Arrays in and out of files: `.npy` inputs, one `.npz` of outputs; what to print of an array."""
+"""Arrays in and out of files: `.npy` and `.npz`; what to print of an array."""
 
 from __future__ import annotations
 
@@ -43,11 +43,33 @@ def read_arrays(named: Sequence[tuple[str, str]]) -> dict[str, NDArray[Any]]:
     return found
 
 
+def check_array_file(path: Path, names: Sequence[str]) -> None:
+    """Refuse a file's name that does not fit what is to be written, before anything is run.
+
+    Raises:
+        InputError: `.npy`, and there is not one array.
+    """
+    if path.suffix == ".npy" and len(names) != 1:
+        raise InputError(
+            f"'{path}' would hold one array, and the model has {len(names)} outputs "
+            f"({', '.join(names)}); name a file that ends in .npz, which holds all of them by name"
+        )
+
+
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays into one `.npz` file at exactly `path`.
+    """Write arrays at exactly `path`: one that ends in `.npy` as numpy's own format, else `.npz`.
 
     As `numpy.savez`, which takes no array named `file`.
+
+    Raises:
+        InputError: as `check_array_file`.
     """
+    check_array_file(path, list(arrays))
+    if path.suffix == ".npy":
+        (array,) = arrays.values()
+        with written(path) as file:
+            np.lib.format.write_array(file, array, allow_pickle=False)
+        return
     with written(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:

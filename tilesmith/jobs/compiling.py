@@ -58,9 +58,12 @@ def parts_of(asked: Resolved) -> Parts:
     Raises:
         ModelError: the model cannot be read, or none of its operators has a template.
     """
-    if not is_model(asked.subject):
-        return Parts(workloads_of(asked.subject))  # type: ignore[arg-type]
     from tilesmith.compiler.backend import backends
+
+    if not is_model(asked.subject):
+        if asked.precision != "fp32" and asked.target.family in backends:
+            backends[asked.target.family].passes(asked.target, asked.precision)  # is there one?
+        return Parts(workloads_of(asked.subject))  # type: ignore[arg-type]
     from tilesmith.compiler.build import prepared, scheduled
     from tilesmith.jobs.varying import varying_of
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilesmith.search_space.errors import InputError
+from tilesmith.search_space.errors import InputError, WorkloadError
+from tilesmith.search_space.workload import Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tilesmith.jobs.calibration_data import Data
     from tilesmith.jobs.subjects import Model, Subject
@@ -38,23 +39,63 @@ def in_integers(
         InputError: int8 of what is no model, or of one that is not quantised, without data.
         ModelError: the model cannot be read, or has nothing to quantise.
     """
+    from tilesmith.jobs.subjects import is_artifact, is_model
+
     if precision != INT8:
         if data is not None:
             raise InputError(
                 f"calibration data is for the precision int8, and {precision} is asked for"
             )
+        if precision != "fp32" and not is_model(subject):
+            return _operators(subject, lambda one: _narrow(one, precision)), precision
         return subject, precision
-    from tilesmith.jobs.subjects import is_artifact, is_model
-
     if subject == "" or is_artifact(subject):  # no model, or one that is compiled already
         return subject, "fp32"
     if not is_model(subject):
-        raise InputError(
-            "the precision int8 is of models; a single operator names its element types, such as "
-            "'matmul m=128 n=768 k=768 dtype=uint8 weights=int8'"
-        )
+        return _operators(subject, _of_bytes), "fp32"
     fixed = {name: said for name, said in shapes.items() if all(isinstance(e, int) for e in said)}
     return _quantised(subject, data, fixed), "fp32"  # type: ignore[arg-type]
+
+
+def _operators(subject: Subject, change: Callable[[Workload], Workload]) -> Subject:
+    """Single operators, each changed."""
+    if isinstance(subject, Workload):
+        return change(subject)
+    return [change(one) for one in subject]  # type: ignore[union-attr, arg-type]
+
+
+def _narrow(workload: Workload, precision: str) -> Workload:
+    """An operator of float32 with its elements in a precision; others have theirs by name."""
+    from tilesmith.compiler.precision import check_precision, in_precision, precision_dtype
+
+    check_precision(precision)
+    return in_precision(workload, precision_dtype(precision), "float32")
+
+
+def _of_bytes(workload: Workload) -> Workload:
+    """A product of float32 as one of bytes, as quantised models have them.
+
+    Raises:
+        InputError: the operator has no such form.
+    """
+    if workload.dtype != "float32":
+        return workload  # it has its element types by name
+    given = dict(workload.parameters)
+    if "weights" not in given:
+        raise InputError(
+            f"the precision int8 is of models and of products; operator '{workload.operator}' has "
+            "no integer form, it names its element type with dtype="
+        )
+    try:
+        return Workload.of(
+            workload.operator,
+            {**given, "weights": "int8"},
+            dtype="uint8",
+            constants=workload.constants,
+            epilogue=workload.epilogue,
+        )
+    except WorkloadError as error:
+        raise WorkloadError(f"'{workload}' in int8: {error}") from error
 
 
 def _quantised(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tilesmith.search_space.errors import TargetError
 from tilesmith.search_space.mesh import CollectiveKind, Mesh, load_mesh, mesh_names
+from tilesmith.search_space.suggestions import did_you_mean
 from tilesmith.search_space.target import HOST, FactValue, target_names
 from tilesmith.simulator.collectives import (
     Call,
@@ -43,9 +44,10 @@ def is_mesh(name: str) -> bool:
         return True
     if name in target_names() or name.partition(":")[0] == HOST:
         return False
+    meant = did_you_mean(name, (HOST, *target_names(), *mesh_names()))
     raise TargetError(
         f"unknown target '{name}'; one of {HOST}, {', '.join(target_names())}, a mesh "
-        f"({', '.join(mesh_names())}) or a .toml file is expected"
+        f"({', '.join(mesh_names())}) or a .toml file is expected{meant}"
     )
 
 

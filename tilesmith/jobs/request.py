@@ -29,6 +29,21 @@ two numbers alone: {"sequence": (1, 2048)}."""
 IN_FLIGHT = 4
 """Rounds that a job with workers keeps in flight."""
 
+PRECISIONS = {
+    "fp32": "fp32",
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "int8": "int8",
+    "float32": "fp32",
+    "f32": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "f16": "fp16",
+    "half": "fp16",
+    "i8": "int8",
+}
+"""Every name of a precision, and the one it goes by."""
+
 Settings = Mapping[str, str | FactValue]
 
 
@@ -124,7 +139,8 @@ class Request:
         if threads < 1:
             raise InputError(f"threads = {threads} is out of range; at least 1")
         shapes, updates = self.shapes or {}, self.updates or {}
-        subject, precision = in_integers(self.subject, self.precision, self.calibration, shapes)
+        precision = PRECISIONS.get(self.precision, self.precision)
+        subject, precision = in_integers(self.subject, precision, self.calibration, shapes)
         return Resolved(subject, target, database, shapes, threads, precision, updates)
 
 
