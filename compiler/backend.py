@@ -23,6 +23,7 @@ from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.many_cores import CoreProgram, LinkedCores
 from tilesmith.compiler.program import CodeObject, DeviceStep, KernelStep, Recipe
 from tilesmith.compiler.recorded import Records
+from tilesmith.compiler.timed import TimedSteps
 from tilesmith.search_space.errors import CodegenError, ModelError, TargetError
 from tilesmith.search_space.ir.program import Program
 from tilesmith.search_space.ir.sizes import Size
@@ -206,6 +207,15 @@ class Backend(ABC):
                 "compile the model again"
             )
         return self.link(recipe, kernels, memory)
+
+    def link_timed(
+        self, recipe: Recipe, steps: Sequence[DeviceStep], memory: Memory
+    ) -> TimedSteps | None:
+        """The same as steps that write down when each of them ran.
+
+        None where the family's models do not run on this machine.
+        """
+        return None
 
     def link_cores(self, programs: Mapping[int, CoreProgram], mesh: Mesh) -> LinkedCores:
         """Programs of several cores of a mesh, kernels and collectives, each linked to one.

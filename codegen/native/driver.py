@@ -14,7 +14,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -31,6 +31,9 @@ from tilesmith.codegen.native import team, toolchain, walking
 from tilesmith.codegen.native.team import Teams, set_rounds
 
 _PERFORM = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+ROW_BYTES = 32
+"""Of a row of a table."""
 
 ALL = 1 << 30
 """As many threads as there are."""
@@ -96,11 +99,20 @@ def users(call: AnyCall) -> int:
     return ALL if any(users(one) > 1 for one in inner) else 1
 
 
-class _Tables:
-    """Calls as memory that native loops walk over: tables of functions and arguments."""
+class Tables:
+    """Calls as memory that native loops walk over: tables of functions and arguments.
 
-    def __init__(self) -> None:
+    Args:
+        addresses: of the functions that run what is no kernel.
+
+    Attributes:
+        rows: the call at each row of a table, by the row's address.
+    """
+
+    def __init__(self, addresses: Mapping[str, int]) -> None:
+        self._addresses = addresses
         self._kept: list[NDArray[np.int64]] = []
+        self.rows: dict[int, AnyCall] = {}
         self.arguments: list[NDArray[np.int64]] = []
         """Of kernels, the addresses they are called with."""
 
@@ -113,7 +125,9 @@ class _Tables:
             last = number + 1 == len(calls)
             meet = max(threads) > 1 if last and inside else meet and not last
             rows += [*self._pair(call), threads[number], int(meet)]
-        return self._memory(rows), len(calls)
+        start = self._memory(rows)
+        self.rows |= {start + ROW_BYTES * number: call for number, call in enumerate(calls)}
+        return start, len(calls)
 
     def _pair(self, call: AnyCall) -> tuple[int, int]:
         match call:
@@ -128,7 +142,7 @@ class _Tables:
                 name, numbers = "repeat", (*self.table(calls), *fields)
             case Branch(test, (first, second)):
                 name, numbers = "branch", (test, *self.table(first), *self.table(second))
-        return _driver().addresses[name], self._memory(numbers)
+        return self._addresses[name], self._memory(numbers)
 
     def _memory(self, numbers: Sequence[int]) -> int:
         self._kept.append(np.array([*numbers, 0], dtype=np.int64))
@@ -154,19 +168,31 @@ class NativeProgram:
         keep: Any = None,
     ) -> None:
         self._driver = driver = _driver()
-        self._tables = _Tables()
-        table = self._tables.table(calls, inside=False)
+        self._tables = Tables(self._functions())
+        table = self._table(calls)
         self._threads = min(threads, max(map(users, calls), default=1))
         self._barrier = aligned_bytes(2 * BARRIER_BYTES)
         for start in (0, BARRIER_BYTES):
             set_rounds(self._barrier, start + WORD, driver.teams.rounds)
         self._shared = aligned_bytes(max(64, shared_bytes))
-        self._locals = [aligned_bytes(max(64, local_bytes)) for _ in range(self._threads)]
         self._keep = keep
         fixed = (self._barrier.ctypes.data, self._shared.ctypes.data)
-        places = [local.ctypes.data for local in self._locals]
+        places = self._local_places(max(64, local_bytes))
         self._program = np.array([*table, *fixed, *places], dtype=np.int64)
         self._address = int(self._program.ctypes.data)
+
+    def _functions(self) -> Mapping[str, int]:
+        """Addresses of what runs moves, loops and branches."""
+        return self._driver.addresses
+
+    def _table(self, calls: Sequence[AnyCall]) -> tuple[int, int]:
+        """Address and length of the table that is walked."""
+        return self._tables.table(calls, inside=False)
+
+    def _local_places(self, nbytes: int) -> list[int]:
+        """Addresses of workspaces of so many bytes, one for each thread."""
+        self._locals = [aligned_bytes(nbytes) for _ in range(self._threads)]
+        return [int(local.ctypes.data) for local in self._locals]
 
     def __call__(self) -> None:
         self.run()

@@ -5,13 +5,17 @@ Beside them is `barrier` of `codegen.llvm.threads`.
 
 from __future__ import annotations
 
-WALK = """
+import re
+from collections.abc import Callable
+
+_WALK = """
 define void @walk(ptr %table, i64 %count, i64 %thread, i64 %threads, ptr %barrier, ptr %shared,
                   ptr %local) {
 entry:
   %end = getelementptr [4 x i64], ptr %table, i64 %count
   %few.barrier = getelementptr i8, ptr %barrier, i64 128
   %many = icmp sgt i64 %threads, 1
+  ; note begin %table
   br label %check
 check:
   %call = phi ptr [ %table, %entry ], [ %next, %step ]
@@ -32,6 +36,7 @@ run:
   call void %kernel(ptr %arguments, i64 %thread, i64 %users, ptr %inside, ptr %shared, ptr %local)
   br label %ran
 ran:
+  ; note ran %call
   br i1 %many, label %ask, label %step
 ask:
   %meet.at = getelementptr i64, ptr %call, i64 3
@@ -40,6 +45,7 @@ ask:
   br i1 %meet, label %wait, label %step
 wait:
   call void @barrier(ptr %barrier, i64 %threads)
+  ; note met %call
   br label %step
 step:
   %next = getelementptr [4 x i64], ptr %call, i64 1
@@ -48,6 +54,9 @@ done:
   ret void
 }
 
+"""
+
+_PERFORM = """
 define void @perform(ptr %program, i64 %thread, i64 %threads) {
 entry:
   %count.at = getelementptr i64, ptr %program, i64 1
@@ -68,7 +77,10 @@ entry:
 """A row of a table is {function, arguments, threads, meet}: so many threads make the call, and then
 all meet if they have to. Those that are fewer than all have a barrier of their own.
 
-A program is {table, rows, barriers, shared workspace, local workspace of each thread}."""
+A program is {table, rows, barriers, shared workspace, local workspace of each thread}. Comments
+that begin with "note" are where a timed walk writes down when (`codegen.native.timing`)."""
+
+WALK = f"{_WALK}{_PERFORM}"
 
 _SIGNATURE = "(ptr %a, i64 %thread, i64 %threads, ptr %barrier, ptr %shared, ptr %local)"
 _WALKED = "i64 %thread, i64 %threads, ptr %barrier, ptr %shared, ptr %local)"
@@ -164,3 +176,13 @@ entry:
 }}
 """
 """Functions of the kernels' signature that run tables of calls: in a table they are calls, too."""
+
+
+def walk_with(note: Callable[[str, str], str]) -> str:
+    """The loop called `timed`, and functions that run tables by it, with calls at the notes.
+
+    Args:
+        note: gives the call, by what is noted ("begin", "ran" or "met") and its address.
+    """
+    text = f"{_WALK}{CONTROL}".replace("@walk(", "@timed(")
+    return re.sub(r"; note (\w+) (%\w+)", lambda found: note(found[1], found[2]), text)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
-from weakref import WeakValueDictionary
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -24,7 +23,7 @@ from tilesmith.codegen import object_cache
 from tilesmith.codegen.host import has_length, host_target
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
-from tilesmith.codegen.native.driver import ALL, AnyCall, Branch, Call, Move, NativeProgram, Repeat
+from tilesmith.codegen.native.driver import NativeProgram
 from tilesmith.codegen.native.kernel import (
     KernelCode,
     NativeKernel,
@@ -36,6 +35,7 @@ from tilesmith.codegen.structures import lowered
 from tilesmith.codegen.varying import lowered_varying
 from tilesmith.compiler.areas import Memory
 from tilesmith.compiler.backend import Backend, Compiled, backends
+from tilesmith.compiler.backends.cpu.linking import linked
 from tilesmith.compiler.graph import Graph
 from tilesmith.compiler.graph_pass import Pass
 from tilesmith.compiler.passes.attention import FuseAttention
@@ -43,16 +43,13 @@ from tilesmith.compiler.passes.fallback import FallBack, has_schedule
 from tilesmith.compiler.passes.narrow_kernels import NarrowKernels
 from tilesmith.compiler.precision import check_precision
 from tilesmith.compiler.program import (
-    BranchStep,
     CodeObject,
     DeviceStep,
     KernelStep,
-    LoopStep,
-    MoveStep,
     Recipe,
-    kernels_of,
 )
 from tilesmith.compiler.recorded import Records
+from tilesmith.compiler.timed import TimedSteps
 from tilesmith.search_space import extensions
 from tilesmith.search_space.dtypes import size_of
 from tilesmith.search_space.errors import TargetError
@@ -186,33 +183,14 @@ class CpuBackend(Backend):
         steps: Sequence[DeviceStep],
         memory: Memory,
     ) -> Callable[[], None]:
-        used = {step.code: recipe.codes[step.code] for step in kernels_of(steps)}
-        kernels = {number: _load(code) for number, code in used.items()}
-        address = memory.address
+        return linked(NativeProgram, recipe, steps, memory)[0]
 
-        def call(step: DeviceStep) -> AnyCall:
-            match step:
-                case KernelStep():
-                    places = tuple(address(place) for place in step.arguments)
-                    return Call(kernels[step.code].address, places, step.threads or ALL)
-                case MoveStep():
-                    ends = address(step.target), address(step.source), step.nbytes
-                    steps = step.target_step, step.source_step
-                    return Move(*ends, *steps, address(step.counter))
-                case LoopStep():
-                    limit, test, counter = map(address, (step.limit, step.test, step.counter))
-                    return Repeat(tuple(map(call, step.steps)), step.trips, limit, test, counter)
-                case BranchStep():
-                    first, second = (tuple(map(call, branch)) for branch in step.steps)
-                    return Branch(address(step.test), (first, second))
+    def link_timed(
+        self, recipe: Recipe, steps: Sequence[DeviceStep], memory: Memory
+    ) -> TimedSteps | None:
+        from tilesmith.compiler.backends.cpu.timed import CpuTimedSteps
 
-        return NativeProgram(
-            [call(step) for step in steps],
-            recipe.threads,
-            max((code.shared_bytes for code in used.values()), default=0),
-            max((code.local_bytes for code in used.values()), default=0),
-            keep=(kernels, memory),
-        )
+        return CpuTimedSteps(recipe, steps, memory)
 
 
 backends.register("cpu")(CpuBackend())
@@ -266,18 +244,6 @@ def _sources() -> str:
     for path in extensions.sources():
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-_loaded: WeakValueDictionary[CodeObject, NativeKernel] = WeakValueDictionary()
-"""What is loaded at present: executables of one model at several sizes share it."""
-
-
-def _load(code: CodeObject) -> NativeKernel:
-    found = _loaded.get(code)
-    if found is None:
-        found = NativeKernel(KernelCode((), code.code, None, code.shared_bytes, code.local_bytes))
-        _loaded[code] = found
-    return found
 
 
 def _nbytes(buffer: Buffer) -> int:

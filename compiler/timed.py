@@ -1,0 +1,69 @@
+"""Linked steps that write down when each of them ran: what a backend gives to be looked at.
+
+What a note names lies between it and the note before, so that the notes of a thread add up to the
+time from its first to its last. Invariant: the steps are numbered as `numbered` gives them, those
+of bodies behind the loop or branch that they are in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from tilesmith.compiler.program import BranchStep, DeviceStep, LoopStep
+
+AROUND = -1
+"""Number of what is no step: the way into a program, a loop's own counting."""
+
+RAN, MET, BEGUN = range(3)
+"""Kinds of notes: a step is over; all threads met after it; steps are begun."""
+
+
+def numbered(steps: Iterable[DeviceStep]) -> Iterator[DeviceStep]:
+    """Steps in the order of their numbers."""
+    for step in steps:
+        yield step
+        match step:
+            case LoopStep():
+                yield from numbered(step.steps)
+            case BranchStep():
+                for branch in step.steps:
+                    yield from numbered(branch)
+            case _:
+                pass
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What a thread wrote down, in order.
+
+    Attributes:
+        steps: numbers of steps, or `AROUND`.
+        kinds: `RAN`, `MET` or `BEGUN`.
+        times: nanoseconds of `time.perf_counter_ns`.
+        lost: how many notes there was no room for.
+    """
+
+    steps: NDArray[Any]
+    kinds: NDArray[Any]
+    times: NDArray[Any]
+    lost: int
+
+
+class TimedSteps(Protocol):
+    """Steps linked to their memory."""
+
+    def run(self) -> None:
+        """Run them; notes are added to those that there are."""
+
+    def forget(self) -> None:
+        """Begin the notes anew."""
+
+    def reserve(self, notes: int) -> None:
+        """Make room for so many notes of each thread; begins them anew."""
+
+    def notes(self) -> list[Notes]:
+        """Those of each thread."""
